@@ -292,7 +292,7 @@ fn go_kit() -> Result<(), String> {
     let sources = [
         "conformance/search/bleve",
         "examples/webhooks",
-        "server/nacre-cli/templates/go",
+        "server/nacre-plugin-tools/templates/go",
         "server/nacre-server/tests/it/plugin_go",
     ];
     let formatted = Command::new("gofmt")

@@ -12,7 +12,7 @@ from types import ModuleType
 from nacre_plugin_testing import BEGIN_US, Harness, play
 
 REPOSITORY = Path(__file__).parents[3]
-TEMPLATES = REPOSITORY / "server/nacre-cli/templates"
+TEMPLATES = REPOSITORY / "server/nacre-plugin-tools/templates"
 AUDIT_TRAIL = REPOSITORY / "examples/audit-trail"
 
 

@@ -5,7 +5,7 @@ use crate::ID;
 use crate::plan::{PlanTask, TaskType};
 use crate::reply::Failure;
 use jiff::Timestamp;
-use nacre_cluster::{Change, Cluster, Expected, ServiceRecord};
+use nacre_cluster::{Change, Cluster, Expected, RecordChange, ServiceRecord};
 use nacre_node::Node;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -308,12 +308,12 @@ pub(crate) fn put(
     let body = serde_json::to_string(value).expect("records are plain data");
     let record = ServiceRecord { version: node.new_uuid(), bucket: None, scope: None, body };
     let record = Box::new(record);
-    node.change(&Change::PutServiceRecord {
+    node.change(&Change::Records(RecordChange::PutServiceRecord {
         service: ID.into(),
         name: key.into(),
         record,
         expected,
-    })?;
+    }))?;
     Ok(())
 }
 
@@ -331,7 +331,11 @@ pub(crate) fn put_any(node: &Arc<Node>, key: &str, value: &impl Serialize) -> Re
 /// As [`put`].
 pub(crate) fn drop_version(node: &Arc<Node>, key: &str, version: String) -> Result<(), Failure> {
     let expected = Expected::Version(version);
-    node.change(&Change::DropServiceRecord { service: ID.into(), name: key.into(), expected })?;
+    node.change(&Change::Records(RecordChange::DropServiceRecord {
+        service: ID.into(),
+        name: key.into(),
+        expected,
+    }))?;
     Ok(())
 }
 

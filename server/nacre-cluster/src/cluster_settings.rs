@@ -3,10 +3,7 @@
 //! Each section is replaced as a whole by a [`SettingsChange`]. Most sections have an effect on every node; the doc comment of a field
 //! says so where a value is only kept and given back, because tools write it and expect to read it again.
 
-use crate::{
-    BucketKind, BucketSettings, Cluster, EndSessions, EndedSessions, RAM_QUOTA_TOO_LARGE, Refusal,
-    StorageBackend,
-};
+use crate::{Cluster, EndSessions, EndedSessions, Refusal, StorageBackend};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -226,102 +223,78 @@ fn is_origin(text: &str) -> bool {
     host.is_some_and(|host| !host.is_empty() && host.bytes().all(is_of_host))
 }
 
-impl Cluster {
-    /// The compaction of a bucket: its own, or that of the cluster.
-    pub fn compaction_of(&self, bucket: &BucketSettings) -> Compaction {
-        let general = &self.settings.compaction;
-        match &bucket.compaction {
-            Some(own) => own.clone(),
-            // Tombstones of an ephemeral bucket take memory: only its own setting keeps them for long.
-            None if bucket.kind == BucketKind::Ephemeral => {
-                Compaction { purge_age_s: None, ..general.clone() }
+/// Takes over a section of the settings.
+pub(crate) fn change_settings(
+    cluster: &mut Cluster,
+    change: &SettingsChange,
+) -> Result<(), Refusal> {
+    let settings = &mut cluster.settings;
+    match change {
+        SettingsChange::Quotas(quotas) => {
+            let used_mb = cluster.bucket_quotas_mb();
+            let least_mb = used_mb.max(DATA_QUOTA_MB_MIN);
+            if quotas.data_mb.is_some_and(|quota_mb| quota_mb < least_mb) {
+                let reason = format!(
+                    "The data service quota cannot be less than {least_mb}MB (current total buckets quota, or at least {DATA_QUOTA_MB_MIN}MB)."
+                );
+                return refuse("memoryQuota", reason);
             }
-            None => general.clone(),
+            check_list("_", quotas.others_mb.keys())?;
+            cluster.settings.quotas = quotas.clone();
+        }
+        SettingsChange::MovesPerNode(moves) => {
+            if !(1..=MOVES_PER_NODE_MAX).contains(moves) {
+                let reason = format!("The value must be in range from 1 to {MOVES_PER_NODE_MAX}");
+                return refuse("rebalanceMovesPerNode", reason);
+            }
+            settings.moves_per_node = Some(*moves);
+        }
+        SettingsChange::Compaction(compaction) => {
+            compaction.check(PURGE_AGE_S_MIN)?;
+            settings.compaction = compaction.clone();
+        }
+        SettingsChange::Security(security) => {
+            check_list("cipherSuites", security.cipher_suites.iter())?;
+            check_list("responseHeaders", security.hsts.as_slice().iter())?;
+            settings.security = security.clone();
+        }
+        SettingsChange::Audit(audit) => {
+            check_list("disabledUsers", audit.disabled_users.iter())?;
+            if audit.disabled_events.len() > LIST_MAX {
+                return refuse("disabled", format!("at most {LIST_MAX} events are allowed"));
+            }
+            settings.audit = audit.clone();
+        }
+        SettingsChange::Curl(curl) => {
+            check_list("allowed_urls", curl.allowed_urls.iter())?;
+            check_list("disallowed_urls", curl.disallowed_urls.iter())?;
+            settings.curl = curl.clone();
+        }
+        SettingsChange::SendStats(allowed) => settings.send_stats = *allowed,
+        SettingsChange::EndSessions(end) => settings.ended_sessions.end(end)?,
+        SettingsChange::ApiOrigins(origins) => {
+            check_list("allowed_origins", origins.iter())?;
+            if let Some(origin) = origins.iter().find(|origin| !is_origin(origin)) {
+                let reason = format!(
+                    "{origin:?} is not an origin as browsers send it, such as https://app.example or http://localhost:5173"
+                );
+                return refuse("allowed_origins", reason);
+            }
+            settings.api_origins = origins.clone();
         }
     }
-
-    /// Sum of the quotas of all buckets on a node, in MiB.
-    pub fn bucket_quotas_mb(&self) -> u64 {
-        self.buckets.values().map(|bucket| bucket.settings.ram_quota_mb).sum()
-    }
-
-    /// Refuses buckets that together need more memory than the data service has.
-    pub(crate) fn check_data_quota(&self, buckets_mb: u64) -> Result<(), Refusal> {
-        match self.settings.quotas.data_mb {
-            Some(quota_mb) if buckets_mb > quota_mb => refuse("ramQuota", RAM_QUOTA_TOO_LARGE),
-            _ => Ok(()),
-        }
-    }
-
-    /// Takes over a section of the settings.
-    pub(crate) fn change_settings(&mut self, change: &SettingsChange) -> Result<(), Refusal> {
-        let settings = &mut self.settings;
-        match change {
-            SettingsChange::Quotas(quotas) => {
-                let used_mb = self.bucket_quotas_mb();
-                let least_mb = used_mb.max(DATA_QUOTA_MB_MIN);
-                if quotas.data_mb.is_some_and(|quota_mb| quota_mb < least_mb) {
-                    let reason = format!(
-                        "The data service quota cannot be less than {least_mb}MB (current total buckets quota, or at least {DATA_QUOTA_MB_MIN}MB)."
-                    );
-                    return refuse("memoryQuota", reason);
-                }
-                check_list("_", quotas.others_mb.keys())?;
-                self.settings.quotas = quotas.clone();
-            }
-            SettingsChange::MovesPerNode(moves) => {
-                if !(1..=MOVES_PER_NODE_MAX).contains(moves) {
-                    let reason =
-                        format!("The value must be in range from 1 to {MOVES_PER_NODE_MAX}");
-                    return refuse("rebalanceMovesPerNode", reason);
-                }
-                settings.moves_per_node = Some(*moves);
-            }
-            SettingsChange::Compaction(compaction) => {
-                compaction.check(PURGE_AGE_S_MIN)?;
-                settings.compaction = compaction.clone();
-            }
-            SettingsChange::Security(security) => {
-                check_list("cipherSuites", security.cipher_suites.iter())?;
-                check_list("responseHeaders", security.hsts.as_slice().iter())?;
-                settings.security = security.clone();
-            }
-            SettingsChange::Audit(audit) => {
-                check_list("disabledUsers", audit.disabled_users.iter())?;
-                if audit.disabled_events.len() > LIST_MAX {
-                    return refuse("disabled", format!("at most {LIST_MAX} events are allowed"));
-                }
-                settings.audit = audit.clone();
-            }
-            SettingsChange::Curl(curl) => {
-                check_list("allowed_urls", curl.allowed_urls.iter())?;
-                check_list("disallowed_urls", curl.disallowed_urls.iter())?;
-                settings.curl = curl.clone();
-            }
-            SettingsChange::SendStats(allowed) => settings.send_stats = *allowed,
-            SettingsChange::EndSessions(end) => settings.ended_sessions.end(end)?,
-            SettingsChange::ApiOrigins(origins) => {
-                check_list("allowed_origins", origins.iter())?;
-                if let Some(origin) = origins.iter().find(|origin| !is_origin(origin)) {
-                    let reason = format!(
-                        "{origin:?} is not an origin as browsers send it, such as https://app.example or http://localhost:5173"
-                    );
-                    return refuse("allowed_origins", reason);
-                }
-                settings.api_origins = origins.clone();
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Change;
+    use crate::{BucketChange, BucketSettings, Change, ClusterChange};
 
     fn apply(cluster: &mut Cluster, change: SettingsChange) -> Result<(), Refusal> {
-        cluster.apply(&Change::ChangeSettings { change: Box::new(change) }).map(drop)
+        cluster
+            .apply(&Change::Cluster(ClusterChange::ChangeSettings { change: Box::new(change) }))
+            .map(drop)
     }
 
     fn quota(data_mb: u64) -> SettingsChange {
@@ -331,7 +304,9 @@ mod tests {
     fn create(cluster: &mut Cluster, name: &str, ram_quota_mb: u64) -> Result<(), Refusal> {
         let settings = BucketSettings { ram_quota_mb, ..BucketSettings::default() };
         let (name, uuid) = (name.to_owned(), "u".to_owned());
-        cluster.apply(&Change::CreateBucket { name, uuid, settings }).map(drop)
+        cluster
+            .apply(&Change::Buckets(BucketChange::CreateBucket { name, uuid, settings }))
+            .map(drop)
     }
 
     #[test]
@@ -343,7 +318,8 @@ mod tests {
         create(&mut cluster, "b", 100).unwrap();
         assert!(create(&mut cluster, "c", 100).is_err());
         let more = BucketSettings { ram_quota_mb: 201, ..BucketSettings::default() };
-        let change = Change::UpdateBucket { name: "a".into(), settings: more };
+        let change =
+            Change::Buckets(BucketChange::UpdateBucket { name: "a".into(), settings: more });
         assert!(cluster.apply(&change).is_err());
         assert!(apply(&mut cluster, quota(299)).is_err(), "less than the buckets have");
         apply(&mut cluster, quota(400)).unwrap();

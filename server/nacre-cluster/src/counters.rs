@@ -1,42 +1,44 @@
 //! Counters of events of nodes, as in `counters` of `/pools/default`. Source: Couchbase's REST.
 
-use crate::{Change, Cluster, EndedRebalance, Membership, Outcome};
+use crate::{Change, Cluster, EndedRebalance, Membership, NodeChange, Outcome};
 
-impl Cluster {
-    /// Counts `change`, which was applied; `was_moving` says whether a rebalance was under way before it.
-    pub(crate) fn count(&mut self, change: &Change, was_moving: bool) {
-        let kind = |rest: Membership| match rest {
-            Membership::FailedOver => "graceful_failover",
-            _ => "rebalance",
+/// Counts `change`, which was applied; `was_moving` says whether a rebalance was under way before it.
+pub(crate) fn count(cluster: &mut Cluster, change: &Change, was_moving: bool) {
+    let kind = |rest: Membership| match rest {
+        Membership::FailedOver => "graceful_failover",
+        _ => "rebalance",
+    };
+    match change {
+        Change::Nodes(NodeChange::StartRebalance { rest, .. }) => {
+            add_one(cluster, &format!("{}_start", kind(*rest)))
+        }
+        Change::Nodes(NodeChange::BeginAgain { .. }) if cluster.rebalance.is_some() => {
+            add_one(cluster, "rebalance_start");
+        }
+        Change::Nodes(NodeChange::FailOver { .. }) => add_one(cluster, "failover"),
+        _ => {}
+    }
+    let ended =
+        cluster.last_rebalance.as_ref().filter(|_| was_moving && cluster.rebalance.is_none());
+    if let Some(EndedRebalance { rebalance, outcome, .. }) = ended {
+        let outcome = match outcome {
+            Outcome::Completed => "success",
+            Outcome::Stopped => "stop",
+            Outcome::Failed { .. } => "fail",
         };
-        match change {
-            Change::StartRebalance { rest, .. } => self.add_one(&format!("{}_start", kind(*rest))),
-            Change::BeginAgain { .. } if self.rebalance.is_some() => {
-                self.add_one("rebalance_start");
-            }
-            Change::FailOver { .. } => self.add_one("failover"),
-            _ => {}
-        }
-        let ended = self.last_rebalance.as_ref().filter(|_| was_moving && self.rebalance.is_none());
-        if let Some(EndedRebalance { rebalance, outcome, .. }) = ended {
-            let outcome = match outcome {
-                Outcome::Completed => "success",
-                Outcome::Stopped => "stop",
-                Outcome::Failed { .. } => "fail",
-            };
-            self.add_one(&format!("{}_{outcome}", kind(rebalance.rest)));
-        }
+        add_one(cluster, &format!("{}_{outcome}", kind(rebalance.rest)));
     }
+}
 
-    fn add_one(&mut self, name: &str) {
-        *self.counters.entry(name.to_owned()).or_default() += 1;
-    }
+fn add_one(cluster: &mut Cluster, name: &str) {
+    *cluster.counters.entry(name.to_owned()).or_default() += 1;
 }
 
 #[cfg(test)]
 mod tests {
     use crate::{
-        Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, Ports, ServiceName,
+        Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, NodeChange, Ports,
+        ServiceName,
     };
     use nacre_types::NodeId;
     use std::collections::BTreeMap;
@@ -54,19 +56,23 @@ mod tests {
             membership: Membership::Active,
             alternate: None,
         };
-        cluster.apply(&Change::PutNode { id: NodeId(1), member }).unwrap();
-        let start = |rest| Change::StartRebalance {
-            id: "r".into(),
-            keep: [NodeId(1)].into(),
-            rest,
-            services: BTreeMap::new(),
+        cluster.apply(&Change::Nodes(NodeChange::PutNode { id: NodeId(1), member })).unwrap();
+        let start = |rest| {
+            Change::Nodes(NodeChange::StartRebalance {
+                id: "r".into(),
+                keep: [NodeId(1)].into(),
+                rest,
+                services: BTreeMap::new(),
+            })
         };
         for _ in 0..2 {
             cluster.apply(&start(Membership::Leaving)).unwrap();
-            cluster.apply(&Change::StopRebalance).unwrap();
+            cluster.apply(&Change::Nodes(NodeChange::StopRebalance)).unwrap();
         }
         cluster.apply(&start(Membership::FailedOver)).unwrap();
-        cluster.apply(&Change::EndRebalance { memberships: BTreeMap::new() }).unwrap();
+        cluster
+            .apply(&Change::Nodes(NodeChange::EndRebalance { memberships: BTreeMap::new() }))
+            .unwrap();
         let counted: Vec<(&str, u64)> =
             cluster.counters.iter().map(|(name, count)| (name.as_str(), *count)).collect();
         let expected = [

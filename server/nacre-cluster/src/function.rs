@@ -1,5 +1,6 @@
 //! Functions: code that reacts to changes of documents, as its author defined it, and whether it runs.
 
+use crate::change::DroppedKeyspace;
 use crate::{Refusal, Since};
 use nacre_types::check_plain_name;
 use serde::{Deserialize, Serialize};
@@ -438,15 +439,9 @@ impl Functions {
     }
 
     /// A dropped keyspace takes its functions with it, and stops the functions that listen to it.
-    pub(crate) fn forget(&mut self, bucket: &str, scope: Option<&str>, collection: Option<&str>) {
-        if collection.is_none() {
-            let gone = |key: &String| {
-                FunctionId::of_key(key).scope.is_some_and(|(own_bucket, own_scope)| {
-                    own_bucket == bucket && scope.is_none_or(|scope| own_scope == scope)
-                })
-            };
-            self.0.retain(|key, _| !gone(key));
-        }
+    pub(crate) fn forget(&mut self, dropped: &DroppedKeyspace<'_>) {
+        self.0.retain(|key, _| !dropped.contains_key(key));
+        let DroppedKeyspace { bucket, scope, collection } = *dropped;
         let is_gone = |keyspace: &FunctionKeyspace| {
             keyspace.bucket == bucket
                 && scope.is_none_or(|scope| keyspace.scope == scope)
@@ -770,11 +765,19 @@ mod tests {
     fn what_is_dropped_takes_functions_with_it() {
         let mut functions = functions();
         functions.set_state(&id("f"), FunctionState::Deployed, 0).unwrap();
-        functions.forget("b", Some("s"), Some("other"));
+        functions.forget(&DroppedKeyspace {
+            bucket: "b",
+            scope: Some("s"),
+            collection: Some("other"),
+        });
         assert_eq!(functions.get(&id("f")).unwrap().state, FunctionState::Deployed);
-        functions.forget("b", Some("s"), Some("source"));
+        functions.forget(&DroppedKeyspace {
+            bucket: "b",
+            scope: Some("s"),
+            collection: Some("source"),
+        });
         assert_eq!(functions.get(&id("f")).unwrap().state, FunctionState::Undeployed);
-        functions.forget("b", Some("s"), None);
+        functions.forget(&DroppedKeyspace { bucket: "b", scope: Some("s"), collection: None });
         assert!(functions.get(&id("b/s/f")).is_err());
         assert!(functions.get(&id("f")).is_ok());
     }

@@ -143,14 +143,16 @@ impl Bucket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BucketSettings, Change, Cluster};
+    use crate::{BucketChange, BucketSettings, Change, Cluster, IndexChange};
 
     #[test]
     fn indexes_are_made_once_built_later_and_go_with_their_collection() {
         let mut cluster = Cluster::new("c".into());
         let settings = BucketSettings::default();
         let (name, uuid) = ("a".to_owned(), "u".to_owned());
-        cluster.apply(&Change::CreateBucket { name, uuid, settings }).unwrap();
+        cluster
+            .apply(&Change::Buckets(BucketChange::CreateBucket { name, uuid, settings }))
+            .unwrap();
         let index = |name: &str, scope: &str| Index {
             uuid: format!("{scope}/{name}"),
             scope: scope.into(),
@@ -162,21 +164,30 @@ mod tests {
             built: false,
             partitioning: None,
         };
-        let create =
-            |name: &str| Change::CreateIndex { bucket: "a".into(), index: index(name, "_default") };
+        let create = |name: &str| {
+            Change::Indexes(IndexChange::CreateIndex {
+                bucket: "a".into(),
+                index: index(name, "_default"),
+            })
+        };
         cluster.apply(&create("i")).unwrap();
         cluster.apply(&create("j")).unwrap();
         let again = cluster.apply(&create("i")).unwrap_err();
         assert_eq!(again.to_string(), "The index i already exists.");
-        let elsewhere = Change::CreateIndex { bucket: "a".into(), index: index("i", "nowhere") };
+        let elsewhere = Change::Indexes(IndexChange::CreateIndex {
+            bucket: "a".into(),
+            index: index("i", "nowhere"),
+        });
         assert!(matches!(cluster.apply(&elsewhere), Err(Refusal::ScopeNotFound { .. })));
         let (bucket, scope, collection) =
             (|| "a".to_owned(), || "_default".to_owned(), || "_default".to_owned());
-        let build = |names: &[&str]| Change::BuildIndexes {
-            bucket: bucket(),
-            scope: scope(),
-            collection: collection(),
-            names: names.iter().map(|name| (*name).to_owned()).collect(),
+        let build = |names: &[&str]| {
+            Change::Indexes(IndexChange::BuildIndexes {
+                bucket: bucket(),
+                scope: scope(),
+                collection: collection(),
+                names: names.iter().map(|name| (*name).to_owned()).collect(),
+            })
         };
         assert!(cluster.apply(&build(&["i", "z"])).is_err());
         let built = |cluster: &Cluster| {
@@ -187,13 +198,17 @@ mod tests {
         assert_eq!(built(&cluster), 2);
         let mut spread = index("s", "_default");
         spread.partitioning = Some(Partitioning { by: vec!["a".into()], count: 8, replicas: 0 });
-        cluster.apply(&Change::CreateIndex { bucket: "a".into(), index: spread }).unwrap();
-        let copies = |name: &str| Change::SetIndexReplicas {
-            bucket: bucket(),
-            scope: scope(),
-            collection: collection(),
-            name: name.into(),
-            replicas: 1,
+        cluster
+            .apply(&Change::Indexes(IndexChange::CreateIndex { bucket: "a".into(), index: spread }))
+            .unwrap();
+        let copies = |name: &str| {
+            Change::Indexes(IndexChange::SetIndexReplicas {
+                bucket: bucket(),
+                scope: scope(),
+                collection: collection(),
+                name: name.into(),
+                replicas: 1,
+            })
         };
         cluster.apply(&copies("s")).unwrap();
         let spread = cluster.buckets["a"].index("_default", "_default", "s").unwrap();
@@ -201,16 +216,19 @@ mod tests {
         assert!(matches!(cluster.apply(&copies("z")), Err(Refusal::IndexNotFound { .. })));
         let refused = cluster.apply(&copies("i")).unwrap_err();
         assert!(matches!(refused, Refusal::Invalid { field: "num_replica", .. }), "{refused}");
-        let drop = Change::DropIndex {
+        let drop = Change::Indexes(IndexChange::DropIndex {
             bucket: bucket(),
             scope: scope(),
             collection: collection(),
             name: "i".into(),
-        };
+        });
         cluster.apply(&drop).unwrap();
         assert!(cluster.apply(&drop).is_err());
-        let end =
-            Change::DropCollection { bucket: bucket(), scope: scope(), collection: collection() };
+        let end = Change::Buckets(BucketChange::DropCollection {
+            bucket: bucket(),
+            scope: scope(),
+            collection: collection(),
+        });
         cluster.apply(&end).unwrap();
         assert!(cluster.buckets["a"].indexes.is_empty());
     }

@@ -2,7 +2,8 @@
 //!
 //! [`Cluster`] is a state machine: a [`Change`] either applies or is refused with nothing changed. It reads no clock
 //! and rolls no dice; identifiers arrive in the change, so that each node that applies the same changes has the
-//! same state. Its serialised form is the one that nodes store.
+//! same state. Its serialised form is the one that nodes store and send. The form has the version [`FORM_VERSION`], and the folder
+//! `samples` has a sample of every change and of a whole state in each version.
 //!
 //! Invariants: the revision grows with every change that clients can see; a manifest's uid grows with every change of
 //! its scopes or collections; ids of scopes and collections are never used twice within a bucket.
@@ -39,7 +40,10 @@ mod settings;
 pub use address::{Address, check_host};
 pub use bucket::Bucket;
 pub use chain::{Chain, Chosen};
-pub use change::Change;
+pub use change::{
+    BucketChange, Change, ClusterChange, FunctionChange, IndexChange, NodeChange, PluginChange,
+    QueryChange, RecordChange,
+};
 pub use cluster::Cluster;
 pub use cluster_settings::{
     Audit, ClusterSettings, Compaction, CurlAccess, DATA_QUOTA_MB_MIN, MOVES_PER_NODE_MAX,
@@ -70,3 +74,9 @@ pub use settings::{
     BucketKind, BucketSettings, CompressionMode, ConflictResolution, EvictionPolicy,
     HistoryRetention, RAM_QUOTA_TOO_LARGE, StorageBackend,
 };
+
+/// Version of the form in which nodes store and send the agreed state and its changes.
+///
+/// A field that has a default is no new version. Anything else that the samples show is one; the samples of earlier versions
+/// stay, and are read.
+pub const FORM_VERSION: u32 = 22;

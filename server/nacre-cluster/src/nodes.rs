@@ -198,7 +198,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BucketSettings, Change, Endpoints, Ports};
+    use crate::{BucketChange, BucketSettings, Change, Endpoints, NodeChange, Ports};
 
     fn member(services: &[ServiceName], membership: Membership) -> Member {
         let plain =
@@ -220,20 +220,23 @@ mod tests {
         let mut cluster = Cluster::new("c".into());
         for (id, services) in [(1, &ServiceName::FIRST[..]), (2, &[ServiceName::QUERY])] {
             let member = member(services, Membership::Active);
-            cluster.apply(&Change::PutNode { id: NodeId(id), member }).unwrap();
+            cluster.apply(&Change::Nodes(NodeChange::PutNode { id: NodeId(id), member })).unwrap();
         }
         cluster
     }
 
     fn set(id: u64, services: &[ServiceName]) -> Change {
-        Change::SetServices { id: NodeId(id), services: services.iter().copied().collect() }
+        Change::Nodes(NodeChange::SetServices {
+            id: NodeId(id),
+            services: services.iter().copied().collect(),
+        })
     }
 
     /// A rebalance of all, from which a node does something else.
     fn rebalance(cluster: &Cluster, id: u64, services: &[ServiceName]) -> Change {
         let services = [(NodeId(id), services.iter().copied().collect())].into();
         let (keep, rest) = (cluster.nodes.keys().copied().collect(), Membership::Leaving);
-        Change::StartRebalance { id: "r".into(), keep, rest, services }
+        Change::Nodes(NodeChange::StartRebalance { id: "r".into(), keep, rest, services })
     }
 
     #[test]
@@ -242,14 +245,14 @@ mod tests {
             let part = member(&ServiceName::FIRST, Membership::Added);
             let mut member = Member { uuid: uuid.into(), ..part };
             member.endpoints.host = Some(host.into());
-            Change::PutNode { id: NodeId(id), member }
+            Change::Nodes(NodeChange::PutNode { id: NodeId(id), member })
         };
         let mut cluster = Cluster::new("c".into());
         cluster.apply(&put(1, "u", "a")).unwrap();
         cluster.apply(&put(1, "u", "b")).unwrap();
         assert!(cluster.apply(&put(1, "v", "a")).is_err(), "another node has the number");
         cluster.apply(&put(2, "v", "c")).unwrap();
-        cluster.apply(&Change::DropNode { id: NodeId(2) }).unwrap();
+        cluster.apply(&Change::Nodes(NodeChange::DropNode { id: NodeId(2) })).unwrap();
         assert!(cluster.apply(&put(2, "v", "c")).is_err(), "one that was removed stays so");
         cluster.apply(&put(3, "w", "c")).unwrap();
         assert_eq!((cluster.next_node(), cluster.nodes.len()), (NodeId(4), 2));
@@ -259,17 +262,21 @@ mod tests {
     fn copies_are_only_on_nodes_with_data() {
         let mut cluster = two();
         let settings = BucketSettings { replicas: 1, ..BucketSettings::default() };
-        let bucket = Change::CreateBucket { name: "b".into(), uuid: "u".into(), settings };
+        let bucket = Change::Buckets(BucketChange::CreateBucket {
+            name: "b".into(),
+            uuid: "u".into(),
+            settings,
+        });
         cluster.apply(&bucket).unwrap();
         let chains = &cluster.buckets["b"].chains;
         assert!(chains.iter().all(|chain| chain.copies == [Some(NodeId(1)), None]));
         let keep = [NodeId(2)].into();
-        let rebalance = Change::StartRebalance {
+        let rebalance = Change::Nodes(NodeChange::StartRebalance {
             id: "r".into(),
             keep,
             rest: Membership::Leaving,
             services: BTreeMap::new(),
-        };
+        });
         assert_eq!(cluster.apply(&rebalance), Err(Refusal::NobodyKeeps));
     }
 
@@ -301,10 +308,14 @@ mod tests {
         assert_eq!(cluster.nodes[&NodeId(2)].services, wanted.into(), "refused is not begun");
         let mut alone = Cluster::new("c".into());
         let first = member(&ServiceName::FIRST, Membership::Active);
-        alone.apply(&Change::PutNode { id: NodeId(1), member: first }).unwrap();
+        alone.apply(&Change::Nodes(NodeChange::PutNode { id: NodeId(1), member: first })).unwrap();
         alone.apply(&set(1, &[ServiceName::QUERY])).unwrap();
         let settings = BucketSettings::default();
-        let bucket = Change::CreateBucket { name: "b".into(), uuid: "u".into(), settings };
+        let bucket = Change::Buckets(BucketChange::CreateBucket {
+            name: "b".into(),
+            uuid: "u".into(),
+            settings,
+        });
         assert!(alone.apply(&bucket).is_err(), "nobody could keep its documents");
     }
 
@@ -312,13 +323,13 @@ mod tests {
     fn the_kind_of_recovery_can_be_changed_until_the_rebalance() {
         let mut cluster = two();
         let id = NodeId(2);
-        let recover = |full| Change::Recover { id, full };
+        let recover = |full| Change::Nodes(NodeChange::Recover { id, full });
         let memberships = |part| [(id, part)].into();
         cluster
-            .apply(&Change::MoveCopies {
+            .apply(&Change::Nodes(NodeChange::MoveCopies {
                 memberships: memberships(Membership::FailedOver),
                 chains: BTreeMap::new(),
-            })
+            }))
             .unwrap();
         for full in [false, true, false] {
             cluster.apply(&recover(full)).unwrap();
@@ -327,10 +338,17 @@ mod tests {
         }
         let keep = [NodeId(1), id].into();
         let (rest, services) = (Membership::Leaving, BTreeMap::new());
-        cluster.apply(&Change::StartRebalance { id: "r".into(), keep, rest, services }).unwrap();
+        cluster
+            .apply(&Change::Nodes(NodeChange::StartRebalance {
+                id: "r".into(),
+                keep,
+                rest,
+                services,
+            }))
+            .unwrap();
         assert_eq!(cluster.apply(&recover(true)), Err(Refusal::RebalanceRuns));
         let memberships = memberships(Membership::Active);
-        cluster.apply(&Change::EndRebalance { memberships }).unwrap();
+        cluster.apply(&Change::Nodes(NodeChange::EndRebalance { memberships })).unwrap();
         assert_eq!(cluster.recovering, BTreeMap::new());
     }
 
@@ -338,11 +356,13 @@ mod tests {
     fn a_node_that_is_leaving_is_not_taken_back() {
         let mut cluster = two();
         let leaving = member(&ServiceName::FIRST, Membership::Leaving);
-        cluster.apply(&Change::PutNode { id: NodeId(3), member: leaving }).unwrap();
+        cluster
+            .apply(&Change::Nodes(NodeChange::PutNode { id: NodeId(3), member: leaving }))
+            .unwrap();
         let start = |keep: &[u64]| {
             let keep = keep.iter().copied().map(NodeId).collect();
             let (rest, services) = (Membership::Leaving, BTreeMap::new());
-            Change::StartRebalance { id: "r".into(), keep, rest, services }
+            Change::Nodes(NodeChange::StartRebalance { id: "r".into(), keep, rest, services })
         };
         assert_eq!(cluster.apply(&start(&[1, 2, 3])), Err(Refusal::NobodyKeeps));
         cluster.apply(&start(&[1, 2])).unwrap();
@@ -351,12 +371,13 @@ mod tests {
     #[test]
     fn groups_have_names_of_their_own_and_go_when_they_are_empty() {
         let mut cluster = two();
-        let put =
-            |uuid: &str, name: &str| Change::PutGroup { uuid: uuid.into(), name: name.into() };
-        let moved = |id: u64, uuid: &str| Change::MoveToGroups {
-            groups: [(NodeId(id), uuid.into())].into(),
+        let put = |uuid: &str, name: &str| {
+            Change::Nodes(NodeChange::PutGroup { uuid: uuid.into(), name: name.into() })
         };
-        let dropped = |uuid: &str| Change::DropGroup { uuid: uuid.into() };
+        let moved = |id: u64, uuid: &str| {
+            Change::Nodes(NodeChange::MoveToGroups { groups: [(NodeId(id), uuid.into())].into() })
+        };
+        let dropped = |uuid: &str| Change::Nodes(NodeChange::DropGroup { uuid: uuid.into() });
         cluster.apply(&put("g", "rack 2")).unwrap();
         cluster.apply(&moved(1, "g")).unwrap();
         cluster.apply(&put("g", "rack two")).unwrap();

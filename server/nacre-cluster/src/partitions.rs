@@ -107,7 +107,7 @@ fn mixed(number: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Change, Endpoints, Member, Ports};
+    use crate::{Change, Endpoints, Member, NodeChange, Ports};
 
     fn cluster(nodes: u64) -> Cluster {
         let mut cluster = Cluster::new("c".into());
@@ -122,7 +122,7 @@ mod tests {
                 membership: Membership::Active,
                 alternate: None,
             };
-            cluster.apply(&Change::PutNode { id: NodeId(id), member }).unwrap();
+            cluster.apply(&Change::Nodes(NodeChange::PutNode { id: NodeId(id), member })).unwrap();
         }
         cluster
     }

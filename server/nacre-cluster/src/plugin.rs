@@ -1,6 +1,7 @@
 //! Plugins: uploaded packages and their deployments.
 
 use crate::Refusal;
+use crate::change::DroppedKeyspace;
 use nacre_types::{PLUGIN_NAME_BYTES_MAX, check_plain_name};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -299,9 +300,11 @@ impl Plugins {
         Ok(())
     }
 
-    /// A deployment ends with the bucket that it reads.
-    pub(crate) fn forget_bucket(&mut self, bucket: &str) {
-        self.deployments.retain(|_, deployment| deployment.bucket() != Some(bucket));
+    /// Removes the deployments that read a dropped bucket.
+    pub(crate) fn forget(&mut self, dropped: &DroppedKeyspace<'_>) {
+        if dropped.scope.is_none() {
+            self.deployments.retain(|_, deployment| deployment.bucket() != Some(dropped.bucket));
+        }
     }
 }
 
@@ -446,7 +449,7 @@ mod tests {
         assert!(plugins.replay("a", None).unwrap_err().to_string().contains("replayed"));
         let other_world = plugins.deploy("a", &functions);
         assert!(matches!(other_world, Err(Refusal::DeploymentExists { .. })));
-        plugins.forget_bucket("a");
+        plugins.forget(&DroppedKeyspace { bucket: "a", scope: None, collection: None });
         assert!(plugins.deployments.keys().eq(["b", "f"]));
     }
 
@@ -461,7 +464,7 @@ mod tests {
         }
         let stored = serde_json::to_value(plugins.deployment("i").unwrap()).unwrap();
         assert_eq!((&stored["world"], &stored["paused"]), (&"index-type".into(), &true.into()));
-        plugins.forget_bucket("a");
+        plugins.forget(&DroppedKeyspace { bucket: "a", scope: None, collection: None });
         assert!(plugins.deployments.is_empty());
     }
 

@@ -1,5 +1,6 @@
 //! Functions of the query language, as nodes agree on them.
 
+use crate::change::DroppedKeyspace;
 use crate::{Cluster, FunctionId, Refusal};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -81,7 +82,12 @@ impl QueryFunctions {
         self.0.iter().map(|(key, function)| (FunctionId::of_key(key), function))
     }
 
-    fn put(&mut self, id: &FunctionId, new: &QueryFunction, replace: bool) -> Result<(), Refusal> {
+    pub(crate) fn put(
+        &mut self,
+        id: &FunctionId,
+        new: &QueryFunction,
+        replace: bool,
+    ) -> Result<(), Refusal> {
         let invalid = |reason: String| Err(Refusal::Invalid { field: "_", reason });
         let Some(key) = key_of(id) else {
             let reason =
@@ -101,22 +107,15 @@ impl QueryFunctions {
         Ok(())
     }
 
-    fn drop_function(&mut self, id: &FunctionId) -> Result<(), Refusal> {
+    pub(crate) fn drop_function(&mut self, id: &FunctionId) -> Result<(), Refusal> {
         let dropped = key_of(id).and_then(|key| self.0.remove(&key));
         dropped.map(drop).ok_or(Refusal::QueryFunctionNotFound { name: id.name.clone() })
     }
 
     /// Functions go with their bucket, or with their scope.
-    pub(crate) fn forget(&mut self, bucket: &str, scope: Option<&str>) {
-        self.0.retain(|key, _| !is_within(key, bucket, scope));
+    pub(crate) fn forget(&mut self, dropped: &DroppedKeyspace<'_>) {
+        self.0.retain(|key, _| !dropped.contains_key(key));
     }
-}
-
-/// Returns true if a key belongs to the bucket, and to the scope if one is named.
-pub(crate) fn is_within(key: &str, bucket: &str, scope: Option<&str>) -> bool {
-    FunctionId::of_key(key).scope.is_some_and(|(own_bucket, own_scope)| {
-        own_bucket == bucket && scope.is_none_or(|scope| own_scope == scope)
-    })
 }
 
 /// Keys of functions in scopes have slashes between their parts, so that names have none.
@@ -125,35 +124,19 @@ pub(crate) fn key_of(id: &FunctionId) -> Option<String> {
     may_be.then(|| id.to_string())
 }
 
-impl Cluster {
-    pub(crate) fn put_query_function(
-        &mut self,
-        id: &FunctionId,
-        function: &QueryFunction,
-        replace: bool,
-    ) -> Result<(), Refusal> {
-        self.check_scope(id)?;
-        self.query_functions.put(id, function, replace)
-    }
-
-    /// Checks that the scope is there that `id` names, if it does.
-    pub(crate) fn check_scope(&self, id: &FunctionId) -> Result<(), Refusal> {
-        let Some((bucket, scope)) = &id.scope else { return Ok(()) };
-        match self.bucket(bucket)?.manifest.scopes.iter().any(|there| there.name == *scope) {
-            true => Ok(()),
-            false => Err(Refusal::ScopeNotFound { scope: scope.clone() }),
-        }
-    }
-
-    pub(crate) fn drop_query_function(&mut self, id: &FunctionId) -> Result<(), Refusal> {
-        self.query_functions.drop_function(id)
+/// Checks that the scope is there that `id` names, if it does.
+pub(crate) fn check_scope(cluster: &Cluster, id: &FunctionId) -> Result<(), Refusal> {
+    let Some((bucket, scope)) = &id.scope else { return Ok(()) };
+    match cluster.bucket(bucket)?.manifest.scopes.iter().any(|there| there.name == *scope) {
+        true => Ok(()),
+        false => Err(Refusal::ScopeNotFound { scope: scope.clone() }),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Change;
+    use crate::{BucketChange, Change, QueryChange};
 
     fn id(scope: Option<(&str, &str)>, name: &str) -> FunctionId {
         let scope = scope.map(|(bucket, scope)| (bucket.into(), scope.into()));
@@ -161,17 +144,26 @@ mod tests {
     }
 
     fn put(id: &FunctionId, text: &str, replace: bool) -> Change {
-        Change::PutQueryFunction { id: id.clone(), text: text.into(), script: None, replace }
+        Change::Query(QueryChange::PutQueryFunction {
+            id: id.clone(),
+            text: text.into(),
+            script: None,
+            replace,
+        })
     }
 
     #[test]
     fn functions_are_made_once_unless_replaced_and_go_with_their_scope() {
         let mut cluster = Cluster::new("u".into());
         let settings = crate::BucketSettings::default();
-        let create = Change::CreateBucket { name: "b".into(), uuid: "v".into(), settings };
+        let create = Change::Buckets(BucketChange::CreateBucket {
+            name: "b".into(),
+            uuid: "v".into(),
+            settings,
+        });
         cluster.apply(&create).unwrap();
         let (bucket, scope) = ("b".to_owned(), "s".to_owned());
-        cluster.apply(&Change::CreateScope { bucket, scope }).unwrap();
+        cluster.apply(&Change::Buckets(BucketChange::CreateScope { bucket, scope })).unwrap();
         let of_scope = id(Some(("b", "s")), "f");
         let global = id(None, "f");
         for function in [&of_scope, &global] {
@@ -184,11 +176,13 @@ mod tests {
         let stored = serde_json::to_string(&cluster).unwrap();
         assert_eq!(serde_json::from_str::<Cluster>(&stored).unwrap(), cluster);
         let (bucket, scope) = ("b".to_owned(), "s".to_owned());
-        cluster.apply(&Change::DropScope { bucket, scope }).unwrap();
+        cluster.apply(&Change::Buckets(BucketChange::DropScope { bucket, scope })).unwrap();
         let left: Vec<_> = cluster.query_functions.iter().map(|(id, _)| id).collect();
         assert_eq!(left, std::slice::from_ref(&global));
-        cluster.apply(&Change::DropQueryFunction { id: global.clone() }).unwrap();
-        let gone = cluster.apply(&Change::DropQueryFunction { id: global });
+        cluster
+            .apply(&Change::Query(QueryChange::DropQueryFunction { id: global.clone() }))
+            .unwrap();
+        let gone = cluster.apply(&Change::Query(QueryChange::DropQueryFunction { id: global }));
         assert!(matches!(gone, Err(Refusal::QueryFunctionNotFound { .. })));
     }
 

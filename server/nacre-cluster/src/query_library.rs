@@ -1,7 +1,8 @@
 //! Libraries of functions in JavaScript for the query language, as nodes agree on them.
 
-use crate::query_function::{is_within, key_of};
-use crate::{Cluster, FunctionId, Refusal};
+use crate::change::DroppedKeyspace;
+use crate::query_function::key_of;
+use crate::{FunctionId, Refusal};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -27,14 +28,11 @@ impl QueryLibraries {
     }
 
     /// Libraries go with their bucket, or with their scope.
-    pub(crate) fn forget(&mut self, bucket: &str, scope: Option<&str>) {
-        self.0.retain(|key, _| !is_within(key, bucket, scope));
+    pub(crate) fn forget(&mut self, dropped: &DroppedKeyspace<'_>) {
+        self.0.retain(|key, _| !dropped.contains_key(key));
     }
-}
 
-impl Cluster {
-    pub(crate) fn put_query_library(&mut self, id: &FunctionId, code: &str) -> Result<(), Refusal> {
-        self.check_scope(id)?;
+    pub(crate) fn put(&mut self, id: &FunctionId, code: &str) -> Result<(), Refusal> {
         let invalid = |reason: String| Err(Refusal::Invalid { field: "_", reason });
         // Errors show the name as a file name, followed by line and column.
         let is_word = |c: char| c.is_ascii_alphanumeric() || "_-.%".contains(c);
@@ -46,7 +44,7 @@ impl Cluster {
         if code.len() > CODE_BYTES_MAX {
             return invalid(format!("A library has {CODE_BYTES_MAX} bytes at most"));
         }
-        let libraries = &mut self.query_libraries.0;
+        let libraries = &mut self.0;
         if libraries.len() >= LIBRARIES_MAX && !libraries.contains_key(&key) {
             return invalid(format!("There are {LIBRARIES_MAX} libraries at most"));
         }
@@ -59,8 +57,8 @@ impl Cluster {
         Ok(())
     }
 
-    pub(crate) fn drop_query_library(&mut self, id: &FunctionId) -> Result<(), Refusal> {
-        let dropped = key_of(id).and_then(|key| self.query_libraries.0.remove(&key));
+    pub(crate) fn drop_library(&mut self, id: &FunctionId) -> Result<(), Refusal> {
+        let dropped = key_of(id).and_then(|key| self.0.remove(&key));
         dropped.map(drop).ok_or(Refusal::QueryLibraryNotFound { name: id.name.clone() })
     }
 }
@@ -68,7 +66,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Change;
+    use crate::{BucketChange, Change, Cluster, QueryChange};
 
     fn id(scope: Option<(&str, &str)>, name: &str) -> FunctionId {
         let scope = scope.map(|(bucket, scope)| (bucket.into(), scope.into()));
@@ -76,7 +74,7 @@ mod tests {
     }
 
     fn put(id: &FunctionId, code: &str) -> Change {
-        Change::PutQueryLibrary { id: id.clone(), code: code.into() }
+        Change::Query(QueryChange::PutQueryLibrary { id: id.clone(), code: code.into() })
     }
 
     #[test]
@@ -85,7 +83,11 @@ mod tests {
         let of_scope = id(Some(("b", "_default")), "math");
         assert!(cluster.apply(&put(&of_scope, "one")).is_err(), "there is no such bucket");
         let settings = crate::BucketSettings::default();
-        let create = Change::CreateBucket { name: "b".into(), uuid: "v".into(), settings };
+        let create = Change::Buckets(BucketChange::CreateBucket {
+            name: "b".into(),
+            uuid: "v".into(),
+            settings,
+        });
         cluster.apply(&create).unwrap();
         assert!(cluster.apply(&put(&id(Some(("b", "none")), "math"), "one")).is_err());
         let global = id(None, "math");
@@ -96,10 +98,10 @@ mod tests {
         }
         let stored = serde_json::to_string(&cluster).unwrap();
         assert_eq!(serde_json::from_str::<Cluster>(&stored).unwrap(), cluster);
-        cluster.apply(&Change::DropBucket { name: "b".into() }).unwrap();
+        cluster.apply(&Change::Buckets(BucketChange::DropBucket { name: "b".into() })).unwrap();
         let left: Vec<_> = cluster.query_libraries.iter().map(|(id, _)| id).collect();
         assert_eq!(left, std::slice::from_ref(&global));
-        let drop = Change::DropQueryLibrary { id: global };
+        let drop = Change::Query(QueryChange::DropQueryLibrary { id: global });
         cluster.apply(&drop).unwrap();
         let gone = cluster.apply(&drop);
         assert!(matches!(gone, Err(Refusal::QueryLibraryNotFound { .. })));

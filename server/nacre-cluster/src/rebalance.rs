@@ -68,7 +68,7 @@ impl Default for RetryRebalance {
 
 impl Cluster {
     /// The rebalance that has failed and is begun again when its time has come, by
-    /// [`Change::BeginAgain`](crate::Change::BeginAgain).
+    /// [`NodeChange::BeginAgain`](crate::NodeChange::BeginAgain).
     pub fn pending_rebalance(&self) -> Option<&Rebalance> {
         let ended = self.last_rebalance.as_ref().filter(|_| self.rebalance.is_none())?;
         let RetryRebalance { enabled, retries_max, .. } = self.retry_rebalance;

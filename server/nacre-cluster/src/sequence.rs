@@ -1,7 +1,8 @@
 //! Sequences of the query language, as nodes agree on them: each node takes blocks of values, so that no value is given twice.
 
-use crate::query_function::{is_within, key_of};
-use crate::{Cluster, FunctionId, Refusal};
+use crate::change::DroppedKeyspace;
+use crate::query_function::key_of;
+use crate::{FunctionId, Refusal};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -96,60 +97,58 @@ impl Sequences {
     }
 
     /// Sequences go with their bucket, or with their scope.
-    pub(crate) fn forget(&mut self, bucket: &str, scope: Option<&str>) {
-        self.0.retain(|key, _| !is_within(key, bucket, scope));
+    pub(crate) fn forget(&mut self, dropped: &DroppedKeyspace<'_>) {
+        self.0.retain(|key, _| !dropped.contains_key(key));
     }
 
     fn found(&mut self, id: &FunctionId) -> Result<&mut Sequence, Refusal> {
         let missing = || Refusal::SequenceNotFound { name: id.name.clone() };
         key_of(id).and_then(|key| self.0.get_mut(&key)).ok_or_else(missing)
     }
-}
 
-impl Cluster {
-    pub(crate) fn put_sequence(
+    /// Adds or replaces a sequence. Its epoch is `rev`: the revision of the cluster.
+    pub(crate) fn put(
         &mut self,
         id: &FunctionId,
         sequence: &Sequence,
         replace: bool,
+        rev: u64,
     ) -> Result<(), Refusal> {
-        self.check_scope(id)?;
         sequence.check()?;
         let invalid = |reason: &str| Err(Refusal::Invalid { field: "_", reason: reason.into() });
         let Some(key) = key_of(id).filter(|_| id.scope.is_some()) else {
             return invalid("The name of a sequence has 1 to 255 bytes and no '/'");
         };
-        let known = self.sequences.0.get(&key);
+        let known = self.0.get(&key);
         match (known, replace) {
             (Some(_), false) => {
                 return Err(Refusal::SequenceExists { name: id.name.clone() });
             }
             (None, true) => return Err(Refusal::SequenceNotFound { name: id.name.clone() }),
-            (None, false) if self.sequences.0.len() >= SEQUENCES_MAX => {
+            (None, false) if self.0.len() >= SEQUENCES_MAX => {
                 return invalid("There are 1000 sequences at most");
             }
             _ => {}
         }
         // A sequence that takes the name of a dropped one differs from it as well: nodes may still hold values of that one.
-        let epoch = self.rev;
-        self.sequences.0.insert(key, Sequence { epoch, ..sequence.clone() });
+        self.0.insert(key, Sequence { epoch: rev, ..sequence.clone() });
         Ok(())
     }
 
     pub(crate) fn drop_sequence(&mut self, id: &FunctionId) -> Result<(), Refusal> {
-        self.sequences.found(id)?;
-        key_of(id).and_then(|key| self.sequences.0.remove(&key));
+        self.found(id)?;
+        key_of(id).and_then(|key| self.0.remove(&key));
         Ok(())
     }
 
     /// Takes the next values, unless they were taken since they were seen.
-    pub(crate) fn advance_sequence(
+    pub(crate) fn advance(
         &mut self,
         id: &FunctionId,
         epoch: u64,
         from: i64,
     ) -> Result<(), Refusal> {
-        let sequence = self.sequences.found(id)?;
+        let sequence = self.found(id)?;
         match sequence.block().filter(|block| block.from == from && sequence.epoch == epoch) {
             Some(block) => {
                 sequence.next = block.then;
@@ -163,7 +162,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Change;
+    use crate::{BucketChange, Change, Cluster, QueryChange};
 
     fn sequence(increment: i64, cycle: bool) -> Sequence {
         let (min, max) = (1, 5);
@@ -204,35 +203,45 @@ mod tests {
         let mut cluster = Cluster::new("u".into());
         let settings = crate::BucketSettings::default();
         cluster
-            .apply(&Change::CreateBucket { name: "b".into(), uuid: "v".into(), settings })
+            .apply(&Change::Buckets(BucketChange::CreateBucket {
+                name: "b".into(),
+                uuid: "v".into(),
+                settings,
+            }))
             .unwrap();
         let (bucket, scope) = ("b".to_owned(), "s".to_owned());
-        cluster.apply(&Change::CreateScope { bucket, scope }).unwrap();
+        cluster.apply(&Change::Buckets(BucketChange::CreateScope { bucket, scope })).unwrap();
         let id = FunctionId { scope: Some(("b".into(), "s".into())), name: "q".into() };
         let sequence = sequence(1, false);
-        let put =
-            Change::PutSequence { id: id.clone(), sequence: sequence.clone(), replace: false };
+        let put = Change::Query(QueryChange::PutSequence {
+            id: id.clone(),
+            sequence: sequence.clone(),
+            replace: false,
+        });
         cluster.apply(&put).unwrap();
         assert!(matches!(cluster.apply(&put), Err(Refusal::SequenceExists { .. })));
-        let take = |epoch, from| Change::AdvanceSequence { id: id.clone(), epoch, from };
+        let take = |epoch, from| {
+            Change::Query(QueryChange::AdvanceSequence { id: id.clone(), epoch, from })
+        };
         let epoch = |cluster: &Cluster| cluster.sequences.get(&id).unwrap().epoch;
         let first = epoch(&cluster);
         cluster.apply(&take(first, 1)).unwrap();
         assert!(matches!(cluster.apply(&take(first, 1)), Err(Refusal::SequenceMoved { .. })));
-        let again = Change::PutSequence { id: id.clone(), sequence, replace: true };
+        let again =
+            Change::Query(QueryChange::PutSequence { id: id.clone(), sequence, replace: true });
         cluster.apply(&again).unwrap();
         assert!(matches!(cluster.apply(&take(first, 1)), Err(Refusal::SequenceMoved { .. })));
         let second = epoch(&cluster);
         cluster.apply(&take(second, 1)).unwrap();
         // Another sequence by the same name.
-        cluster.apply(&Change::DropSequence { id: id.clone() }).unwrap();
+        cluster.apply(&Change::Query(QueryChange::DropSequence { id: id.clone() })).unwrap();
         cluster.apply(&put).unwrap();
         let third = epoch(&cluster);
         assert!(third != first && third != second);
         let stored = serde_json::to_string(&cluster).unwrap();
         assert_eq!(serde_json::from_str::<Cluster>(&stored).unwrap(), cluster);
         let (bucket, scope) = ("b".to_owned(), "s".to_owned());
-        cluster.apply(&Change::DropScope { bucket, scope }).unwrap();
+        cluster.apply(&Change::Buckets(BucketChange::DropScope { bucket, scope })).unwrap();
         assert!(matches!(cluster.apply(&take(third, 3)), Err(Refusal::SequenceNotFound { .. })));
     }
 }

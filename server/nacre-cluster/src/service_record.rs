@@ -1,6 +1,7 @@
 //! Records: what services keep in the agreed state. The state machine knows their names and places, and not what they mean.
 
 use crate::Refusal;
+use crate::change::DroppedKeyspace;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -114,10 +115,10 @@ impl ServiceRecords {
     }
 
     /// Removes the records that go with a bucket, or with one of its scopes.
-    pub(crate) fn forget(&mut self, bucket: &str, scope: Option<&str>) {
+    pub(crate) fn forget(&mut self, dropped: &DroppedKeyspace<'_>) {
         let is_gone = |record: &ServiceRecord| {
-            record.bucket.as_deref() == Some(bucket)
-                && (scope.is_none() || record.scope.as_deref() == scope)
+            let bucket = record.bucket.as_deref();
+            bucket.is_some_and(|bucket| dropped.contains_scope(bucket, record.scope.as_deref()))
         };
         self.0.values_mut().for_each(|records| records.retain(|_, record| !is_gone(record)));
     }
@@ -167,10 +168,10 @@ mod tests {
         let names = |records: &ServiceRecords| -> Vec<String> {
             records.of("s").map(|(name, _)| name.to_owned()).collect()
         };
-        records.forget("b", Some("one"));
-        records.forget("c", None);
+        records.forget(&DroppedKeyspace { bucket: "b", scope: Some("one"), collection: None });
+        records.forget(&DroppedKeyspace { bucket: "c", scope: None, collection: None });
         assert_eq!(names(&records), ["two", "whole"]);
-        records.forget("b", None);
+        records.forget(&DroppedKeyspace { bucket: "b", scope: None, collection: None });
         assert!(names(&records).is_empty());
     }
 

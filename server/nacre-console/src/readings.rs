@@ -5,7 +5,9 @@
 use crate::ProcessUsage;
 use nacre_bucket::Bucket;
 use nacre_node::Node;
-use nacre_node::plugins::Deployment;
+use nacre_plugins_service::Deployment;
+use nacre_plugins_service::NodePlugins;
+use nacre_query_service::NodeQueries;
 use nacre_types::Vbid;
 use std::collections::BTreeMap;
 use std::sync::Arc;

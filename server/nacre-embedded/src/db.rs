@@ -8,7 +8,7 @@ use crate::options::{Options, Sync, Threads};
 use crate::runner::Runner;
 use crate::{Changes, Collection, Error, Session, Since};
 use nacre_bucket::{Bucket, BucketEnv, CopyRetention, Home, events};
-use nacre_cluster::{Change, Cluster};
+use nacre_cluster::{BucketChange, Change, Cluster};
 use nacre_store::Store;
 use nacre_types::{CollectionId, Now, Vbid};
 use parking_lot::Mutex;
@@ -181,7 +181,10 @@ impl Db {
     /// # Errors
     /// [`Error::KeyspaceExists`], [`Error::InvalidArgument`] for a name that is not allowed, and what the disk refuses.
     pub fn create_scope(&self, scope: &str) -> Result<(), Error> {
-        self.0.change(&Change::CreateScope { bucket: BUCKET.into(), scope: scope.into() })
+        self.0.change(&Change::Buckets(BucketChange::CreateScope {
+            bucket: BUCKET.into(),
+            scope: scope.into(),
+        }))
     }
 
     /// Drops a scope with its collections and their documents.
@@ -189,7 +192,10 @@ impl Db {
     /// # Errors
     /// [`Error::ScopeNotFound`], [`Error::InvalidArgument`] for `_default`, and what the disk refuses.
     pub fn drop_scope(&self, scope: &str) -> Result<(), Error> {
-        self.0.change(&Change::DropScope { bucket: BUCKET.into(), scope: scope.into() })
+        self.0.change(&Change::Buckets(BucketChange::DropScope {
+            bucket: BUCKET.into(),
+            scope: scope.into(),
+        }))
     }
 
     /// Creates a collection, whose documents live for at most `max_ttl_s` seconds; 0 for no limit.
@@ -201,13 +207,13 @@ impl Db {
         let max_ttl = i32::try_from(max_ttl_s)
             .map_err(|_| Error::InvalidArgument("the longest life is at most 68 years".into()))?;
         let (bucket, scope, collection) = (BUCKET.into(), scope.into(), name.into());
-        self.0.change(&Change::CreateCollection {
+        self.0.change(&Change::Buckets(BucketChange::CreateCollection {
             bucket,
             scope,
             collection,
             max_ttl,
             history: None,
-        })
+        }))
     }
 
     /// Drops a collection with its documents.
@@ -216,7 +222,7 @@ impl Db {
     /// [`Error::ScopeNotFound`], [`Error::CollectionNotFound`], and what the disk refuses.
     pub fn drop_collection(&self, scope: &str, name: &str) -> Result<(), Error> {
         let (bucket, scope, collection) = (BUCKET.into(), scope.into(), name.into());
-        self.0.change(&Change::DropCollection { bucket, scope, collection })
+        self.0.change(&Change::Buckets(BucketChange::DropCollection { bucket, scope, collection }))
     }
 
     /// Returns the changes of all collections from `since` on.

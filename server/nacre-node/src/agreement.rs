@@ -13,7 +13,10 @@ use crate::journal;
 use crate::node::{Identity, Node, row};
 use nacre_auth::{Domain, Edit, Group, Keyspace, PasswordPolicy, Refused, User, UserChange, Users};
 use nacre_cluster::orchestrator::Leadership;
-use nacre_cluster::{Change, Cluster, Refusal, Secret};
+use nacre_cluster::{
+    BucketChange, Change, Cluster, FunctionChange, IndexChange, PluginChange, QueryChange,
+    RecordChange, Refusal, Secret,
+};
 use nacre_store::Write;
 use nacre_types::NodeId;
 use serde::{Deserialize, Serialize};
@@ -117,20 +120,28 @@ fn check_size(change: &Change, before: &Cluster, after: &Write) -> Result<(), Er
 
 /// Returns true for what users define, with texts of theirs.
 fn is_definition(change: &Change) -> bool {
-    matches!(
-        change,
-        Change::CreateScope { .. }
-            | Change::CreateCollection { .. }
-            | Change::PutDesignDocument { .. }
-            | Change::CreateIndex { .. }
-            | Change::PutQueryFunction { .. }
-            | Change::PutSequence { .. }
-            | Change::PutQueryLibrary { .. }
-            | Change::PutPackage { .. }
-            | Change::Deploy { .. }
-            | Change::PutFunction { .. }
-            | Change::PutServiceRecord { .. }
-    )
+    match change {
+        Change::Buckets(change) => matches!(
+            change,
+            BucketChange::CreateScope { .. } | BucketChange::CreateCollection { .. }
+        ),
+        Change::Indexes(change) => matches!(
+            change,
+            IndexChange::PutDesignDocument { .. } | IndexChange::CreateIndex { .. }
+        ),
+        Change::Plugins(change) => {
+            matches!(change, PluginChange::PutPackage { .. } | PluginChange::Deploy { .. })
+        }
+        Change::Functions(change) => matches!(change, FunctionChange::PutFunction { .. }),
+        Change::Query(change) => matches!(
+            change,
+            QueryChange::PutQueryFunction { .. }
+                | QueryChange::PutSequence { .. }
+                | QueryChange::PutQueryLibrary { .. }
+        ),
+        Change::Records(change) => matches!(change, RecordChange::PutServiceRecord { .. }),
+        Change::Cluster(_) | Change::Nodes(_) => false,
+    }
 }
 
 /// A row with `value` as JSON.
@@ -519,9 +530,11 @@ fn dropped(change: &Change) -> Option<Keyspace<'_>> {
     let part =
         |bucket, scope, collection| Some(Keyspace { bucket: Some(bucket), scope, collection });
     match change {
-        Change::DropBucket { name } => part(name, None, None),
-        Change::DropScope { bucket, scope } => part(bucket, Some(scope), None),
-        Change::DropCollection { bucket, scope, collection } => {
+        Change::Buckets(BucketChange::DropBucket { name }) => part(name, None, None),
+        Change::Buckets(BucketChange::DropScope { bucket, scope }) => {
+            part(bucket, Some(scope), None)
+        }
+        Change::Buckets(BucketChange::DropCollection { bucket, scope, collection }) => {
             part(bucket, Some(scope), Some(collection))
         }
         _ => None,

@@ -329,8 +329,16 @@ fn manifest_with(manifest: &Manifest, complete: impl Fn(&Collection, &mut Value)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::shipped_table;
-    use nacre_cluster::{BucketSettings, Change, Member, Membership, Ports};
+    use crate::scatter_gather::NodeService;
+    use crate::service::Service;
+    use nacre_cluster::{
+        BucketChange, BucketSettings, Change, Member, Membership, NodeChange, Ports,
+    };
+
+    /// The table of a node without other services.
+    fn node_alone() -> ServiceTable {
+        ServiceTable::of(&[Arc::new(NodeService) as Arc<dyn Service>])
+    }
 
     #[test]
     fn a_map_is_made_once_of_each_state() {
@@ -346,7 +354,7 @@ mod tests {
             tls: None,
             fingerprint: None,
         };
-        let here = |kv| Here { id: NodeId(1), endpoints: endpoints(kv), services: shipped_table() };
+        let here = |kv| Here { id: NodeId(1), endpoints: endpoints(kv), services: node_alone() };
         let first = Arc::new(Cluster::new("c".repeat(32)));
         let mut texts = Texts::default();
         let map = texts.of(&first, here(5), None).unwrap();
@@ -360,32 +368,6 @@ mod tests {
         let later = texts.of(&next, here(6), None).unwrap();
         assert_eq!(*later, global(&next, &here(6)).to_string());
         assert_ne!((&moved, &later), (&map, &moved));
-    }
-
-    #[test]
-    fn ports_at_other_addresses_have_the_names_that_maps_use() {
-        let ports =
-            Ports::from([("mgmt", 1), ("views", 2), ("query", 3), ("eventing", 4), ("kv", 5)]);
-        let tls = Some(ports.clone());
-        let endpoints = Endpoints { host: None, plain: ports, tls, fingerprint: None };
-        let named = shipped_table().map_ports(&endpoints, &ServiceName::FIRST.into());
-        let names: BTreeSet<&str> = named.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(names, shipped_table().map_names().into_iter().collect());
-        let expected = [
-            "mgmt",
-            "mgmtSSL",
-            "kv",
-            "kvSSL",
-            "capi",
-            "capiSSL",
-            "n1ql",
-            "n1qlSSL",
-            "eventingAdminPort",
-            "eventingSSL",
-            "indexHttp",
-            "indexHttps",
-        ];
-        assert_eq!(names, expected.into());
     }
 
     #[test]
@@ -408,13 +390,13 @@ mod tests {
         let mut cluster = Cluster::new("c".repeat(32));
         let (first, second) = (member("a", Membership::Active), member("b", Membership::Added));
         let here =
-            Here { id: NodeId(1), endpoints: first.endpoints.clone(), services: shipped_table() };
+            Here { id: NodeId(1), endpoints: first.endpoints.clone(), services: node_alone() };
         let bucket = ("b".to_owned(), "u".to_owned(), BucketSettings::default());
         let (name, uuid, settings) = bucket;
         for change in [
-            Change::PutNode { id: NodeId(1), member: first },
-            Change::CreateBucket { name, uuid, settings },
-            Change::PutNode { id: NodeId(2), member: second },
+            Change::Nodes(NodeChange::PutNode { id: NodeId(1), member: first }),
+            Change::Buckets(BucketChange::CreateBucket { name, uuid, settings }),
+            Change::Nodes(NodeChange::PutNode { id: NodeId(2), member: second }),
         ] {
             cluster.apply(&change).unwrap();
         }
@@ -424,12 +406,12 @@ mod tests {
         };
         assert_eq!(servers(&cluster), 1, "nobody knows when it will serve");
         let keep = [NodeId(1), NodeId(2)].into();
-        let rebalance = Change::StartRebalance {
+        let rebalance = Change::Nodes(NodeChange::StartRebalance {
             id: "r".into(),
             keep,
             rest: Membership::Leaving,
             services: BTreeMap::new(),
-        };
+        });
         cluster.apply(&rebalance).unwrap();
         assert_eq!(servers(&cluster), 2);
     }
@@ -437,12 +419,19 @@ mod tests {
     fn manifests_of_the_two_ports_differ_in_lives_and_history() {
         let mut cluster = Cluster::new("c".repeat(32));
         let (name, uuid, settings) = ("b".to_owned(), "u".to_owned(), BucketSettings::default());
-        cluster.apply(&Change::CreateBucket { name, uuid, settings }).unwrap();
+        cluster
+            .apply(&Change::Buckets(BucketChange::CreateBucket { name, uuid, settings }))
+            .unwrap();
         for (collection, max_ttl) in [("never", -1), ("short", 60)] {
             let (bucket, scope) = ("b".to_owned(), "_default".to_owned());
             let collection = collection.to_owned();
-            let change =
-                Change::CreateCollection { bucket, scope, collection, max_ttl, history: None };
+            let change = Change::Buckets(BucketChange::CreateCollection {
+                bucket,
+                scope,
+                collection,
+                max_ttl,
+                history: None,
+            });
             cluster.apply(&change).unwrap();
         }
         let bucket = &cluster.buckets["b"];

@@ -182,7 +182,7 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_cluster::{Change, Endpoints, GROUP_DEFAULT, Member, Ports, ServiceName};
+    use nacre_cluster::{Change, Endpoints, GROUP_DEFAULT, Member, NodeChange, Ports, ServiceName};
 
     /// Returns the state of a cluster of this many nodes, as node 1 knows it.
     fn cluster(uuid: &str, nodes: u64) -> Cluster {
@@ -197,7 +197,7 @@ mod tests {
                 membership: Membership::Active,
                 alternate: None,
             };
-            cluster.apply(&Change::PutNode { id: NodeId(id), member }).unwrap();
+            cluster.apply(&Change::Nodes(NodeChange::PutNode { id: NodeId(id), member })).unwrap();
         }
         cluster
     }

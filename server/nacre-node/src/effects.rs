@@ -7,7 +7,9 @@ use crate::copies::retention_of;
 use crate::node::Node;
 use crate::service::{AgreedStep, DroppedKeyspace};
 use nacre_bucket::{Bucket, BucketEnv, CopyRetention, Home, events};
-use nacre_cluster::{BucketKind, Change, Cluster, Manifest, SettingsChange};
+use nacre_cluster::{
+    BucketChange, BucketKind, Change, Cluster, ClusterChange, Manifest, NodeChange, SettingsChange,
+};
 use nacre_types::{CollectionId, ScopeId};
 use std::sync::Arc;
 
@@ -45,97 +47,101 @@ impl Node {
         after: &Cluster,
     ) -> Result<(), Error> {
         match change {
-            // Only the map shows them.
-            Change::NameCluster { .. }
-            | Change::NameAdministrator { .. }
-            | Change::PutNode { .. }
-            | Change::MoveNode { .. }
-            | Change::SetAlternate { .. }
-            | Change::SetServices { .. }
-            | Change::PutGroup { .. }
-            | Change::DropGroup { .. }
-            | Change::MoveToGroups { .. }
-            | Change::DropNode { .. } => {}
-            Change::Recover { id, full: true } if *id == self.id() => {
+            Change::Nodes(change) => self.take_effect_on_copies(change, before, after),
+            Change::Buckets(change) => self.take_effect_on_bucket(change, before, after)?,
+            Change::Cluster(ClusterChange::ChangeSettings { change }) => {
+                if matches!(**change, SettingsChange::Compaction(_)) {
+                    self.configure_compaction(after);
+                }
+            }
+            // Services bring themselves in line, or look at the agreed state with each request.
+            Change::Cluster(
+                ClusterChange::NameCluster { .. }
+                | ClusterChange::NameAdministrator { .. }
+                | ClusterChange::SetOutgoingHttp { .. },
+            )
+            | Change::Indexes(_)
+            | Change::Plugins(_)
+            | Change::Functions(_)
+            | Change::Query(_)
+            | Change::Records(_) => {}
+        }
+        Ok(())
+    }
+
+    fn take_effect_on_copies(
+        self: &Arc<Node>,
+        change: &NodeChange,
+        before: &Cluster,
+        after: &Cluster,
+    ) {
+        match change {
+            NodeChange::Recover { id, full: true } if *id == self.id() => {
                 for bucket in after.buckets.values() {
                     self.arrange_keeping(&bucket.chains, bucket, CopyRetention::default());
                 }
             }
-            // The orchestrator carries these out.
-            Change::FailOver { .. }
-            | Change::Recover { .. }
-            | Change::SetAutoFailover { .. }
-            | Change::ResetAutoFailover
-            | Change::RenewMap
-            | Change::SetRetryRebalance { .. }
-            | Change::BeginAgain { .. }
-            | Change::GiveUpRebalance { .. }
-            | Change::StartRebalance { .. } => {}
-            Change::MoveCopies { chains, .. } if before.rebalance == after.rebalance => {
+            NodeChange::MoveCopies { chains, .. } if before.rebalance == after.rebalance => {
                 for bucket in chains.keys() {
                     self.arrange(&before.buckets[bucket].chains, &after.buckets[bucket]);
                 }
             }
             // The end of a rebalance leaves copies where they are, in all buckets.
-            Change::MoveCopies { .. } | Change::StopRebalance | Change::EndRebalance { .. } => {
+            NodeChange::MoveCopies { .. }
+            | NodeChange::StopRebalance
+            | NodeChange::EndRebalance { .. } => {
                 for (name, bucket) in &after.buckets {
                     self.arrange(&before.buckets[name].chains, bucket);
                 }
             }
-            Change::ChangeSettings { change } => {
-                if matches!(**change, SettingsChange::Compaction(_)) {
-                    self.configure_compaction(after);
-                }
-            }
-            Change::CreateBucket { name, .. } => {
+            // Only the map shows them.
+            NodeChange::PutNode { .. }
+            | NodeChange::MoveNode { .. }
+            | NodeChange::SetAlternate { .. }
+            | NodeChange::SetServices { .. }
+            | NodeChange::PutGroup { .. }
+            | NodeChange::DropGroup { .. }
+            | NodeChange::MoveToGroups { .. }
+            | NodeChange::DropNode { .. } => {}
+            // The orchestrator carries these out.
+            NodeChange::FailOver { .. }
+            | NodeChange::Recover { .. }
+            | NodeChange::SetAutoFailover { .. }
+            | NodeChange::ResetAutoFailover
+            | NodeChange::RenewMap
+            | NodeChange::SetRetryRebalance { .. }
+            | NodeChange::BeginAgain { .. }
+            | NodeChange::GiveUpRebalance { .. }
+            | NodeChange::StartRebalance { .. } => {}
+        }
+    }
+
+    fn take_effect_on_bucket(
+        self: &Arc<Node>,
+        change: &BucketChange,
+        before: &Cluster,
+        after: &Cluster,
+    ) -> Result<(), Error> {
+        match change {
+            BucketChange::CreateBucket { name, .. } => {
                 self.open_bucket(&after.buckets[name], false, true)?
             }
-            Change::DropBucket { name } => {
+            BucketChange::DropBucket { name } => {
                 self.remove_bucket(&before.buckets[name])?;
             }
-            Change::FlushBucket { name } => {
+            BucketChange::FlushBucket { name } => {
                 let removed = self.remove_bucket(&before.buckets[name]);
                 self.open_bucket(&after.buckets[name], false, true)?;
                 removed?;
             }
-            Change::UpdateBucket { name: bucket, .. }
-            | Change::CreateScope { bucket, .. }
-            | Change::DropScope { bucket, .. }
-            | Change::CreateCollection { bucket, .. }
-            | Change::UpdateCollection { bucket, .. }
-            | Change::DropCollection { bucket, .. } => {
+            BucketChange::UpdateBucket { name: bucket, .. }
+            | BucketChange::CreateScope { bucket, .. }
+            | BucketChange::DropScope { bucket, .. }
+            | BucketChange::CreateCollection { bucket, .. }
+            | BucketChange::UpdateCollection { bucket, .. }
+            | BucketChange::DropCollection { bucket, .. } => {
                 self.reconfigure(&before.buckets[bucket], &after.buckets[bucket]);
             }
-            // Services bring themselves in line, or look at the agreed state with each request.
-            Change::PutDesignDocument { .. }
-            | Change::DropDesignDocument { .. }
-            | Change::CreateIndex { .. }
-            | Change::DropIndex { .. }
-            | Change::BuildIndexes { .. }
-            | Change::SetIndexReplicas { .. }
-            | Change::SetOutgoingHttp { .. }
-            | Change::PutPackage { .. }
-            | Change::DropPackage { .. }
-            | Change::Deploy { .. }
-            | Change::PauseDeployment { .. }
-            | Change::SetDeploymentOwner { .. }
-            | Change::ReplayDeployment { .. }
-            | Change::Undeploy { .. }
-            | Change::PutSequence { .. }
-            | Change::DropSequence { .. }
-            | Change::AdvanceSequence { .. }
-            | Change::PutQueryFunction { .. }
-            | Change::DropQueryFunction { .. }
-            | Change::PutQueryLibrary { .. }
-            | Change::DropQueryLibrary { .. }
-            | Change::PutFunction { .. }
-            | Change::DropFunction { .. }
-            | Change::AllowFunctionRecursion { .. }
-            | Change::SetFunctionState { .. }
-            | Change::SetFunctionOwner { .. }
-            | Change::RestartFunction { .. }
-            | Change::PutServiceRecord { .. }
-            | Change::DropServiceRecord { .. } => {}
         }
         Ok(())
     }

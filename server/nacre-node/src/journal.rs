@@ -5,7 +5,9 @@
 
 use crate::agreement::Proposal;
 use nacre_auth::Edit;
-use nacre_cluster::{Change, Cluster, Membership, Outcome, SettingsChange};
+use nacre_cluster::{
+    BucketChange, Change, Cluster, ClusterChange, Membership, NodeChange, Outcome, SettingsChange,
+};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -168,19 +170,19 @@ fn of_change(change: &Change, before: &Cluster) -> Option<(EventKind, Value)> {
     let cluster = |id, description| kind(id, "ns_server", "info", description);
     let is_failover = |rest: Membership| rest == Membership::FailedOver;
     Some(match change {
-        Change::PutNode { id, member } if !before.nodes.contains_key(id) => (
+        Change::Nodes(NodeChange::PutNode { id, member }) if !before.nodes.contains_key(id) => (
             cluster(0, "Node successfully joined the cluster"),
             json!({"node_joined": member.endpoints.management()}),
         ),
-        Change::StartRebalance { id, rest, .. } if is_failover(*rest) => {
+        Change::Nodes(NodeChange::StartRebalance { id, rest, .. }) if is_failover(*rest) => {
             (cluster(6, "Graceful failover initiated"), json!({"operation_id": id}))
         }
-        Change::StartRebalance { id, .. } | Change::BeginAgain { id } => {
+        Change::Nodes(NodeChange::StartRebalance { id, .. } | NodeChange::BeginAgain { id }) => {
             (cluster(2, "Rebalance initiated"), json!({"operation_id": id}))
         }
-        Change::EndRebalance { .. } | Change::StopRebalance => {
+        Change::Nodes(NodeChange::EndRebalance { .. } | NodeChange::StopRebalance) => {
             let rebalance = before.rebalance.as_ref()?;
-            let ended = matches!(change, Change::EndRebalance { .. });
+            let ended = matches!(change, Change::Nodes(NodeChange::EndRebalance { .. }));
             let kind = match (is_failover(rebalance.rest), ended) {
                 (true, true) => cluster(7, "Graceful failover completed"),
                 (true, false) => cluster(9, "Graceful failover interrupted"),
@@ -189,10 +191,10 @@ fn of_change(change: &Change, before: &Cluster) -> Option<(EventKind, Value)> {
             };
             (kind, json!({"operation_id": rebalance.id}))
         }
-        Change::FailOver { nodes } => {
+        Change::Nodes(NodeChange::FailOver { nodes }) => {
             (cluster(10, "Hard failover initiated"), json!({"nodes": names(before, nodes)}))
         }
-        Change::MoveCopies { memberships, .. } => {
+        Change::Nodes(NodeChange::MoveCopies { memberships, .. }) => {
             let lost = memberships.iter().filter(|(_, part)| **part == Membership::FailedOver);
             let lost: Vec<_> = lost.map(|(id, _)| *id).collect();
             if lost.is_empty() {
@@ -205,32 +207,38 @@ fn of_change(change: &Change, before: &Cluster) -> Option<(EventKind, Value)> {
             };
             (kind, json!({"nodes": names(before, &lost)}))
         }
-        Change::DropNode { id } => {
+        Change::Nodes(NodeChange::DropNode { id }) => {
             (kind(25, "ns_server", "info", "Node removed"), json!({"nodes": names(before, &[*id])}))
         }
-        Change::CreateBucket { name, uuid, .. } => {
+        Change::Buckets(BucketChange::CreateBucket { name, uuid, .. }) => {
             (data(8192, "Bucket created"), json!({"bucket": name, "bucket_uuid": uuid}))
         }
-        Change::DropBucket { name } => (data(8193, "Bucket deleted"), of_bucket(before, name)),
-        Change::FlushBucket { name } => (data(8198, "Bucket flushed"), of_bucket(before, name)),
-        Change::UpdateBucket { name, .. } => {
+        Change::Buckets(BucketChange::DropBucket { name }) => {
+            (data(8193, "Bucket deleted"), of_bucket(before, name))
+        }
+        Change::Buckets(BucketChange::FlushBucket { name }) => {
+            (data(8198, "Bucket flushed"), of_bucket(before, name))
+        }
+        Change::Buckets(BucketChange::UpdateBucket { name, .. }) => {
             (data(8201, "Bucket configuration changed"), of_bucket(before, name))
         }
-        Change::CreateScope { bucket, scope } => {
+        Change::Buckets(BucketChange::CreateScope { bucket, scope }) => {
             (data(8194, "Scope created"), json!({"bucket": bucket, "scope": scope}))
         }
-        Change::DropScope { bucket, scope } => {
+        Change::Buckets(BucketChange::DropScope { bucket, scope }) => {
             (data(8195, "Scope deleted"), json!({"bucket": bucket, "scope": scope}))
         }
-        Change::CreateCollection { bucket, scope, collection, .. } => (
+        Change::Buckets(BucketChange::CreateCollection { bucket, scope, collection, .. }) => (
             data(8196, "Collection created"),
             json!({"bucket": bucket, "scope": scope, "collection": collection}),
         ),
-        Change::DropCollection { bucket, scope, collection } => (
+        Change::Buckets(BucketChange::DropCollection { bucket, scope, collection }) => (
             data(8197, "Collection deleted"),
             json!({"bucket": bucket, "scope": scope, "collection": collection}),
         ),
-        Change::ChangeSettings { change } => return of_settings(change, before),
+        Change::Cluster(ClusterChange::ChangeSettings { change }) => {
+            return of_settings(change, before);
+        }
         _ => return None,
     })
 }
@@ -315,16 +323,18 @@ mod tests {
             let event = event_of(&Proposal::Change(change), &cluster);
             event.map(|(kind, attributes)| (kind.description, attributes))
         };
-        let created = Change::CreateBucket {
+        let created = Change::Buckets(BucketChange::CreateBucket {
             name: "b".into(),
             uuid: "u".into(),
             settings: BucketSettings::default(),
-        };
+        });
         let expected = json!({"bucket": "b", "bucket_uuid": "u"});
         assert_eq!(described(created), Some(("Bucket created", expected)));
-        let moved =
-            Change::MoveCopies { memberships: Default::default(), chains: Default::default() };
+        let moved = Change::Nodes(NodeChange::MoveCopies {
+            memberships: Default::default(),
+            chains: Default::default(),
+        });
         assert_eq!(described(moved), None);
-        assert_eq!(described(Change::RenewMap), None);
+        assert_eq!(described(Change::Nodes(NodeChange::RenewMap)), None);
     }
 }

@@ -12,8 +12,7 @@
 
 pub mod agreement;
 mod arrears;
-mod block;
-pub mod changes;
+pub mod block;
 pub mod cluster_map;
 mod copies;
 mod effects;
@@ -26,10 +25,8 @@ mod orchestration;
 mod outgoing;
 pub mod password_reset;
 mod platform;
-pub mod plugins;
-pub mod query;
 mod replication;
-mod scatter_gather;
+pub mod scatter_gather;
 pub mod service;
 mod sessions;
 

@@ -9,13 +9,13 @@ use crate::journal::{self, EventKind, Journal};
 use crate::orchestration::{FailoverTask, HeartbeatTask, Orchestration};
 use crate::password_reset;
 use crate::scatter_gather::Owners;
-use crate::service::{self, Service, ServiceTable};
+use crate::service::{Service, ServiceTable};
 use crate::{Error, NodeMemory, PeerMessageHandler, Platform};
 use nacre_auth::{Group, PasswordPolicy, User, Users};
 use nacre_bucket::{Bucket, BucketEnv, Lease, Logins, SlowLog, Waiter, Watchers};
 use nacre_cluster::{
-    BucketKind, Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, OutgoingRule,
-    Secret, ServiceName,
+    BucketKind, Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership, NodeChange,
+    OutgoingRule, Secret, ServiceName,
 };
 use nacre_store::{Space, Write};
 use nacre_types::NodeId;
@@ -52,7 +52,8 @@ pub(crate) struct Identity {
 
 /// One node.
 pub struct Node {
-    pub(crate) platform: Arc<dyn Platform>,
+    /// The environment of the node.
+    pub platform: Arc<dyn Platform>,
     pub(crate) identity: RwLock<Identity>,
     /// Endpoints of this process. The host is replaced by the one that the nodes have agreed on.
     own: Endpoints,
@@ -113,19 +114,11 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a node: reads its settings and loads its buckets into memory.
+    /// Starts a node with these services: reads its settings and loads its buckets into memory.
     ///
     /// # Errors
     /// Fails when the settings cannot be read; the node does not serve then. A bucket that cannot be read is [a problem](Node::problems), and
     /// the others are served.
-    pub fn open(platform: Arc<dyn Platform>, endpoints: Endpoints) -> Result<Arc<Node>, Error> {
-        Node::open_with(platform, endpoints, service::shipped())
-    }
-
-    /// Starts a node with these services, as [`Node::open`] does with all that come with it.
-    ///
-    /// # Errors
-    /// As for [`Node::open`].
     pub fn open_with(
         platform: Arc<dyn Platform>,
         endpoints: Endpoints,
@@ -297,7 +290,9 @@ impl Node {
     pub fn moved(&self) -> Option<Change> {
         let (id, endpoints) = (self.id(), self.endpoints());
         let known = self.cluster().nodes.get(&id).map(|node| node.endpoints.clone());
-        known.filter(|known| *known != endpoints).map(|_| Change::MoveNode { id, endpoints })
+        known
+            .filter(|known| *known != endpoints)
+            .map(|_| Change::Nodes(NodeChange::MoveNode { id, endpoints }))
     }
 
     /// Delivers the one-way messages of other nodes to `handler` from now on.
@@ -375,7 +370,7 @@ impl Node {
     }
 
     /// Returns true if the node is about to end.
-    pub(crate) fn is_stopping(&self) -> bool {
+    pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
 
@@ -384,8 +379,13 @@ impl Node {
         self.buckets.read().get(name).cloned()
     }
 
+    /// Returns the buckets that serve here.
+    pub fn buckets(&self) -> Vec<Arc<Bucket>> {
+        self.buckets.read().values().cloned().collect()
+    }
+
     /// The revision of the cluster map.
-    pub(crate) fn map_rev(&self) -> i64 {
+    pub fn map_rev(&self) -> i64 {
         self.map_rev.load(Ordering::Acquire) as i64
     }
 
@@ -400,7 +400,7 @@ impl Node {
     }
 
     /// Wakes `watcher` at each change of the cluster map, until it is dropped.
-    pub(crate) fn watch_map(&self, watcher: &Arc<dyn Waiter>) {
+    pub fn watch_map(&self, watcher: &Arc<dyn Waiter>) {
         self.map_watchers.add(watcher);
     }
 
@@ -428,7 +428,7 @@ impl Node {
     }
 
     /// A new id of a transaction, in groups as UUIDs have them.
-    pub(crate) fn new_transaction_id(&self) -> String {
+    pub fn new_transaction_id(&self) -> String {
         let digits = self.new_uuid();
         let groups =
             [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
@@ -544,7 +544,7 @@ fn found(
         membership: Membership::Active,
         alternate: None,
     };
-    let first = Change::PutNode { id: identity.id, member };
+    let first = Change::Nodes(NodeChange::PutNode { id: identity.id, member });
     cluster.apply(&first).expect("a cluster without nodes takes any");
     cluster
 }

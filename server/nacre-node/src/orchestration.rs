@@ -7,10 +7,10 @@ use crate::node::Node;
 use crate::platform::PeerMessageHandler;
 use crate::scatter_gather::{NodeMessage, NodeReply, PendingReply};
 use nacre_bucket::{Next, Signal, Task};
-use nacre_cluster::Change;
 use nacre_cluster::orchestrator::{
     Effect, Joint, Leadership, Message, Orchestrator, Standing, TICK_NS, needs_leases,
 };
+use nacre_cluster::{Change, NodeChange};
 use nacre_types::{NodeId, VbState, Vbid};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -267,11 +267,11 @@ impl FailoverTask {
         for effect in effects {
             match effect {
                 Effect::Send(to, message) => self.shared.send(node, to, message),
-                Effect::Propose(Change::EndRebalance { .. })
+                Effect::Propose(Change::Nodes(NodeChange::EndRebalance { .. }))
                     if !self.hand_over.is_done(node, now) => {}
                 Effect::Propose(change) => {
                     let Some(Leadership { term, .. }) = leads else { continue };
-                    if let Change::MoveCopies { memberships, .. } = &change
+                    if let Change::Nodes(NodeChange::MoveCopies { memberships, .. }) = &change
                         && !memberships.is_empty()
                     {
                         let nodes: Vec<_> = memberships.keys().map(ToString::to_string).collect();

@@ -14,7 +14,8 @@ use std::sync::{Arc, Weak};
 pub struct Outgoing(Weak<Node>);
 
 impl Outgoing {
-    pub(crate) fn new(node: &Arc<Node>) -> Outgoing {
+    /// Creates the check of requests for functions and plugins of `node`.
+    pub fn new(node: &Arc<Node>) -> Outgoing {
         Outgoing(Arc::downgrade(node))
     }
 

@@ -30,6 +30,7 @@ use nacre_node::service::{
     Operations, Permission, PortNumber, PortSpec, Protocol, QueryQuestion, Route, Service,
     ServiceSpec, Workload,
 };
+use nacre_plugins_service::NodePlugins;
 use nacre_sandbox::Reader;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

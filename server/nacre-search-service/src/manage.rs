@@ -4,9 +4,10 @@ use crate::access::{self, Named};
 use crate::definition::{self, ALIAS, COMPONENT, Control, Definition, INDEX};
 use crate::error::{Failure, ok};
 use crate::{ID, NAME, Outcome};
-use nacre_cluster::{Bucket, Change, Cluster, Expected, Refusal};
+use nacre_cluster::{Bucket, Change, Cluster, Expected, RecordChange, Refusal};
 use nacre_node::Node;
 use nacre_node::service::HttpRequest;
+use nacre_plugins_service::NodePlugins;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -110,12 +111,12 @@ pub(crate) fn put(node: &Arc<Node>, request: &HttpRequest, named: &Named) -> Out
 }
 
 fn store(node: &Arc<Node>, definition: &Definition, expected: Expected) -> Result<(), Failure> {
-    node.change(&Change::PutServiceRecord {
+    node.change(&Change::Records(RecordChange::PutServiceRecord {
         service: ID.into(),
         name: definition.name.clone(),
         record: Box::new(definition.record()),
         expected,
-    })?;
+    }))?;
     Ok(())
 }
 
@@ -408,11 +409,11 @@ fn check_collections(bucket: &Bucket, definition: &Definition) -> Result<(), Fai
 pub(crate) fn delete(node: &Arc<Node>, request: &HttpRequest, named: &Named) -> Outcome {
     let definition = writable(node, request, named)?;
     let wanted = parameter(request, &["indexUUID"]);
-    let change = Change::DropServiceRecord {
+    let change = Change::Records(RecordChange::DropServiceRecord {
         service: ID.into(),
         name: definition.name.clone(),
         expected: wanted.map_or(Expected::Anything, Expected::Version),
-    };
+    });
     node.change(&change)?;
     Ok(ok(json!({"uuid": definition.uuid})))
 }

@@ -1,7 +1,7 @@
 //! Messages between the search services of nodes.
 
-use nacre_node::plugins::Progress;
 use nacre_node::{NoReply, Node, PeerMessage};
+use nacre_plugins_service::{NodePlugins, Progress};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;

@@ -14,7 +14,7 @@ use crate::{kv, memory, services};
 use clap::{Args, FromArgMatches};
 use nacre_auth::{Role, User};
 use nacre_bucket::SlowSettings;
-use nacre_cluster::{BucketSettings, Change};
+use nacre_cluster::{BucketChange, BucketSettings, Change, ClusterChange};
 use nacre_cluster::{Endpoints, OutgoingRule, Ports};
 use nacre_node::service::{Service, ServiceTable};
 use nacre_node::{Error, Node};
@@ -385,7 +385,10 @@ async fn finish_lost_transactions(node: Arc<Node>) {
         tokio::time::sleep(LOST_TRANSACTIONS_INTERVAL).await;
         let node = Arc::clone(&node);
         // The cleanup waits for other nodes.
-        let finished = tokio::task::spawn_blocking(move || node.finish_lost_transactions()).await;
+        let finished = tokio::task::spawn_blocking(move || {
+            nacre_query_service::finish_lost_transactions(&node)
+        })
+        .await;
         if finished.is_err() {
             return;
         }
@@ -471,8 +474,11 @@ fn initialise(node: &Arc<Node>, options: &Serve, claim: &Claim) -> Result<(), St
         if node.cluster().bucket(name).is_err() {
             let settings =
                 BucketSettings { ram_quota_mb: options.bucket_ram_mb, ..BucketSettings::default() };
-            let change =
-                Change::CreateBucket { name: name.clone(), uuid: node.new_uuid(), settings };
+            let change = Change::Buckets(BucketChange::CreateBucket {
+                name: name.clone(),
+                uuid: node.new_uuid(),
+                settings,
+            });
             node.change(&change)
                 .map_err(|error| format!("cannot create the bucket {name}: {error}"))?;
         }
@@ -486,6 +492,6 @@ fn name_administrator(node: &Arc<Node>, name: &str) -> Result<(), String> {
     if !known.is_empty() && node.users().person(known).is_some() {
         return Ok(());
     }
-    let change = Change::NameAdministrator { name: name.to_owned() };
+    let change = Change::Cluster(ClusterChange::NameAdministrator { name: name.to_owned() });
     node.change(&change).map(drop).map_err(|error| error.to_string())
 }

@@ -5,20 +5,31 @@
 use crate::process_usage;
 use nacre_analytics_service::Analytics;
 use nacre_backup_service::Backup;
+use nacre_changes_service::ChangesService;
 use nacre_console::Console;
-use nacre_node::service::{self, Service, ServiceTable};
+use nacre_node::scatter_gather::NodeService;
+use nacre_node::service::{Service, ServiceTable};
+use nacre_plugins_service::{DeployedService, Plugins};
+use nacre_query_service::Queries;
 use nacre_xdcr_service::Xdcr;
 use std::sync::{Arc, LazyLock};
 
 /// Returns the services of a node.
 pub fn all() -> Vec<Arc<dyn Service>> {
-    let mut services = service::shipped();
-    services.push(Arc::new(Console::new(process_usage::read)));
-    services.push(Arc::<nacre_search_service::Search>::default());
-    services.push(Arc::<Xdcr>::default());
-    services.push(Arc::<Analytics>::default());
-    services.push(Arc::<Backup>::default());
-    services
+    vec![
+        Arc::new(NodeService),
+        Arc::new(DeployedService::views()),
+        Arc::<Queries>::default(),
+        Arc::new(DeployedService::eventing()),
+        Arc::new(DeployedService::index()),
+        Arc::<ChangesService>::default(),
+        Arc::<Plugins>::default(),
+        Arc::new(Console::new(process_usage::read)),
+        Arc::<nacre_search_service::Search>::default(),
+        Arc::<Xdcr>::default(),
+        Arc::<Analytics>::default(),
+        Arc::<Backup>::default(),
+    ]
 }
 
 /// Returns the same as data.

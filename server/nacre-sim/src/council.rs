@@ -6,7 +6,7 @@
 
 use crate::Chance;
 use nacre_cluster::orchestrator::Leadership;
-use nacre_cluster::{Change, Cluster, Refusal};
+use nacre_cluster::{Change, Cluster, NodeChange, Refusal};
 use nacre_node::agreement::{Agreement, Proposal};
 use nacre_node::{Error, Node};
 use parking_lot::Mutex;
@@ -237,14 +237,13 @@ impl Agreement for Seat {
             if term.is_some_and(|term| term != state.term) {
                 return Err(Error::Refused(Refusal::LedByAnother));
             }
-            let odds = match proposal {
-                Proposal::Change(Change::MoveCopies { memberships, .. })
-                    if !memberships.is_empty() =>
-                {
-                    state.lost_answers.min(2)
-                }
-                _ => state.lost_answers,
-            };
+            let odds =
+                match proposal {
+                    Proposal::Change(Change::Nodes(NodeChange::MoveCopies {
+                        memberships, ..
+                    })) if !memberships.is_empty() => state.lost_answers.min(2),
+                    _ => state.lost_answers,
+                };
             // Whatever this leader has proposed before is decided before.
             if state.decide_pending() {
                 self.council.news.store(true, Ordering::Release);
@@ -282,7 +281,7 @@ mod tests {
             council.state.lock().leadership[0].map(|leadership| leadership.confirmed_ns)
         };
         assert_eq!(meet(1), Some(1));
-        council.state.lock().pending.push(Proposal::Change(Change::RenewMap));
+        council.state.lock().pending.push(Proposal::Change(Change::Nodes(NodeChange::RenewMap)));
         council.forget(0);
         assert_eq!(meet(2), None, "it does not know yet what was decided");
         assert_eq!(council.decided(), 1);

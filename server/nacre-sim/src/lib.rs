@@ -29,6 +29,7 @@ mod frame;
 pub mod history;
 mod promise;
 mod reader;
+mod services;
 mod simulation;
 mod workload;
 mod world;

@@ -7,8 +7,8 @@ use crate::reader::Reader;
 use crate::workload::{BUCKET, Counts, KEYS, VBUCKETS, Workload, vbid};
 use crate::{Chance, Clock, Cluster, Happening};
 use nacre_cluster::{
-    AutoFailover, BucketKind, BucketSettings, Chain, Change, EvictionPolicy, Membership,
-    RetryRebalance,
+    AutoFailover, BucketChange, BucketKind, BucketSettings, Chain, Change, EvictionPolicy,
+    Membership, NodeChange, RetryRebalance,
 };
 use nacre_types::{CollectionId, VbState, Vbid, Vbids};
 use std::collections::{BTreeMap, BTreeSet};
@@ -116,11 +116,14 @@ impl Simulation {
             ram_quota_mb: 100,
             ..BucketSettings::default()
         };
-        let create =
-            Change::CreateBucket { name: BUCKET.into(), uuid: "b".repeat(32), settings: bucket };
+        let create = Change::Buckets(BucketChange::CreateBucket {
+            name: BUCKET.into(),
+            uuid: "b".repeat(32),
+            settings: bucket,
+        });
         let retry = RetryRebalance { enabled: true, after_s: RETRY_AFTER_S, retries_max: 3 };
-        let retry = Change::SetRetryRebalance { settings: retry };
-        for change in [Change::SetAutoFailover { settings }, retry, create] {
+        let retry = Change::Nodes(NodeChange::SetRetryRebalance { settings: retry });
+        for change in [Change::Nodes(NodeChange::SetAutoFailover { settings }), retry, create] {
             while cluster.change(&change).is_err() {
                 let until = cluster.now() + 10 * MS;
                 while cluster.next(until).is_some() {}
@@ -362,7 +365,7 @@ impl Simulation {
             }
             Fault::Depose => cluster.council.depose(),
             Fault::FailOver(node) => {
-                cluster.change(&Change::FailOver { nodes: vec![id(node)] }).ok();
+                cluster.change(&Change::Nodes(NodeChange::FailOver { nodes: vec![id(node)] })).ok();
             }
             Fault::RebalanceOut(node) => {
                 let Some(agreed) = cluster.agreed() else { return };
@@ -371,7 +374,12 @@ impl Simulation {
                 // For ever, or for a while.
                 let rest = [Membership::FailedOver, Membership::Leaving][node % 2];
                 cluster
-                    .change(&Change::StartRebalance { id, keep, rest, services: BTreeMap::new() })
+                    .change(&Change::Nodes(NodeChange::StartRebalance {
+                        id,
+                        keep,
+                        rest,
+                        services: BTreeMap::new(),
+                    }))
                     .ok();
             }
         }
@@ -431,7 +439,7 @@ impl Simulation {
             let has_no_share = |part| !matches!(part, Membership::Active | Membership::Added);
             let out = agreed.nodes.iter().find(|(_, node)| has_no_share(node.membership));
             if let Some((id, _)) = out {
-                cluster.change(&Change::Recover { id: *id, full: false }).ok();
+                cluster.change(&Change::Nodes(NodeChange::Recover { id: *id, full: false })).ok();
                 return false;
             }
             let copies = usize::from(simulation.mix.replicas) + 1;
@@ -443,14 +451,19 @@ impl Simulation {
                 let (id, keep) = ("r".repeat(32), agreed.nodes.keys().copied().collect());
                 let rest = Membership::Leaving;
                 cluster
-                    .change(&Change::StartRebalance { id, keep, rest, services: BTreeMap::new() })
+                    .change(&Change::Nodes(NodeChange::StartRebalance {
+                        id,
+                        keep,
+                        rest,
+                        services: BTreeMap::new(),
+                    }))
                     .ok();
                 return false;
             }
             if !simulation.is_in_sync() {
                 return false;
             }
-            simulation.cluster.change(&Change::ResetAutoFailover).is_ok()
+            simulation.cluster.change(&Change::Nodes(NodeChange::ResetAutoFailover)).is_ok()
         });
         self.note("the copies are whole".into());
     }

@@ -228,7 +228,7 @@ fn check_redundant(rules: &BTreeMap<String, Option<String>>) -> Result<(), Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_cluster::{BucketSettings, Change, Cluster};
+    use nacre_cluster::{BucketChange, BucketSettings, Change, Cluster};
     use serde_json::json;
 
     fn chosen(rules: Value) -> Chosen {
@@ -240,13 +240,20 @@ mod tests {
         let mut cluster = Cluster::new("c".repeat(32));
         let (name, uuid) = ("b".to_owned(), "u".to_owned());
         let settings = BucketSettings::default();
-        cluster.apply(&Change::CreateBucket { name, uuid, settings }).unwrap();
+        cluster
+            .apply(&Change::Buckets(BucketChange::CreateBucket { name, uuid, settings }))
+            .unwrap();
         let (bucket, scope) = ("b".to_owned(), "s".to_owned());
-        cluster.apply(&Change::CreateScope { bucket, scope }).unwrap();
+        cluster.apply(&Change::Buckets(BucketChange::CreateScope { bucket, scope })).unwrap();
         for collection in ["a", "b"] {
             let (bucket, scope, collection) = ("b".into(), "s".into(), collection.to_owned());
-            let change =
-                Change::CreateCollection { bucket, scope, collection, max_ttl: 0, history: None };
+            let change = Change::Buckets(BucketChange::CreateCollection {
+                bucket,
+                scope,
+                collection,
+                max_ttl: 0,
+                history: None,
+            });
             cluster.apply(&change).unwrap();
         }
         cluster.buckets["b"].manifest.clone()

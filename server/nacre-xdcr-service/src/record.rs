@@ -5,7 +5,7 @@
 use crate::settings::{Chosen, Values};
 use crate::{SPEC, Xdcr};
 use nacre_client::TrustedRoots;
-use nacre_cluster::{Change, Cluster, Expected, Refusal, ServiceRecord};
+use nacre_cluster::{Change, Cluster, Expected, RecordChange, Refusal, ServiceRecord};
 use nacre_node::{Error, Node};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -268,9 +268,9 @@ pub(crate) fn put(node: &Arc<Node>, seen: &Cluster, write: &Write<'_>) -> Result
         Some(body) => {
             let version = format!("{:016x}", node.random());
             let record = Box::new(ServiceRecord { version, bucket: None, scope: None, body });
-            Change::PutServiceRecord { service, name, record, expected }
+            Change::Records(RecordChange::PutServiceRecord { service, name, record, expected })
         }
-        None => Change::DropServiceRecord { service, name, expected },
+        None => Change::Records(RecordChange::DropServiceRecord { service, name, expected }),
     };
     node.change(&change).map(drop)
 }

@@ -7,7 +7,7 @@ use crate::world::{Connection, Node, World, request};
 use nacre_auth::User;
 use nacre_bucket::Bucket;
 use nacre_bucket::kv::Next;
-use nacre_cluster::{BucketSettings, Change};
+use nacre_cluster::{BucketChange, BucketSettings, Change};
 use nacre_protocol::decode;
 use nacre_store::Fault;
 use nacre_types::Vbid;
@@ -44,7 +44,13 @@ fn create_collection(node: &Arc<Node>, scope: &str, collection: &str) {
     let (bucket, scope, collection) = ("b".into(), scope.into(), collection.into());
     change(
         node,
-        &Change::CreateCollection { bucket, scope, collection, max_ttl: 0, history: None },
+        &Change::Buckets(BucketChange::CreateCollection {
+            bucket,
+            scope,
+            collection,
+            max_ttl: 0,
+            history: None,
+        }),
     );
 }
 
@@ -251,7 +257,10 @@ fn who_knows_no_collections_sees_the_default_one_without_prefixes() {
 #[test]
 fn scopes_and_collections_are_told_of_and_can_be_chosen() {
     let (world, node, _) = world();
-    change(&node, &Change::CreateScope { bucket: "b".into(), scope: "s".into() });
+    change(
+        &node,
+        &Change::Buckets(BucketChange::CreateScope { bucket: "b".into(), scope: "s".into() }),
+    );
     create_collection(&node, "s", "c");
     create_collection(&node, "s", "d");
     let mut writer = Consumer::connect(&world, &node, &[COLLECTIONS]);
@@ -279,7 +288,10 @@ fn scopes_and_collections_are_told_of_and_can_be_chosen() {
         "it learns how far history is"
     );
     let (scope, collection) = ("s".into(), "c".into());
-    change(&node, &Change::DropCollection { bucket: "b".into(), scope, collection });
+    change(
+        &node,
+        &Change::Buckets(BucketChange::DropCollection { bucket: "b".into(), scope, collection }),
+    );
     assert_eq!(
         consumer.received(),
         ["0 7..7", "0 event 1 @7  [8,8]", "0 end 7"],
@@ -289,7 +301,10 @@ fn scopes_and_collections_are_told_of_and_can_be_chosen() {
     let filter = r#"{"scope":"8","uid":"4"}"#;
     assert_eq!(consumer.stream(From { filter, ..BEGINNING }).0, 0);
     assert_eq!(consumer.received().len(), 5, "marker, scope, dropped c, d, and its document");
-    change(&node, &Change::DropScope { bucket: "b".into(), scope: "s".into() });
+    change(
+        &node,
+        &Change::Buckets(BucketChange::DropScope { bucket: "b".into(), scope: "s".into() }),
+    );
     assert_eq!(consumer.received()[1..], ["0 event 1 @8  [8,9]", "0 event 4 @9  [8]", "0 end 7"]);
     let seqnos = consumer.ask(&request(0x48, &[0, 0, 0, 1, 0, 0, 0, 0], b"", b"")).1;
     assert_eq!((seqnos.len(), number(&seqnos[..10])), (40, 4), "of the default collection");
@@ -602,7 +617,7 @@ fn streams_end_with_their_bucket() {
     let mut consumer = Consumer::open(&world, &node);
     assert_eq!(consumer.stream(BEGINNING).0, 0);
     assert_eq!(consumer.stream(From { vbid: 1, ..BEGINNING }).0, 0);
-    change(&node, &Change::FlushBucket { name: "b".into() });
+    change(&node, &Change::Buckets(BucketChange::FlushBucket { name: "b".into() }));
     let (out, next) = consumer.raw();
     assert_eq!(out.len(), 2 * 28);
     assert_eq!(shown(&decode(&out).unwrap().unwrap().0), "0 end 2");
@@ -661,7 +676,10 @@ fn durable_writes_are_told_of_once_they_count() {
 #[test]
 fn streams_need_the_right_to_what_they_show() {
     let (world, node, _) = world();
-    change(&node, &Change::CreateScope { bucket: "b".into(), scope: "s".into() });
+    change(
+        &node,
+        &Change::Buckets(BucketChange::CreateScope { bucket: "b".into(), scope: "s".into() }),
+    );
     create_collection(&node, "s", "c");
     create_collection(&node, "s", "d");
     let put = |name: &str, roles: &[&str]| {

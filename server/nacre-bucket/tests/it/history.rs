@@ -3,7 +3,9 @@
 use crate::consumer::{BEGINNING, COLLECTIONS, Consumer, From, JSON, PRODUCER};
 use crate::world::{Connection, Node, World, request};
 use nacre_bucket::Bucket;
-use nacre_cluster::{BucketSettings, Change, EvictionPolicy, HistoryRetention, StorageBackend};
+use nacre_cluster::{
+    BucketChange, BucketSettings, Change, EvictionPolicy, HistoryRetention, StorageBackend,
+};
 use nacre_store::Store;
 use nacre_types::{CollectionId, Vbid};
 use std::collections::BTreeMap;
@@ -31,7 +33,8 @@ fn world(history: HistoryRetention) -> (Arc<World>, Arc<Node>, Connection) {
 
 fn update(node: &Arc<Node>, history: HistoryRetention) {
     let settings = BucketSettings { vbucket_count: 4, flush_enabled: true, ..settings(history) };
-    node.change(&Change::UpdateBucket { name: "b".into(), settings }).unwrap();
+    node.change(&Change::Buckets(BucketChange::UpdateBucket { name: "b".into(), settings }))
+        .unwrap();
 }
 
 fn bucket(node: &Node) -> Arc<Bucket> {
@@ -187,7 +190,13 @@ fn collections_choose_whether_they_keep_history() {
     let (world, node, _) = world(an_hour());
     let create = |collection: &str, history| {
         let (bucket, scope, collection) = ("b".into(), "_default".into(), collection.into());
-        let change = Change::CreateCollection { bucket, scope, collection, max_ttl: 0, history };
+        let change = Change::Buckets(BucketChange::CreateCollection {
+            bucket,
+            scope,
+            collection,
+            max_ttl: 0,
+            history,
+        });
         node.change(&change).unwrap();
     };
     create("kept", None);
@@ -212,13 +221,13 @@ fn collections_choose_whether_they_keep_history() {
     };
     assert_eq!((versions_of("kept"), versions_of("plain")), (2, 1));
     let (bucket_name, scope, collection) = ("b".into(), "_default".into(), "plain".into());
-    node.change(&Change::UpdateCollection {
+    node.change(&Change::Buckets(BucketChange::UpdateCollection {
         bucket: bucket_name,
         scope,
         collection,
         max_ttl: None,
         history: Some(true),
-    })
+    }))
     .unwrap();
     assert_eq!(collections(), [true, true, true]);
     let told = all(&world, &node);
@@ -231,13 +240,13 @@ fn collections_choose_whether_they_keep_history() {
 fn a_collection_that_is_dropped_takes_its_history_with_it() {
     let (world, node, mut connection) = world(an_hour());
     let (b, scope, collection) = ("b".to_owned(), "_default".to_owned(), "gone".to_owned());
-    node.change(&Change::CreateCollection {
+    node.change(&Change::Buckets(BucketChange::CreateCollection {
         bucket: b.clone(),
         scope: scope.clone(),
         collection: collection.clone(),
         max_ttl: 0,
         history: None,
-    })
+    }))
     .unwrap();
     let id = bucket(&node).manifest().collection("_default", "gone").unwrap().id;
     let mut client = Consumer::connect(&world, &node, &[COLLECTIONS]);
@@ -246,7 +255,8 @@ fn a_collection_that_is_dropped_takes_its_history_with_it() {
         assert_eq!(client.ask(&request(0x01, &[0; 8], &key, value.as_bytes())).0, 0);
     }
     world.run_tasks();
-    node.change(&Change::DropCollection { bucket: b, scope, collection }).unwrap();
+    node.change(&Change::Buckets(BucketChange::DropCollection { bucket: b, scope, collection }))
+        .unwrap();
     connection.set("a", "1");
     world.run_tasks();
     let told = all(&world, &node);

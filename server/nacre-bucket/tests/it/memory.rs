@@ -2,7 +2,7 @@
 
 use crate::world::{Answer, Connection, Node, World, request};
 use nacre_bucket::kv::Next;
-use nacre_cluster::{BucketKind, BucketSettings, Change, EvictionPolicy};
+use nacre_cluster::{BucketChange, BucketKind, BucketSettings, Change, EvictionPolicy};
 use nacre_store::Store;
 use nacre_types::{Seqno, Vbid};
 use std::sync::Arc;
@@ -220,8 +220,14 @@ fn an_expired_document_is_buried_although_nobody_asks() {
 /// A connection that knows collections, and a collection for it.
 fn with_collection(node: &Arc<Node>) -> Connection {
     let (bucket, scope, collection) = ("b".into(), "_default".into(), "c".into());
-    node.change(&Change::CreateCollection { bucket, scope, collection, max_ttl: 0, history: None })
-        .unwrap();
+    node.change(&Change::Buckets(BucketChange::CreateCollection {
+        bucket,
+        scope,
+        collection,
+        max_ttl: 0,
+        history: None,
+    }))
+    .unwrap();
     let mut connection = Connection::open(node);
     connection.ask(&request(0x1f, b"", b"test", &[0, 0x12]));
     connection
@@ -229,7 +235,8 @@ fn with_collection(node: &Arc<Node>) -> Connection {
 
 fn drop_collection(node: &Arc<Node>) {
     let (bucket, scope, collection) = ("b".into(), "_default".into(), "c".into());
-    node.change(&Change::DropCollection { bucket, scope, collection }).unwrap();
+    node.change(&Change::Buckets(BucketChange::DropCollection { bucket, scope, collection }))
+        .unwrap();
 }
 
 /// A request on the document `k` of the first collection that somebody has made.

@@ -1,7 +1,7 @@
 //! Versions of another cluster, scans, and maps that the server sends of its own accord.
 
 use crate::world::{Connection, World, request};
-use nacre_cluster::{BucketSettings, Change, ConflictResolution};
+use nacre_cluster::{BucketSettings, Change, ClusterChange, ConflictResolution};
 
 const EXISTS: u16 = 0x02;
 const INVALID: u16 = 0x04;
@@ -171,7 +171,7 @@ fn clients_that_want_it_are_told_of_a_new_map() {
     let features = [0, 0x0c, 0, 0x1f];
     assert_eq!(connection.ask(&request(0x1f, b"", b"test", &features)).value, features);
     assert_eq!(connection.resume(), []);
-    node.change(&Change::NameCluster { name: "pearl".into() }).unwrap();
+    node.change(&Change::Cluster(ClusterChange::NameCluster { name: "pearl".into() })).unwrap();
     let pushed = connection.resume();
     let revision = (node.cluster().rev as i64).to_be_bytes();
     assert_eq!(pushed.len(), 1);

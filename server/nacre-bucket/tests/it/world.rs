@@ -8,8 +8,8 @@ use crate::host::Host;
 use nacre_auth::{Role, User};
 use nacre_bucket::{Bucket, BucketEnv, Home, Next, Task};
 use nacre_cluster::{
-    BucketKind, BucketSettings, Change, Cluster, Endpoints, GROUP_DEFAULT, Member, Membership,
-    Ports, ServiceName,
+    BucketChange, BucketKind, BucketSettings, Change, Cluster, Endpoints, GROUP_DEFAULT, Member,
+    Membership, NodeChange, Ports, ServiceName,
 };
 use nacre_store::{Error, FaultStore, MemoryStore, Store};
 use nacre_types::{Cas, NodeId, Now, Vbid};
@@ -57,7 +57,8 @@ impl World {
         if !host.cluster().buckets.contains_key("b") {
             let settings = BucketSettings { vbucket_count: 4, flush_enabled: true, ..settings };
             let (name, uuid) = ("b".to_owned(), format!("{:032}", 2));
-            host.change(&Change::CreateBucket { name, uuid, settings }).unwrap();
+            host.change(&Change::Buckets(BucketChange::CreateBucket { name, uuid, settings }))
+                .unwrap();
         }
         host
     }
@@ -158,7 +159,7 @@ pub fn cluster() -> Cluster {
         membership: Membership::Active,
         alternate: None,
     };
-    cluster.apply(&Change::PutNode { id: NODE, member }).unwrap();
+    cluster.apply(&Change::Nodes(NodeChange::PutNode { id: NODE, member })).unwrap();
     cluster
 }
 
@@ -167,7 +168,7 @@ pub fn config() -> nacre_cluster::Bucket {
     let mut cluster = cluster();
     let settings = BucketSettings { vbucket_count: 4, ..BucketSettings::default() };
     let (name, uuid) = ("b".to_owned(), format!("{:032}", 2));
-    cluster.apply(&Change::CreateBucket { name, uuid, settings }).unwrap();
+    cluster.apply(&Change::Buckets(BucketChange::CreateBucket { name, uuid, settings })).unwrap();
     cluster.buckets["b"].clone()
 }
 

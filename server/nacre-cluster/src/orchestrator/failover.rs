@@ -2,7 +2,7 @@
 
 use super::poll::Poll;
 use super::{Effect, LEASE_NS, MS, Orchestrator, Standing, needs_leases};
-use crate::{Chain, Change, Cluster, Membership};
+use crate::{Chain, Change, Cluster, Membership, NodeChange};
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,7 +83,7 @@ impl Orchestrator {
             // Whether the silent nodes may be replaced depends on the outcome of the open proposal. Any later decision
             // shows it, so one is proposed.
             self.failover = None;
-            effects.push(Effect::Propose(Change::RenewMap));
+            effects.push(Effect::Propose(Change::Nodes(NodeChange::RenewMap)));
             return;
         }
         if lost.is_empty() && self.doubted.values().all(BTreeMap::is_empty) {
@@ -154,7 +154,8 @@ impl Orchestrator {
         // Kept until the outcome is known: the proposal may be decided later, and its nodes must stay fenced until
         // then.
         self.proposed = lost;
-        effects.push(Effect::Propose(Change::MoveCopies { memberships, chains }));
+        effects
+            .push(Effect::Propose(Change::Nodes(NodeChange::MoveCopies { memberships, chains })));
         self.failover = None;
         self.doubted.clear();
     }

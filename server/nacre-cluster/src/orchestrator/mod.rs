@@ -7,7 +7,7 @@
 //!  every node ── Ask { at } ──► the leader            "I am here", a few times a second
 //!             ◄── Grant { at } ──                     "serve until at + LEASE" by the asker's own clock
 //!  the leader ── Poll ──► nodes ── Report ──►         how far each copy is; a polled node stops following the lost ones
-//!             ── Change::MoveCopies ──► all           the new active copies
+//!             ── NodeChange::MoveCopies ──► all           the new active copies
 //! ```
 //!
 //! A node that cannot reach the leader stops serving when its lease ends. The leader replaces a node only after the
@@ -34,7 +34,7 @@ mod failover;
 mod poll;
 mod rebalance;
 
-use crate::{Chain, Change, Cluster, Membership};
+use crate::{Chain, Change, Cluster, Membership, NodeChange};
 use nacre_types::NodeId;
 use poll::{Answer, Poll};
 use rebalance::Hold;
@@ -334,7 +334,7 @@ impl Orchestrator {
         // A map is not renewed where the next is on its way.
         if std::mem::take(&mut self.is_unheeded) && effects.is_empty() && now >= self.renew_at {
             self.renew_at = now + RENEW_PAUSE_NS;
-            effects.push(Effect::Propose(Change::RenewMap));
+            effects.push(Effect::Propose(Change::Nodes(NodeChange::RenewMap)));
         }
         effects
     }

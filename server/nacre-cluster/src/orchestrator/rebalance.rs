@@ -2,7 +2,7 @@
 
 use super::poll::Poll;
 use super::{Effect, MS, Orchestrator, Standing};
-use crate::{Chain, Change, Cluster, Copies, Membership, place};
+use crate::{Chain, Change, Cluster, Copies, Membership, NodeChange, place};
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -118,7 +118,7 @@ impl Orchestrator {
                 _ => None,
             };
             let memberships = cluster.nodes.keys().filter_map(part).collect();
-            effects.push(Effect::Propose(Change::EndRebalance { memberships }));
+            effects.push(Effect::Propose(Change::Nodes(NodeChange::EndRebalance { memberships })));
             return;
         };
         let moving: BTreeSet<u16> = (0_u16..)
@@ -146,7 +146,10 @@ impl Orchestrator {
         if !chains.is_empty() {
             let chains = BTreeMap::from([(name.clone(), chains)]);
             let memberships = BTreeMap::new();
-            effects.push(Effect::Propose(Change::MoveCopies { memberships, chains }));
+            effects.push(Effect::Propose(Change::Nodes(NodeChange::MoveCopies {
+                memberships,
+                chains,
+            })));
         }
     }
 
@@ -160,7 +163,7 @@ impl Orchestrator {
         let known = self.retry_at.take().filter(|(id, _)| *id == pending.id);
         let (id, due) = known.unwrap_or_else(|| (pending.id.clone(), now.saturating_add(pause)));
         if now >= due {
-            effects.push(Effect::Propose(Change::BeginAgain { id: id.clone() }));
+            effects.push(Effect::Propose(Change::Nodes(NodeChange::BeginAgain { id: id.clone() })));
         }
         self.retry_at = Some((id, due));
     }

@@ -1,8 +1,8 @@
 use super::rebalance::{HAND_OVERS_MAX, HOLD_NS_MAX, MOVES_MAX};
 use super::*;
 use crate::{
-    AutoFailover, BucketSettings, Chain, Chosen, Endpoints, Member, Outcome, Ports, Refusal,
-    RetryRebalance, ServiceName, SettingsChange,
+    AutoFailover, BucketChange, BucketSettings, Chain, Chosen, ClusterChange, Endpoints, Member,
+    Outcome, Ports, Refusal, RetryRebalance, ServiceName, SettingsChange,
 };
 
 const SECOND: u64 = 1000 * MS;
@@ -11,11 +11,11 @@ fn cluster(nodes: u64, replicas: u8) -> Cluster {
     let mut cluster = Cluster::new("c".into());
     for id in 1..=nodes {
         let member = member(Membership::Active);
-        cluster.apply(&Change::PutNode { id: NodeId(id), member }).unwrap();
+        cluster.apply(&Change::Nodes(NodeChange::PutNode { id: NodeId(id), member })).unwrap();
     }
     let settings = BucketSettings { vbucket_count: 12, replicas, ..BucketSettings::default() };
     let (name, uuid) = ("b".to_owned(), "u".to_owned());
-    cluster.apply(&Change::CreateBucket { name, uuid, settings }).unwrap();
+    cluster.apply(&Change::Buckets(BucketChange::CreateBucket { name, uuid, settings })).unwrap();
     cluster
 }
 
@@ -77,17 +77,17 @@ impl World {
     fn rebalancing(mut cluster: Cluster, added: &[u64], keep: &[u64]) -> World {
         for id in added {
             let member = member(Membership::Added);
-            cluster.apply(&Change::PutNode { id: NodeId(*id), member }).unwrap();
+            cluster.apply(&Change::Nodes(NodeChange::PutNode { id: NodeId(*id), member })).unwrap();
         }
         let keep = keep.iter().map(|id| NodeId(*id)).collect();
         let rest = Membership::Leaving;
         cluster
-            .apply(&Change::StartRebalance {
+            .apply(&Change::Nodes(NodeChange::StartRebalance {
                 id: "r".into(),
                 keep,
                 rest,
                 services: BTreeMap::new(),
-            })
+            }))
             .unwrap();
         World::new(cluster)
     }
@@ -268,16 +268,18 @@ fn who_falls_silent_while_another_may_be_replaced_yet_waits_until_that_is_known(
         world.is_unsettled = true;
         world.down = vec![NodeId(2)];
         let mut proposed = Vec::new();
-        while proposed.last() != Some(&Change::RenewMap) {
+        while proposed.last() != Some(&Change::Nodes(NodeChange::RenewMap)) {
             assert!(proposed.iter().all(|other| *other == change), "{proposed:?}");
             proposed.extend(world.tick());
         }
-        assert_eq!(world.tick(), [Change::RenewMap], "until it is decided");
+        assert_eq!(world.tick(), [Change::Nodes(NodeChange::RenewMap)], "until it is decided");
         world.is_unsettled = false;
         if made {
             world.cluster.apply(&change).unwrap();
         }
-        let Some(Change::MoveCopies { memberships, .. }) = world.until_proposed(20) else {
+        let Some(Change::Nodes(NodeChange::MoveCopies { memberships, .. })) =
+            world.until_proposed(20)
+        else {
             panic!("nothing is proposed")
         };
         assert_eq!(memberships, [(NodeId(2), Membership::FailedOver)].into());
@@ -303,7 +305,7 @@ fn nobody_is_replaced_before_all_that_are_left_have_answered_and_leases_have_end
     assert!(waited < LEASE_NS + LEASE_NS / 5 + 2 * TICK_NS, "from when another one led for sure");
     let mut world = World::new(cluster(4, 1));
     world.cluster.auto_failover = AutoFailover { count_max: 1, ..Default::default() };
-    world.cluster.apply(&Change::FailOver { nodes: vec![NodeId(4)] }).unwrap();
+    world.cluster.apply(&Change::Nodes(NodeChange::FailOver { nodes: vec![NodeId(4)] })).unwrap();
     world.down = vec![NodeId(3), NodeId(4)];
     assert_eq!(world.until_proposed(4), None, "one answer is missing");
     world.down = vec![NodeId(4)];
@@ -369,7 +371,7 @@ fn a_node_is_not_replaced_by_itself_where_nobody_has_all_that_it_may_have() {
     world.standings.remove(&NodeId(2));
     assert!(world.until_proposed(20).is_some(), "one has caught up");
     world.standings.insert(NodeId(2), behind());
-    world.cluster.apply(&Change::FailOver { nodes: vec![NodeId(3)] }).unwrap();
+    world.cluster.apply(&Change::Nodes(NodeChange::FailOver { nodes: vec![NodeId(3)] })).unwrap();
     assert!(world.until_proposed(20).is_some(), "the operator wants it all the same");
 }
 
@@ -377,13 +379,14 @@ fn a_node_is_not_replaced_by_itself_where_nobody_has_all_that_it_may_have() {
 fn no_two_copies_are_given_up_at_once_where_the_third_may_lack_what_they_have_acknowledged() {
     let mut world = World::new(cluster(3, 2));
     world.tick();
-    world.cluster.apply(&Change::FailOver { nodes: vec![NodeId(3)] }).unwrap();
+    world.cluster.apply(&Change::Nodes(NodeChange::FailOver { nodes: vec![NodeId(3)] })).unwrap();
     world.down = vec![NodeId(2), NodeId(3)];
     assert_eq!(world.until_proposed(20), None, "of one that was ordered and one that is silent");
-    let refused = world.cluster.apply(&Change::FailOver { nodes: vec![NodeId(2)] });
+    let refused =
+        world.cluster.apply(&Change::Nodes(NodeChange::FailOver { nodes: vec![NodeId(2)] }));
     assert_eq!(refused, Err(Refusal::FailoverRuns { id: NodeId(3) }));
     let both = vec![NodeId(2), NodeId(3)];
-    world.cluster.apply(&Change::FailOver { nodes: both }).unwrap();
+    world.cluster.apply(&Change::Nodes(NodeChange::FailOver { nodes: both })).unwrap();
     assert!(world.until_proposed(20).is_some(), "the operator wants it all the same");
 
     let mut world = World::new(cluster(5, 2));
@@ -408,7 +411,7 @@ fn whoever_has_a_copy_proves_anew_that_it_has_all_once_another_copy_is_gone() {
     world.down = vec![NodeId(3)];
     let change = world.until_proposed(20).unwrap();
     world.cluster.apply(&change).unwrap();
-    world.cluster.apply(&Change::ResetAutoFailover).unwrap();
+    world.cluster.apply(&Change::Nodes(NodeChange::ResetAutoFailover)).unwrap();
     // Writes that node 3 has acknowledged have not come to node 1 yet.
     let behind = stands(1, 7);
     world.standings.insert(NodeId(1), behind);
@@ -429,7 +432,7 @@ fn a_map_is_renewed_for_what_was_heard_as_the_leader_and_seldom() {
         }
         leader.tick(&cluster, leads(now), now)
     };
-    let renewed = [Effect::Propose(Change::RenewMap)];
+    let renewed = [Effect::Propose(Change::Nodes(NodeChange::RenewMap))];
     assert_eq!(
         unheeded(&mut leader, SECOND, cluster.rev),
         [],
@@ -450,9 +453,11 @@ fn who_has_no_copy_is_not_waited_for() {
     world.down = vec![NodeId(5)];
     let change = world.until_proposed(40).unwrap();
     world.cluster.apply(&change).unwrap();
-    let newcomer = Change::PutNode { id: NodeId(6), member: member(Membership::Added) };
+    let newcomer =
+        Change::Nodes(NodeChange::PutNode { id: NodeId(6), member: member(Membership::Added) });
     world.cluster.apply(&newcomer).unwrap();
-    let seventh = Change::PutNode { id: NodeId(7), member: member(Membership::Added) };
+    let seventh =
+        Change::Nodes(NodeChange::PutNode { id: NodeId(7), member: member(Membership::Added) });
     world.cluster.apply(&seventh).unwrap();
     world.down = [4, 5, 6].map(NodeId).into();
     let change = world.until_proposed(40).expect("a change");
@@ -463,7 +468,12 @@ fn who_has_no_copy_is_not_waited_for() {
     let (id, rest) = ("r".to_owned(), Membership::Leaving);
     world
         .cluster
-        .apply(&Change::StartRebalance { id, keep, rest, services: BTreeMap::new() })
+        .apply(&Change::Nodes(NodeChange::StartRebalance {
+            id,
+            keep,
+            rest,
+            services: BTreeMap::new(),
+        }))
         .unwrap();
     world.standings.insert(NodeId(7), stands(0, 0));
     for _ in 0..20 {
@@ -499,20 +509,20 @@ fn a_rebalance_leaves_time_for_requests() {
     let mut cluster = Cluster::new("c".into());
     for id in 1..=2 {
         let member = member(Membership::Active);
-        cluster.apply(&Change::PutNode { id: NodeId(id), member }).unwrap();
+        cluster.apply(&Change::Nodes(NodeChange::PutNode { id: NodeId(id), member })).unwrap();
     }
     let settings = BucketSettings { vbucket_count: 1024, ..BucketSettings::default() };
     let (name, uuid) = ("b".to_owned(), "u".to_owned());
-    cluster.apply(&Change::CreateBucket { name, uuid, settings }).unwrap();
+    cluster.apply(&Change::Buckets(BucketChange::CreateBucket { name, uuid, settings })).unwrap();
     let mut world = World::new(cluster);
     world.tick();
     let keep = [NodeId(1)].into();
-    let rebalance = Change::StartRebalance {
+    let rebalance = Change::Nodes(NodeChange::StartRebalance {
         id: "r".into(),
         keep,
         rest: Membership::Leaving,
         services: BTreeMap::new(),
-    };
+    });
     world.cluster.apply(&rebalance).unwrap();
     assert_eq!(world.tick(), [], "clients hear of it first");
     let chains = |world: &World| world.cluster.buckets["b"].chains.clone();
@@ -555,7 +565,7 @@ fn a_copy_takes_over_once_it_has_stored_what_counts_as_stored_by_the_one_before(
 fn a_node_moves_no_more_vbuckets_at_once_than_the_operator_allows() {
     let mut world = World::rebalancing(cluster(2, 1), &[3], &[1, 2, 3]);
     let change = Box::new(SettingsChange::MovesPerNode(1));
-    world.cluster.apply(&Change::ChangeSettings { change }).unwrap();
+    world.cluster.apply(&Change::Cluster(ClusterChange::ChangeSettings { change })).unwrap();
     let mut busiest = 0;
     for _ in 0..400 {
         for change in world.tick() {
@@ -624,7 +634,7 @@ fn a_rebalance_ends_when_a_node_that_it_needs_is_lost() {
 #[test]
 fn what_nobody_serves_is_served_again_where_it_was_last_and_moves_on_from_there() {
     let mut world = World::new(cluster(2, 0));
-    world.cluster.apply(&Change::FailOver { nodes: vec![NodeId(2)] }).unwrap();
+    world.cluster.apply(&Change::Nodes(NodeChange::FailOver { nodes: vec![NodeId(2)] })).unwrap();
     world.down = vec![NodeId(2)];
     for _ in 0..100 {
         world.step();
@@ -639,14 +649,23 @@ fn what_nobody_serves_is_served_again_where_it_was_last_and_moves_on_from_there(
     assert_eq!(gone.len(), 6);
     // The node returns next to two others, and its share is smaller than before.
     world.down.clear();
-    world.cluster.apply(&Change::Recover { id: NodeId(2), full: false }).unwrap();
+    world
+        .cluster
+        .apply(&Change::Nodes(NodeChange::Recover { id: NodeId(2), full: false }))
+        .unwrap();
     for id in [3, 4] {
         let member = member(Membership::Added);
-        world.cluster.apply(&Change::PutNode { id: NodeId(id), member }).unwrap();
+        world
+            .cluster
+            .apply(&Change::Nodes(NodeChange::PutNode { id: NodeId(id), member }))
+            .unwrap();
     }
     let (id, keep, rest) = ("r".into(), [1, 2, 3, 4].map(NodeId).into(), Membership::Leaving);
     let services = BTreeMap::new();
-    world.cluster.apply(&Change::StartRebalance { id, keep, rest, services }).unwrap();
+    world
+        .cluster
+        .apply(&Change::Nodes(NodeChange::StartRebalance { id, keep, rest, services }))
+        .unwrap();
     let mut first: BTreeMap<u16, NodeId> = BTreeMap::new();
     while world.cluster.rebalance.is_some() {
         world.step();
@@ -666,9 +685,10 @@ fn what_nobody_serves_is_served_again_where_it_was_last_and_moves_on_from_there(
 fn a_node_that_comes_during_a_rebalance_stays_for_the_next_one() {
     let mut world = World::rebalancing(cluster(2, 1), &[3], &[1, 3]);
     world.step();
-    let newcomer = Change::PutNode { id: NodeId(4), member: member(Membership::Added) };
+    let newcomer =
+        Change::Nodes(NodeChange::PutNode { id: NodeId(4), member: member(Membership::Added) });
     world.cluster.apply(&newcomer).unwrap();
-    let recovered = Change::Recover { id: NodeId(2), full: false };
+    let recovered = Change::Nodes(NodeChange::Recover { id: NodeId(2), full: false });
     assert_eq!(world.cluster.apply(&recovered), Err(Refusal::RebalanceRuns));
     while world.cluster.rebalance.is_some() {
         world.step();
@@ -683,7 +703,7 @@ fn a_rebalance_that_has_failed_is_begun_again_with_the_nodes_that_are_left_as_of
     let mut world = World::rebalancing(cluster(4, 1), &[5], &[1, 2, 4, 5]);
     world.cluster.auto_failover.count_max = 3;
     let settings = RetryRebalance { enabled: true, after_s: 20, retries_max: 1 };
-    world.cluster.apply(&Change::SetRetryRebalance { settings }).unwrap();
+    world.cluster.apply(&Change::Nodes(NodeChange::SetRetryRebalance { settings })).unwrap();
     world.down = vec![NodeId(5)];
     while world.cluster.rebalance.is_some() {
         world.step();
@@ -707,14 +727,19 @@ fn a_rebalance_that_has_failed_is_begun_again_with_the_nodes_that_are_left_as_of
     assert_eq!((world.cluster.rebalance.as_ref(), world.cluster.pending_rebalance()), (None, None));
     let id = || "r".to_owned();
     let refused = Err(Refusal::NoRebalance);
-    assert_eq!(world.cluster.apply(&Change::BeginAgain { id: id() }), refused);
+    assert_eq!(world.cluster.apply(&Change::Nodes(NodeChange::BeginAgain { id: id() })), refused);
     // The operator begins another, and stops it: nothing is pending then.
     let (keep, rest) = ([1, 2].map(NodeId).into(), Membership::Leaving);
     world
         .cluster
-        .apply(&Change::StartRebalance { id: "s".into(), keep, rest, services: BTreeMap::new() })
+        .apply(&Change::Nodes(NodeChange::StartRebalance {
+            id: "s".into(),
+            keep,
+            rest,
+            services: BTreeMap::new(),
+        }))
         .unwrap();
-    world.cluster.apply(&Change::StopRebalance).unwrap();
+    world.cluster.apply(&Change::Nodes(NodeChange::StopRebalance)).unwrap();
     assert_eq!(world.cluster.last_rebalance.unwrap().outcome, Outcome::Stopped);
 }
 
@@ -722,12 +747,12 @@ fn a_rebalance_that_has_failed_is_begun_again_with_the_nodes_that_are_left_as_of
 fn a_rebalance_that_is_pending_may_be_given_up() {
     let mut world = World::rebalancing(cluster(3, 1), &[4], &[1, 2, 4]);
     let settings = RetryRebalance { enabled: true, after_s: 20, retries_max: 3 };
-    world.cluster.apply(&Change::SetRetryRebalance { settings }).unwrap();
+    world.cluster.apply(&Change::Nodes(NodeChange::SetRetryRebalance { settings })).unwrap();
     world.down = vec![NodeId(4)];
     while world.cluster.rebalance.is_some() {
         world.step();
     }
-    let give_up = |id: &str| Change::GiveUpRebalance { id: id.to_owned() };
+    let give_up = |id: &str| Change::Nodes(NodeChange::GiveUpRebalance { id: id.to_owned() });
     assert_eq!(world.cluster.apply(&give_up("other")), Err(Refusal::NoRebalance));
     world.cluster.apply(&give_up("r")).unwrap();
     assert_eq!(world.cluster.apply(&give_up("r")), Err(Refusal::NoRebalance));
@@ -742,16 +767,18 @@ fn a_rebalance_leaves_the_data_to_nodes_that_are_there() {
     let mut cluster = cluster(3, 1);
     let failed_over = BTreeMap::from([(NodeId(3), Membership::FailedOver)]);
     let chains = BTreeMap::new();
-    cluster.apply(&Change::MoveCopies { memberships: failed_over, chains }).unwrap();
+    cluster
+        .apply(&Change::Nodes(NodeChange::MoveCopies { memberships: failed_over, chains }))
+        .unwrap();
     let mut start = |keep: &[u64]| {
         let keep = keep.iter().map(|id| NodeId(*id)).collect();
         let rest = Membership::Leaving;
-        cluster.apply(&Change::StartRebalance {
+        cluster.apply(&Change::Nodes(NodeChange::StartRebalance {
             id: "r".into(),
             keep,
             rest,
             services: BTreeMap::new(),
-        })
+        }))
     };
     assert_eq!(start(&[]), Err(Refusal::NobodyKeeps));
     assert_eq!(start(&[1, 3]), Err(Refusal::NobodyKeeps));
@@ -778,7 +805,7 @@ fn a_copy_that_lags_behind_takes_nothing_over() {
         world.step();
     }
     let term = world.cluster.buckets["b"].chains[0].term;
-    world.cluster.apply(&Change::StopRebalance).unwrap();
+    world.cluster.apply(&Change::Nodes(NodeChange::StopRebalance)).unwrap();
     let chains = &world.cluster.buckets["b"].chains;
     assert!(chains.iter().all(|chain| !chain.held && chain.term == term + 1));
 }

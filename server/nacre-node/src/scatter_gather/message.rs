@@ -12,6 +12,7 @@ use crate::node::Node;
 use crate::platform::PeerError;
 use crossbeam_channel::{Receiver, TryRecvError};
 use nacre_bucket::before_blocking;
+use nacre_sandbox::Failure;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::marker::PhantomData;
@@ -93,7 +94,8 @@ pub struct PendingReply<M> {
 
 impl<M: PeerMessage> PendingReply<M> {
     /// A reply that arrives at `receiver`.
-    pub(crate) fn new(receiver: Receiver<Result<Vec<u8>, PeerError>>) -> PendingReply<M> {
+    /// Creates a reply that `receiver` will give.
+    pub fn new(receiver: Receiver<Result<Vec<u8>, PeerError>>) -> PendingReply<M> {
         PendingReply { receiver, message: PhantomData }
     }
 
@@ -153,6 +155,18 @@ pub(super) fn question<M: PeerMessage>(rev: u64, left: Duration, message: &M) ->
 /// Writes a reply.
 pub(super) fn reply<R: Serialize, N: Serialize>(outcome: &Result<R, N>) -> Vec<u8> {
     postcard::to_stdvec(outcome).expect("replies are plain data")
+}
+
+impl From<Failure> for NoReply {
+    fn from(Failure { code, message, retry }: Failure) -> NoReply {
+        NoReply::Failed(PeerFailure { code, message, retry })
+    }
+}
+
+impl From<PeerFailure> for Failure {
+    fn from(PeerFailure { code, message, retry }: PeerFailure) -> Failure {
+        Failure { code, message, retry }
+    }
 }
 
 impl Node {

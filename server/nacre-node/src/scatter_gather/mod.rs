@@ -14,8 +14,9 @@ mod node_message;
 mod usage;
 
 pub use message::{NoReply, PeerFailure, PeerMessage, PendingReply, read_reply};
-pub(crate) use nacre_types::Vbids;
-pub(crate) use node_message::{NodeMessage, NodeReply, NodeService};
+pub use nacre_types::Vbids;
+pub use node_message::NodeService;
+pub(crate) use node_message::{NodeMessage, NodeReply};
 pub use usage::Usage;
 
 use crate::block;
@@ -34,10 +35,10 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// How long members may take to answer from memory.
 const MEMBERS_PATIENCE: Duration = Duration::from_secs(1);
 /// How long an unreachable node is asked again before that is an error: another one may take its place meanwhile.
-pub(crate) const UNREACHED_PATIENCE: Duration = Duration::from_secs(10);
+pub const UNREACHED_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The node that serves each vBucket of a bucket.
-pub(crate) struct Owners {
+pub struct Owners {
     /// The revision of the agreed state that says so.
     rev: u64,
     by_vbid: Vec<Option<NodeId>>,
@@ -135,7 +136,7 @@ enum Pending<M> {
 
 impl Node {
     /// Returns the owners of a bucket's vBuckets; `None` if there is no such bucket.
-    pub(crate) fn owners(&self, bucket: &str) -> Option<Arc<Owners>> {
+    pub fn owners(&self, bucket: &str) -> Option<Arc<Owners>> {
         let cluster = self.cluster();
         if let Some(owners) = self.owners.read().get(bucket)
             && owners.rev == cluster.rev

@@ -4,16 +4,17 @@
 
 mod http;
 mod metric;
-mod shipped;
+mod node_row;
 mod spec;
 mod workload;
+mod writing_queries;
 
 use crate::Error;
 use crate::node::Node;
 use crate::scatter_gather::NoReply;
 use nacre_bucket::Bucket;
 use nacre_cluster::{Change, Cluster};
-use nacre_sandbox::{DatabaseKeyspace, Failure};
+use nacre_sandbox::{DatabaseKeyspace, Failure, Queries};
 use nacre_types::{CollectionId, ScopeId};
 use serde_json::Value;
 use std::any::Any;
@@ -22,13 +23,13 @@ use std::time::Duration;
 
 pub use http::{Access, HttpReply, HttpRequest, Route};
 pub use metric::{Metric, MetricKind};
-pub(crate) use shipped::{CHANGES, NODE, PLUGINS, QUERY};
-pub use shipped::{shipped, shipped_table};
+pub(crate) use node_row::NODE;
 pub use spec::{
     Capabilities, MapEntry, MenuEntry, Operations, Permission, PortNumber, PortSpec, Protocol,
     ServiceSpec, ServiceTable,
 };
 pub use workload::Workload;
+pub use writing_queries::{FunctionQueries, QueryWrites, WriteListener};
 
 /// A service of a node.
 pub trait Service: Any + Send + Sync {
@@ -67,6 +68,16 @@ pub trait Service: Any + Send + Sync {
         question: &QueryQuestion<'_>,
     ) -> Option<Result<String, Failure>> {
         let (_, _) = (node, question);
+        None
+    }
+
+    /// Returns the queries of a function; `None` if the service runs no queries.
+    fn function_queries(
+        &self,
+        node: &Arc<Node>,
+        function: &FunctionQueries<'_>,
+    ) -> Option<Arc<dyn Queries>> {
+        let (_, _) = (node, function);
         None
     }
 

@@ -121,6 +121,22 @@ pub struct Permission {
     pub privileges: &'static [Privilege],
 }
 
+impl Permission {
+    /// Returns a permission on an object of a bucket.
+    pub const fn in_bucket(
+        object: &'static str,
+        operations: Operations,
+        privileges: &'static [Privilege],
+    ) -> Permission {
+        Permission { object, in_bucket: Some(true), operations, privileges }
+    }
+
+    /// Returns a permission on an object that may belong to a bucket or to none.
+    pub const fn anywhere(object: &'static str, privileges: &'static [Privilege]) -> Permission {
+        Permission { object, in_bucket: None, operations: Operations::All, privileges }
+    }
+}
+
 /// Operations of a permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operations {

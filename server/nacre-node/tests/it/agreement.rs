@@ -1,9 +1,12 @@
 //! Changes of a node's agreed state, its storage, and its transfer from another node.
 
-use crate::world::{World, local, nobody, other_node, request};
+use crate::world::{World, local, nobody, other_node, request, services};
 use nacre_auth::{Group, Refused, Role, User};
 use nacre_bucket::kv::{Peer, Session};
-use nacre_cluster::{BucketSettings, Change, Expected, Membership, ServiceRecord};
+use nacre_cluster::{
+    BucketChange, BucketSettings, Change, ClusterChange, Expected, Membership, RecordChange,
+    ServiceRecord,
+};
 use nacre_node::agreement::Proposal;
 use nacre_node::{Error, Node, PeerMessageHandler, Platform};
 use nacre_types::NodeId;
@@ -11,12 +14,16 @@ use std::sync::{Arc, Mutex};
 
 fn create(node: &Node, name: &str) -> Change {
     let settings = BucketSettings { vbucket_count: 4, ..BucketSettings::default() };
-    Change::CreateBucket { name: name.into(), uuid: node.new_uuid(), settings }
+    Change::Buckets(BucketChange::CreateBucket {
+        name: name.into(),
+        uuid: node.new_uuid(),
+        settings,
+    })
 }
 
 fn reopen(world: &Arc<World>, node: &Node) -> Arc<Node> {
     world.crash();
-    Node::open(Arc::clone(world) as Arc<_>, node.endpoints()).unwrap()
+    Node::open_with(Arc::clone(world) as Arc<_>, node.endpoints(), services()).unwrap()
 }
 
 #[test]
@@ -61,7 +68,7 @@ fn a_state_of_another_node_is_taken_over_with_its_buckets_and_users() {
     for name in ["c", "d"] {
         other.change(&create(&other, name)).unwrap();
     }
-    other.change(&Change::DropBucket { name: "b".into() }).unwrap();
+    other.change(&Change::Buckets(BucketChange::DropBucket { name: "b".into() })).unwrap();
     let ann = User::new("ann", "secret", vec![Role::admin()], other.new_salt());
     other.put_user(ann).unwrap();
     let before = node.users_version();
@@ -74,7 +81,7 @@ fn a_state_of_another_node_is_taken_over_with_its_buckets_and_users() {
     assert!(node.users_version() > before, "connections look again who their users are");
     // Buckets that both have stay as they are.
     let kept = node.bucket("c").unwrap();
-    other.change(&Change::DropBucket { name: "d".into() }).unwrap();
+    other.change(&Change::Buckets(BucketChange::DropBucket { name: "d".into() })).unwrap();
     node.install(&other.agreed(), b"10").unwrap();
     assert!(Arc::ptr_eq(&kept, &node.bucket("c").unwrap()) && node.bucket("d").is_none());
     assert!(matches!(node.install(b"{}", b"11"), Err(Error::Settings(_))));
@@ -156,7 +163,11 @@ fn roles_on_what_is_dropped_end_with_it() {
     let world = World::new();
     let node = world.node();
     let (bucket, scope) = ("b".to_owned(), "s".to_owned());
-    node.change(&Change::CreateScope { bucket: bucket.clone(), scope: scope.clone() }).unwrap();
+    node.change(&Change::Buckets(BucketChange::CreateScope {
+        bucket: bucket.clone(),
+        scope: scope.clone(),
+    }))
+    .unwrap();
     let roles = ["data_reader[b]", "data_writer[b:s]", "data_reader[*]"];
     let roles: Vec<Role> = roles.iter().map(|role| role.parse().unwrap()).collect();
     node.put_user(User::new("ann", "secret", roles, node.new_salt())).unwrap();
@@ -168,7 +179,7 @@ fn roles_on_what_is_dropped_end_with_it() {
     };
     // As a proposer that has read the user before changes the password.
     let stale = node.users().get("ann").unwrap().clone();
-    node.change(&Change::DropScope { bucket, scope }).unwrap();
+    node.change(&Change::Buckets(BucketChange::DropScope { bucket, scope })).unwrap();
     assert_eq!(left(&node), "data_reader[b] data_reader[*]");
     let roles = stale.roles.clone();
     node.put_user(stale).unwrap();
@@ -177,7 +188,7 @@ fn roles_on_what_is_dropped_end_with_it() {
     node.put_group(Group { name, description, roles, ldap_group: None }).unwrap();
     assert_eq!(node.users().group("g").unwrap().roles.len(), 2);
     let before = node.users_version();
-    node.change(&Change::DropBucket { name: "b".into() }).unwrap();
+    node.change(&Change::Buckets(BucketChange::DropBucket { name: "b".into() })).unwrap();
     assert!(node.users_version() > before, "connections look again what their users may");
     let node = reopen(&world, &node);
     assert_eq!(left(&node), "data_reader[*]");
@@ -194,12 +205,12 @@ fn definitions_have_a_size_and_can_be_dropped_when_there_is_no_room() {
             scope: None,
             body: "x".repeat(bytes),
         };
-        node.change(&Change::PutServiceRecord {
+        node.change(&Change::Records(RecordChange::PutServiceRecord {
             service: "echo".into(),
             name: format!("r{number}"),
             record: Box::new(record),
             expected: Expected::Anything,
-        })
+        }))
     };
     let full = (0..64).find(|number| put(*number, 1 << 20).is_err());
     let full = full.expect("1 MiB each is too much at some time");
@@ -208,12 +219,12 @@ fn definitions_have_a_size_and_can_be_dropped_when_there_is_no_room() {
     assert!(refused.to_string().contains("32 MiB at most"), "{refused}");
     // What is smaller than what it replaces is taken, and so is what keeps the cluster going.
     put(0, 10).unwrap();
-    node.change(&Change::NameCluster { name: "another".into() }).unwrap();
-    node.change(&Change::DropServiceRecord {
+    node.change(&Change::Cluster(ClusterChange::NameCluster { name: "another".into() })).unwrap();
+    node.change(&Change::Records(RecordChange::DropServiceRecord {
         service: "echo".into(),
         name: "r1".into(),
         expected: Expected::Anything,
-    })
+    }))
     .unwrap();
     put(full, 1 << 20).unwrap();
 }

@@ -1,7 +1,7 @@
 //! Decisions that were made while the disk of a node was full.
 
 use crate::world::World;
-use nacre_cluster::{BucketSettings, Change};
+use nacre_cluster::{BucketChange, BucketSettings, Change};
 use nacre_node::{Error, Node};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,11 +10,11 @@ fn create(node: &Arc<Node>, name: &str) -> Result<(), Error> {
     let settings =
         BucketSettings { vbucket_count: 4, flush_enabled: true, ..BucketSettings::default() };
     let (name, uuid) = (name.to_owned(), node.new_uuid());
-    node.change(&Change::CreateBucket { name, uuid, settings }).map(drop)
+    node.change(&Change::Buckets(BucketChange::CreateBucket { name, uuid, settings })).map(drop)
 }
 
 fn drop_bucket(node: &Arc<Node>, name: &str) -> Result<(), Error> {
-    node.change(&Change::DropBucket { name: name.to_owned() }).map(drop)
+    node.change(&Change::Buckets(BucketChange::DropBucket { name: name.to_owned() })).map(drop)
 }
 
 #[track_caller]
@@ -42,7 +42,9 @@ fn a_bucket_serves_once_there_is_room_for_it() {
     assert!(["a", "b"].iter().all(|name| node.bucket(name).is_some()));
 
     world.is_full.store(true, Ordering::Relaxed);
-    assert_put_off(node.change(&Change::FlushBucket { name: "a".into() }).map(drop));
+    assert_put_off(
+        node.change(&Change::Buckets(BucketChange::FlushBucket { name: "a".into() })).map(drop),
+    );
     assert_put_off(drop_bucket(&node, "b"));
     later(&world);
     assert_eq!((node.bucket("a").is_none(), world.store_count()), (true, 2));

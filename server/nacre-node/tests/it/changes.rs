@@ -2,9 +2,9 @@
 
 use crate::nodes::Nodes;
 use crate::world::{Asked, Connection, World, nobody};
-use nacre_cluster::Change as ClusterChange;
+use nacre_changes_service::{Changes, Next, Refused, Since, Token, Until, Wanted, start};
+use nacre_cluster::{BucketChange, Change as ClusterChange};
 use nacre_node::Node;
-use nacre_node::changes::{Changes, Next, Refused, Since, Token, Until, Wanted, start};
 use nacre_types::CollectionId;
 use std::sync::Arc;
 
@@ -97,7 +97,7 @@ fn changes_end_with_their_bucket() {
     let mut changes = open(&node, Since::Now).unwrap();
     assert!(matches!(changes.next_change(), Next::Nothing));
     let token = changes.token();
-    node.change(&ClusterChange::FlushBucket { name: "b".into() }).unwrap();
+    node.change(&ClusterChange::Buckets(BucketChange::FlushBucket { name: "b".into() })).unwrap();
     assert!(matches!(changes.next_change(), Next::Broken(_)));
     Connection::open(&node).set("a", "1");
     assert!(open(&node, Since::Token(token)).is_ok(), "it had taken nothing");

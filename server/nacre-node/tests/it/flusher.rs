@@ -1,7 +1,7 @@
 //! Writes to the store, and failures of it.
 
 use crate::world::{Connection, World};
-use nacre_cluster::{BucketSettings, Change};
+use nacre_cluster::{BucketChange, BucketSettings, Change};
 use nacre_node::{Problem, ProblemKind};
 use nacre_store::{Fault, Store};
 use nacre_types::{Seqno, Vbid};
@@ -78,7 +78,7 @@ fn a_flush_empties_the_bucket_for_open_connections_too() {
     let mut connection = Connection::open(&node);
     connection.set("k", "1");
     world.run_tasks();
-    node.change(&Change::FlushBucket { name: "b".into() }).unwrap();
+    node.change(&Change::Buckets(BucketChange::FlushBucket { name: "b".into() })).unwrap();
     assert_eq!(connection.get("k").status, 0x01);
     assert_eq!(connection.set("k", "2").status, 0);
     world.run_tasks();
@@ -93,11 +93,11 @@ fn a_bucket_that_comes_back_is_there_for_open_connections_too() {
     let mut connection = Connection::open(&node);
     connection.set("k", "1");
     let settings = node.cluster().buckets["b"].settings.clone();
-    node.change(&Change::DropBucket { name: "b".into() }).unwrap();
+    node.change(&Change::Buckets(BucketChange::DropBucket { name: "b".into() })).unwrap();
     assert_eq!(connection.get("k").status, 0x08, "there is no bucket");
     assert_eq!(connection.get("k").status, 0x08);
     let (name, uuid) = ("b".to_owned(), "another".to_owned());
-    node.change(&Change::CreateBucket { name, uuid, settings }).unwrap();
+    node.change(&Change::Buckets(BucketChange::CreateBucket { name, uuid, settings })).unwrap();
     assert_eq!(connection.get("k").status, 0x01, "it is empty");
     assert_eq!(connection.set("k", "2").status, 0);
 }
@@ -164,7 +164,12 @@ fn a_write_reaches_the_store_although_the_bucket_is_changed_in_the_same_burst() 
     let world = World::new();
     let node = world.node();
     let settings = BucketSettings { vbucket_count: 4, ..BucketSettings::default() };
-    node.change(&Change::CreateBucket { name: "c".into(), uuid: "c".into(), settings }).unwrap();
+    node.change(&Change::Buckets(BucketChange::CreateBucket {
+        name: "c".into(),
+        uuid: "c".into(),
+        settings,
+    }))
+    .unwrap();
     let mut connection = Connection::open(&node);
     world.run_tasks();
     let write = crate::world::request(0x01, &[0; 8], b"k", b"1");

@@ -2,14 +2,20 @@
 
 use crate::world::World;
 use nacre_cluster::{
-    BucketSettings, Change, EvictionPolicy, HistoryRetention, Refusal, StorageBackend,
+    BucketChange, BucketSettings, Change, EvictionPolicy, HistoryRetention, Refusal, StorageBackend,
 };
 use nacre_node::{Error, Node, cluster_map};
 use std::sync::Arc;
 
 fn create(node: &Arc<Node>, collection: &str, history: Option<bool>) -> Result<(), Error> {
     let (bucket, scope, collection) = ("b".into(), "_default".into(), collection.into());
-    let change = Change::CreateCollection { bucket, scope, collection, max_ttl: 0, history };
+    let change = Change::Buckets(BucketChange::CreateCollection {
+        bucket,
+        scope,
+        collection,
+        max_ttl: 0,
+        history,
+    });
     node.change(&change).map(drop)
 }
 

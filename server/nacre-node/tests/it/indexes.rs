@@ -2,9 +2,9 @@
 
 use crate::world::World;
 use nacre_auth::{Role, User};
-use nacre_cluster::{Change, Index, Member, Membership, ServiceName};
+use nacre_cluster::{Change, Index, IndexChange, Member, Membership, NodeChange, ServiceName};
 use nacre_node::Node;
-use nacre_node::query::Session;
+use nacre_query_service::{Session, state_of, unbuilt};
 use nacre_sandbox::Database;
 use nacre_types::NodeId;
 use serde_json::Value;
@@ -26,7 +26,11 @@ fn a_node_without_documents_asks_the_others_whether_an_index_is_built() {
         partitioning: None,
     };
     // Without plugins it is never built.
-    node.change(&Change::CreateIndex { bucket: "b".into(), index: index.clone() }).unwrap();
+    node.change(&Change::Indexes(IndexChange::CreateIndex {
+        bucket: "b".into(),
+        index: index.clone(),
+    }))
+    .unwrap();
     let member = Member {
         uuid: "2".repeat(32),
         endpoints: other_world.endpoints(),
@@ -36,13 +40,13 @@ fn a_node_without_documents_asks_the_others_whether_an_index_is_built() {
         alternate: None,
     };
     let (id, uuid) = (NodeId(2), member.uuid.clone());
-    let cluster = node.change(&Change::PutNode { id, member }).unwrap();
+    let cluster = node.change(&Change::Nodes(NodeChange::PutNode { id, member })).unwrap();
     other.begin_anew(id, uuid, (*cluster).clone()).unwrap();
-    assert_eq!(node.state_of("b", &index), "building");
-    assert_eq!(other.state_of("b", &index), "online", "who uses it asks those that have it");
-    let unbuilt = while_asked(&other_world, &node, || other.unbuilt());
-    assert_eq!(unbuilt, [index.uuid].into());
-    assert_eq!(node.unbuilt(), unbuilt, "and so says who has them");
+    assert_eq!(state_of(&node, "b", &index), "building");
+    assert_eq!(state_of(&other, "b", &index), "online", "who uses it asks those that have it");
+    let seen_elsewhere = while_asked(&other_world, &node, || unbuilt(&other));
+    assert_eq!(seen_elsewhere, [index.uuid].into());
+    assert_eq!(unbuilt(&node), seen_elsewhere, "and so says who has them");
 
     let admin = User::new("admin", "password", vec![Role::admin()], other.new_salt());
     other.put_user(admin).unwrap();

@@ -13,6 +13,7 @@ mod nodes;
 mod orchestration;
 mod replication;
 mod rights;
+mod services;
 mod session;
 mod transactions;
 mod world;

@@ -6,7 +6,8 @@ use nacre_auth::{Role, User};
 use nacre_bucket::kv::Session;
 use nacre_cluster::orchestrator::Leadership;
 use nacre_cluster::{
-    BucketSettings, Chain, Change, Cluster, Member, Membership, Refusal, Secret, ServiceName,
+    BucketChange, BucketSettings, Chain, Change, Cluster, Member, Membership, NodeChange, Refusal,
+    Secret, ServiceName,
 };
 use nacre_node::agreement::{Agreement, Proposal};
 use nacre_node::{Error, Link, Node};
@@ -122,7 +123,7 @@ impl Nodes {
                 alternate: None,
             };
             let id = NodeId(index as u64 + 1);
-            cluster.apply(&Change::PutNode { id, member }).unwrap();
+            cluster.apply(&Change::Nodes(NodeChange::PutNode { id, member })).unwrap();
         }
         for (index, world) in worlds.iter().enumerate() {
             let identity = serde_json::json!({"id": index + 1, "uuid": format!("{index:032}")});
@@ -149,7 +150,11 @@ impl Nodes {
         let admin = User::new("admin", "password", vec![Role::admin()], node.new_salt());
         node.put_user(admin).unwrap();
         let settings = BucketSettings { vbucket_count: 4, flush_enabled: true, ..settings };
-        nodes.change(&Change::CreateBucket { name: "b".into(), uuid: "b".repeat(32), settings });
+        nodes.change(&Change::Buckets(BucketChange::CreateBucket {
+            name: "b".into(),
+            uuid: "b".repeat(32),
+            settings,
+        }));
         nodes.run();
         nodes
     }
@@ -226,7 +231,10 @@ impl Nodes {
             (vbid, Chain { term, ..Chain::new(copies.clone()) })
         });
         let chains = BTreeMap::from([("b".to_owned(), moved.collect())]);
-        self.change(&Change::MoveCopies { memberships: BTreeMap::new(), chains });
+        self.change(&Change::Nodes(NodeChange::MoveCopies {
+            memberships: BTreeMap::new(),
+            chains,
+        }));
     }
 
     /// A client of one node.

@@ -3,7 +3,7 @@
 use crate::nodes::Nodes;
 use crate::world::{Connection, durable, request};
 use nacre_cluster::orchestrator::{Fence, LEASE_NS, Message};
-use nacre_cluster::{Change, Cluster, Membership};
+use nacre_cluster::{Change, Cluster, Membership, NodeChange};
 use nacre_types::{NodeId, Vbid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -197,12 +197,12 @@ fn a_rebalance_moves_everything_while_clients_write() {
         assert_eq!(client(&nodes).set(&format!("k{}", round % 100), "0").status, 0);
     }
     let keep = [2, 3].map(NodeId).into();
-    nodes.change(&Change::StartRebalance {
+    nodes.change(&Change::Nodes(NodeChange::StartRebalance {
         id: "r".into(),
         keep,
         rest: Membership::Leaving,
         services: BTreeMap::new(),
-    });
+    }));
     let mut written = [0; 100];
     let mut under_way: Vec<(usize, Connection)> = Vec::new();
     for round in 1..2000_usize {
@@ -249,7 +249,12 @@ fn a_rebalance_that_loses_a_node_leaves_the_copies_where_they_are() {
     let keep = [1, 2, 3].map(NodeId).into();
     let rest = Membership::Leaving;
     nodes.kill(2);
-    nodes.change(&Change::StartRebalance { id: "r".into(), keep, rest, services: BTreeMap::new() });
+    nodes.change(&Change::Nodes(NodeChange::StartRebalance {
+        id: "r".into(),
+        keep,
+        rest,
+        services: BTreeMap::new(),
+    }));
     nodes.pass(15_000);
     assert_eq!(cluster(&nodes).rebalance, None);
     assert_eq!(cluster(&nodes).nodes[&NodeId(3)].membership, Membership::FailedOver);
@@ -277,9 +282,9 @@ fn a_node_that_lost_its_lease_has_one_soon_after_there_is_a_leader() {
 fn a_lease_holds_that_was_not_needed_meanwhile() {
     let nodes = three_with(&[2, 1]);
     let member = cluster(&nodes).nodes[&NodeId(3)].clone();
-    nodes.change(&Change::DropNode { id: NodeId(3) });
+    nodes.change(&Change::Nodes(NodeChange::DropNode { id: NodeId(3) }));
     assert_eq!(client(&nodes).set("k", "1").status, 0);
-    nodes.change(&Change::PutNode { id: NodeId(4), member });
+    nodes.change(&Change::Nodes(NodeChange::PutNode { id: NodeId(4), member }));
     assert_eq!(client(&nodes).set("k", "2").status, 0);
 }
 
@@ -298,7 +303,7 @@ fn a_node_that_is_cut_off_has_no_newer_map_for_those_who_have_one() {
     nodes.elect(None);
     nodes.pass(3000);
     assert!(!is_given(&nodes), "others may have decided more");
-    nodes.change(&Change::RenewMap);
+    nodes.change(&Change::Nodes(NodeChange::RenewMap));
     assert!(is_given(&nodes), "it has heard what was decided, and tells its clients of that");
     nodes.elect(0);
     nodes.pass(150);

@@ -5,7 +5,8 @@ use crate::world::{Connection, durable, request};
 use nacre_auth::{Role, User};
 use nacre_bucket::{Bucket, BucketEnv, Home};
 use nacre_cluster::{
-    BucketKind, BucketSettings, Chain, Change, Chosen, EvictionPolicy, Membership,
+    BucketChange, BucketKind, BucketSettings, Chain, Change, Chosen, EvictionPolicy, Membership,
+    NodeChange,
 };
 use nacre_node::Error;
 use nacre_store::Fault;
@@ -113,7 +114,9 @@ fn nobody_follows_in_a_term_that_has_yet_to_begin_where_it_is_made() {
     let chain = follower.cluster().buckets["b"].chains[0].clone();
     let next = Chain { term: chain.term + 1, ..chain };
     let chains = BTreeMap::from([("b".to_owned(), BTreeMap::from([(0, next)]))]);
-    follower.change(&Change::MoveCopies { memberships: BTreeMap::new(), chains }).unwrap();
+    follower
+        .change(&Change::Nodes(NodeChange::MoveCopies { memberships: BTreeMap::new(), chains }))
+        .unwrap();
     nodes.pass(200);
     nodes.connect(0).set("k", "2");
     nodes.pass(200);
@@ -289,7 +292,7 @@ fn move_copies(
     };
     let chains = BTreeMap::from([("b".to_owned(), vbids.map(chain).collect())]);
     let memberships = part.map(|part| (NodeId(2), part)).into_iter().collect();
-    nodes.change(&Change::MoveCopies { memberships, chains });
+    nodes.change(&Change::Nodes(NodeChange::MoveCopies { memberships, chains }));
 }
 
 #[test]
@@ -315,16 +318,16 @@ fn a_node_that_was_failed_over_keeps_its_copies_until_a_rebalance_has_passed_the
     nodes.kill(1);
     nodes.start(1);
     (0..2).for_each(|vbid| assert_eq!(stand(&nodes, vbid), (VbState::Dead, 1, 0), "on its disk"));
-    nodes.change(&Change::Recover { id: NodeId(2), full: false });
+    nodes.change(&Change::Nodes(NodeChange::Recover { id: NodeId(2), full: false }));
     let (id, keep) = ("r".repeat(32), [NodeId(1), NodeId(2)].into());
     let (rest, services) = (Membership::Leaving, BTreeMap::new());
-    nodes.change(&Change::StartRebalance { id, keep, rest, services });
+    nodes.change(&Change::Nodes(NodeChange::StartRebalance { id, keep, rest, services }));
     move_copies(&nodes, None, 0..1, &[1, 2]);
     nodes.run();
     assert_eq!(stand(&nodes, 0), (VbState::Replica, 2, 0), "it is sent what it has missed");
     assert_eq!(stand(&nodes, 1), (VbState::Dead, 1, 0), "it may be wanted yet");
     let memberships = [(NodeId(2), Membership::Active)].into();
-    nodes.change(&Change::EndRebalance { memberships });
+    nodes.change(&Change::Nodes(NodeChange::EndRebalance { memberships }));
     nodes.run();
     assert_eq!(stand(&nodes, 0), (VbState::Replica, 2, 0));
     assert_eq!(stand(&nodes, 1), (VbState::Dead, 0, 1), "it is not wanted any more");
@@ -337,12 +340,12 @@ fn a_node_that_was_failed_over_keeps_its_copies_until_a_rebalance_has_passed_the
     nodes.run();
     let (id, keep) = ("g".repeat(32), [NodeId(1)].into());
     let (rest, services) = (Membership::FailedOver, BTreeMap::new());
-    nodes.change(&Change::StartRebalance { id, keep, rest, services });
+    nodes.change(&Change::Nodes(NodeChange::StartRebalance { id, keep, rest, services }));
     move_copies(&nodes, None, 0..1, &[1, 0]);
     let memberships = [(NodeId(2), Membership::FailedOver)].into();
-    nodes.change(&Change::EndRebalance { memberships });
+    nodes.change(&Change::Nodes(NodeChange::EndRebalance { memberships }));
     assert_eq!(stand(&nodes, 0), (VbState::Dead, 2, 1));
-    nodes.change(&Change::Recover { id: NodeId(2), full: true });
+    nodes.change(&Change::Nodes(NodeChange::Recover { id: NodeId(2), full: true }));
     assert_eq!(stand(&nodes, 0), (VbState::Dead, 0, 2));
 }
 
@@ -407,13 +410,13 @@ fn collections_that_are_dropped_are_gone_from_replicas_too() {
     let mut nodes = Nodes::new(2, 1);
     nodes.place(&[1, 2]);
     let (bucket, scope, collection) = ("b".to_owned(), "_default".to_owned(), "c".to_owned());
-    nodes.change(&Change::CreateCollection {
+    nodes.change(&Change::Buckets(BucketChange::CreateCollection {
         bucket: bucket.clone(),
         scope: scope.clone(),
         collection: collection.clone(),
         max_ttl: 0,
         history: None,
-    });
+    }));
     let bucket_of = |nodes: &Nodes, index: usize| nodes.nodes[index].as_ref().unwrap().bucket("b");
     let write = |nodes: &Nodes| {
         let command = nacre_vbucket::Command::Store {
@@ -436,7 +439,7 @@ fn collections_that_are_dropped_are_gone_from_replicas_too() {
         vbucket.documents().filter(|document| document.name() == b"k").count()
     };
     assert_eq!((count(&nodes, 0), count(&nodes, 1)), (1, 1));
-    nodes.change(&Change::DropCollection { bucket, scope, collection });
+    nodes.change(&Change::Buckets(BucketChange::DropCollection { bucket, scope, collection }));
     nodes.run();
     assert_eq!((count(&nodes, 0), count(&nodes, 1)), (0, 0));
     assert_eq!(high_seqno(&nodes, 0), high_seqno(&nodes, 1));
@@ -533,7 +536,7 @@ fn begin_term(nodes: &Nodes, copies: &[u64], chosen: Option<Chosen>) -> u64 {
     let after = Chain { term: chain(nodes).term + 1, chosen, ..Chain::new(copies) };
     let term = after.term;
     let chains = BTreeMap::from([("b".to_owned(), BTreeMap::from([(0, after)]))]);
-    nodes.change(&Change::MoveCopies { memberships: BTreeMap::new(), chains });
+    nodes.change(&Change::Nodes(NodeChange::MoveCopies { memberships: BTreeMap::new(), chains }));
     term
 }
 
@@ -730,7 +733,7 @@ fn a_durable_write_that_was_given_up_while_a_copy_was_away_is_forgotten_there() 
 #[test]
 fn a_bucket_that_was_flushed_is_followed_again() {
     let mut nodes = two_with_one_write();
-    nodes.change(&Change::FlushBucket { name: "b".into() });
+    nodes.change(&Change::Buckets(BucketChange::FlushBucket { name: "b".into() }));
     nodes.run();
     let mut client = nodes.connect(0);
     assert_eq!(client.get("k").status, 0x01);
@@ -781,13 +784,18 @@ fn hold(nodes: &mut Nodes, next: [u64; 2]) {
     let cluster = node.cluster();
     if cluster.rebalance.is_none() {
         let (id, keep, rest) = ("r".into(), next.map(NodeId).into(), Membership::Leaving);
-        nodes.change(&Change::StartRebalance { id, keep, rest, services: BTreeMap::new() });
+        nodes.change(&Change::Nodes(NodeChange::StartRebalance {
+            id,
+            keep,
+            rest,
+            services: BTreeMap::new(),
+        }));
     }
     let chains = cluster.buckets["b"].chains.clone();
     let next = next.map(|node| Some(NodeId(node))).to_vec();
     let held = chains.into_iter().map(|it| Chain { held: true, next: next.clone(), ..it });
     let chains = BTreeMap::from([("b".to_owned(), (0..).zip(held).collect())]);
-    nodes.change(&Change::MoveCopies { memberships: BTreeMap::new(), chains });
+    nodes.change(&Change::Nodes(NodeChange::MoveCopies { memberships: BTreeMap::new(), chains }));
     nodes.run();
 }
 
@@ -887,7 +895,10 @@ fn a_copy_that_was_given_up_and_wanted_again_has_everything() {
     nodes.place(&[1, 0]);
     assert_eq!((chains()[0].term, copy(&nodes, 1, "k")), (term, None));
     let with = BTreeMap::from([("b".to_owned(), (0..).zip(with).collect())]);
-    nodes.change(&Change::MoveCopies { memberships: BTreeMap::new(), chains: with });
+    nodes.change(&Change::Nodes(NodeChange::MoveCopies {
+        memberships: BTreeMap::new(),
+        chains: with,
+    }));
     client.set("other", "2");
     nodes.run();
     assert_eq!(copy(&nodes, 1, "k").as_deref(), Some("1"));

@@ -3,7 +3,7 @@
 use crate::world::{World, nobody, request};
 use nacre_auth::{RoleKind, User};
 use nacre_bucket::kv::{Peer, Session};
-use nacre_cluster::Change;
+use nacre_cluster::{BucketChange, Change};
 use nacre_node::Node;
 use nacre_protocol::Opcode;
 use std::collections::BTreeSet;
@@ -138,14 +138,17 @@ fn every_opcode_is_allowed_to_the_roles_of_the_table_and_to_nobody_else() {
     let world = World::new();
     let node = world.node();
     for (scope, collection) in [("s", "c"), ("s", "d"), ("t", "c")] {
-        let _ = node.change(&Change::CreateScope { bucket: "b".into(), scope: scope.into() });
-        node.change(&Change::CreateCollection {
+        let _ = node.change(&Change::Buckets(BucketChange::CreateScope {
+            bucket: "b".into(),
+            scope: scope.into(),
+        }));
+        node.change(&Change::Buckets(BucketChange::CreateCollection {
             bucket: "b".into(),
             scope: scope.into(),
             collection: collection.into(),
             max_ttl: 0,
             history: None,
-        })
+        }))
         .unwrap();
     }
     let cid = node.bucket("b").unwrap().manifest().collection("s", "c").unwrap().id as u8;

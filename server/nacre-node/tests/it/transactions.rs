@@ -2,6 +2,7 @@
 
 use crate::world::{Connection, World, request};
 use nacre_node::Node;
+use nacre_query_service::finish_lost_transactions;
 use nacre_types::Vbid;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -110,14 +111,14 @@ fn a_transaction_that_nobody_ends_is_finished_as_its_record_says() {
         let world = World::new();
         let (node, mut connection) = with_transaction(&world, state, lists);
         assert_eq!(stored(&mut connection), before, "{state}");
-        assert_eq!(node.finish_lost_transactions(), 0, "{state}: its time is not over");
+        assert_eq!(finish_lost_transactions(&node), 0, "{state}: its time is not over");
         world.pass(LASTS_MS + 1000);
-        assert_eq!(node.finish_lost_transactions(), 0, "{state}: its client may be late");
+        assert_eq!(finish_lost_transactions(&node), 0, "{state}: its client may be late");
         world.pass(10_000);
         connection.now = node.now();
-        assert_eq!(node.finish_lost_transactions(), 1, "{state}");
+        assert_eq!(finish_lost_transactions(&node), 1, "{state}");
         assert_eq!(stored(&mut connection), *expected, "{state}");
-        assert_eq!(node.finish_lost_transactions(), 0, "{state}: once");
+        assert_eq!(finish_lost_transactions(&node), 0, "{state}: once");
     }
 }
 
@@ -130,7 +131,7 @@ fn what_was_written_over_a_staged_document_stays() {
     assert_eq!(ask(&mut connection, OP_SET, &[0; 8], "new", b"{\"n\":7}").0, 0);
     world.pass(LASTS_MS + 10_000);
     connection.now = node.now();
-    assert_eq!(node.finish_lost_transactions(), 1);
+    assert_eq!(finish_lost_transactions(&node), 1);
     let [kept, old, new] = stored(&mut connection);
     assert_eq!((kept, old), (Some(json!({"n": 1})), None));
     assert_eq!(new, Some(json!({"n": 7})));

@@ -7,9 +7,14 @@ pub use nacre_node::Node;
 use nacre_auth::{Role, User};
 use nacre_bucket::kv::Peer;
 use nacre_bucket::{BucketEnv, Next, Task};
-use nacre_cluster::{Bucket, BucketSettings, Change};
+use nacre_changes_service::ChangesService;
+use nacre_cluster::{Bucket, BucketChange, BucketSettings, Change};
 use nacre_cluster::{Endpoints, Ports};
+use nacre_node::scatter_gather::NodeService;
+use nacre_node::service::Service;
 use nacre_node::{Link, Outgoing, PeerError, Platform, ReplyCallback};
+use nacre_plugins_service::{DeployedService, Plugins};
+use nacre_query_service::Queries;
 use nacre_sandbox::{Capsule, Http, NoHttp, Plugin};
 use nacre_store::{Error, FaultStore, MemorySpaces, MemoryStore, Space, Spaces, Store};
 use nacre_types::{NodeId, Now};
@@ -77,7 +82,11 @@ impl World {
             node.put_user(User::new("admin", "password", vec![Role::admin()], node.new_salt()))
                 .unwrap();
             let settings = BucketSettings { vbucket_count: 4, flush_enabled: true, ..settings };
-            let change = Change::CreateBucket { name: "b".into(), uuid: node.new_uuid(), settings };
+            let change = Change::Buckets(BucketChange::CreateBucket {
+                name: "b".into(),
+                uuid: node.new_uuid(),
+                settings,
+            });
             node.change(&change).unwrap();
         }
         node
@@ -85,7 +94,7 @@ impl World {
 
     /// A node as it is when nothing was done with it.
     pub fn bare_node(self: &Arc<World>) -> Arc<Node> {
-        Node::open(Arc::clone(self) as Arc<_>, self.endpoints()).unwrap()
+        Node::open_with(Arc::clone(self) as Arc<_>, self.endpoints(), services()).unwrap()
     }
 
     /// Endpoints of this world's node.
@@ -265,4 +274,17 @@ impl Platform for World {
 /// Another node of the cluster, which has shown its key.
 pub fn other_node() -> Peer {
     Peer { is_node: true, ..local() }
+}
+
+/// The services of each node.
+pub fn services() -> Vec<Arc<dyn Service>> {
+    vec![
+        Arc::new(NodeService),
+        Arc::new(DeployedService::views()),
+        Arc::<Queries>::default(),
+        Arc::new(DeployedService::eventing()),
+        Arc::new(DeployedService::index()),
+        Arc::<ChangesService>::default(),
+        Arc::<Plugins>::default(),
+    ]
 }

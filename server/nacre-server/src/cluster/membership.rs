@@ -4,11 +4,11 @@
 //! addNode on a member       asks the newcomer for its port with TLS                  GET  /_nacre/node
 //!                           notes the key that it shows there; later requests accept only that key
 //!                           asks for its identity, as its administrator             GET  /controller/engage
-//!                           assigns its ID: Change::PutNode
+//!                           assigns its ID: NodeChange::PutNode
 //!                           gives it the cluster: uuid, secret, nodes               POST /controller/engage
 //!                           lets the leader admit it as a learner, then as a voter
 //! doJoinCluster elsewhere   asks a member to add this node
-//! ejectNode on a member     lets the leader remove its vote: Change::DropNode
+//! ejectNode on a member     lets the leader remove its vote: NodeChange::DropNode
 //!                           informs it, by its ID: it may be back as another one    POST /controller/leave
 //! ```
 //!
@@ -19,7 +19,7 @@
 //!                           asks the other remaining nodes for their state          GET  /controller/engage
 //!                           goes on alone, with another secret
 //!                           sends it to each of them, and admits them as voters     POST /controller/regroup
-//!                           lets the remaining copies take over: Change::FailOver
+//!                           lets the remaining copies take over: NodeChange::FailOver
 //! ```
 //!
 //! The lost nodes know only the old secret: when they come back, no other node accepts them, and they cannot decide
@@ -31,8 +31,8 @@ use super::peers::Peers;
 use super::request::{CONNECT_TIMEOUT, Call, Caller, Login};
 use super::types::Place;
 use nacre_cluster::{
-    Address, Alternate, Change, Cluster, Endpoints, Fingerprint, Member, Membership, Refusal,
-    ServiceName,
+    Address, Alternate, Change, Cluster, Endpoints, Fingerprint, Member, Membership, NodeChange,
+    Refusal, ServiceName,
 };
 use nacre_node::{Error, Node};
 use nacre_types::NodeId;
@@ -43,7 +43,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Version of the links, the log and the agreed state. Nodes with different versions cannot agree.
-pub const VERSION: u32 = 22;
+pub const VERSION: u32 = nacre_cluster::FORM_VERSION;
 /// How long a joining node may take to leave its cluster before.
 const LEAVING_PATIENCE: Duration = Duration::from_secs(5);
 /// How long it may take for a request.
@@ -197,7 +197,7 @@ pub fn add(consensus: &Arc<Consensus>, to: &Other, seat: Seat) -> Result<String,
         // It is no member before it votes.
         let removed = consensus.change_voters(Voters::Remove(id));
         if removed.is_ok() {
-            let _ = node.change(&Change::DropNode { id });
+            let _ = node.change(&Change::Nodes(NodeChange::DropNode { id }));
         }
         return Err(format!("Join completion call failed. {reason}"));
     }
@@ -323,7 +323,7 @@ fn name_this(node: &Arc<Node>, local: &str) -> Result<(), String> {
     if known.as_ref() == Some(&endpoints) {
         return Ok(());
     }
-    let change = Change::MoveNode { id: node.id(), endpoints };
+    let change = Change::Nodes(NodeChange::MoveNode { id: node.id(), endpoints });
     node.change(&change).map(drop).map_err(|error| error.to_string())
 }
 
@@ -331,7 +331,7 @@ fn name_this(node: &Arc<Node>, local: &str) -> Result<(), String> {
 fn put(node: &Arc<Node>, member: &Member) -> Result<(NodeId, Arc<Cluster>), String> {
     loop {
         let id = node.cluster().next_node();
-        match node.change(&Change::PutNode { id, member: member.clone() }) {
+        match node.change(&Change::Nodes(NodeChange::PutNode { id, member: member.clone() })) {
             Ok(cluster) => return Ok((id, cluster)),
             // Another node was faster; this one has applied that by now.
             Err(Error::Refused(Refusal::NodeNumberTaken { .. })) => {}
@@ -502,7 +502,7 @@ pub fn remove(consensus: &Arc<Consensus>, id: NodeId) -> Result<(), String> {
         // The others must know before this one forgets them.
         return leave_by_others(consensus.caller(), id, &cluster);
     }
-    node.change(&Change::DropNode { id }).map_err(|error| error.to_string())?;
+    node.change(&Change::Nodes(NodeChange::DropNode { id })).map_err(|error| error.to_string())?;
     tracing::info!("{id} was removed: {}", member.endpoints.management());
     let body = serde_json::to_vec(&id).map_err(|error| error.to_string())?;
     // A lost node cannot be informed; it is refused when it comes back.
@@ -577,7 +577,9 @@ pub fn regroup(consensus: &Arc<Consensus>, lost: &BTreeSet<NodeId>) -> Result<()
         consensus.change_voters(Voters::Add(*id, Place::of(member)))?;
     }
     let nodes = lost.iter().copied().collect();
-    node.change(&Change::FailOver { nodes }).map(drop).map_err(|error| error.to_string())
+    node.change(&Change::Nodes(NodeChange::FailOver { nodes }))
+        .map(drop)
+        .map_err(|error| error.to_string())
 }
 
 /// Takes a message of [`regroup`] from another node.

@@ -8,7 +8,7 @@ use super::machine::{Machine, Waiting};
 use super::types::{Entry, Place, Raft, StorageError, Ticketed, Types};
 use crate::platform::SystemPlatform;
 use crate::process::Embedded;
-use nacre_cluster::{Change, Endpoints, Member, Ports};
+use nacre_cluster::{Change, Endpoints, Member, NodeChange, Ports};
 use nacre_node::agreement::{Agreement, Proposal};
 use nacre_node::{Node, Platform};
 use nacre_types::NodeId;
@@ -36,7 +36,7 @@ fn open(folder: &Path) -> Result<(Arc<SystemPlatform>, Arc<Node>), Box<dyn Error
     let platform = Arc::new(SystemPlatform::open(folder, folder.join("plugins"), &Embedded)?);
     let plain = Ports::from([("mgmt", 1), ("views", 2), ("query", 5), ("eventing", 4), ("kv", 3)]);
     let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
-    let node = Node::open(Arc::clone(&platform) as Arc<_>, endpoints)?;
+    let node = Node::open_with(Arc::clone(&platform) as Arc<_>, endpoints, crate::services::all())?;
     Ok((platform, node))
 }
 
@@ -64,7 +64,7 @@ fn the_store_keeps_what_raft_expects_of_one() {
 async fn what_a_leader_has_decided_counts_in_its_term_only() {
     let (_folder, _log, mut machine) = InFolders.build().await.unwrap();
     let entry = |(index, term): (u64, Option<u64>)| {
-        let proposal = Proposal::Change(Change::ResetAutoFailover);
+        let proposal = Proposal::Change(Change::Nodes(NodeChange::ResetAutoFailover));
         let ticketed = Ticketed { ticket: index, proposal, term };
         let log_id = LogId::new(CommittedLeaderId::new(2, 1), index);
         Entry { log_id, payload: EntryPayload::Normal(ticketed) }
@@ -205,7 +205,7 @@ async fn who_refuses_a_shorter_log_leads_instead() {
     let (hall, _folders) = three_in_a_hall().await;
     let [(first, _), (second, _), (third, _)] = [1, 2, 3].map(|id| hall.raft(id).unwrap());
     hall.deaf.lock().push(3);
-    let proposal = Proposal::Change(Change::ResetAutoFailover);
+    let proposal = Proposal::Change(Change::Nodes(NodeChange::ResetAutoFailover));
     let entry = Ticketed { ticket: 1, proposal, term: None };
     let written = first.client_write(entry).await.unwrap().log_id;
     second.wait(PATIENCE).log_index(Some(written.index), "it has that").await.unwrap();
@@ -226,7 +226,7 @@ async fn who_is_taken_in_begins_with_a_snapshot_of_now() {
     first.wait(PATIENCE).current_leader(1, "it leads").await.unwrap();
     let mut last = None;
     for ticket in 0..20 {
-        let proposal = Proposal::Change(Change::ResetAutoFailover);
+        let proposal = Proposal::Change(Change::Nodes(NodeChange::ResetAutoFailover));
         let written = first.client_write(Ticketed { ticket, proposal, term: None }).await.unwrap();
         last = Some(written.log_id);
     }
@@ -280,7 +280,7 @@ fn who_enters_a_cluster_leads_no_more() {
     let (first, _, mut cluster) = node.new_cluster();
     let (me, uuid) = (NodeId(2), node.new_uuid());
     let member = Member { uuid: uuid.clone(), ..cluster.nodes[&first].clone() };
-    cluster.apply(&Change::PutNode { id: me, member }).unwrap();
+    cluster.apply(&Change::Nodes(NodeChange::PutNode { id: me, member })).unwrap();
     consensus.enter(me, uuid, cluster).unwrap();
     assert_eq!(consensus.leadership(0), None);
 }

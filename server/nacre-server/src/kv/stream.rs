@@ -405,9 +405,12 @@ mod tests {
         );
         let plain =
             Ports::from([("mgmt", 1), ("views", 2), ("query", 5), ("eventing", 4), ("kv", 3)]);
-        let node =
-            Node::open(platform, Endpoints { host: None, plain, tls: None, fingerprint: None })
-                .unwrap();
+        let node = Node::open_with(
+            platform,
+            Endpoints { host: None, plain, tls: None, fingerprint: None },
+            crate::services::all(),
+        )
+        .unwrap();
         let bell = Arc::new(Bell::default());
         let peer = Peer { confidential: true, ..Peer::default() };
         let session = Session::new(node, peer, Arc::clone(&bell) as _);

@@ -3,7 +3,7 @@
 use super::Call;
 use super::body::{Reply, done, invalid};
 use super::routes::{ADMINISTER, Route, delete, put};
-use nacre_cluster::{Alternate, Change, check_host};
+use nacre_cluster::{Alternate, Change, NodeChange, check_host};
 use std::collections::BTreeMap;
 
 /// Ports of services that nacre does not have: tools name those of all services that they know.
@@ -60,7 +60,7 @@ pub(super) const ROUTES: &[Route] = &[
 
 /// Sets the alternate address of this node, or removes it.
 async fn set(call: &Call, alternate: Option<Alternate>) -> Result<Reply, Reply> {
-    let change = Change::SetAlternate { id: call.node.id(), alternate };
+    let change = Change::Nodes(NodeChange::SetAlternate { id: call.node.id(), alternate });
     call.change(change).await.map(|_| done())
 }
 

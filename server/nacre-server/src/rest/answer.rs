@@ -11,8 +11,9 @@ use hyper::header::{
 };
 use hyper::{HeaderMap, StatusCode};
 use nacre_auth::{Keyspace, Login, Privilege};
-use nacre_node::plugins::{self, Missing, Pause, Terms};
-use nacre_node::{Node, query};
+use nacre_node::Node;
+use nacre_plugins_service::{self as plugins, Missing, NodePlugins, Pause, Terms};
+use nacre_query_service as query;
 use nacre_sandbox::{Account, Header, Request};
 use std::net::IpAddr;
 use std::sync::Arc;

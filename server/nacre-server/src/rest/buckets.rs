@@ -8,7 +8,9 @@ use super::routes::{ADMINISTER, Route, delete, get, post, ready};
 use crate::platform::memory_bytes;
 use hyper::StatusCode;
 use nacre_auth::{Keyspace, Privilege};
-use nacre_cluster::{Bucket, BucketSettings, Change, Cluster, RAM_QUOTA_TOO_LARGE, Refusal};
+use nacre_cluster::{
+    Bucket, BucketChange, BucketSettings, Change, Cluster, RAM_QUOTA_TOO_LARGE, Refusal,
+};
 use nacre_http::Access;
 use nacre_node::{Error, Usage, cluster_map};
 use serde_json::{Value, json};
@@ -80,13 +82,13 @@ async fn describe(call: Call) -> Result<Reply, Reply> {
 
 async fn drop_bucket(call: Call) -> Result<Reply, Reply> {
     let name = call.segment("bucket").to_owned();
-    call.change(Change::DropBucket { name }).await?;
+    call.change(Change::Buckets(BucketChange::DropBucket { name })).await?;
     Ok(done())
 }
 
 async fn flush(call: Call) -> Result<Reply, Reply> {
     let name = call.segment("bucket").to_owned();
-    call.change(Change::FlushBucket { name }).await?;
+    call.change(Change::Buckets(BucketChange::FlushBucket { name })).await?;
     Ok(done())
 }
 
@@ -220,7 +222,7 @@ async fn create(call: Call) -> Result<Reply, Reply> {
     let settings = bucket_form::create(&form)?;
     check_memory(&call, &name, settings.ram_quota_mb)?;
     let uuid = call.node.new_uuid();
-    let change = Change::CreateBucket { name, uuid, settings };
+    let change = Change::Buckets(BucketChange::CreateBucket { name, uuid, settings });
     if is_trial(&call) {
         return check(&call, &change).await;
     }
@@ -246,7 +248,7 @@ async fn update(call: Call) -> Result<Reply, Reply> {
     if settings.ram_quota_mb > quota_mb {
         check_memory(&call, name, settings.ram_quota_mb)?;
     }
-    let change = Change::UpdateBucket { name: name.to_owned(), settings };
+    let change = Change::Buckets(BucketChange::UpdateBucket { name: name.to_owned(), settings });
     if is_trial(&call) {
         return check(&call, &change).await;
     }
@@ -271,8 +273,10 @@ fn is_trial(call: &Call) -> bool {
 async fn check(call: &Call, change: &Change) -> Result<Reply, Reply> {
     let mut after = Cluster::clone(&call.node.cluster());
     after.apply(change).map_err(|refusal| refused(&Error::Refused(refusal)))?;
-    let (Change::CreateBucket { name, settings, .. } | Change::UpdateBucket { name, settings }) =
-        change
+    let Change::Buckets(
+        BucketChange::CreateBucket { name, settings, .. }
+        | BucketChange::UpdateBucket { name, settings },
+    ) = change
     else {
         return Err(not_found());
     };

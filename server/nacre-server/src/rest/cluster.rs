@@ -183,7 +183,7 @@ mod tests {
     use super::*;
     use crate::platform::SystemPlatform;
     use crate::process::Embedded;
-    use nacre_cluster::{Change, Endpoints, Ports};
+    use nacre_cluster::{Change, Endpoints, FunctionChange, Ports};
 
     #[tokio::test]
     async fn a_stream_of_maps_begins_with_the_one_that_there_is_when_it_begins_to_look() {
@@ -193,11 +193,12 @@ mod tests {
         let plain =
             Ports::from([("mgmt", 1), ("views", 2), ("query", 5), ("eventing", 4), ("kv", 3)]);
         let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
-        let node = Node::open(Arc::new(platform), endpoints).unwrap();
+        let node = Node::open_with(Arc::new(platform), endpoints, crate::services::all()).unwrap();
         // A spawned task does not run before the first await.
         let read = |node: &Arc<Node>| node.map(None).map(|map| map.to_string());
         let mut maps = stream(Arc::clone(&node), None, read).into_body();
-        node.change(&Change::AllowFunctionRecursion { allowed: true }).unwrap();
+        node.change(&Change::Functions(FunctionChange::AllowFunctionRecursion { allowed: true }))
+            .unwrap();
         let first = maps.frame().await.unwrap().unwrap().into_data().unwrap();
         let first: Value = serde_json::from_slice(&first).unwrap();
         assert_eq!(first["rev"], node.cluster().rev);

@@ -5,7 +5,7 @@ use super::body::{Reply, invalid, not_found, ok};
 use super::nodes::Form;
 use super::routes::{Route, delete, get, patch, post, ready};
 use nacre_auth::{Keyspace, Privilege};
-use nacre_cluster::Change;
+use nacre_cluster::{BucketChange, Change};
 use nacre_http::Access;
 use nacre_node::cluster_map;
 use serde_json::{Value, json};
@@ -43,12 +43,12 @@ async fn create_scope(call: Call) -> Result<Reply, Reply> {
     Form(call.form()).only(&["name"])?;
     let bucket = call.segment("bucket").to_owned();
     let scope = field(&call, "name").unwrap_or_default();
-    change(&call, Change::CreateScope { bucket, scope }).await
+    change(&call, Change::Buckets(BucketChange::CreateScope { bucket, scope })).await
 }
 
 async fn drop_scope(call: Call) -> Result<Reply, Reply> {
     let [bucket, scope] = ["bucket", "scope"].map(|name| call.segment(name).to_owned());
-    change(&call, Change::DropScope { bucket, scope }).await
+    change(&call, Change::Buckets(BucketChange::DropScope { bucket, scope })).await
 }
 
 async fn create_collection(call: Call) -> Result<Reply, Reply> {
@@ -56,7 +56,13 @@ async fn create_collection(call: Call) -> Result<Reply, Reply> {
     let [bucket, scope] = ["bucket", "scope"].map(|name| call.segment(name).to_owned());
     let collection = field(&call, "name").unwrap_or_default();
     let (max_ttl, history) = (max_ttl(&call)?.unwrap_or(0), history(&call)?);
-    let wanted = Change::CreateCollection { bucket, scope, collection, max_ttl, history };
+    let wanted = Change::Buckets(BucketChange::CreateCollection {
+        bucket,
+        scope,
+        collection,
+        max_ttl,
+        history,
+    });
     change(&call, wanted).await
 }
 
@@ -64,13 +70,19 @@ async fn update_collection(call: Call) -> Result<Reply, Reply> {
     Form(call.form()).only(&["maxTTL", "history"])?;
     let [bucket, scope, collection] = path_of(&call);
     let (max_ttl, history) = (max_ttl(&call)?, history(&call)?);
-    let wanted = Change::UpdateCollection { bucket, scope, collection, max_ttl, history };
+    let wanted = Change::Buckets(BucketChange::UpdateCollection {
+        bucket,
+        scope,
+        collection,
+        max_ttl,
+        history,
+    });
     change(&call, wanted).await
 }
 
 async fn drop_collection(call: Call) -> Result<Reply, Reply> {
     let [bucket, scope, collection] = path_of(&call);
-    change(&call, Change::DropCollection { bucket, scope, collection }).await
+    change(&call, Change::Buckets(BucketChange::DropCollection { bucket, scope, collection })).await
 }
 
 /// Names of the bucket, the scope and the collection that the path names.

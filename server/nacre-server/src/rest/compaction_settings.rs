@@ -5,7 +5,7 @@ use super::Call;
 use super::body::{Invalid, Reply, invalid, ok};
 use super::routes::{ADMINISTER, READ, Route, get, post, ready};
 use nacre_bucket::compactor::FRAGMENTATION_PERCENT;
-use nacre_cluster::{Change, Compaction, SettingsChange};
+use nacre_cluster::{Change, ClusterChange, Compaction, SettingsChange};
 use serde_json::{Value, json};
 
 const PATH: &str = "/settings/autoCompaction";
@@ -130,7 +130,7 @@ async fn set(call: Call) -> Result<Reply, Reply> {
     }
     if call.parameter("just_validate").as_deref() != Some("1") {
         let change = Box::new(SettingsChange::Compaction(compaction));
-        call.change(Change::ChangeSettings { change }).await?;
+        call.change(Change::Cluster(ClusterChange::ChangeSettings { change })).await?;
     }
     Ok(ok(&json!([])))
 }

@@ -5,7 +5,7 @@ use super::body::{Reply, error_reply};
 use super::login::forbidden;
 use hyper::StatusCode;
 use nacre_auth::{Keyspace, Privilege};
-use nacre_node::query::Session;
+use nacre_query_service::Session;
 use nacre_sandbox::{DatabaseKeyspace, Failure};
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,7 +5,7 @@ use super::body::{Reply, form, json_reply, not_found, ok};
 use super::nodes::{self, Form};
 use super::routes::{ADMINISTER, READ, Route, delete, get, post, put, ready};
 use hyper::StatusCode;
-use nacre_cluster::{Change, Cluster};
+use nacre_cluster::{Change, Cluster, NodeChange};
 use nacre_types::NodeId;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -49,23 +49,23 @@ fn group_of(call: &Call) -> Result<(String, String), Reply> {
 
 async fn create(call: Call) -> Result<Reply, Reply> {
     let (uuid, name) = (call.node.new_uuid(), Form(call.form()).required("name")?);
-    change(&call, Change::PutGroup { uuid, name }).await
+    change(&call, Change::Nodes(NodeChange::PutGroup { uuid, name })).await
 }
 
 async fn move_nodes(call: Call) -> Result<Reply, Reply> {
     let groups = read(&call)?;
-    change(&call, Change::MoveToGroups { groups }).await
+    change(&call, Change::Nodes(NodeChange::MoveToGroups { groups })).await
 }
 
 async fn rename(call: Call) -> Result<Reply, Reply> {
     let (uuid, _) = group_of(&call)?;
     let name = Form(call.form()).required("name")?;
-    change(&call, Change::PutGroup { uuid, name }).await
+    change(&call, Change::Nodes(NodeChange::PutGroup { uuid, name })).await
 }
 
 async fn drop_group(call: Call) -> Result<Reply, Reply> {
     let (uuid, _) = group_of(&call)?;
-    change(&call, Change::DropGroup { uuid }).await
+    change(&call, Change::Nodes(NodeChange::DropGroup { uuid })).await
 }
 
 async fn add_node(call: Call) -> Result<Reply, Reply> {

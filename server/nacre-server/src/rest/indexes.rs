@@ -21,7 +21,8 @@ pub(super) const ROUTES: &[Route] = &[
 /// user has a role.
 async fn list(call: Call) -> Result<Reply, Reply> {
     let node = Arc::clone(&call.node);
-    let unbuilt = blocking("the look at indexes", move || node.unbuilt()).await?;
+    let unbuilt =
+        blocking("the look at indexes", move || nacre_query_service::unbuilt(&node)).await?;
     let cluster = call.node.cluster();
     let wanted = call.parameter("bucket").filter(|name| !name.is_empty());
     let buckets = cluster.buckets.values();

@@ -5,9 +5,10 @@ use super::body::{Reply, blocking, form, json_reply, ok, refused, reply};
 use super::routes::{Route, any, delete, get, post, ready};
 use hyper::StatusCode;
 use nacre_auth::{Keyspace, Privilege};
-use nacre_cluster::{Change, FunctionId};
+use nacre_cluster::{Change, FunctionId, QueryChange};
 use nacre_http::Access;
 use nacre_node::Error;
+use nacre_query_service::NodeQueries;
 use serde_json::{Map, json};
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ fn not_allowed(call: &Call) -> Result<Reply, Reply> {
 async fn remove(call: Call) -> Result<Reply, Reply> {
     let id = library_of(&call)?;
     require_managing(&call, &id)?;
-    change(call, Change::DropQueryLibrary { id }).await
+    change(call, Change::Query(QueryChange::DropQueryLibrary { id })).await
 }
 
 /// An error, as text.
@@ -139,7 +140,7 @@ async fn put(call: Call, id: FunctionId) -> Result<Reply, Reply> {
         true => said(StatusCode::SERVICE_UNAVAILABLE, &failure.message),
         false => said(StatusCode::BAD_REQUEST, &failure.message),
     })?;
-    change(call, Change::PutQueryLibrary { id, code }).await
+    change(call, Change::Query(QueryChange::PutQueryLibrary { id, code })).await
 }
 
 /// The code in a body: that itself, or as a string of JSON.

@@ -12,13 +12,14 @@ use crate::platform::Memory;
 use hyper::StatusCode;
 use nacre_auth::{INTERNAL, Privilege};
 use nacre_cluster::{
-    Change, Endpoints, Fingerprint, GROUP_DEFAULT, Member, Membership, ServiceName, check_host,
+    Change, Endpoints, Fingerprint, GROUP_DEFAULT, Member, Membership, NodeChange, ServiceName,
+    check_host,
 };
 use nacre_http::Access;
 use nacre_node::cluster_map::alternates;
-use nacre_node::plugins::packages;
 use nacre_node::service::ServiceTable;
 use nacre_node::{Node, Problem, Usage};
+use nacre_plugins_service::packages;
 use nacre_types::NodeId;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -256,7 +257,7 @@ async fn set_up_services(call: Call) -> Result<Reply, Reply> {
 pub(super) async fn give_services(call: &Call) -> Result<Reply, Reply> {
     let services = Form(call.form()).services(call.node.service_table())?;
     let node = Arc::clone(&call.node);
-    let change = Change::SetServices { id: node.id(), services };
+    let change = Change::Nodes(NodeChange::SetServices { id: node.id(), services });
     let changed = blocking("the change", move || node.change(&change)).await?;
     changed.map(|_| done()).map_err(|error| failed(error.to_string()))
 }
@@ -340,7 +341,9 @@ pub(super) async fn rename(call: &Call) -> Result<Reply, Reply> {
         return Err(failed(reason.into()));
     }
     let endpoints = Endpoints { host: Some(host), ..call.node.endpoints() };
-    call.change(Change::MoveNode { id: call.node.id(), endpoints }).await.map(|_| done())
+    call.change(Change::Nodes(NodeChange::MoveNode { id: call.node.id(), endpoints }))
+        .await
+        .map(|_| done())
 }
 
 /// The bytes of a package, for another node.

@@ -8,7 +8,7 @@
 use super::Call;
 use super::body::{Reply, invalid, ok};
 use super::routes::{ADMINISTER, READ, Route, get, post, ready};
-use nacre_cluster::{Change, OutgoingRule};
+use nacre_cluster::{Change, ClusterChange, OutgoingRule};
 use serde_json::{Value, json};
 
 const PATH: &str = "/settings/outgoingHttp";
@@ -20,7 +20,7 @@ pub(super) const ROUTES: &[Route] = &[
 
 async fn set(call: Call) -> Result<Reply, Reply> {
     let allowed = read(&call.form())?;
-    let cluster = call.change(Change::SetOutgoingHttp { allowed }).await?;
+    let cluster = call.change(Change::Cluster(ClusterChange::SetOutgoingHttp { allowed })).await?;
     Ok(ok(&settings(&cluster.outgoing_http)))
 }
 

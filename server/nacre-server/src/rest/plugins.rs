@@ -27,12 +27,12 @@ use super::routes::{Route, any, delete, get, post, put, ready};
 use super::streams::Kind;
 use hyper::{Method, StatusCode};
 use nacre_auth::Privilege;
-use nacre_cluster::{self as cluster, Change, Cluster, Since, Source};
+use nacre_changes_service as changes;
+use nacre_cluster::{self as cluster, Change, Cluster, PluginChange, Since, Source};
 use nacre_http::Access;
 use nacre_node::Error;
-use nacre_node::changes;
-use nacre_node::plugins::rights::{self, Need};
-use nacre_node::plugins::{Deployment, Terms, packages};
+use nacre_plugins_service::rights::{self, Need};
+use nacre_plugins_service::{Deployment, NodePlugins, Terms, packages};
 use nacre_sandbox::{Capabilities, Capsule, Manifest, Request, USER_HEADER, World};
 use nacre_state::Scan;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -118,7 +118,7 @@ fn show_package(call: &Call) -> Result<Reply, Reply> {
 
 async fn drop_package(call: Call) -> Result<Reply, Reply> {
     let [name, version] = ["name", "version"].map(|name| call.segment(name).to_owned());
-    call.change(Change::DropPackage { name, version }).await?;
+    call.change(Change::Plugins(PluginChange::DropPackage { name, version })).await?;
     Ok(ok(&json!({"ok": true})))
 }
 
@@ -175,7 +175,7 @@ async fn undeploy(call: Call) -> Result<Reply, Reply> {
     let name = call.segment("name").to_owned();
     let plugins = call.node.plugins();
     let running = [plugins.deployment(&name), plugins.building(&name)];
-    call.change(Change::Undeploy { name }).await?;
+    call.change(Change::Plugins(PluginChange::Undeploy { name })).await?;
     // The answer means that nothing of it runs any more and its state is gone.
     blocking("the wait", move || {
         running.iter().flatten().for_each(|deployment| deployment.wait_for_feeds());
@@ -192,7 +192,12 @@ async fn profiled(call: Call) -> Result<Reply, Reply> {
 
 async fn pause(call: Call) -> Result<Reply, Reply> {
     let name = call.segment("name").to_owned();
-    changed(call, Change::PauseDeployment { name: name.clone(), paused: true }, &name).await
+    changed(
+        call,
+        Change::Plugins(PluginChange::PauseDeployment { name: name.clone(), paused: true }),
+        &name,
+    )
+    .await
 }
 
 /// Resumes a deployment. If its owner has lost a right, the caller becomes its owner.
@@ -204,9 +209,14 @@ async fn resume(call: Call) -> Result<Reply, Reply> {
     if packages::held(&call.node, known, &manifest).is_some() {
         require_needs(&call, &packages::needs(known, &manifest))?;
         let (name, owner) = (name.clone(), call.user.clone());
-        call.change(Change::SetDeploymentOwner { name, owner }).await?;
+        call.change(Change::Plugins(PluginChange::SetDeploymentOwner { name, owner })).await?;
     }
-    changed(call, Change::PauseDeployment { name: name.clone(), paused: false }, &name).await
+    changed(
+        call,
+        Change::Plugins(PluginChange::PauseDeployment { name: name.clone(), paused: false }),
+        &name,
+    )
+    .await
 }
 
 /// Restarts a deployment with a new state: from its earlier begin, or from `since`.
@@ -219,7 +229,12 @@ async fn replay(call: Call) -> Result<Reply, Reply> {
         // Not where the one that is known has begun: `now` is when this is asked.
         Some(since) => Some(begin(&call, Some(&since), known.bucket(), None).await?),
     };
-    changed(call, Change::ReplayDeployment { name: name.clone(), begin }, &name).await
+    changed(
+        call,
+        Change::Plugins(PluginChange::ReplayDeployment { name: name.clone(), begin }),
+        &name,
+    )
+    .await
 }
 
 fn manifest_of(cluster: &Cluster, known: &cluster::Deployment) -> Result<Manifest, Reply> {
@@ -323,7 +338,8 @@ async fn deploy(call: Call) -> Result<Reply, Reply> {
     };
     require_needs(&call, &packages::needs(&deployment, &manifest))?;
     let name = name.to_owned();
-    changed(call, Change::Deploy { name: name.clone(), deployment }, &name).await
+    changed(call, Change::Plugins(PluginChange::Deploy { name: name.clone(), deployment }), &name)
+        .await
 }
 
 /// Returns the begin of a deployment: the wanted one, or that of the `known` deployment.

@@ -8,7 +8,7 @@ use super::nodes::{self, Form};
 use super::rebalance;
 use super::routes::{ADMINISTER, Route, get, post};
 use crate::platform::{Disk, memory_bytes};
-use nacre_cluster::{Change, Cluster, ServiceQuotas, SettingsChange};
+use nacre_cluster::{Change, Cluster, ClusterChange, ServiceQuotas, SettingsChange};
 use nacre_http::Access;
 use nacre_node::{Node, Usage};
 use nacre_sandbox::Budget;
@@ -57,10 +57,10 @@ async fn update(call: Call) -> Result<Reply, Reply> {
     let quotas = read_quotas(&call.node.cluster(), &form)?;
     if let Some(quotas) = quotas {
         let change = Box::new(SettingsChange::Quotas(quotas));
-        call.change(Change::ChangeSettings { change }).await?;
+        call.change(Change::Cluster(ClusterChange::ChangeSettings { change })).await?;
     }
     if let Some(name) = Form(form).given("clusterName") {
-        call.change(Change::NameCluster { name: name.to_owned() }).await?;
+        call.change(Change::Cluster(ClusterChange::NameCluster { name: name.to_owned() })).await?;
     }
     Ok(done())
 }

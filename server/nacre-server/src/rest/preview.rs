@@ -5,7 +5,9 @@ use super::body::{Reply, blocking, error_reply, reply};
 use super::views::{check_members, in_time, loaded, no_bucket};
 use hyper::StatusCode;
 use nacre_auth::Privilege;
-use nacre_node::plugins::{self, Chosen, PREVIEW_DOCUMENTS_MAX, Preview, PreviewedView};
+use nacre_plugins_service::{
+    self as plugins, Chosen, PREVIEW_DOCUMENTS_MAX, Preview, PreviewedView,
+};
 use nacre_sandbox::Response;
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -3,7 +3,8 @@
 use super::Call;
 use super::body::{Reply, error_reply, form, reply};
 use hyper::StatusCode;
-use nacre_node::plugins::Deployment;
+use nacre_plugins_service::Deployment;
+use nacre_plugins_service::NodePlugins;
 use nacre_sandbox::Reader;
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,8 +8,8 @@ use super::{events, fixed};
 use crate::cluster::membership::{self, SILENCE_NS_MAX, otp_node};
 use hyper::StatusCode;
 use nacre_cluster::{
-    AutoFailover, Change, Cluster, Copies, EndedRebalance, Membership, Outcome, RetryRebalance,
-    ServiceName, place,
+    AutoFailover, Change, Cluster, Copies, EndedRebalance, Membership, NodeChange, Outcome,
+    RetryRebalance, ServiceName, place,
 };
 use nacre_node::Node;
 use nacre_types::NodeId;
@@ -56,7 +56,7 @@ pub(super) const ROUTES: &[Route] = &[
     get(AUTO_FAILOVER, READ, |call| ready(Ok(ok(&settings(&call.node.cluster().auto_failover))))),
     post(AUTO_FAILOVER, ADMINISTER, |call| Box::pin(set_auto_failover(call))),
     post("/settings/autoFailover/resetCount", ADMINISTER, |call| {
-        Box::pin(async move { change(&call, Change::ResetAutoFailover).await })
+        Box::pin(async move { change(&call, Change::Nodes(NodeChange::ResetAutoFailover)).await })
     }),
     get(RETRY, READ, |call| ready(Ok(ok(&retry_settings(&call.node.cluster()))))),
     post(RETRY, ADMINISTER, |call| Box::pin(set_retry(call))),
@@ -94,18 +94,18 @@ fn last_report(call: &Call) -> Result<Reply, Reply> {
 
 async fn set_auto_failover(call: Call) -> Result<Reply, Reply> {
     let settings = read_settings(&Form(call.form()), call.node.cluster().auto_failover)?;
-    change(&call, Change::SetAutoFailover { settings }).await
+    change(&call, Change::Nodes(NodeChange::SetAutoFailover { settings })).await
 }
 
 async fn set_retry(call: Call) -> Result<Reply, Reply> {
     let settings = read_retry_settings(&Form(call.form()), call.node.cluster().retry_rebalance)?;
-    call.change(Change::SetRetryRebalance { settings }).await?;
+    call.change(Change::Nodes(NodeChange::SetRetryRebalance { settings })).await?;
     Ok(ok(&retry_settings(&call.node.cluster())))
 }
 
 async fn cancel_retry(call: Call) -> Result<Reply, Reply> {
     let id = call.segment("id").to_owned();
-    change(&call, Change::GiveUpRebalance { id }).await
+    change(&call, Change::Nodes(NodeChange::GiveUpRebalance { id })).await
 }
 
 async fn rebalance(call: Call) -> Result<Reply, Reply> {
@@ -138,7 +138,7 @@ async fn recover(call: Call, names_type: bool) -> Result<Reply, Reply> {
     if cluster.nodes[&id].membership != Membership::FailedOver && !is_pending {
         return Err(bad("Can only recover a server that was failed over."));
     }
-    change(&call, Change::Recover { id, full }).await
+    change(&call, Change::Nodes(NodeChange::Recover { id, full })).await
 }
 
 /// Returns true if the copies of a replaced node all start from nothing, and false if only those do whose history has
@@ -167,7 +167,7 @@ async fn stop(call: Call) -> Result<Reply, Reply> {
     if call.node.cluster().rebalance.is_none() {
         return Ok(done());
     }
-    match change(&call, Change::StopRebalance).await {
+    match change(&call, Change::Nodes(NodeChange::StopRebalance)).await {
         Err(reply) if call.node.cluster().rebalance.is_some() => Err(reply),
         _ => Ok(done()),
     }
@@ -180,7 +180,11 @@ async fn start(
     services: BTreeMap<NodeId, BTreeSet<ServiceName>>,
 ) -> Result<Reply, Reply> {
     let id = call.node.new_uuid();
-    change(call, Change::StartRebalance { id: id.clone(), keep, rest, services }).await?;
+    change(
+        call,
+        Change::Nodes(NodeChange::StartRebalance { id: id.clone(), keep, rest, services }),
+    )
+    .await?;
     Ok(ok(&json!({"rebalanceId": id})))
 }
 
@@ -293,7 +297,7 @@ async fn fail_over(call: Call) -> Result<Reply, Reply> {
     }
     let unsafely = Form(call.form()).optional("allowUnsafe") == Some("true");
     let consensus = Arc::clone(&call.consensus);
-    let proposal = Change::FailOver { nodes: lost.iter().copied().collect() };
+    let proposal = Change::Nodes(NodeChange::FailOver { nodes: lost.iter().copied().collect() });
     let work = move || {
         match (consensus.hears_quorum(SILENCE_NS_MAX), unsafely) {
             (true, _) => drop(node.change(&proposal).map_err(|error| refused(&error))?),
@@ -556,20 +560,24 @@ mod tests {
                 membership: Membership::Active,
                 alternate: None,
             };
-            cluster.apply(&Change::PutNode { id: NodeId(id.into()), member }).unwrap();
+            cluster
+                .apply(&Change::Nodes(NodeChange::PutNode { id: NodeId(id.into()), member }))
+                .unwrap();
         }
         assert_eq!(task(&cluster)["status"], "notRunning");
         for (rest, subtype) in
             [(Membership::Leaving, "rebalance"), (Membership::FailedOver, "gracefulFailover")]
         {
             let (id, keep, services) = ("r".to_owned(), [NodeId(1)].into(), BTreeMap::new());
-            cluster.apply(&Change::StartRebalance { id, keep, rest, services }).unwrap();
+            cluster
+                .apply(&Change::Nodes(NodeChange::StartRebalance { id, keep, rest, services }))
+                .unwrap();
             let told = task(&cluster);
             assert_eq!((&told["status"], &told["subtype"]), (&json!("running"), &json!(subtype)));
             assert_eq!(told["recommendedRefreshPeriod"], 0.25);
             assert!(told["detailedProgress"].is_object() && told["statusId"].is_string());
             assert!(told["perNode"]["ns_1@a:2"]["progress"].is_number(), "{told}");
-            cluster.apply(&Change::StopRebalance).unwrap();
+            cluster.apply(&Change::Nodes(NodeChange::StopRebalance)).unwrap();
         }
     }
 }

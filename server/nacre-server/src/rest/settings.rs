@@ -7,7 +7,7 @@ use super::body::{Reply, done, invalid, json_reply, ok};
 use super::routes::{ADMINISTER, READ, Route, USERS, get, post, ready};
 use super::{Call, fixed};
 use hyper::StatusCode;
-use nacre_cluster::{Change, CurlAccess, MOVES_PER_NODE_MAX, SettingsChange};
+use nacre_cluster::{Change, ClusterChange, CurlAccess, MOVES_PER_NODE_MAX, SettingsChange};
 use nacre_sandbox::origin;
 use serde_json::{Map, Value, json};
 
@@ -63,7 +63,9 @@ pub(super) const ROUTES: &[Route] = &[
 
 /// Changes a section of the settings.
 pub(super) async fn change(call: &Call, change: SettingsChange) -> Result<(), Reply> {
-    call.change(Change::ChangeSettings { change: Box::new(change) }).await.map(drop)
+    call.change(Change::Cluster(ClusterChange::ChangeSettings { change: Box::new(change) }))
+        .await
+        .map(drop)
 }
 
 const MOVES_FIELD: &str = "rebalanceMovesPerNode";

@@ -13,7 +13,7 @@ use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 use nacre_auth::{Privilege, Role, User};
-use nacre_cluster::{Change, SettingsChange};
+use nacre_cluster::{Change, ClusterChange, SettingsChange};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -153,7 +153,7 @@ async fn claim(call: &Call) -> Result<Reply, Reply> {
     let node = Arc::clone(&call.node);
     let put = in_background(move || {
         node.put_user(User::new(&name, &password, vec![Role::admin()], node.new_salt()))?;
-        node.change(&Change::NameAdministrator { name })
+        node.change(&Change::Cluster(ClusterChange::NameAdministrator { name }))
     });
     if let Err(reply) = put.await {
         call.claim.open();
@@ -226,7 +226,7 @@ async fn all_at_once(call: Call) -> Result<Reply, Reply> {
             .await?;
     }
     if let Some(name) = form.given("clusterName") {
-        call.change(Change::NameCluster { name: name.to_owned() }).await?;
+        call.change(Change::Cluster(ClusterChange::NameCluster { name: name.to_owned() })).await?;
     }
     claim(&call).await
 }

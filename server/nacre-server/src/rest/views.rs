@@ -8,10 +8,10 @@ use super::routes::{self, Route, any, head, post, ready};
 use hyper::{Method, StatusCode};
 use nacre_auth::Privilege;
 use nacre_bucket::{SlowOperation, SlowService};
-use nacre_cluster::Change;
+use nacre_cluster::{Change, IndexChange};
 use nacre_http::Access;
 use nacre_node::Node;
-use nacre_node::plugins::{self, Deployment, Missing, Progress, Terms};
+use nacre_plugins_service::{self as plugins, Deployment, Missing, NodePlugins, Progress, Terms};
 use nacre_sandbox::{Header, LogLine, Request, Status, Usage};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -111,7 +111,7 @@ async fn put(call: Call) -> Result<Reply, Reply> {
         .await?
         .map_err(|reason| invalid(&reason))?;
     let id = format!("_design/{name}");
-    call.change(Change::PutDesignDocument { bucket, name, document }).await?;
+    call.change(Change::Indexes(IndexChange::PutDesignDocument { bucket, name, document })).await?;
     Ok(json_reply(StatusCode::CREATED, &json!({"ok": true, "id": id})))
 }
 
@@ -202,7 +202,7 @@ async fn delete(call: Call) -> Result<Reply, Reply> {
     }
     let id = format!("_design/{name}");
     let deployment = call.node.plugins().view(&bucket, &name);
-    call.change(Change::DropDesignDocument { bucket, name }).await?;
+    call.change(Change::Indexes(IndexChange::DropDesignDocument { bucket, name })).await?;
     if let Some(deployment) = deployment {
         // The answer means that nothing of it runs any more and its rows are gone.
         let _ = tokio::task::spawn_blocking(move || deployment.wait_for_feeds()).await;

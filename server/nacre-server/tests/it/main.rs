@@ -49,6 +49,7 @@ mod search;
 mod seats;
 mod setup;
 mod sh;
+mod shape;
 mod slow_clients;
 mod space;
 mod spread;

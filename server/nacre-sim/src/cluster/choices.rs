@@ -5,7 +5,7 @@
 
 use super::index;
 use nacre_cluster::orchestrator::{Message, Standing};
-use nacre_cluster::{Chain, Change};
+use nacre_cluster::{Chain, Change, NodeChange};
 use nacre_node::agreement::Proposal;
 use nacre_types::NodeId;
 use std::collections::BTreeMap;
@@ -48,7 +48,9 @@ impl Choices {
         self.judged += decisions.len() as u64;
         let mut broken = None;
         for decision in decisions {
-            let Proposal::Change(Change::MoveCopies { memberships, chains }) = decision else {
+            let Proposal::Change(Change::Nodes(NodeChange::MoveCopies { memberships, chains })) =
+                decision
+            else {
                 continue;
             };
             let is_by_poll = !memberships.is_empty();

@@ -8,6 +8,7 @@ mod agenda;
 mod choices;
 mod wires;
 
+use crate::services::services;
 use crate::world::Wishes;
 use crate::{Chance, Clock, Council, Disk, World};
 use agenda::Agenda;
@@ -192,7 +193,10 @@ impl Cluster {
                 membership: Membership::Active,
                 alternate: None,
             };
-            let change = nacre_cluster::Change::PutNode { id: id(index), member };
+            let change = nacre_cluster::Change::Nodes(nacre_cluster::NodeChange::PutNode {
+                id: id(index),
+                member,
+            });
             agreed.apply(&change).expect("a node may come");
         }
         let admin = serde_json::to_vec(&[admin()]).expect("a user is plain data");
@@ -347,14 +351,15 @@ impl Cluster {
         machine.life += 1;
         machine.paused_until = 0;
         let world = World::new(index, &machine.disk, machine.clock, self.now, chance);
-        let node = match Node::open(Arc::clone(&world) as _, World::endpoints(index)) {
-            Err(Error::Store(
-                StoreError::Full | StoreError::Exhausted { .. } | StoreError::Io { .. },
-            )) => {
-                return self.at(START_AGAIN_NS, Event::Start { node: index });
-            }
-            node => node.expect("a node starts with what it has stored"),
-        };
+        let node =
+            match Node::open_with(Arc::clone(&world) as _, World::endpoints(index), services()) {
+                Err(Error::Store(
+                    StoreError::Full | StoreError::Exhausted { .. } | StoreError::Io { .. },
+                )) => {
+                    return self.at(START_AGAIN_NS, Event::Start { node: index });
+                }
+                node => node.expect("a node starts with what it has stored"),
+            };
         node.agree_by(self.council.seat(index));
         let process = Process { node: Arc::clone(&node), world, tasks: Vec::new() };
         machine.process = Some(process);

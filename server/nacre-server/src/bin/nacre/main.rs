@@ -18,10 +18,12 @@ mod process;
 mod reset_password;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use nacre_bench as bench;
 use nacre_cli::{
-    Failure, account, backup, bench, cluster, context, document, export, function, import, index,
-    keyspace, mcp, ping, plugin, sample, sdk, sh, token, xdcr,
+    Failure, account, backup, cluster, context, document, export, function, import, index,
+    keyspace, mcp, ping, sample, sdk, sh, token, xdcr,
 };
+use nacre_plugin_tools as plugin;
 use nacre_server::{Dev, Serve};
 use process::{NodeProcess, stop_signals};
 use std::process::ExitCode;

@@ -21,7 +21,7 @@ use super::problem;
 use hyper::StatusCode;
 use hyper::header::{ETAG, HeaderName, HeaderValue, LOCATION};
 use nacre_auth::Privilege;
-use nacre_node::query::ListedDocuments;
+use nacre_query_service::ListedDocuments;
 use nacre_sandbox::{Action, DatabaseKeyspace, Mutation, Row, RowRefusal};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::value::RawValue;

@@ -11,7 +11,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hyper::StatusCode;
 use nacre_auth::Privilege;
-use nacre_node::query::ListedDocuments;
+use nacre_query_service::ListedDocuments;
 use nacre_sandbox::{Action, DatabaseKeyspace, Mutation, Row, RowRefusal};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};

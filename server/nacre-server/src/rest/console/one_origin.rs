@@ -50,11 +50,10 @@ pub(in super::super) fn target(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_node::service::shipped_table;
 
     #[test]
     fn paths_lead_to_the_services_of_the_node() {
-        let table = shipped_table();
+        let table = crate::services::table();
         let of = |service, path: &str| {
             let path = path.split('/').map(str::to_owned).collect();
             target(service, path, &table).map(|(service, path)| (service, path.join("/")))

@@ -8,7 +8,7 @@ use nacre_cluster::{
     BucketBinding, ConstantBinding, Function, FunctionDefinition, FunctionId, FunctionKeyspace,
     FunctionState, Language, Since, UrlAuth, UrlBinding,
 };
-use nacre_node::plugins::functions::TIMEOUT_S_MAX;
+use nacre_plugins_service::functions::TIMEOUT_S_MAX;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;

@@ -31,10 +31,10 @@ use form::Written;
 use hyper::StatusCode;
 use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{
-    Change, Cluster, Function, FunctionDefinition, FunctionId, FunctionState, Since,
+    Change, Cluster, Function, FunctionChange, FunctionDefinition, FunctionId, FunctionState, Since,
 };
 use nacre_http::Access;
-use nacre_node::plugins::{Progress, functions, rights};
+use nacre_plugins_service::{NodePlugins, Progress, functions, rights};
 use nacre_sandbox::Status;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -124,7 +124,8 @@ async fn replace(call: Call) -> Result<Reply, Reply> {
 
 async fn remove(call: Call) -> Result<Reply, Reply> {
     let id = managed(&call)?;
-    call.change_function(Change::DropFunction { id: id.to_string() }).await?;
+    call.change_function(Change::Functions(FunctionChange::DropFunction { id: id.to_string() }))
+        .await?;
     Ok(ok(&done(&format!("Function: {} deleted", call.segment("name")))))
 }
 
@@ -258,11 +259,13 @@ async fn store(
     call.must_reach(&definition)?;
     definition.owner.clone_from(&call.user);
     definition.query_writes = query_writes::of(id, &definition);
-    let put = |definition| Change::PutFunction {
-        id: id.to_string(),
-        uuid: call.node.new_uuid(),
-        number: call.node.random() as u32 >> 1,
-        definition: Box::new(definition),
+    let put = |definition| {
+        Change::Functions(FunctionChange::PutFunction {
+            id: id.to_string(),
+            uuid: call.node.new_uuid(),
+            number: call.node.random() as u32 >> 1,
+            definition: Box::new(definition),
+        })
     };
     // Validity is checked before the ability to run.
     let change = put(definition.clone());
@@ -278,7 +281,8 @@ async fn store(
 
 async fn set_state(call: &Call, id: &FunctionId, state: FunctionState) -> Result<(), Reply> {
     let unix_ms = call.node.now().unix_ns / 1_000_000;
-    let change = Change::SetFunctionState { id: id.to_string(), state, unix_ms };
+    let change =
+        Change::Functions(FunctionChange::SetFunctionState { id: id.to_string(), state, unix_ms });
     call.change_function(change).await.map(drop)
 }
 
@@ -290,7 +294,11 @@ async fn restart(call: &Call, id: &FunctionId, from: &str) -> Result<Reply, Repl
         _ => return Err(Kind::InvalidConfig.reply("from is now or everything")),
     };
     call.must_reach(&find(&call.node.cluster(), id)?.definition)?;
-    call.change_function(Change::RestartFunction { id: id.to_string(), since }).await?;
+    call.change_function(Change::Functions(FunctionChange::RestartFunction {
+        id: id.to_string(),
+        since,
+    }))
+    .await?;
     Ok(ok(&done(&format!("Function: {} is resumed from {from}", id.name))))
 }
 
@@ -326,7 +334,11 @@ async fn become_state(
     if is_held {
         // Its owner has lost a right. The caller who resumes it has the rights, and becomes its owner.
         let owner = call.user.clone();
-        call.change_function(Change::SetFunctionOwner { id: id.to_string(), owner }).await?;
+        call.change_function(Change::Functions(FunctionChange::SetFunctionOwner {
+            id: id.to_string(),
+            owner,
+        }))
+        .await?;
     }
     if !is_held || function.state != state {
         set_state(call, id, state).await?;
@@ -440,7 +452,10 @@ async fn set_config(call: Call) -> Result<Reply, Reply> {
     let before = call.node.cluster().function_recursion;
     match wanted.allow_interbucket_recursion.filter(|allowed| *allowed != before) {
         Some(allowed) => {
-            call.change_function(Change::AllowFunctionRecursion { allowed }).await?;
+            call.change_function(Change::Functions(FunctionChange::AllowFunctionRecursion {
+                allowed,
+            }))
+            .await?;
             Ok(ok(&done("changed")))
         }
         None => Ok(ok(&done("unchanged"))),

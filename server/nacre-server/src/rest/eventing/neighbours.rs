@@ -7,8 +7,9 @@ use crate::rest::Call;
 use crate::rest::body::{Reply, ok};
 use crate::rest::routes::{Route, get, post, ready};
 use nacre_http::Access;
-use nacre_node::plugins::Deployment;
-use nacre_node::plugins::functions::{self, FunctionStatus};
+use nacre_plugins_service::Deployment;
+use nacre_plugins_service::NodePlugins;
+use nacre_plugins_service::functions::{self, FunctionStatus};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 

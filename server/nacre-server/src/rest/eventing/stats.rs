@@ -2,8 +2,8 @@
 
 use nacre_cluster::{Function, FunctionId, FunctionState};
 use nacre_node::Node;
-use nacre_node::plugins::Deployment;
-use nacre_node::plugins::functions::{self, FunctionStatus};
+use nacre_plugins_service::Deployment;
+use nacre_plugins_service::functions::{self, FunctionStatus};
 use nacre_sandbox::{Histogram, Status};
 use serde_json::{Map, Value, json};
 

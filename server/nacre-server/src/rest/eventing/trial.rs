@@ -5,8 +5,10 @@ use super::form::{self, Written};
 use super::{Call, find};
 use crate::rest::body::{Reply, blocking, ok};
 use nacre_cluster::{Function, FunctionId, FunctionState};
-use nacre_node::plugins::functions::{self, deployment_name};
-use nacre_node::plugins::{Chosen, DOCUMENTS_MAX, Deployment, Range, Replay, Tried, rehearse};
+use nacre_plugins_service::functions::{self, deployment_name};
+use nacre_plugins_service::{
+    Chosen, DOCUMENTS_MAX, Deployment, NodePlugins, Range, Replay, Tried, rehearse,
+};
 use nacre_sandbox::{Effect, Found, Rehearsed};
 use nacre_state::Timer;
 use nacre_types::{Document, Kind as Change, Seqno, Vbid};

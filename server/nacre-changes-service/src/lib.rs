@@ -1,0 +1,579 @@
+//! The changes of one collection over all vBuckets, for consumers that keep one token.
+//!
+//! A consumer that names its last [`Token`] gets every change after it once, whichever nodes serve the vBuckets
+//! meanwhile:
+//!
+//! ```text
+//!              ┌─► Reader: vBuckets of this node, as they are written ──────────┐
+//! Changes::deal┤                                                               ├─► next_change
+//!              └─► Others: a question to each other node, which waits for news ─┘
+//!                    ▲ part.rs answers it                    │
+//!                    └──────────── and so on ────────────────┘
+//! ```
+//!
+//! [`Changes`] keeps the position in each vBucket. When a vBucket moves, loses its node, or an answer does not come,
+//! the vBucket becomes loose: it is then read on from its position at the node that serves it, or ends if its history
+//! was lost. A vBucket is read in one place at a time.
+
+mod others;
+mod part;
+mod reader;
+mod token;
+
+pub use part::ChangesService;
+use part::{ChangesCall, ChangesPart, ChangesReply, Position};
+pub use token::resolve;
+pub use token::{NoToken, Token};
+
+use nacre_bucket::{Bucket, Waiter};
+use nacre_dcp::{Message, ResumePoint};
+use nacre_node::Node;
+use nacre_node::scatter_gather::{NoReply, Owners, ScatterRequest, UNREACHED_PATIENCE, Vbids};
+use nacre_types::{CollectionId, Document, NodeId, Seqno, VbUuid, Vbid};
+use others::{Ended, Heard, Others};
+use reader::{Read, Reader};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the beginning may take.
+const BEGIN_PATIENCE: Duration = Duration::from_secs(20);
+/// How long another node waits for new changes before it reports that there are none.
+const NEWS_WAIT: Duration = Duration::from_secs(5);
+/// How long another node may take for its answer in addition.
+const READ_PATIENCE: Duration = Duration::from_secs(10);
+/// Pause before vBuckets are asked about again that no node could answer for.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Pause before a node is asked again that has no place for a waiting question.
+const CROWD_PAUSE: Duration = Duration::from_millis(250);
+
+/// From where on a consumer wants changes.
+#[derive(Clone, Debug)]
+pub enum Since {
+    /// The first that there is.
+    Beginning,
+    /// Changes from now on.
+    Now,
+    /// Changes after this token.
+    Token(Token),
+}
+
+/// Up to where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Changes that exist now.
+    Now,
+    /// Without an end.
+    Forever,
+}
+
+/// The changes that a consumer wants, and how many of them.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Begin of the changes.
+    pub since: Since,
+    /// Up to where.
+    pub until: Until,
+    /// Only of these documents.
+    pub ids: Option<BTreeSet<Vec<u8>>>,
+    /// True if the bodies are looked at: without, they may be missing.
+    pub bodies: bool,
+    /// After how many it stops: more may be given.
+    pub limit: u64,
+}
+
+/// The reason why the changes after a token cannot be given without gaps: the consumer must begin again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gone(pub String);
+
+/// Why there are no changes, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// See [`Gone`].
+    Gone(String),
+    /// The nodes that serve the vBuckets do not answer; another try may succeed.
+    Unavailable(String),
+}
+
+/// One change of a document.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// The vBucket of the document. Changes of one vBucket come in order.
+    pub vbid: Vbid,
+    /// The new version. From another node it has only what consumers are given: ID, seqno, CAS, revision, whether it is
+    /// alive and JSON, and the body if that is wanted.
+    pub document: Document,
+}
+
+/// The next thing to give a consumer.
+#[derive(Clone, Debug)]
+pub enum Next {
+    /// A change.
+    Change(Change),
+    /// A change that is not wanted.
+    Passed,
+    /// Nothing now. The waiter is woken when that may change; look again after [`Changes::pause`] in any case.
+    Nothing,
+    /// The end: the consumer has everything that it asked for.
+    Complete,
+    /// There will not be more, for this reason.
+    Broken(String),
+}
+
+/// A consumer's position in a vBucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stand {
+    point: ResumePoint,
+    /// The last seqno that it wants.
+    end: Seqno,
+}
+
+impl Stand {
+    /// Before everything, without an end.
+    const BEGINNING: Stand = Stand {
+        point: ResumePoint {
+            vb_uuid: VbUuid(0),
+            seqno: Seqno::ZERO,
+            snapshot_start: Seqno::ZERO,
+            snapshot_end: Seqno::ZERO,
+        },
+        end: Seqno(u64::MAX),
+    };
+
+    /// Notes where a message leads. Returns the document that it shows.
+    fn take(&mut self, message: Message) -> Option<Document> {
+        let point = &mut self.point;
+        match message {
+            // The snapshot counts with its first seqno.
+            Message::Snapshot { start, end, .. } => {
+                point.snapshot_start = start.min(point.seqno);
+                point.snapshot_end = end.max(point.seqno);
+                None
+            }
+            Message::Document(document) => {
+                point.seqno = document.meta.seqno;
+                point.snapshot_start = point.snapshot_start.min(point.seqno);
+                document.collection().holds_documents().then_some(document)
+            }
+            Message::Advanced(seqno) => {
+                point.seqno = seqno;
+                None
+            }
+            Message::End(_) => None,
+        }
+    }
+}
+
+/// vBuckets that no node is asked about for a while.
+struct Resting {
+    until_ns: u64,
+    vbids: Vbids,
+    /// True if they may be asked about earlier, together with others.
+    is_idle: bool,
+}
+
+/// A reader of a collection's changes.
+pub struct Changes {
+    node: Arc<Node>,
+    bucket: Arc<Bucket>,
+    collection: CollectionId,
+    wanted: Wanted,
+    waiter: Arc<dyn Waiter>,
+    /// Position in each vBucket, after the changes that were given.
+    stands: BTreeMap<Vbid, Stand>,
+    /// Reader of the vBuckets of this node.
+    here: Reader,
+    others: Others,
+    /// vBuckets that no reader or question has yet.
+    loose: Vbids,
+    resting: Vec<Resting>,
+    /// vBuckets that could not be read, with the time since when.
+    troubled: BTreeMap<Vbid, u64>,
+    /// vBuckets of other nodes whose changes from before the reader began were not all given.
+    behind: Vbids,
+    /// The last vBucket of which another node has given something.
+    last: Vbid,
+    given: u64,
+    map_rev: i64,
+    broken: Option<String>,
+    /// Only of a reader that [follows](Changes::follow): vBuckets that begin again, and were not reported yet.
+    begun_anew: Option<Vec<Vbid>>,
+}
+
+impl Changes {
+    /// Begins to read. `waiter` is woken when there may be more. Blocks until each vBucket has reported its begin: do
+    /// not call it on a thread that others wait for.
+    ///
+    /// # Errors
+    /// [`Refused`]; the changes are gone if the token belongs to another bucket or collection, or to lost history.
+    pub fn open(
+        node: &Arc<Node>,
+        bucket: &Arc<Bucket>,
+        collection: CollectionId,
+        wanted: Wanted,
+        waiter: Arc<dyn Waiter>,
+    ) -> Result<Changes, Refused> {
+        if let Since::Token(token) = &wanted.since {
+            token.check(bucket, collection).map_err(|Gone(why)| Refused::Gone(why))?;
+        }
+        let map_rev = node.map_rev();
+        let stands = begin(node, bucket, collection, &wanted)?;
+        Ok(Changes { map_rev, ..Changes::at(node, bucket, collection, wanted, stands, waiter) })
+    }
+
+    /// Begins to read all changes after these points, and after nothing in other vBuckets. Where that is not possible the vBucket
+    /// is read from its beginning: see [`Changes::take_begun_anew`]. Does not block.
+    pub fn follow(
+        node: &Arc<Node>,
+        bucket: &Arc<Bucket>,
+        collection: CollectionId,
+        points: impl IntoIterator<Item = (Vbid, ResumePoint)>,
+        waiter: Arc<dyn Waiter>,
+    ) -> Changes {
+        let (until, limit) = (Until::Forever, u64::MAX);
+        let wanted = Wanted { since: Since::Beginning, until, ids: None, bodies: true, limit };
+        let vbids = (0..bucket.vbucket_count()).map(Vbid);
+        let mut stands: BTreeMap<_, _> = vbids.map(|vbid| (vbid, Stand::BEGINNING)).collect();
+        for (vbid, point) in points {
+            stands.insert(vbid, Stand { point, ..Stand::BEGINNING });
+        }
+        let begun_anew = Some(Vec::new());
+        Changes { begun_anew, ..Changes::at(node, bucket, collection, wanted, stands, waiter) }
+    }
+
+    fn at(
+        node: &Arc<Node>,
+        bucket: &Arc<Bucket>,
+        collection: CollectionId,
+        wanted: Wanted,
+        stands: BTreeMap<Vbid, Stand>,
+        waiter: Arc<dyn Waiter>,
+    ) -> Changes {
+        node.watch_map(&waiter);
+        let vbids: Vbids = stands.keys().copied().collect();
+        Changes {
+            node: Arc::clone(node),
+            bucket: Arc::clone(bucket),
+            collection,
+            wanted,
+            here: Reader::new(node, bucket, collection, Arc::clone(&waiter)),
+            waiter,
+            stands,
+            others: Others::default(),
+            loose: vbids.clone(),
+            resting: Vec::new(),
+            troubled: BTreeMap::new(),
+            behind: vbids,
+            last: Vbid(0),
+            given: 0,
+            map_rev: node.map_rev(),
+            broken: None,
+            begun_anew: None,
+        }
+    }
+
+    /// The next change, if there is one now. Never waits.
+    pub fn next_change(&mut self) -> Next {
+        loop {
+            self.look_around();
+            if let Some(why) = &self.broken {
+                return Next::Broken(why.clone());
+            }
+            if self.begun_anew.as_ref().is_some_and(|begun| !begun.is_empty()) {
+                return Next::Passed;
+            }
+            match self.others.next() {
+                Some(Heard::Change(told, point)) => {
+                    if let Some(stand) = self.stands.get_mut(&told.vbid) {
+                        stand.point = point;
+                    }
+                    self.last = told.vbid;
+                    return self.give(told.vbid, told.document(self.collection));
+                }
+                Some(Heard::End(ended)) => {
+                    self.end(ended);
+                    continue;
+                }
+                None => {}
+            }
+            let read = self.here.next();
+            match read {
+                Read::Message(vbid, message) => {
+                    let shown = self.stands.get_mut(&vbid).and_then(|stand| stand.take(message));
+                    if let Some(document) = shown {
+                        return self.give(vbid, document);
+                    }
+                }
+                Read::Lost(vbids) => {
+                    self.behind.add_all(&vbids);
+                    self.loose.add_all(&vbids);
+                }
+                Read::Broken(why) => self.broken = Some(why.to_owned()),
+                Read::Over if self.is_idle() => return Next::Complete,
+                Read::Nothing | Read::Over => return Next::Nothing,
+            }
+        }
+    }
+
+    /// Returns how soon to look again after [`Next::Nothing`], even if nothing has happened.
+    pub fn pause(&self) -> Option<Duration> {
+        let next_ns = self.resting.iter().map(|resting| resting.until_ns).min()?;
+        Some(Duration::from_nanos(next_ns.saturating_sub(self.node.now().monotonic_ns)))
+    }
+
+    /// Returns true if no change from before the reader began is on its way from the store or from other nodes: after
+    /// [`Next::Nothing`] everything was given.
+    pub fn is_caught_up(&self) -> bool {
+        self.here.is_caught_up() && self.behind.is_empty()
+    }
+
+    /// Returns the token after the last [`Changes::next_change`].
+    pub fn token(&self) -> Token {
+        token(&self.bucket, self.collection, &self.stands)
+    }
+
+    /// Returns the position in each vBucket after the last [`Changes::next_change`].
+    pub fn points(&self) -> impl Iterator<Item = (Vbid, ResumePoint)> {
+        self.stands.iter().map(|(vbid, stand)| (*vbid, stand.point))
+    }
+
+    /// Takes the vBuckets that have another history than the one that was read: their next changes come from its
+    /// beginning. Call it after each [`Changes::next_change`].
+    pub fn take_begun_anew(&mut self) -> Vec<Vbid> {
+        self.begun_anew.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Drops a vBucket whose history is not the one that was read.
+    fn lose(&mut self, vbid: Vbid, why: String) {
+        let Some(begun_anew) = &mut self.begun_anew else {
+            self.broken = Some(why);
+            return;
+        };
+        begun_anew.push(vbid);
+        self.stands.insert(vbid, Stand::BEGINNING);
+        self.behind.insert(vbid);
+        self.loose.insert(vbid);
+    }
+
+    fn give(&mut self, vbid: Vbid, document: Document) -> Next {
+        let ids = self.wanted.ids.as_ref();
+        if ids.is_some_and(|ids| !ids.contains(document.name())) {
+            return Next::Passed;
+        }
+        self.given += 1;
+        Next::Change(Change { vbid, document })
+    }
+
+    fn is_idle(&self) -> bool {
+        self.others.is_idle() && self.loose.is_empty() && self.resting.is_empty()
+    }
+
+    /// Takes in reports of other nodes and of the reader, and deals out loose vBuckets.
+    fn look_around(&mut self) {
+        for (vbids, answer) in self.others.take_in() {
+            match answer {
+                Ok(Err(NoReply::Elsewhere)) => {
+                    self.trouble(&vbids, "some vBuckets are on the move")
+                }
+                Ok(Err(NoReply::NotYet(why))) | Err(why) => self.trouble(&vbids, &why),
+                Ok(Ok(ChangesReply::Gone(why))) => self.broken = Some(why),
+                Ok(Err(NoReply::Failed(failure))) => self.broken = Some(failure.message),
+                Ok(_) => self.broken = Some("a node answers something else".into()),
+            }
+        }
+        let map_rev = self.node.map_rev();
+        let is_moved = std::mem::replace(&mut self.map_rev, map_rev) != map_rev;
+        if is_moved && let Some(owners) = self.node.owners(&self.bucket.name) {
+            let wrong = self.others.take_back(|vbid, node| owners.of(vbid) != Some(node));
+            self.loose.add_all(&wrong);
+        }
+        if !self.resting.is_empty() {
+            let now_ns = self.node.now().monotonic_ns;
+            let is_over = |resting: &mut Resting| is_moved || resting.until_ns <= now_ns;
+            for resting in self.resting.extract_if(.., is_over) {
+                self.loose.add_all(&resting.vbids);
+            }
+        }
+        if !self.loose.is_empty() {
+            self.deal();
+        }
+    }
+
+    /// Gives each loose vBucket to a reader or a question, at the node that serves it.
+    fn deal(&mut self) {
+        let mut loose = std::mem::take(&mut self.loose);
+        let Some(owners) = self.node.owners(&self.bucket.name) else {
+            self.broken = Some("the bucket has ended".into());
+            return;
+        };
+        let is_over =
+            |vbid: &Vbid| self.stands.get(vbid).is_none_or(|stand| stand.point.seqno >= stand.end);
+        let over: Vbids = loose.iter().filter(is_over).collect();
+        loose.remove_all(&over);
+        self.behind.remove_all(&over);
+        for (owner, vbids) in owners.split(&loose) {
+            loose.remove_all(&vbids);
+            match owner == self.node.id() {
+                true => self.read_here(&vbids),
+                false => self.ask(&owners, owner, vbids),
+            }
+        }
+        self.trouble(&loose, "some vBuckets are served by no node");
+    }
+
+    fn read_here(&mut self, vbids: &Vbids) {
+        let (mut refused, mut lost) = (Vbids::default(), Vbids::default());
+        for vbid in vbids.iter() {
+            let Some(stand) = self.stands.get_mut(&vbid) else { continue };
+            match self.here.open(vbid, stand) {
+                Ok(true) => drop(self.troubled.remove(&vbid)),
+                Ok(false) => refused.insert(vbid),
+                Err(Gone(why)) => {
+                    lost.insert(vbid);
+                    self.lose(vbid, why);
+                }
+            }
+        }
+        let mut read = vbids.clone();
+        read.remove_all(&lost);
+        read.remove_all(&refused);
+        // The reader itself knows what is still in the store.
+        self.behind.remove_all(&read);
+        self.trouble(&refused, "this node does not serve all of its vBuckets");
+    }
+
+    fn ask(&mut self, owners: &Owners, owner: NodeId, mut vbids: Vbids) {
+        let (may_ask, may_wait) = self.others.may_ask(owner);
+        if !may_ask {
+            return self.rest(vbids, PAUSE, true);
+        }
+        if may_wait {
+            // One question about all of them.
+            for resting in self.resting.iter_mut().filter(|resting| resting.is_idle) {
+                let is_same = |vbid: &Vbid| owners.of(*vbid) == Some(owner);
+                let same: Vbids = resting.vbids.iter().filter(is_same).collect();
+                resting.vbids.remove_all(&same);
+                vbids.add_all(&same);
+            }
+            self.resting.retain(|resting| !resting.vbids.is_empty());
+        }
+        let is_behind = vbids.iter().any(|vbid| self.behind.contains(vbid));
+        let wait = if may_wait && !is_behind { NEWS_WAIT } else { Duration::ZERO };
+        // Each vBucket gets its turn, also if those before it have more than one answer takes.
+        let (before, after): (Vec<Vbid>, Vec<Vbid>) =
+            vbids.iter().partition(|vbid| *vbid <= self.last);
+        let in_turn = after.iter().chain(&before);
+        let call = ChangesCall::Read {
+            after: in_turn.map(|vbid| Position::new(*vbid, &self.stands[vbid])).collect(),
+            ids: self.wanted.ids.clone(),
+            bodies: self.wanted.bodies,
+            limit: self.wanted.limit.saturating_sub(self.given),
+            wait_ms: wait.as_millis() as u64,
+        };
+        let question = part(&self.bucket, self.collection, call);
+        let told = self.others.expect(owner, vbids, &self.waiter);
+        self.node.ask_then(owner, &question, wait + READ_PATIENCE, told);
+    }
+
+    /// Goes on after an answer.
+    fn end(&mut self, ended: Ended) {
+        for (vbid, stand) in ended.stands {
+            self.stands.insert(vbid, stand);
+        }
+        for (vbid, why) in ended.gone {
+            self.lose(vbid, why);
+        }
+        for vbid in ended.vbids.iter() {
+            self.troubled.remove(&vbid);
+            if let Some(stand) = self.stands.get_mut(&vbid).filter(|_| ended.is_over) {
+                stand.end = stand.point.seqno;
+            }
+        }
+        if ended.is_all {
+            self.behind.remove_all(&ended.vbids);
+        }
+        match ended.rests {
+            true => self.rest(ended.vbids, CROWD_PAUSE, true),
+            false => self.loose.add_all(&ended.vbids),
+        }
+        self.trouble(&ended.elsewhere, "some vBuckets are on the move");
+    }
+
+    fn rest(&mut self, vbids: Vbids, pause: Duration, is_idle: bool) {
+        if !vbids.is_empty() {
+            let until_ns = self.node.now().monotonic_ns + pause.as_nanos() as u64;
+            self.resting.push(Resting { until_ns, vbids, is_idle });
+        }
+    }
+
+    /// Tries to read vBuckets again soon, but gives up after a while.
+    fn trouble(&mut self, vbids: &Vbids, why: &str) {
+        if vbids.is_empty() {
+            return;
+        }
+        let now_ns = self.node.now().monotonic_ns;
+        for vbid in vbids.iter() {
+            let since_ns = *self.troubled.entry(vbid).or_insert(now_ns);
+            if Duration::from_nanos(now_ns.saturating_sub(since_ns)) > UNREACHED_PATIENCE {
+                self.broken = Some(why.to_owned());
+            }
+        }
+        self.rest(vbids.clone(), PAUSE, false);
+    }
+}
+
+fn token(bucket: &Bucket, collection: CollectionId, stands: &BTreeMap<Vbid, Stand>) -> Token {
+    let told = stands.iter().filter(|(_, stand)| stand.point.seqno > Seqno::ZERO);
+    let points = told.map(|(vbid, stand)| (*vbid, stand.point)).collect();
+    Token { bucket: bucket.uuid.clone(), collection, points }
+}
+
+/// Returns the positions at which a consumer of a whole bucket begins, given `since`. A token may be one of any
+/// collection: its positions hold for all of them. Blocks until each vBucket has answered: do not call it on a thread
+/// that others wait for.
+///
+/// # Errors
+/// As for [`Changes::open`].
+pub fn start(node: &Arc<Node>, bucket: &Bucket, since: Since) -> Result<Token, Refused> {
+    let mut collection = CollectionId(0);
+    if let Since::Token(token) = &since {
+        collection = token.collection;
+        token.check(bucket, collection).map_err(|Gone(why)| Refused::Gone(why))?;
+    }
+    let wanted = Wanted { since, until: Until::Forever, ids: None, bodies: false, limit: 0 };
+    let stands = begin(node, bucket, collection, &wanted)?;
+    Ok(token(bucket, collection, &stands))
+}
+
+/// Asks all vBuckets for their begin.
+fn begin(
+    node: &Arc<Node>,
+    bucket: &Bucket,
+    collection: CollectionId,
+    wanted: &Wanted,
+) -> Result<BTreeMap<Vbid, Stand>, Refused> {
+    let question = |vbids: &Vbids| {
+        let call = part::begin_call(vbids.clone(), &wanted.since, wanted.until);
+        part(bucket, collection, call)
+    };
+    let want =
+        ScatterRequest { vbids: Vbids::first(bucket.vbucket_count()), message: Box::new(question) };
+    let gathered = node.gather(&bucket.name, &[want], BEGIN_PATIENCE);
+    let mut stands = BTreeMap::new();
+    for told in gathered.map_err(Refused::Unavailable)? {
+        match told.reply {
+            Ok(ChangesReply::Begun(begun)) => {
+                stands.extend(begun.iter().map(|position| (position.vbid, position.stand())));
+            }
+            Ok(ChangesReply::Gone(why)) => return Err(Refused::Gone(why)),
+            Err(failure) => return Err(Refused::Unavailable(failure.message)),
+            _ => return Err(Refused::Unavailable("a node answers something else".into())),
+        }
+    }
+    Ok(stands)
+}
+
+fn part(bucket: &Bucket, collection: CollectionId, call: ChangesCall) -> ChangesPart {
+    let bucket = (bucket.name.clone(), bucket.uuid.clone());
+    ChangesPart { bucket, collection: collection.0, call }
+}

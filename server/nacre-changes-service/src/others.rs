@@ -1,0 +1,258 @@
+//! Changes from other nodes: the questions on their way, and the answers that were not read yet.
+//!
+//! A vBucket is in one question or one answer at a time, so that no change is given twice. An answer may still come
+//! after its vBuckets were given to another node: that part of it is ignored.
+
+use super::Stand;
+use super::part::{ChangesPart, ChangesReply, ChangesTold, Position, ToldChange};
+use nacre_bucket::Waiter;
+use nacre_dcp::ResumePoint;
+use nacre_node::scatter_gather::{NoReply, Vbids, read_reply};
+use nacre_node::{PeerError, ReplyCallback};
+use nacre_types::{NodeId, VbUuid, Vbid};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Questions to one node at a time: one that waits for new changes, and one about vBuckets that the node was given
+/// since.
+const ASKED_MAX: usize = 2;
+
+/// Questions to other nodes, and their answers.
+#[derive(Default)]
+pub(super) struct Others {
+    asked: Vec<Asked>,
+    told: VecDeque<Told>,
+    inbox: Arc<Inbox>,
+    serial: u64,
+}
+
+/// Answers as they came, with the numbers of their questions.
+type Inbox = Mutex<Vec<(u64, Result<Vec<u8>, PeerError>)>>;
+
+/// A node's reply to a question about changes, or why there is none that can be read.
+type PeerReply = Result<Result<ChangesReply, NoReply>, String>;
+
+/// A question on its way.
+struct Asked {
+    serial: u64,
+    node: NodeId,
+    /// The vBuckets of the question that no other node was asked about since.
+    vbids: Vbids,
+    /// True if it does not wait, as another one does.
+    is_extra: bool,
+}
+
+/// An answer of a node.
+struct Told {
+    vbids: Vbids,
+    is_extra: bool,
+    told: ChangesTold,
+    branches: BTreeMap<Vbid, VbUuid>,
+}
+
+/// The next part of an answer.
+pub(super) enum Heard {
+    /// A change, and the consumer's position after it.
+    Change(ToldChange, ResumePoint),
+    /// All of an answer was read.
+    End(Ended),
+}
+
+/// The part of an answer after its changes.
+pub(super) struct Ended {
+    /// The vBuckets of the question, without those that are served by other nodes.
+    pub vbids: Vbids,
+    /// vBuckets that the node does not serve.
+    pub elsewhere: Vbids,
+    /// Positions in the vBuckets in which the consumer has moved.
+    pub stands: Vec<(Vbid, Stand)>,
+    /// vBuckets with another history than the consumer's, and why.
+    pub gone: Vec<(Vbid, String)>,
+    /// True if that was all there is.
+    pub is_all: bool,
+    /// True if there will not be more.
+    pub is_over: bool,
+    /// True if to wait a while before the same is asked again.
+    pub rests: bool,
+}
+
+impl Others {
+    /// Returns true if nothing is on its way, nor left to be read.
+    pub fn is_idle(&self) -> bool {
+        self.asked.is_empty() && self.told.is_empty()
+    }
+
+    /// Returns true if a node can be asked now, and whether it may then wait for news.
+    pub fn may_ask(&self, node: NodeId) -> (bool, bool) {
+        let asked = self.asked.iter().filter(|asked| asked.node == node).count();
+        (asked < ASKED_MAX, asked == 0)
+    }
+
+    /// Registers a question about vBuckets. Returns the callback that takes the answer, and wakes `waiter`.
+    pub fn expect(
+        &mut self,
+        node: NodeId,
+        vbids: Vbids,
+        waiter: &Arc<dyn Waiter>,
+    ) -> ReplyCallback {
+        self.serial += 1;
+        let serial = self.serial;
+        let is_extra = !self.may_ask(node).1;
+        self.asked.push(Asked { serial, node, vbids, is_extra });
+        let (inbox, waiter) = (Arc::clone(&self.inbox), Arc::clone(waiter));
+        Box::new(move |answer| {
+            inbox.lock().push((serial, answer));
+            waiter.wake();
+        })
+    }
+
+    /// Takes vBuckets out of the questions to nodes that are not to be asked about them any more. Returns them.
+    pub fn take_back(&mut self, is_wrong: impl Fn(Vbid, NodeId) -> bool) -> Vbids {
+        let mut taken = Vbids::default();
+        for asked in &mut self.asked {
+            let wrong: Vbids =
+                asked.vbids.iter().filter(|vbid| is_wrong(*vbid, asked.node)).collect();
+            asked.vbids.remove_all(&wrong);
+            taken.add_all(&wrong);
+        }
+        self.asked.retain(|asked| !asked.vbids.is_empty());
+        taken
+    }
+
+    /// Takes in the answers that have come. Returns failed ones, with the vBuckets of their questions.
+    pub fn take_in(&mut self) -> Vec<(Vbids, PeerReply)> {
+        let mut others = Vec::new();
+        if self.asked.is_empty() {
+            return others;
+        }
+        for (serial, answer) in std::mem::take(&mut *self.inbox.lock()) {
+            let mut found = self.asked.extract_if(.., |asked| asked.serial == serial);
+            let Some(Asked { vbids, is_extra, .. }) = found.next() else { continue };
+            match read_reply::<ChangesPart>(answer).map_err(|why| why.to_string()) {
+                Ok(Ok(ChangesReply::Told(told))) => {
+                    let branch =
+                        |position: &Position| (position.vbid, position.stand().point.vb_uuid);
+                    let branches = told.after.iter().map(branch).collect();
+                    self.told.push_back(Told { vbids, is_extra, told, branches });
+                }
+                other => others.push((vbids, other)),
+            }
+        }
+        others
+    }
+
+    /// Returns the next part of the answers.
+    pub fn next(&mut self) -> Option<Heard> {
+        let Told { vbids, told, branches, .. } = self.told.front_mut()?;
+        while let Some(change) = told.changes.pop_front() {
+            let branch = branches.get(&change.vbid).filter(|_| vbids.contains(change.vbid));
+            if let Some(branch) = branch {
+                let point = change.point(*branch);
+                return Some(Heard::Change(change, point));
+            }
+        }
+        let Told { mut vbids, is_extra, told, .. } = self.told.pop_front()?;
+        let stands = told.after.iter().map(|position| (position.vbid, position.stand()));
+        let stands: Vec<_> = stands.filter(|(vbid, _)| vbids.contains(*vbid)).collect();
+        let gone = told.gone.into_iter().filter(|(vbid, _)| vbids.contains(*vbid)).collect();
+        let elsewhere = told.elsewhere.iter().filter(|vbid| vbids.contains(*vbid)).collect();
+        vbids.remove_all(&elsewhere);
+        let rests = told.is_crowded || is_extra && told.is_all;
+        let (is_all, is_over) = (told.is_all, told.is_over);
+        Some(Heard::End(Ended { vbids, elsewhere, stands, gone, is_all, is_over, rests }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_bucket::Signal;
+    use nacre_types::{CollectionId, Document, Meta, Seqno};
+
+    const NODE: NodeId = NodeId(2);
+
+    fn vbids(numbers: &[u16]) -> Vbids {
+        numbers.iter().copied().map(Vbid).collect()
+    }
+
+    fn expect(others: &mut Others, numbers: &[u16]) -> ReplyCallback {
+        let waiter: Arc<dyn Waiter> = Arc::new(Signal::default());
+        others.expect(NODE, vbids(numbers), &waiter)
+    }
+
+    fn stand(seqno: u64) -> Stand {
+        let at = Seqno(seqno);
+        let point =
+            ResumePoint { vb_uuid: VbUuid(7), seqno: at, snapshot_start: at, snapshot_end: at };
+        Stand { point, end: Seqno(u64::MAX) }
+    }
+
+    /// An answer with a change of each of these vBuckets.
+    fn told(numbers: &[u16], is_all: bool) -> Result<Vec<u8>, PeerError> {
+        let change = |vbid: &u16| {
+            let document = Document::new(Meta { seqno: Seqno(5), ..Meta::default() }, b"\0k", b"1");
+            ToldChange::new(Vbid(*vbid), &stand(5).point, &document, true)
+        };
+        let after = numbers.iter().map(|vbid| Position::new(Vbid(*vbid), &stand(6))).collect();
+        let changes = numbers.iter().map(change).collect();
+        let told = ChangesTold { changes, after, is_all, ..ChangesTold::default() };
+        Ok(postcard::to_stdvec(&Ok::<_, NoReply>(ChangesReply::Told(told))).unwrap())
+    }
+
+    fn shown(others: &mut Others) -> Vec<String> {
+        assert!(others.take_in().is_empty());
+        let list = |vbids: &Vbids| vbids.iter().map(|vbid| vbid.0).collect::<Vec<_>>();
+        let show = |heard| match heard {
+            Heard::Change(change, point) => {
+                let document = change.document(CollectionId::DEFAULT);
+                assert_eq!((document.name(), document.body()), (&b"k"[..], &b"1"[..]));
+                format!("{}@{}", change.vbid.0, point.seqno)
+            }
+            Heard::End(Ended { vbids, stands, rests, .. }) => {
+                let stands = stands.iter().map(|(vbid, _)| *vbid).collect();
+                format!(
+                    "{:?} at {:?}{}",
+                    list(&vbids),
+                    list(&stands),
+                    if rests { ", rests" } else { "" }
+                )
+            }
+        };
+        std::iter::from_fn(|| others.next()).map(show).collect()
+    }
+
+    #[test]
+    fn what_was_taken_back_is_passed_over_when_it_is_told() {
+        let mut others = Others::default();
+        let answer = expect(&mut others, &[1, 2, 3]);
+        let taken = others.take_back(|vbid, node| node == NODE && vbid == Vbid(2));
+        assert_eq!(taken, vbids(&[2]));
+        answer(told(&[1, 2, 3], true));
+        assert_eq!(shown(&mut others), ["1@5", "3@5", "[1, 3] at [1, 3]"]);
+        let answer = expect(&mut others, &[1, 2]);
+        others.take_back(|_, _| true);
+        assert!(others.is_idle() && others.may_ask(NODE).1);
+        expect(&mut others, &[1])(told(&[1], true));
+        answer(told(&[1, 2], true));
+        assert_eq!(shown(&mut others), ["1@5", "[1] at [1]"], "the late one tells nothing");
+    }
+
+    #[test]
+    fn who_is_asked_beside_a_question_that_waits_is_not_asked_again_at_once() {
+        let mut others = Others::default();
+        let waits = expect(&mut others, &[1]);
+        assert_eq!(others.may_ask(NODE), (true, false));
+        let extra = expect(&mut others, &[2]);
+        assert_eq!(others.may_ask(NODE), (false, false));
+        assert_eq!(others.may_ask(NodeId(3)), (true, true));
+        extra(told(&[], true));
+        assert_eq!(shown(&mut others), ["[2] at [], rests"]);
+        expect(&mut others, &[2])(told(&[2], false));
+        assert_eq!(shown(&mut others), ["2@5", "[2] at [2]"], "there is more");
+        waits(Err(PeerError::Lost("gone".into())));
+        let lost = others.take_in();
+        assert!(matches!(&lost[..], [(of, Err(why))] if *of == vbids(&[1]) && why == "gone"));
+        assert!(others.is_idle());
+    }
+}

@@ -1,0 +1,501 @@
+//! Messages between nodes about the changes of a collection: where consumers begin, and the changes after their
+//! positions. Each answer is about the vBuckets that the node serves while it answers, and the node keeps nothing of
+//! it.
+
+use super::reader::{Read, Reader};
+use super::{Gone, Since, Stand, Until};
+use nacre_bucket::{Bucket, Signal};
+use nacre_dcp::ResumePoint;
+use nacre_node::Node;
+use nacre_node::scatter_gather::{NoReply, PeerMessage, Vbids};
+use nacre_node::service::{Service, ServiceSpec};
+use nacre_types::{
+    Cas, CollectionId, DATATYPE_XATTR, DocKey, Document, Kind, Meta, Seqno, VbUuid, Vbid,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// The row of the service.
+static CHANGES: ServiceSpec = ServiceSpec::internal("changes");
+
+/// Size of an answer: bytes of IDs and bodies, give or take one change, and changes that are looked at for it. An
+/// answer is larger than what a client is sent at a time, because streams are opened for each answer.
+const ANSWER_BYTES: usize = 1 << 20;
+const ANSWER_CHANGES: usize = 4096;
+/// How many questions of other nodes may wait for new changes at the same time: each holds a thread.
+const WAITING_MAX: usize = 128;
+
+/// A question about the changes of a collection.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChangesPart {
+    /// The bucket: its name, and which of that name.
+    pub bucket: (String, String),
+    /// The collection.
+    pub collection: u32,
+    /// The question.
+    pub call: ChangesCall,
+}
+
+/// A question about changes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum ChangesCall {
+    /// Asks where a new consumer begins.
+    Begin {
+        /// In which vBuckets.
+        vbids: Vbids,
+        /// The begin.
+        from: From,
+        /// True if the consumer wants only changes that exist now.
+        ends: bool,
+    },
+    /// Asks for the next changes.
+    Read {
+        /// The consumer's positions, in the order in which it wants the vBuckets.
+        after: Vec<Position>,
+        /// Limits the changes to these documents.
+        ids: Option<BTreeSet<Vec<u8>>>,
+        /// True if bodies are wanted.
+        bodies: bool,
+        /// Largest number of changes.
+        limit: u64,
+        /// How long to wait if there is nothing, in milliseconds.
+        wait_ms: u64,
+    },
+}
+
+/// The begin of a consumer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum From {
+    /// Begins before everything.
+    Beginning,
+    /// All that there is now.
+    Now,
+    /// Begins at these points, and before everything in other vBuckets.
+    Points(Vec<Position>),
+}
+
+/// A [`Stand`] in a vBucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// The vBucket.
+    pub vbid: Vbid,
+    vb_uuid: u64,
+    seqno: Seqno,
+    snapshot: (Seqno, Seqno),
+    end: Seqno,
+}
+
+impl Position {
+    pub(super) fn new(vbid: Vbid, stand: &Stand) -> Position {
+        let ResumePoint { vb_uuid, seqno, snapshot_start, snapshot_end } = stand.point;
+        let snapshot = (snapshot_start, snapshot_end);
+        Position { vbid, vb_uuid: vb_uuid.0, seqno, snapshot, end: stand.end }
+    }
+
+    pub(super) fn stand(&self) -> Stand {
+        let point = ResumePoint {
+            vb_uuid: VbUuid(self.vb_uuid),
+            seqno: self.seqno,
+            snapshot_start: self.snapshot.0,
+            snapshot_end: self.snapshot.1,
+        };
+        Stand { point, end: self.end }
+    }
+}
+
+/// The next changes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ChangesTold {
+    /// The changes, those of a vBucket in order.
+    pub changes: VecDeque<ToldChange>,
+    /// The consumer's positions after them, in the vBuckets in which it has moved.
+    pub after: Vec<Position>,
+    /// vBuckets that are not served here, or not any more: their changes may be incomplete.
+    pub elsewhere: Vbids,
+    /// vBuckets with another history than the consumer's, and why. None of their changes is included.
+    pub gone: Vec<(Vbid, String)>,
+    /// True if that was all there is of the others.
+    pub is_all: bool,
+    /// True if there will be no more of the others.
+    pub is_over: bool,
+    /// True if the answer did not wait for new changes as it should, because too many do.
+    pub is_crowded: bool,
+}
+
+/// A change on its way to another node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToldChange {
+    /// The vBucket.
+    pub vbid: Vbid,
+    /// Position in history, and its snapshot.
+    seqno: Seqno,
+    snapshot: (Seqno, Seqno),
+    cas: Cas,
+    rev: u64,
+    flags: u32,
+    expiry: u32,
+    datatype: u8,
+    is_alive: bool,
+    #[serde(with = "serde_bytes")]
+    name: Vec<u8>,
+    /// Empty when it is not wanted.
+    #[serde(with = "serde_bytes")]
+    body: Vec<u8>,
+}
+
+impl ToldChange {
+    pub(super) fn new(
+        vbid: Vbid,
+        point: &ResumePoint,
+        document: &Document,
+        has_body: bool,
+    ) -> ToldChange {
+        let meta = &document.meta;
+        let is_alive = document.is_alive();
+        ToldChange {
+            vbid,
+            seqno: meta.seqno,
+            snapshot: (point.snapshot_start, point.snapshot_end),
+            cas: meta.cas,
+            rev: meta.rev,
+            flags: meta.flags,
+            expiry: meta.expiry,
+            datatype: meta.datatype & !DATATYPE_XATTR,
+            is_alive,
+            name: document.name().to_vec(),
+            body: if is_alive && has_body { document.body().to_vec() } else { Vec::new() },
+        }
+    }
+
+    /// Returns the consumer's position after the change, on the branch `vb_uuid`.
+    pub(super) fn point(&self, vb_uuid: VbUuid) -> ResumePoint {
+        let (snapshot_start, snapshot_end) = self.snapshot;
+        ResumePoint { vb_uuid, seqno: self.seqno, snapshot_start, snapshot_end }
+    }
+
+    /// Returns the document, with the parts that were sent.
+    pub(super) fn document(&self, collection: CollectionId) -> Document {
+        let meta = Meta {
+            seqno: self.seqno,
+            cas: self.cas,
+            rev: self.rev,
+            flags: self.flags,
+            expiry: self.expiry,
+            datatype: self.datatype,
+            kind: if self.is_alive { Kind::Alive } else { Kind::Deleted },
+        };
+        Document::new(meta, DocKey::new(collection, &self.name).prefixed(), &self.body)
+    }
+}
+
+/// Bounds the number of peer requests parked while they wait for changes.
+#[derive(Debug, Default)]
+struct WaiterLimit(AtomicUsize);
+
+struct Permit<'a>(&'a WaiterLimit);
+
+impl WaiterLimit {
+    /// Returns a permit to wait, or `None` when [`WAITING_MAX`] requests wait already.
+    fn enter(&self) -> Option<Permit<'_>> {
+        let permit = Permit(self);
+        (self.0.fetch_add(1, Ordering::AcqRel) < WAITING_MAX).then_some(permit)
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Answers the questions of other nodes about changes.
+#[derive(Debug, Default)]
+pub struct ChangesService {
+    waiter_limit: WaiterLimit,
+}
+
+impl Service for ChangesService {
+    fn spec(&self) -> &'static ServiceSpec {
+        &CHANGES
+    }
+
+    fn answer(&self, node: &Arc<Node>, message: &[u8], left: Duration) -> Vec<u8> {
+        node.answer_message::<ChangesPart>(message, left)
+    }
+}
+
+/// A reply about the changes of a collection.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum ChangesReply {
+    /// Reply to [`ChangesCall::Begin`]: where the consumer begins, in the vBuckets that are served here.
+    Begun(Vec<Position>),
+    /// Reply to [`ChangesCall::Read`].
+    Told(ChangesTold),
+    /// Reply to either: the reason why the consumer must begin again.
+    Gone(String),
+}
+
+impl PeerMessage for ChangesPart {
+    type Reply = ChangesReply;
+
+    const SERVICE: &'static str = CHANGES.id;
+
+    fn subject(&self) -> &'static str {
+        "changes"
+    }
+
+    fn covered(reply: &ChangesReply, asked: Vbids) -> Vbids {
+        match reply {
+            ChangesReply::Begun(begun) => begun.iter().map(|position| position.vbid).collect(),
+            ChangesReply::Told(_) | ChangesReply::Gone(_) => asked,
+        }
+    }
+
+    fn answer(self, node: &Arc<Node>, left: Duration) -> Result<ChangesReply, NoReply> {
+        let (name, uuid) = &self.bucket;
+        let bucket = node.bucket(name).filter(|bucket| bucket.uuid == *uuid);
+        let bucket = bucket.ok_or(NoReply::Elsewhere)?;
+        let collection = CollectionId(self.collection);
+        match self.call {
+            ChangesCall::Begin { vbids, from, ends } => {
+                match begin(node, &bucket, &vbids, &from, ends) {
+                    Ok(begun) if begun.is_empty() => Err(NoReply::Elsewhere),
+                    Ok(begun) => Ok(ChangesReply::Begun(begun)),
+                    Err(Gone(why)) => Ok(ChangesReply::Gone(why)),
+                }
+            }
+            ChangesCall::Read { after, ids, bodies, limit, wait_ms } => {
+                let signal = Signal::default();
+                let reader = Reader::new(node, &bucket, collection, Arc::new(signal.clone()));
+                let reading = Reading {
+                    node,
+                    bucket: &bucket,
+                    reader,
+                    signal,
+                    ids,
+                    bodies,
+                    limit: usize::try_from(limit).unwrap_or(usize::MAX).max(1),
+                    stands: BTreeMap::new(),
+                    told: ChangesTold::default(),
+                };
+                reading.answer(&after, Duration::from_millis(wait_ms), left)
+            }
+        }
+    }
+}
+
+/// Returns where a consumer begins, in those vBuckets that are served here.
+fn begin(
+    node: &Node,
+    bucket: &Bucket,
+    vbids: &Vbids,
+    from: &From,
+    ends: bool,
+) -> Result<Vec<Position>, Gone> {
+    let known: BTreeMap<Vbid, Stand> = match from {
+        From::Points(points) => points.iter().map(|point| (point.vbid, point.stand())).collect(),
+        From::Beginning | From::Now => BTreeMap::new(),
+    };
+    let mut begun = Vec::new();
+    for vbid in vbids.iter() {
+        let Some(vbucket) = bucket.active(vbid) else { continue };
+        let high = vbucket.high_seqno();
+        let at = |seqno| ResumePoint {
+            vb_uuid: vbucket.failover_log().current(),
+            seqno,
+            snapshot_start: seqno,
+            snapshot_end: seqno,
+        };
+        let point = match from {
+            From::Now => at(high),
+            _ => known.get(&vbid).map_or(at(Seqno::ZERO), |stand| stand.point),
+        };
+        let mut stand = Stand { point, end: if ends { high } else { Seqno(u64::MAX) } };
+        stand.resume(vbid, &vbucket)?;
+        begun.push(Position::new(vbid, &stand));
+    }
+    // A node that has lost its lease may have been replaced, without knowing it.
+    if !bucket.has_lease(node.now()) {
+        begun.clear();
+    }
+    Ok(begun)
+}
+
+/// An answer that is being made.
+struct Reading<'a> {
+    node: &'a Arc<Node>,
+    bucket: &'a Arc<Bucket>,
+    reader: Reader,
+    signal: Signal,
+    ids: Option<BTreeSet<Vec<u8>>>,
+    bodies: bool,
+    limit: usize,
+    stands: BTreeMap<Vbid, Stand>,
+    told: ChangesTold,
+}
+
+impl Reading<'_> {
+    fn answer(
+        mut self,
+        after: &[Position],
+        wait: Duration,
+        left: Duration,
+    ) -> Result<ChangesReply, NoReply> {
+        for position in after {
+            let mut stand = position.stand();
+            match self.reader.open(position.vbid, &mut stand) {
+                Ok(true) => drop(self.stands.insert(position.vbid, stand)),
+                Ok(false) => self.told.elsewhere.insert(position.vbid),
+                Err(Gone(why)) => self.told.gone.push((position.vbid, why)),
+            }
+        }
+        // The consumer learns of lost history at once.
+        if self.stands.is_empty() || !self.told.gone.is_empty() {
+            return match self.told.gone.is_empty() {
+                true => Err(NoReply::Elsewhere),
+                false => Ok(ChangesReply::Told(self.told)),
+            };
+        }
+        if let Err(why) = self.read(wait.min(left), left) {
+            match self.bucket.is_closed() {
+                // Each node knows for itself whether the bucket still exists.
+                true => return Err(NoReply::Elsewhere),
+                false if self.told.changes.is_empty() => return Err(NoReply::internal(why)),
+                // The next question finds that out.
+                false => {}
+            }
+        }
+        let moved = after.iter().filter_map(|before| {
+            let now = Position::new(before.vbid, self.stands.get(&before.vbid)?);
+            (now != *before).then_some(now)
+        });
+        self.told.after = moved.collect();
+        Ok(ChangesReply::Told(self.told))
+    }
+
+    /// Reads until there is enough, or nothing more for now; waits for something if nothing is there.
+    fn read(&mut self, wait: Duration, left: Duration) -> Result<(), &'static str> {
+        let begun_ns = self.node.now().monotonic_ns;
+        let passed =
+            |node: &Node| Duration::from_nanos(node.now().monotonic_ns.saturating_sub(begun_ns));
+        let node = self.node;
+        let mut permit = None;
+        let (mut bytes, mut looked) = (0, 0);
+        while bytes < ANSWER_BYTES
+            && looked < ANSWER_CHANGES
+            && self.told.changes.len() < self.limit
+        {
+            match self.reader.next() {
+                Read::Message(vbid, message) => {
+                    let Some(stand) = self.stands.get_mut(&vbid) else { continue };
+                    let Some(document) = stand.take(message) else { continue };
+                    looked += 1;
+                    if self.ids.as_ref().is_some_and(|ids| !ids.contains(document.name())) {
+                        continue;
+                    }
+                    let told = ToldChange::new(vbid, &stand.point, &document, self.bodies);
+                    bytes += size_of::<ToldChange>() + told.name.len() + told.body.len();
+                    self.told.changes.push_back(told);
+                }
+                // Others are asked about these at once.
+                Read::Lost(vbids) => {
+                    vbids.iter().for_each(|vbid| self.told.elsewhere.insert(vbid));
+                    return Ok(());
+                }
+                Read::Over => {
+                    (self.told.is_all, self.told.is_over) = (true, true);
+                    return Ok(());
+                }
+                Read::Broken(why) => return Err(why),
+                Read::Nothing => {
+                    let is_all = self.reader.is_caught_up();
+                    let left = if is_all { wait } else { left }.saturating_sub(passed(node));
+                    self.told.is_all = is_all;
+                    let has_elsewhere = !self.told.elsewhere.is_empty();
+                    if left.is_zero() || is_all && (has_elsewhere || !self.told.changes.is_empty())
+                    {
+                        return Ok(());
+                    }
+                    if is_all && permit.is_none() {
+                        let service = node.service::<ChangesService>();
+                        permit = service.and_then(|service| service.waiter_limit.enter());
+                        if permit.is_none() {
+                            self.told.is_crowded = true;
+                            return Ok(());
+                        }
+                    }
+                    self.signal.wait_at_most(left);
+                }
+            }
+        }
+        self.told.is_all = false;
+        Ok(())
+    }
+}
+
+/// Returns the question of a consumer that begins.
+pub(super) fn begin_call(vbids: Vbids, since: &Since, until: Until) -> ChangesCall {
+    let from = match since {
+        Since::Beginning => From::Beginning,
+        Since::Now => From::Now,
+        Since::Token(token) => {
+            let points = token.points.iter().filter(|(vbid, _)| vbids.contains(**vbid));
+            let position = |(vbid, point): (&Vbid, &ResumePoint)| {
+                Position::new(*vbid, &Stand { point: *point, end: Seqno(u64::MAX) })
+            };
+            From::Points(points.map(position).collect())
+        }
+    };
+    ChangesCall::Begin { vbids, from, ends: until == Until::Now }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_travels_is_what_consumers_are_told() {
+        let meta = Meta {
+            seqno: Seqno(9),
+            cas: Cas(8),
+            rev: 3,
+            flags: 7,
+            expiry: 1_900_000_000,
+            datatype: 0x01 | DATATYPE_XATTR,
+            ..Meta::default()
+        };
+        let document = Document::new(meta, b"\x08id", b"\0\0\0\x03xyz{}");
+        let stand = Stand {
+            point: ResumePoint {
+                vb_uuid: VbUuid(1 << 60),
+                seqno: Seqno(9),
+                snapshot_start: Seqno(4),
+                snapshot_end: Seqno(12),
+            },
+            end: Seqno(u64::MAX),
+        };
+        let told = |has_body| {
+            let told = ToldChange::new(Vbid(3), &stand.point, &document, has_body);
+            postcard::from_bytes::<ToldChange>(&postcard::to_stdvec(&told).unwrap()).unwrap()
+        };
+        let (with, without) = (told(true), told(false));
+        assert_eq!(with.point(VbUuid(1 << 60)), stand.point);
+        let document = with.document(CollectionId(8));
+        assert_eq!((document.name(), document.value()), (&b"id"[..], &b"{}"[..]));
+        assert_eq!(document.meta, Meta { datatype: 0x01, ..meta });
+        assert_eq!(without.document(CollectionId(8)).value(), b"");
+        assert_eq!(Position::new(Vbid(3), &stand).stand(), stand);
+    }
+
+    #[test]
+    fn no_more_wait_than_may() {
+        let waiter_limit = WaiterLimit::default();
+        let permits: Vec<_> = (0..WAITING_MAX).map(|_| waiter_limit.enter().unwrap()).collect();
+        assert!(waiter_limit.enter().is_none() && waiter_limit.enter().is_none());
+        drop(permits);
+        assert!(waiter_limit.enter().is_some());
+    }
+}

@@ -1,0 +1,308 @@
+//! Running plugins: one deployment for each design document, index, function and deployed package.
+//!
+//! ```text
+//! agreed state ─► Spec (a wanted deployment) ─► Deployment ◄── Feed (a thread) ◄── history of the bucket
+//!                       ▲ Loader: compiles                 └─► Partition: state and progress in one commit
+//! ```
+//!
+//! A deployment's state is in a space named after everything that the state depends on: a changed deployment builds a
+//! new state next to the old one, and an unchanged one resumes after a restart.
+
+mod cluster_documents;
+pub mod consistency;
+mod coverage;
+mod deployment;
+mod documents;
+pub mod failure;
+mod feed;
+mod following;
+pub mod functions;
+mod kind;
+mod loader;
+mod merging;
+mod message;
+mod open;
+pub mod packages;
+mod part;
+pub mod partitions;
+mod past;
+mod places;
+mod preview;
+mod pure;
+mod reconcile;
+mod rehearsal;
+mod replay;
+mod retrying;
+pub mod rights;
+mod rows;
+mod scan;
+mod service;
+mod shipped;
+mod spec;
+
+pub use deployment::{Deployment, Progress};
+pub use documents::BucketDocuments;
+use loader::Loader;
+use nacre_bucket::Signal;
+use nacre_node::Node;
+use nacre_node::scatter_gather::Vbids;
+use nacre_sandbox::{Capsule, Limits, Plugin, Reader, Setup};
+use nacre_state::BlockCache;
+use open::deploy;
+use parking_lot::{Mutex, RwLock};
+pub use part::{AbsentPart, Missing, PartialAnswer, Pause, Reply, Terms};
+pub use partitions::End;
+pub use past::Range;
+pub use preview::{PREVIEW_DOCUMENTS_MAX, Preview, PreviewedView, preview};
+pub use pure::{Failed, Pure, PureCaller};
+pub use rehearsal::{Chosen, DOCUMENTS_MAX, Tried, rehearse};
+pub use replay::Replay;
+pub use rows::DeployedService;
+pub use scan::Scanned;
+pub use service::NodePlugins;
+use shipped::VIEWS;
+pub use shipped::{EVALUATOR, QUERY};
+pub use spec::Code;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use tokio::sync::Notify;
+
+/// A component that is ready to run.
+#[derive(Clone)]
+pub(crate) struct Runtime {
+    pub plugin: Plugin,
+    /// Names the format of its state: those of another version are built again.
+    pub state_version: String,
+}
+
+impl Runtime {
+    /// A component that says itself which state it keeps.
+    fn new(plugin: Plugin) -> Result<Runtime, String> {
+        let description = plugin.describe(Limits::default()).map_err(|error| error.to_string())?;
+        let description: serde_json::Value = serde_json::from_str(&description).unwrap_or_default();
+        let state_version =
+            description["state_version"].as_str().ok_or("it has no state_version")?.to_owned();
+        Ok(Runtime { plugin, state_version })
+    }
+}
+
+/// A name, and the deployments that answer under it.
+struct Slot {
+    serving: Arc<Deployment>,
+    /// Takes the place of the other once it has caught up.
+    building: Option<Arc<Deployment>>,
+}
+
+/// The plugins of a node.
+#[derive(Default)]
+pub struct Plugins {
+    /// Loaded components, or the reason why one could not be loaded.
+    loaded: RwLock<BTreeMap<Code, Result<Runtime, String>>>,
+    /// Wakes the [`Loader`].
+    wanted: Signal,
+    slots: RwLock<BTreeMap<String, Slot>>,
+    /// Deployments that have not run here because their component was not loaded, each with the vBuckets that were
+    /// served here when this node learned of it.
+    heard_of: Mutex<BTreeMap<String, Vbids>>,
+    /// Deployments that follow no documents, by name.
+    pure: RwLock<BTreeMap<String, Arc<Pure>>>,
+    /// Held while deployments are brought in line: loading a state takes time, and queries go on meanwhile.
+    deploying: Mutex<()>,
+    /// Deployments that were removed and whose feeds may still use their spaces.
+    leaving: Mutex<Vec<Arc<Deployment>>>,
+    /// Cache of recently read blocks of segmented states.
+    segments: OnceLock<BlockCache>,
+    changed: Notify,
+    stopped: AtomicBool,
+}
+
+impl Plugins {
+    /// Waits until the component that runs views is there: compiling it takes seconds after a first start.
+    ///
+    /// # Errors
+    /// The reason why it cannot run.
+    pub async fn views_are_loaded(&self) -> Result<(), String> {
+        loop {
+            let changed = self.changed();
+            if let Some(loaded) = self.loaded.read().get(&VIEWS) {
+                return loaded.as_ref().map(drop).map_err(Clone::clone);
+            }
+            changed.await;
+        }
+    }
+
+    /// Checks a design document without deploying it.
+    ///
+    /// # Errors
+    /// The mistake, for its author.
+    pub fn validate_view(&self, node: &Node, name: &str, document: &str) -> Result<(), String> {
+        let runtime = self.runtime(&VIEWS)?;
+        let config =
+            kind::view_config(name, document, false).ok_or("a design document is a JSON object")?;
+        let budgets = node.memory().budgets().clone();
+        let setup = Setup { budgets, ..Setup::new("views", config) };
+        nacre_sandbox::validate(&runtime.plugin, setup).map_err(|error| match error {
+            nacre_sandbox::Error::Config { message, .. } => message,
+            other => other.to_string(),
+        })
+    }
+
+    /// The deployment of a design document.
+    pub fn view(&self, bucket: &str, name: &str) -> Option<Arc<Deployment>> {
+        self.deployment(&kind::view_name(bucket, name))
+    }
+
+    /// The deployment of an index.
+    pub fn index(&self, bucket: &str, index: &nacre_cluster::Index) -> Option<Arc<Deployment>> {
+        self.deployment(&kind::index_name(bucket, index))
+    }
+
+    /// Checks the definition of an index without creating it.
+    ///
+    /// # Errors
+    /// The mistake, for its author.
+    pub fn validate_index(&self, node: &Node, definition: &str) -> Result<(), String> {
+        let config = serde_json::json!({"definition": definition}).to_string();
+        self.validate_shipped(node, "index", config)
+    }
+
+    /// Checks a configuration of a component that comes with the binary. Takes seconds when the component is not loaded.
+    ///
+    /// # Errors
+    /// What is wrong with it, for its author.
+    pub fn validate_shipped(
+        &self,
+        node: &Node,
+        component: &'static str,
+        config: String,
+    ) -> Result<(), String> {
+        let plugin = self.load_shipped(node, &Code::Shipped(component))?;
+        let budgets = node.memory().budgets().clone();
+        let setup = Setup { budgets, ..Setup::new(component, config) };
+        nacre_sandbox::validate(&plugin, setup).map_err(|error| match error {
+            nacre_sandbox::Error::Config { message, .. } => message,
+            other => other.to_string(),
+        })
+    }
+
+    /// Returns a reader of a component that comes with the binary, without a state: its data come with each request. Takes
+    /// seconds when the component is not loaded.
+    ///
+    /// # Errors
+    /// The reason why it cannot run.
+    pub fn shipped_reader(
+        &self,
+        node: &Node,
+        component: &'static str,
+        config: String,
+    ) -> Result<Reader, String> {
+        let plugin = self.load_shipped(node, &Code::Shipped(component))?;
+        let budgets = node.memory().budgets().clone();
+        let setup = Setup { budgets, ..Setup::new(component, config) };
+        Reader::stateless(plugin, setup).map_err(|error| error.to_string())
+    }
+
+    /// Returns the deployment that answers under `name`.
+    pub fn deployment(&self, name: &str) -> Option<Arc<Deployment>> {
+        self.slots.read().get(name).map(|slot| Arc::clone(&slot.serving))
+    }
+
+    /// Returns all deployments, including those that are built next to others.
+    pub fn deployments(&self) -> Vec<Arc<Deployment>> {
+        let slots = self.slots.read();
+        let of_slot = |slot: &Slot| [Some(Arc::clone(&slot.serving)), slot.building.clone()];
+        slots.values().flat_map(of_slot).flatten().collect()
+    }
+
+    /// Returns the deployment that will answer under `name` once it has caught up.
+    pub fn building(&self, name: &str) -> Option<Arc<Deployment>> {
+        self.slots.read().get(name)?.building.clone()
+    }
+
+    /// The component, if it is loaded; otherwise it will be.
+    fn runtime(&self, code: &Code) -> Result<Runtime, String> {
+        match self.loaded.read().get(code) {
+            Some(loaded) => loaded.clone(),
+            None => Err(format!("the plugin {code} is not ready yet: try again")),
+        }
+    }
+
+    /// The component, loaded now if need be; takes seconds then.
+    fn runtime_or_load(&self, node: &Node, code: &Code) -> Result<Runtime, String> {
+        self.runtime(code).or_else(|_| loader::load(node, code))
+    }
+
+    /// A component that comes with the binary.
+    ///
+    /// # Errors
+    /// The reason why it cannot run.
+    pub fn load_shipped(&self, node: &Node, code: &Code) -> Result<Plugin, String> {
+        let runtime = self.runtime_or_load(node, code)?;
+        let plugin = runtime.plugin.clone();
+        self.provide(code.clone(), runtime);
+        Ok(plugin)
+    }
+
+    /// Takes a runtime that was loaded for a future deployment.
+    fn provide(&self, code: Code, runtime: Runtime) {
+        self.loaded.write().insert(code, Ok(runtime));
+    }
+
+    /// Drops the compiled component of a deleted package from the cache.
+    fn forget(&self, digest: &str) {
+        self.loaded.write().remove(&Code::Uploaded(digest.to_owned()));
+    }
+
+    /// Resets the counters of a deployment: it is closed and opened again with the same state. Returns false if it does
+    /// not run. Do not call it on a thread that others wait for.
+    pub fn reopen(&self, node: &Arc<Node>, name: &str) -> bool {
+        let _deploying = self.deploying.lock();
+        let Some(serving) = self.deployment(name) else { return false };
+        let Ok(runtime) = self.runtime(&serving.spec.code) else { return false };
+        if serving.progress() != Progress::Running {
+            return false;
+        }
+        serving.end(Progress::HandedOver);
+        serving.wait_for_feeds();
+        let next = deploy(node, &serving.bucket, &runtime, serving.spec.clone(), None);
+        next.remember(&serving);
+        if let Some(slot) = self.slots.write().get_mut(name) {
+            slot.serving = next;
+        }
+        self.changed.notify_waiters();
+        true
+    }
+
+    /// The calls of a deployment that failed on this node and are kept, by names that say when, the oldest first. Blocks.
+    ///
+    /// # Errors
+    /// The error of the disk.
+    pub fn capsules(
+        &self,
+        node: &Node,
+        name: &str,
+    ) -> Result<Vec<(String, Capsule)>, nacre_store::Error> {
+        node.platform.capsules(name)
+    }
+
+    /// Waits until another deployment answers under some name; from when this is called, not from when it is awaited.
+    pub fn changed(&self) -> impl Future<Output = ()> + '_ {
+        let mut changed = Box::pin(self.changed.notified());
+        changed.as_mut().enable();
+        changed
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Wakes all feeds so that they see their buckets closed.
+    fn end(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.wanted.wake();
+        for slot in self.slots.read().values() {
+            slot.serving.bucket.listeners.wake_all();
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Messages of deployments between nodes: requests, scans, documents that plugins use, and how far states have come.
+
+use super::BucketDocuments;
+use crate::NodePlugins;
+use crate::rows::PLUGINS;
+use nacre_node::Node;
+use nacre_node::scatter_gather::{NoReply, PeerMessage, Vbids};
+use nacre_sandbox::{DocumentCall, DocumentReply, Documents, KvError, Request, Response};
+use nacre_state::{Lacking, Moment, Page, Scan, Share};
+use nacre_types::{Cas, Document, Kind, Meta, NodeId, Seqno, Vbid};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A message of the service that runs deployments.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum PluginMessage {
+    /// A plugin reads or writes a document.
+    Document {
+        /// Bucket.
+        bucket: String,
+        /// `scope.collection`.
+        path: String,
+        /// Key of the document.
+        #[serde(with = "serde_bytes")]
+        key: Vec<u8>,
+        /// The call.
+        call: DocumentCall,
+    },
+    /// Asks for a document with all that belongs to it: the bucket, `scope.collection` and the ID.
+    Read(String, String, String),
+    /// Asks whether the store has these vBuckets of a bucket up to these seqnos.
+    Stored(String, Vec<(Vbid, Seqno)>),
+    /// A request to a deployment.
+    Request(RequestPart),
+    /// The next entries of a deployment that is an index.
+    Scan(ScanPart),
+    /// Asks how far the state of a deployment has come.
+    Places(StateName),
+    /// The state on that node has come so far with vBuckets that the node serves.
+    Told(StateName, NodeId, Vec<(Vbid, Moment)>),
+    /// The parts of vBuckets that the asking node lacks.
+    Follow(StateName, Vec<(Vbid, Lacking)>),
+}
+
+/// A reply of the service that runs deployments.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum PluginReply {
+    /// Reply to [`PluginMessage::Document`], with the vBucket and the seqno that the call wrote.
+    Document(Result<DocumentReply, KvError>, Option<(Vbid, Seqno)>),
+    /// Reply to [`PluginMessage::Read`].
+    Read(Result<SentDocument, KvError>),
+    /// Reply to [`PluginMessage::Stored`].
+    Stored(bool),
+    /// Reply to [`PluginMessage::Request`]: one response from each lane.
+    Responses(Vec<Response>),
+    /// Reply to [`PluginMessage::Scan`].
+    Page(Page),
+    /// Reply to [`PluginMessage::Places`], with the vBuckets that the state has not finished.
+    Places(BTreeMap<Vbid, Moment>, Vec<Vbid>),
+    /// Reply to [`PluginMessage::Follow`]: of as many of the vBuckets as fit.
+    Shares(Vec<(Vbid, Share)>),
+    /// The message was taken in.
+    Done,
+}
+
+impl PeerMessage for PluginMessage {
+    type Reply = PluginReply;
+
+    const SERVICE: &'static str = PLUGINS.id;
+
+    fn subject(&self) -> &'static str {
+        match self {
+            PluginMessage::Document { .. } | PluginMessage::Read(..) => "documents",
+            PluginMessage::Stored(..) => "stored",
+            PluginMessage::Request(_) | PluginMessage::Scan(_) => "plugin",
+            PluginMessage::Places(..) | PluginMessage::Told(..) | PluginMessage::Follow(..) => {
+                "places"
+            }
+        }
+    }
+
+    fn writes(&self) -> bool {
+        matches!(self, PluginMessage::Document { call, .. } if call.writes())
+    }
+
+    fn answer(self, node: &Arc<Node>, left: Duration) -> Result<PluginReply, NoReply> {
+        match self {
+            PluginMessage::Document { bucket, path, key, call } => {
+                let bucket = node.bucket(&bucket).ok_or(NoReply::Elsewhere)?;
+                let documents = BucketDocuments::new(node, &bucket);
+                match documents.call(&path, &key, &call, left) {
+                    Err(KvError::Elsewhere) => Err(NoReply::Elsewhere),
+                    outcome => Ok(PluginReply::Document(outcome, documents.written())),
+                }
+            }
+            PluginMessage::Read(bucket, path, id) => {
+                let bucket = node.bucket(&bucket).ok_or(NoReply::Elsewhere)?;
+                let documents = BucketDocuments::new(node, &bucket);
+                match documents.document(&path, id.as_bytes(), left) {
+                    Err(KvError::Elsewhere) => Err(NoReply::Elsewhere),
+                    found => Ok(PluginReply::Read(
+                        found.map(|(_, document)| SentDocument::from(&document)),
+                    )),
+                }
+            }
+            PluginMessage::Stored(bucket, seqnos) => has_stored(node, &bucket, &seqnos),
+            PluginMessage::Request(part) => node.plugins().answer_part(node, &part, left),
+            PluginMessage::Scan(part) => node.plugins().answer_scan(&part, left),
+            PluginMessage::Places(state) => Ok(node.plugins().answer_places(&state)),
+            PluginMessage::Told(state, from, moments) => {
+                node.plugins().hear_places(&state, from, &moments);
+                Ok(PluginReply::Done)
+            }
+            PluginMessage::Follow(state, lacking) => {
+                Ok(node.plugins().answer_follower(&state, lacking))
+            }
+        }
+    }
+}
+
+/// A document, as it is sent to another node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SentDocument {
+    seqno: Seqno,
+    cas: u64,
+    rev: u64,
+    flags: u32,
+    expiry: u32,
+    datatype: u8,
+    /// With the prefix of the collection.
+    #[serde(with = "serde_bytes")]
+    key: Vec<u8>,
+    #[serde(with = "serde_bytes")]
+    value: Vec<u8>,
+}
+
+impl From<&Document> for SentDocument {
+    fn from(document: &Document) -> SentDocument {
+        let Meta { seqno, cas, rev, flags, expiry, datatype, kind: _ } = document.meta;
+        let (key, value) = (document.key().to_vec(), document.value().to_vec());
+        SentDocument { seqno, cas: cas.0, rev, flags, expiry, datatype, key, value }
+    }
+}
+
+impl SentDocument {
+    /// The document; `None` if the key is too long for one.
+    pub fn received(self) -> Option<Document> {
+        let SentDocument { seqno, cas, rev, flags, expiry, datatype, key, value } = self;
+        let meta = Meta { seqno, cas: Cas(cas), rev, flags, expiry, datatype, kind: Kind::Alive };
+        u16::try_from(key.len()).ok().map(|_| Document::new(meta, &key, &value))
+    }
+}
+
+fn has_stored(
+    node: &Arc<Node>,
+    bucket: &str,
+    seqnos: &[(Vbid, Seqno)],
+) -> Result<PluginReply, NoReply> {
+    let bucket = node.bucket(bucket).ok_or(NoReply::Elsewhere)?;
+    if !bucket.serves(&seqnos.iter().map(|(vbid, _)| *vbid).collect(), node.now()) {
+        return Err(NoReply::Elsewhere);
+    }
+    let documents = BucketDocuments::new(node, &bucket);
+    documents.has_written(seqnos);
+    match documents.settle() {
+        Err(KvError::Elsewhere) => Err(NoReply::Elsewhere),
+        outcome => Ok(PluginReply::Stored(outcome.is_ok())),
+    }
+}
+
+/// Names the state of a deployment on all nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateName {
+    /// The deployment.
+    pub deployment: String,
+    /// The space that its state is in.
+    pub space: String,
+}
+
+/// A request to a deployment, for a part of the answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RequestPart {
+    /// The deployment.
+    pub deployment: String,
+    /// The vBuckets that the answer is made of.
+    pub vbids: Vbids,
+    /// The node that asks.
+    pub asked_by: NodeId,
+    /// True if these are all that the request is about, so that the answer needs no merging.
+    pub is_whole: bool,
+    /// True if it reflects all that was written before.
+    pub fresh: bool,
+    /// Seqnos that it reflects at least.
+    pub seqnos: Vec<(Vbid, Seqno)>,
+    /// True if the deployment should take new changes afterwards.
+    pub updates: bool,
+    /// The request.
+    pub request: Request,
+}
+
+/// A scan of a deployment that is an index, for a part of the answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ScanPart {
+    /// The deployment.
+    pub deployment: String,
+    /// vBuckets of the documents.
+    pub vbids: Vbids,
+    /// The scan.
+    pub scan: Scan,
+}

@@ -1,0 +1,752 @@
+//! Requests to a deployment whose state is spread over the nodes: each node answers for the vBuckets that it serves, and the
+//! plugin makes one answer of them.
+
+use super::message::{PluginMessage, PluginReply, RequestPart};
+use super::{Deployment, Plugins, Progress};
+use crate::consistency::Wanted;
+use crate::failure::{code, retry};
+use nacre_node::Node;
+use nacre_node::block;
+use nacre_node::scatter_gather::{
+    Gathered, NoReply, ScatterRequest, ShardReply, UNREACHED_PATIENCE, Vbids,
+};
+use nacre_sandbox::{Account, Answer as Given, Error, Header, Request, Response};
+use nacre_types::{NodeId, Seqno, Vbid};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Header with the vBuckets that an answer must be made of.
+const VBUCKETS: &str = "nacre-vbuckets";
+/// Header of a request whose answer will be merged with others. Its value is the node that answers.
+const PART: &str = "nacre-part";
+/// Value for the node that the client asked. Source: Couchbase's views.
+const HERE: &str = "local";
+/// Header of an answer that goes on: the deployment is asked again with this header in the request, and the bodies follow
+/// each other.
+const REST: &str = "nacre-rest";
+/// Header next to [`REST`]: the deployment is asked again once its state has moved, or after this number of milliseconds.
+const WAIT: &str = "nacre-wait";
+/// Longest wait that a plugin can ask for.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// Bytes that the body of a request may have whose answer waits: it is held as long as the answer.
+const WAITING_BODY_BYTES_MAX: usize = 1 << 20;
+/// Header of a response that is not an answer yet: the deployment is asked again, with this header in the request, once its
+/// state reflects everything that was written before the request.
+const FRESH: &str = "nacre-fresh";
+/// [`Missing::Late`] in words.
+const LATE: &str = "the state was not up to date in time";
+/// How long a request waits for a deployment that the node is loading.
+const LOADING_PATIENCE: Duration = Duration::from_secs(10);
+/// Interval of checks whether a state has the vBuckets that it should, if no event triggers one.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Why a state was not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// Other nodes serve some of the vBuckets.
+    Elsewhere,
+    /// Not possible yet, for this reason: the same request may succeed later.
+    NotYet(String),
+    /// Not possible in time.
+    Late,
+    /// The deployment took longer for its answer than it may.
+    TimedOut(String),
+    /// The deployment is paused or has stopped.
+    Stopped(String),
+    /// The deployment cannot answer.
+    Failed(String),
+    /// The node has no memory for the answer: the same request may succeed later.
+    NoMemory(String),
+}
+
+impl From<String> for Missing {
+    fn from(reason: String) -> Missing {
+        Missing::Failed(reason)
+    }
+}
+
+impl From<&Error> for Missing {
+    fn from(error: &Error) -> Missing {
+        match error {
+            Error::NodeMemory { .. } => Missing::NoMemory(error.to_string()),
+            error => Missing::Failed(error.to_string()),
+        }
+    }
+}
+
+/// Options of a request.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// The vBuckets that the answer is made of; all of the bucket's when there are none.
+    pub vbids: Option<Vbids>,
+    /// True if it reflects everything that was written before.
+    pub fresh: bool,
+    /// Seqnos that it reflects at least.
+    pub seqnos: Vec<(Vbid, Seqno)>,
+    /// True if the deployment should take new changes afterwards.
+    pub updates: bool,
+    /// Longest wait for the state.
+    pub patience: Duration,
+    /// Account for the memory of the answer until its client has taken it.
+    pub account: Arc<Account>,
+    /// Set if the answer may lack the parts of some nodes, and has to be there within the patience.
+    pub partial: Option<PartialAnswer>,
+}
+
+/// How a request is answered when some nodes give no part in time.
+#[derive(Clone, Copy, Debug)]
+pub struct PartialAnswer {
+    /// Makes the part that stands for that of a node: the plugin merges it with the others.
+    pub part: fn(&AbsentPart<'_>) -> Response,
+    /// Rounds of all nodes that the answer may need. The patience is divided among them.
+    pub rounds: u32,
+}
+
+/// The part of a node that gave none.
+pub struct AbsentPart<'a> {
+    /// Name of the deployment.
+    pub deployment: &'a str,
+    /// Address of the node's cluster management; empty for vBuckets without a node.
+    pub node: &'a str,
+    /// Why there is none.
+    pub why: &'a Missing,
+}
+
+impl Deployment {
+    /// Reads the state once it has all of `vbids`, as fresh as wanted, and this node serves them. Both are checked
+    /// before and after the read, because a vBucket may leave in between. `read` gets whether the state has no other
+    /// vBuckets; otherwise it has to leave those out.
+    ///
+    /// # Errors
+    /// [`Missing`].
+    pub fn read<T, E: Into<Missing>>(
+        &self,
+        vbids: &Vbids,
+        wanted: &Wanted,
+        left: Duration,
+        read: impl Fn(bool) -> Result<T, E>,
+    ) -> Result<T, Missing> {
+        let node = self.node.upgrade().ok_or(Missing::NotYet("the node ends".into()))?;
+        let begun_ns = node.now().monotonic_ns;
+        let serves = || match self.bucket.serves(vbids, node.now()) {
+            true => Ok(()),
+            false => Err(Missing::Elsewhere),
+        };
+        loop {
+            serves()?;
+            match self.progress() {
+                Progress::Running => {}
+                Progress::Paused if *wanted == Wanted::Anything => {
+                    return read(false).map_err(Into::into);
+                }
+                Progress::Paused => return Err(Missing::Stopped("it is paused".into())),
+                Progress::Failed(reason) | Progress::Damaged(reason) => {
+                    return Err(Missing::Stopped(reason));
+                }
+                Progress::Removed | Progress::HandedOver => {
+                    return Err(Missing::NotYet("it was replaced or deleted meanwhile".into()));
+                }
+            }
+            let passed = Duration::from_nanos(node.now().monotonic_ns.saturating_sub(begun_ns));
+            let left = left.saturating_sub(passed);
+            let moved = self.processed.moved();
+            // An index that does not have everything yet has nothing.
+            let is_built = !self.spec.is_index() || self.is_complete();
+            let covered = self.coverage.covers(vbids, &self.processed).filter(|_| is_built);
+            let Some(covered) = covered else {
+                if left.is_zero() {
+                    return Err(Missing::Late);
+                }
+                self.ask_for_update();
+                block::on(&*node.platform, moved, PAUSE.min(left));
+                continue;
+            };
+            let caught_up = match wanted {
+                Wanted::Anything => Some(Ok(())),
+                Wanted::Everything => {
+                    block::on(&*node.platform, self.catch_up_in(Some(vbids)), left)
+                }
+                Wanted::Vector(vector) => {
+                    let ours = vector.iter().filter(|(vbid, _)| vbids.contains(*vbid)).copied();
+                    let ours: Vec<_> = ours.collect();
+                    block::on(&*node.platform, self.reach(&ours), left)
+                }
+            };
+            match caught_up {
+                None => return Err(Missing::Late),
+                // The reason is looked at above, if it is one that stays.
+                Some(Err(_)) => continue,
+                Some(Ok(())) => {}
+            }
+            let value = read(covered.is_exact).map_err(Into::into)?;
+            serves()?;
+            if self.coverage.is_still(covered) {
+                return Ok(value);
+            }
+        }
+    }
+
+    /// Begins to answer a request from the vBuckets that this node serves: one answer a lane.
+    fn answer_here(
+        &self,
+        node: &Node,
+        request: &Request,
+        vbids: &Vbids,
+        wanted: &Wanted,
+        left: Duration,
+        account: Option<&Arc<Account>>,
+        is_limited: bool,
+    ) -> Result<Vec<Given>, Missing> {
+        let begun_ns = node.now().monotonic_ns;
+        self.read(vbids, wanted, left, |is_exact| {
+            let passed_ns = node.now().monotonic_ns.saturating_sub(begun_ns);
+            let limit = left.saturating_sub(Duration::from_nanos(passed_ns));
+            let limit = is_limited.then_some(limit);
+            match is_exact {
+                true => self.handle(request, node.now(), account, limit),
+                false => {
+                    let mut masked = request.clone();
+                    masked.headers.push((VBUCKETS.into(), list(vbids)));
+                    self.handle(&masked, node.now(), account, limit)
+                }
+            }
+        })
+    }
+}
+
+fn wanted(fresh: bool, seqnos: &[(Vbid, Seqno)]) -> Wanted {
+    match seqnos {
+        _ if fresh => Wanted::Everything,
+        [] => Wanted::Anything,
+        seqnos => Wanted::Vector(seqnos.to_vec()),
+    }
+}
+
+pub(super) fn no_bucket() -> Missing {
+    Missing::NotYet("the bucket is gone".into())
+}
+
+/// The answer of the only lane of the only node.
+fn only<T>(mut answers: Vec<T>) -> Result<T, Missing> {
+    answers.pop().ok_or_else(no_bucket)
+}
+
+pub(super) fn not_loaded() -> Missing {
+    Missing::NotYet("the plugin is being loaded: try again".into())
+}
+
+/// vBuckets as plugins read them.
+fn list(vbids: &Vbids) -> String {
+    vbids.iter().map(|vbid| vbid.0.to_string()).collect::<Vec<_>>().join(",")
+}
+
+impl Plugins {
+    /// Answers another node's request for a part.
+    pub(crate) fn answer_part(
+        &self,
+        node: &Arc<Node>,
+        part: &RequestPart,
+        left: Duration,
+    ) -> Result<PluginReply, NoReply> {
+        let deployment = self.deployment(&part.deployment).ok_or_else(not_loaded)?;
+        let wanted = wanted(part.fresh, &part.seqnos);
+        let mut request = part.request.clone();
+        if !part.is_whole {
+            let here = part.asked_by == node.id();
+            let from = if here { HERE.to_owned() } else { node.endpoints().management() };
+            request.headers.push((PART.into(), from));
+        }
+        // The asking node waits no longer than that.
+        let given = deployment.answer_here(node, &request, &part.vbids, &wanted, left, None, true);
+        if part.updates {
+            deployment.ask_for_update();
+        }
+        let responses = given?.into_iter().map(Given::whole).collect::<Result<_, _>>();
+        Ok(PluginReply::Responses(responses.map_err(|error| Missing::from(&error))?))
+    }
+
+    /// Begins to answer a request from the state of a deployment, wherever it is. Blocks: do not call it on a thread that others wait
+    /// for.
+    ///
+    /// # Errors
+    /// [`Missing`]; never that it is elsewhere.
+    pub fn request(
+        &self,
+        node: &Arc<Node>,
+        name: &str,
+        request: &Request,
+        terms: &Terms,
+    ) -> Result<Reply, Missing> {
+        self.ask(node, name, terms.patience, |deployment| {
+            self.request_to(node, deployment, request, terms)
+        })
+    }
+
+    /// Asks the deployment that answers under `name`, and its successor if it is replaced meanwhile. A node that has just begun loads it
+    /// first: clients of other protocols than its own may take a refusal for an answer.
+    pub(super) fn ask<T>(
+        &self,
+        node: &Node,
+        name: &str,
+        patience: Duration,
+        ask: impl Fn(&Arc<Deployment>) -> Result<T, Missing>,
+    ) -> Result<T, Missing> {
+        let begun_ns = node.now().monotonic_ns;
+        loop {
+            let changed = self.changed();
+            let deployment = self.deployment(name);
+            let outcome = deployment.as_ref().ok_or_else(not_loaded).and_then(&ask);
+            let passed = Duration::from_nanos(node.now().monotonic_ns.saturating_sub(begun_ns));
+            let left = patience.saturating_sub(passed);
+            let Some(deployment) = deployment else {
+                let left = left.min(LOADING_PATIENCE.saturating_sub(passed));
+                if left.is_zero() || node.is_stopping() {
+                    return outcome;
+                }
+                block::on(&*node.platform, changed, PAUSE.min(left));
+                continue;
+            };
+            match outcome {
+                // Another version answers now, or soon.
+                Err(Missing::NotYet(_)) if deployment.is_replaced() && !left.is_zero() => {
+                    block::on(&*node.platform, changed, PAUSE.min(left));
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn request_to(
+        &self,
+        node: &Arc<Node>,
+        deployment: &Arc<Deployment>,
+        request: &Request,
+        terms: &Terms,
+    ) -> Result<Reply, Missing> {
+        let owners = node.owners(&deployment.bucket.name);
+        let owners = owners.ok_or_else(no_bucket)?;
+        let vbids = terms.vbids.clone().unwrap_or_else(|| owners.all());
+        if owners.only() == Some(node.id()) && deployment.spec.lanes() == 1 {
+            // Before the state is read, so that no change in between is missed.
+            let moved = deployment.processed.moved();
+            let wanted = wanted(terms.fresh, &terms.seqnos);
+            let (left, account) = (terms.patience, Some(&terms.account));
+            let is_limited = terms.partial.is_some();
+            let given =
+                deployment.answer_here(node, request, &vbids, &wanted, left, account, is_limited);
+            if terms.updates {
+                deployment.ask_for_update();
+            }
+            match given {
+                // vBuckets have just moved.
+                Err(Missing::Elsewhere) => {}
+                given => {
+                    let mut given = only(given?)?;
+                    if take(&mut given.headers, FRESH).is_some() {
+                        return self.request_fresh(node, deployment, request, terms);
+                    }
+                    let rest = Rest::take(&mut given.headers, moved);
+                    if let Some(Rest { pause: Some(_), .. }) = &rest
+                        && request.body.len() > WAITING_BODY_BYTES_MAX
+                    {
+                        let reason = "the body of a request whose answer waits has at most 1 MiB";
+                        return Err(Missing::Failed(reason.into()));
+                    }
+                    let rest = rest.map(|rest| {
+                        let targets = vec![Target {
+                            deployment: Arc::clone(deployment),
+                            vbids,
+                            seqnos: terms.seqnos.clone(),
+                        }];
+                        (Box::new(Spread::new(node, targets, request, terms)), rest)
+                    });
+                    return Ok(Reply { given, rest });
+                }
+            }
+        }
+        let target =
+            Target { deployment: Arc::clone(deployment), vbids, seqnos: terms.seqnos.clone() };
+        let reply = Spread::begin(node, vec![target], request, terms)?;
+        match reply.given.headers.iter().any(|(name, _)| name == FRESH) {
+            true => self.request_fresh(node, deployment, request, terms),
+            false => Ok(reply),
+        }
+    }
+
+    /// Asks again, with a state that reflects everything that was written before.
+    fn request_fresh(
+        &self,
+        node: &Arc<Node>,
+        deployment: &Arc<Deployment>,
+        request: &Request,
+        terms: &Terms,
+    ) -> Result<Reply, Missing> {
+        if request.headers.iter().any(|(name, _)| name == FRESH) {
+            return Err(Missing::Failed("the plugin asks for a fresh state a second time".into()));
+        }
+        let mut again = request.clone();
+        again.headers.push((FRESH.to_owned(), "true".to_owned()));
+        self.request_to(node, deployment, &again, &Terms { fresh: true, ..terms.clone() })
+    }
+
+    /// Begins to answer a request from the states of several deployments of one component, which makes one answer of theirs: each has
+    /// a name, and seqnos that its state reflects at least. Blocks: not for a thread that others wait for.
+    ///
+    /// # Errors
+    /// As [`Plugins::request`].
+    pub fn request_all(
+        &self,
+        node: &Arc<Node>,
+        targets: &[(String, Vec<(Vbid, Seqno)>)],
+        request: &Request,
+        terms: &Terms,
+    ) -> Result<Reply, Missing> {
+        if let [(name, seqnos)] = targets {
+            let terms = Terms { seqnos: seqnos.clone(), ..terms.clone() };
+            return self.request(node, name, request, &terms);
+        }
+        let target = |(name, seqnos): &(String, Vec<(Vbid, Seqno)>)| {
+            let deployment = self.deployment(name).ok_or_else(not_loaded)?;
+            let owners = node.owners(&deployment.bucket.name).ok_or_else(no_bucket)?;
+            Ok(Target { deployment, vbids: owners.all(), seqnos: seqnos.clone() })
+        };
+        let targets = targets.iter().map(target).collect::<Result<_, Missing>>()?;
+        Spread::begin(node, targets, request, terms)
+    }
+
+    /// Waits until this node runs a deployment of that name, for `patience` at most. Blocks.
+    pub fn await_deployment(
+        &self,
+        node: &Node,
+        name: &str,
+        patience: Duration,
+    ) -> Option<Arc<Deployment>> {
+        let end_ns = node.now().monotonic_ns.saturating_add(patience.as_nanos() as u64);
+        loop {
+            let changed = self.changed();
+            if let Some(deployment) = self.deployment(name) {
+                return Some(deployment);
+            }
+            let left_ns = end_ns.saturating_sub(node.now().monotonic_ns);
+            block::on(&*node.platform, changed, Duration::from_nanos(left_ns))?;
+        }
+    }
+}
+
+/// An answer from one node or from several, whose body comes in pieces.
+pub struct Reply {
+    given: Given,
+    /// For an answer that comes in rounds: the request for the next round.
+    rest: Option<(Box<Spread>, Rest)>,
+}
+
+/// Ends once the state of a deployment has moved.
+type Moved = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A pause of an answer before its next piece.
+pub struct Pause {
+    /// Longest duration.
+    pub at_most: Duration,
+    /// Ends the pause.
+    pub moved: Moved,
+}
+
+/// The request for the next round of an answer.
+struct Rest {
+    value: String,
+    /// The pause before it, unless that is over.
+    pause: Option<Pause>,
+}
+
+impl Rest {
+    /// Takes it out of the headers of a response. `moved` was there before the state was read.
+    fn take(
+        headers: &mut Vec<Header>,
+        moved: impl Future<Output = ()> + Send + 'static,
+    ) -> Option<Rest> {
+        let wait = take(headers, WAIT);
+        let value = take(headers, REST)?;
+        let pause = wait.and_then(|ms| ms.parse().ok()).map(|ms| Pause {
+            at_most: Duration::from_millis(ms).min(WAIT_MAX),
+            moved: Box::pin(moved),
+        });
+        Some(Rest { value, pause })
+    }
+}
+
+/// Takes a header out of others; of several of that name, the first.
+fn take(headers: &mut Vec<Header>, name: &str) -> Option<String> {
+    headers.extract_if(.., |header| header.0 == name).map(|(_, value)| value).next()
+}
+
+impl Reply {
+    /// An HTTP status, and headers.
+    pub fn head(&self) -> (u16, &[Header]) {
+        (self.given.status, &self.given.headers)
+    }
+
+    /// Takes the pause that is due before the next piece, if there is one. The caller waits, and so needs no thread for it;
+    /// [`Reply::next_piece`] waits otherwise.
+    pub fn take_pause(&mut self) -> Option<Pause> {
+        let (_, rest) = self.rest.as_mut().filter(|_| self.given.is_over())?;
+        rest.pause.take()
+    }
+
+    /// Returns true if a pause is due before the next piece.
+    pub fn is_held(&self) -> bool {
+        self.given.is_over() && self.rest.as_ref().is_some_and(|(_, rest)| rest.pause.is_some())
+    }
+
+    /// Returns the next piece of the body; `None` after the last. Takes as long as the plugin does.
+    ///
+    /// # Errors
+    /// The reason why the rest is missing.
+    pub fn next_piece(&mut self) -> Result<Option<Vec<u8>>, String> {
+        loop {
+            if let Some(piece) = self.given.next_piece().map_err(|error| error.to_string())? {
+                return Ok(Some(piece));
+            }
+            let Some((spread, rest)) = self.rest.take() else { return Ok(None) };
+            if let Some(Pause { at_most, moved }) = rest.pause {
+                block::on(&*spread.node.platform, moved, at_most);
+            }
+            let begun = self.given.status;
+            let round = spread.round(Some(&rest.value));
+            let (given, rest) = round.map_err(|missing| missing.to_string())?;
+            if given.status != begun {
+                return Err(format!("a node answers {} in the middle", given.status));
+            }
+            *self = Reply { given, rest: rest.map(|rest| (spread, rest)) };
+        }
+    }
+}
+
+/// A request on its way to several nodes.
+struct Spread {
+    node: Arc<Node>,
+    targets: Vec<Target>,
+    request: Request,
+    terms: Terms,
+    /// Monotonic time of the begin, and the rounds so far.
+    begun_ns: u64,
+    rounds: AtomicU32,
+    /// Nodes that have given no part, and why: they are not asked again.
+    silent: Mutex<BTreeMap<Option<NodeId>, Missing>>,
+}
+
+/// A deployment that is asked, in part or as a whole.
+struct Target {
+    deployment: Arc<Deployment>,
+    vbids: Vbids,
+    /// Seqnos that its state reflects at least.
+    seqnos: Vec<(Vbid, Seqno)>,
+}
+
+impl Spread {
+    fn new(node: &Arc<Node>, targets: Vec<Target>, request: &Request, terms: &Terms) -> Spread {
+        let (node, request, terms) = (Arc::clone(node), request.clone(), terms.clone());
+        let begun_ns = node.now().monotonic_ns;
+        let (rounds, silent) = (AtomicU32::new(0), Mutex::default());
+        Spread { node, targets, request, terms, begun_ns, rounds, silent }
+    }
+
+    fn begin(
+        node: &Arc<Node>,
+        targets: Vec<Target>,
+        request: &Request,
+        terms: &Terms,
+    ) -> Result<Reply, Missing> {
+        let spread = Box::new(Spread::new(node, targets, request, terms));
+        let (given, rest) = spread.round(None)?;
+        Ok(Reply { given, rest: rest.map(|rest| (spread, rest)) })
+    }
+
+    /// Lets all nodes answer, and the plugin merge their answers. Also returns the request for the next round, if there
+    /// is more.
+    fn round(&self, rest: Option<&str>) -> Result<(Given, Option<Rest>), Missing> {
+        let mut request = self.request.clone();
+        request.headers.extend(rest.map(|rest| (REST.to_owned(), rest.to_owned())));
+        let merging = &self.targets.first().ok_or_else(no_bucket)?.deployment;
+        let moved = merging.processed.moved();
+        let is_whole = match &self.targets[..] {
+            [Target { deployment, vbids, .. }] => {
+                let owners = self.node.owners(&deployment.bucket.name).ok_or_else(no_bucket)?;
+                owners.split(vbids).len() == 1 && deployment.spec.lanes() == 1
+            }
+            _ => false,
+        };
+        let mut parts: Vec<Response> = Vec::new();
+        let mut absent = Vec::new();
+        for target in &self.targets {
+            parts.extend(self.ask(target, &request, is_whole, &mut absent)?);
+        }
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+        if let (true, Some((_, why))) = (parts.is_empty(), absent.first()) {
+            return Err(why.clone());
+        }
+        parts.extend(absent.into_iter().map(|(part, _)| part));
+        let mut given = match is_whole {
+            true if parts.len() > 1 => return self.round(rest),
+            true => only(parts).map(Given::from)?,
+            false => {
+                let account = Some(Arc::clone(&self.terms.account));
+                merging.merge(&request, &parts, self.node.now(), account)?
+            }
+        };
+        let rest = Rest::take(&mut given.headers, moved);
+        Ok((given, rest))
+    }
+
+    /// Returns how long the nodes may take for a part of a target.
+    fn patience(&self) -> Duration {
+        let Some(PartialAnswer { rounds, .. }) = self.terms.partial else {
+            return self.terms.patience;
+        };
+        let passed_ns = self.node.now().monotonic_ns.saturating_sub(self.begun_ns);
+        let left = self.terms.patience.saturating_sub(Duration::from_nanos(passed_ns));
+        let rounds = rounds.saturating_sub(self.rounds.load(Ordering::Relaxed)).max(1);
+        // The rest is for merging what has arrived, and for its way to the client.
+        left * 9 / (10 * rounds)
+    }
+
+    /// The parts of a target, one from each lane of each node. Those that others stand for are added to `absent`.
+    fn ask(
+        &self,
+        target: &Target,
+        request: &Request,
+        is_whole: bool,
+        absent: &mut Vec<(Response, Missing)>,
+    ) -> Result<Vec<Response>, Missing> {
+        let Target { deployment, vbids, seqnos } = target;
+        let Terms { fresh, updates, partial, .. } = self.terms;
+        let patience = self.patience();
+        let question = |vbids: &Vbids| {
+            PluginMessage::Request(RequestPart {
+                deployment: deployment.name.clone(),
+                vbids: vbids.clone(),
+                asked_by: self.node.id(),
+                is_whole,
+                fresh,
+                seqnos: seqnos.clone(),
+                updates,
+                request: request.clone(),
+            })
+        };
+        let bucket = &deployment.bucket.name;
+        let mut wanted = vbids.clone();
+        let owners = self.node.owners(bucket).ok_or_else(no_bucket)?;
+        let orphans: Vbids = vbids.iter().filter(|vbid| owners.of(*vbid).is_none()).collect();
+        let of_nodes = owners.split(vbids).into_iter().map(|(node, vbids)| (Some(node), vbids));
+        for (node, vbids) in of_nodes.chain([(None, orphans)]) {
+            if let Some(why) = self.silent.lock().get(&node) {
+                wanted.remove_all(&vbids);
+                absent.extend(self.stand_in(target, node, why));
+            }
+        }
+        let want = ScatterRequest { vbids: wanted, message: Box::new(question) };
+        let gathered = self.node.gather_in_part(bucket, &[want], patience);
+        let Gathered { shards, missing, reason } = gathered.map_err(Missing::NotYet)?;
+        let missing: Vbids = missing.into_iter().next().unwrap_or_default();
+        if !missing.is_empty() {
+            // Nodes answer lateness by this text, since the type of their answer only says that the request may be
+            // repeated. That of a state which has to reflect something is never passed over.
+            let is_behind = fresh || seqnos.iter().any(|(vbid, _)| missing.contains(*vbid));
+            if partial.is_none() || is_behind {
+                let is_late = reason == LATE || (partial.is_some() && is_behind);
+                return Err(if is_late { Missing::Late } else { Missing::NotYet(reason) });
+            }
+            let owners = self.node.owners(bucket).ok_or_else(no_bucket)?;
+            let mut lost: Vec<Option<NodeId>> =
+                owners.split(&missing).into_iter().map(|(node, _)| Some(node)).collect();
+            if missing.iter().any(|vbid| owners.of(vbid).is_none()) {
+                lost.push(None);
+            }
+            // Before that the time was over.
+            let why = match self.patience().is_zero() || patience < UNREACHED_PATIENCE {
+                true => Missing::TimedOut(reason),
+                false => Missing::NotYet(reason),
+            };
+            self.lose(target, &lost, &why, absent);
+        }
+        let mut parts: Vec<Response> = Vec::new();
+        for ShardReply { vbids, reply, .. } in shards {
+            let failure = match reply {
+                Ok(PluginReply::Responses(responses)) => {
+                    parts.extend(responses);
+                    continue;
+                }
+                Err(failure) if failure.retry => {
+                    return Err(Missing::NoMemory(failure.message));
+                }
+                Err(failure) => failure.message,
+                _ => "a node answers something else".into(),
+            };
+            if partial.is_none() {
+                return Err(Missing::Failed(failure));
+            }
+            let lost = owners.split(&vbids).into_iter().map(|(node, _)| Some(node));
+            self.lose(target, &lost.collect::<Vec<_>>(), &Missing::Failed(failure), absent);
+        }
+        Ok(parts)
+    }
+
+    /// Notes nodes that have given no part, and lets others stand for theirs.
+    fn lose(
+        &self,
+        target: &Target,
+        nodes: &[Option<NodeId>],
+        why: &Missing,
+        absent: &mut Vec<(Response, Missing)>,
+    ) {
+        for node in nodes {
+            self.silent.lock().insert(*node, why.clone());
+            absent.extend(self.stand_in(target, *node, why));
+        }
+    }
+
+    /// The part that stands for that of a node.
+    fn stand_in(
+        &self,
+        target: &Target,
+        node: Option<NodeId>,
+        why: &Missing,
+    ) -> Option<(Response, Missing)> {
+        let cluster = self.node.cluster();
+        let address = node.and_then(|node| cluster.nodes.get(&node));
+        let address = address.map(|node| node.endpoints.management()).unwrap_or_default();
+        let part = self.terms.partial?.part;
+        let absent = AbsentPart { deployment: &target.deployment.name, node: &address, why };
+        Some((part(&absent), why.clone()))
+    }
+}
+
+impl From<Missing> for NoReply {
+    fn from(missing: Missing) -> NoReply {
+        match missing {
+            Missing::Elsewhere => NoReply::Elsewhere,
+            Missing::NotYet(_) | Missing::Late => NoReply::NotYet(missing.to_string()),
+            Missing::Stopped(reason) | Missing::Failed(reason) | Missing::TimedOut(reason) => {
+                NoReply::internal(reason)
+            }
+            Missing::NoMemory(reason) => retry(code::NODE_MEMORY, reason).into(),
+        }
+    }
+}
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Missing::Elsewhere => f.write_str("other nodes serve some of the vBuckets"),
+            Missing::NotYet(reason)
+            | Missing::TimedOut(reason)
+            | Missing::Stopped(reason)
+            | Missing::Failed(reason)
+            | Missing::NoMemory(reason) => f.write_str(reason),
+            Missing::Late => f.write_str(LATE),
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! Partitions of an index: fed with the changes of its collection on all nodes, not only of this one.
+//!
+//! The state has the entries of the partitions that the node keeps (`nacre_cluster::partitions`). A document and its
+//! entries may be on different nodes. So the progress is the branch and the seqno of each vBucket, and a consistent
+//! reader asks the nodes that serve the vBuckets for their [`End`]s.
+
+use super::deployment::keep_capsules;
+use super::feed::consistent;
+use super::part::Missing;
+use super::retrying::Retrying;
+use super::{Deployment, Progress};
+use crate::NodePlugins;
+use nacre_bucket::{Bucket, Next, Signal, Task};
+use nacre_changes_service::{Changes, Next as NextChange};
+use nacre_dcp::{Batch, ResumePoint};
+use nacre_node::Platform;
+use nacre_node::block;
+use nacre_sandbox::{Error, Partition};
+use nacre_state::IndexSnapshot;
+use nacre_types::{Now, Seqno, VbUuid, Vbid, Vbids};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Documents of one batch at most, and their bytes, give or take one.
+const BATCH_DOCUMENTS_MAX: usize = 2048;
+const BATCH_BYTES_MAX: usize = 16 << 20;
+/// Pause before another try.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Pause before changes are asked for again that no node could give.
+const BROKEN_PAUSE: Duration = Duration::from_millis(500);
+/// Number of rebuilds before the deployment is given up.
+const REBUILDS_MAX: u32 = 3;
+/// How long a reader waits for earlier writes. Afterwards the ends are looked up again, since a vBucket may be on
+/// another branch meanwhile.
+const REACH_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The end of a vBucket's history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// The vBucket.
+    pub vbid: Vbid,
+    /// The branch, if that counts.
+    pub branch: Option<u64>,
+    /// The last seqno.
+    pub seqno: Seqno,
+}
+
+/// Feeds the partitions of an index that a node keeps.
+pub(super) struct PartitionsFeed {
+    platform: Arc<dyn Platform>,
+    bucket: Arc<Bucket>,
+    deployment: Arc<Deployment>,
+    partition: Partition,
+    signal: Signal,
+    changes: Option<Changes>,
+    /// A batch to repeat.
+    retry: Option<Batch>,
+    /// vBuckets to read from their beginning, once the batch before is in the state.
+    begun_anew: Vec<Vbid>,
+    /// Up to where each vBucket is in the state.
+    known: BTreeMap<Vbid, ResumePoint>,
+    rebuilds: u32,
+    /// Whether the plugin keeps asking for another try.
+    retrying: Retrying,
+}
+
+impl PartitionsFeed {
+    pub fn new(
+        platform: Arc<dyn Platform>,
+        bucket: Arc<Bucket>,
+        deployment: Arc<Deployment>,
+        partition: Partition,
+    ) -> PartitionsFeed {
+        PartitionsFeed {
+            platform,
+            bucket,
+            deployment,
+            partition,
+            signal: Signal::default(),
+            changes: None,
+            retry: None,
+            begun_anew: Vec::new(),
+            known: BTreeMap::new(),
+            rebuilds: 0,
+            retrying: Retrying::default(),
+        }
+    }
+
+    /// Begins to read at the position of the state; `None` if that is not possible now.
+    fn open(&mut self) -> Option<Changes> {
+        let node = self.deployment.node.upgrade()?;
+        let collection = self.bucket.manifest().resolve(&self.deployment.spec.keyspace()).ok()?;
+        self.known = self.partition.progress_of_all().collect();
+        let mut branches = self.deployment.branches.lock();
+        for (vbid, point) in &self.known {
+            self.deployment.processed.raise(*vbid, consistent(point));
+            branches.insert(*vbid, point.vb_uuid);
+        }
+        drop(branches);
+        let (points, waiter) = (self.known.clone(), Arc::new(self.signal.clone()));
+        Some(Changes::follow(&node, &self.bucket, collection, points, waiter))
+    }
+
+    /// Reads new changes. Also returns whether those were all for now.
+    fn collect(&mut self, changes: &mut Changes) -> Result<(Batch, bool), String> {
+        let (mut batch, mut bytes, mut is_all) = (Batch::default(), 0, false);
+        while batch.documents.len() < BATCH_DOCUMENTS_MAX && bytes < BATCH_BYTES_MAX {
+            match changes.next_change() {
+                NextChange::Change(change) => {
+                    bytes += change.document.memory_bytes();
+                    batch.documents.push((change.vbid, change.document));
+                }
+                NextChange::Passed => {}
+                NextChange::Nothing => is_all = true,
+                NextChange::Complete => return Err("the changes have ended".into()),
+                NextChange::Broken(why) => return Err(why),
+            }
+            self.begun_anew.extend(changes.take_begun_anew());
+            if is_all || !self.begun_anew.is_empty() {
+                break;
+            }
+        }
+        let is_anew = |vbid: &Vbid| self.begun_anew.contains(vbid);
+        batch.documents.retain(|(vbid, _)| !is_anew(vbid));
+        let moved = changes.points().filter(|(vbid, point)| self.known.get(vbid) != Some(point));
+        batch.progress = moved.filter(|(vbid, _)| !is_anew(vbid)).collect();
+        Ok((batch, is_all && self.begun_anew.is_empty()))
+    }
+
+    /// Takes a batch into the state.
+    fn take(&mut self, batch: Batch) -> Result<(), Error> {
+        let outcome = self.partition.on_batch(&batch, self.platform.now());
+        keep_capsules(&*self.platform, &self.deployment.name, self.partition.take_capsules());
+        let report = match outcome {
+            Ok(report) => report,
+            Err(error) => {
+                if error.is_retryable() {
+                    let mut batch = batch;
+                    batch.documents.drain(..self.partition.taken());
+                    self.retry = Some(batch);
+                }
+                return Err(error);
+            }
+        };
+        if let Some(error) = report.errors.first() {
+            let (name, count) = (&self.deployment.name, report.errors.len());
+            let key = String::from_utf8_lossy(&error.key);
+            tracing::warn!("{name}: document {key:?} and {} more: {}", count - 1, error.message);
+        }
+        self.deployment.set_status(0, self.partition.status());
+        let mut branches = self.deployment.branches.lock();
+        for (vbid, point) in batch.progress {
+            self.deployment.processed.raise(vbid, consistent(&point));
+            branches.insert(vbid, point.vb_uuid);
+            self.known.insert(vbid, point);
+        }
+        Ok(())
+    }
+
+    /// Removes a vBucket from the state.
+    fn forget(&mut self, vbid: Vbid) -> Result<(), Error> {
+        tracing::info!("{}: {vbid} is read from its beginning", self.deployment.name);
+        self.deployment.coverage.leaves(vbid);
+        self.deployment.branches.lock().remove(&vbid);
+        self.deployment.processed.reset(vbid, Seqno::ZERO);
+        self.partition.rollback(vbid, ResumePoint::default())?;
+        self.known.remove(&vbid);
+        Ok(())
+    }
+
+    fn work(&mut self) -> Result<Next, Error> {
+        if let Some(batch) = self.retry.take() {
+            self.take(batch)?;
+        }
+        while let Some(vbid) = self.begun_anew.last().copied() {
+            self.forget(vbid)?;
+            self.begun_anew.pop();
+        }
+        let opened = self.changes.take().or_else(|| self.open());
+        let Some(mut changes) = opened else { return Ok(Next::After(BROKEN_PAUSE)) };
+        let (batch, is_all) = match self.collect(&mut changes) {
+            Ok(collected) => collected,
+            Err(why) => {
+                tracing::warn!("{}: {why}: reading goes on soon", self.deployment.name);
+                return Ok(Next::After(BROKEN_PAUSE));
+            }
+        };
+        let (pause, is_caught_up) = (changes.pause(), is_all && changes.is_caught_up());
+        self.changes = Some(changes);
+        if !batch.progress.is_empty() {
+            self.take(batch)?;
+        }
+        if !is_all {
+            self.deployment.processed.publish();
+            return Ok(Next::Again);
+        }
+        self.partition.settle()?;
+        let is_promoted = !is_caught_up || self.cover();
+        self.deployment.processed.publish();
+        let pause = pause.into_iter().chain((!is_promoted).then_some(PAUSE)).min();
+        Ok(pause.map_or(Next::Wait, Next::After))
+    }
+
+    /// All that there was is in the state. Returns false when it could not take the place yet that it was built for.
+    fn cover(&self) -> bool {
+        for vbid in (0..self.bucket.vbucket_count()).map(Vbid) {
+            if !self.deployment.coverage.is_known(vbid) {
+                self.deployment.coverage.has(vbid, Seqno::ZERO);
+            }
+        }
+        self.deployment.complete();
+        let Some(node) = self.deployment.node.upgrade() else { return true };
+        let is_this = |building: Arc<Deployment>| Arc::ptr_eq(&building, &self.deployment);
+        let is_building = node.plugins().building(&self.deployment.name).is_some_and(is_this);
+        !is_building || node.plugins().promote(&self.deployment)
+    }
+
+    /// Drops the state and begins again.
+    fn rebuild(&mut self) -> Result<(), Error> {
+        self.rebuilds += 1;
+        for vbid in (0..self.bucket.vbucket_count()).map(Vbid) {
+            self.deployment.coverage.leaves(vbid);
+            self.deployment.processed.reset(vbid, Seqno::ZERO);
+        }
+        self.deployment.branches.lock().clear();
+        (self.changes, self.retry) = (None, None);
+        self.begun_anew.clear();
+        self.partition.clear()
+    }
+}
+
+impl Task for PartitionsFeed {
+    fn name(&self) -> &'static str {
+        "partitions"
+    }
+
+    fn is_background(&self) -> bool {
+        true
+    }
+
+    fn is_vital(&self) -> bool {
+        false
+    }
+
+    fn step(&mut self) -> Next {
+        if self.deployment.is_over() {
+            return Next::Done;
+        }
+        let error = match self.work() {
+            Ok(next) => {
+                self.retrying.end();
+                return next;
+            }
+            Err(error) if error.is_retryable() => {
+                let now_ns = self.platform.now().monotonic_ns;
+                if let Some(line) = self.retrying.again(&error, now_ns) {
+                    tracing::warn!("{line}");
+                }
+                return Next::After(PAUSE);
+            }
+            Err(error) => error,
+        };
+        let is_given_up = !matches!(error, Error::Fatal { .. }) || self.rebuilds >= REBUILDS_MAX;
+        tracing::warn!("{error}");
+        if !is_given_up && self.rebuild().is_ok() {
+            return Next::Again;
+        }
+        self.deployment.set_status(0, self.partition.status());
+        match error.is_state_full() {
+            true => self.deployment.give_up(&error.to_string()),
+            false => self.deployment.end(Progress::Failed(error.to_string())),
+        }
+        Next::Done
+    }
+
+    fn signal(&self) -> &Signal {
+        &self.signal
+    }
+}
+
+impl Drop for PartitionsFeed {
+    fn drop(&mut self) {
+        self.deployment.leave(&mut self.partition);
+        self.deployment.feed_ended();
+    }
+}
+
+impl Deployment {
+    /// The index that it keeps, when it has all of a partition, and of each vBucket as much as is wanted.
+    ///
+    /// # Errors
+    /// [`Missing`]: `Elsewhere` when it does not keep the partition.
+    pub fn partition(
+        &self,
+        partition: u16,
+        wanted: &[End],
+        left: Duration,
+    ) -> Result<IndexSnapshot, Missing> {
+        let held = self.spec.share().map(|share| &share.held);
+        if !held.is_some_and(|held| held.contains(&partition)) {
+            return Err(Missing::Elsewhere);
+        }
+        let node = self.node.upgrade().ok_or(Missing::NotYet("the node ends".into()))?;
+        let begun_ns = node.now().monotonic_ns;
+        let all = Vbids::first(self.bucket.vbucket_count());
+        loop {
+            let moved = self.processed.moved();
+            match self.progress() {
+                Progress::Running => {}
+                Progress::Failed(reason) | Progress::Damaged(reason) => {
+                    return Err(Missing::Stopped(reason));
+                }
+                _ => return Err(Missing::NotYet("it was replaced or deleted meanwhile".into())),
+            }
+            let covered = self.coverage.covers(&all, &self.processed);
+            let covered =
+                covered.ok_or_else(|| Missing::NotYet("the index is being built".into()))?;
+            if self.has_reached(wanted) {
+                let snapshot = self.snapshot().map_err(Missing::Failed)?;
+                if self.coverage.is_still(covered) {
+                    return Ok(snapshot);
+                }
+                continue;
+            }
+            let passed = Duration::from_nanos(node.now().monotonic_ns.saturating_sub(begun_ns));
+            let left = left.min(REACH_PATIENCE).saturating_sub(passed);
+            if left.is_zero() {
+                return Err(Missing::NotYet("the index is behind what was written".into()));
+            }
+            block::on(&*node.platform, moved, left.min(PAUSE));
+        }
+    }
+
+    fn has_reached(&self, wanted: &[End]) -> bool {
+        let branches = self.branches.lock();
+        wanted.iter().all(|end| {
+            let is_there = end.vbid.0 < self.bucket.vbucket_count();
+            if end.seqno == Seqno::ZERO || !is_there {
+                return true;
+            }
+            let branch = branches.get(&end.vbid);
+            let is_branch = end.branch.is_none_or(|wanted| branch == Some(&VbUuid(wanted)));
+            is_branch && self.processed.get(end.vbid) >= end.seqno
+        })
+    }
+}
+
+/// Returns where the histories of vBuckets end, if this node serves all of them.
+pub fn ends(bucket: &Bucket, now: Now, vbids: &Vbids) -> Option<Vec<End>> {
+    let end = |vbid: Vbid| {
+        let vbucket = bucket.vbucket(vbid)?;
+        let branch = Some(vbucket.failover_log().current().0);
+        Some(End { vbid, branch, seqno: vbucket.high_seqno() })
+    };
+    let ends = vbids.iter().map(end).collect::<Option<Vec<_>>>()?;
+    // Served before and after is the same, as an end does not go back while a vBucket is served.
+    bucket.serves(vbids, now).then_some(ends)
+}

@@ -1,0 +1,300 @@
+//! The positions of functions in each vBucket's history, and their timers, exchanged between nodes: when a vBucket
+//! moves, its new node does not handle documents again, and has the timers.
+//!
+//! ```text
+//! serves a vBucket:   Partition ─► each second to all nodes: the progress (PluginMessage::Told)
+//! has a copy of it:   Copier ─► missing changes? (PluginMessage::Follow) ─► Partition, which keeps timers that do not fire
+//! will serve it:      progress, and busy? (PluginMessage::Places) ─► Copier ─► Partition::serve
+//! ```
+//!
+//! A node serves a vBucket only from a copy that is as far as that of any node that answers. A position and the timers
+//! set before it are always sent together, so that after a loss the timers exist or are set again.
+
+use super::message::{PluginMessage, PluginReply, StateName};
+use super::shipped::INDEX;
+use super::{Deployment, Plugins};
+use crossbeam_channel::bounded;
+use nacre_bucket::{Bucket, Signal};
+use nacre_cluster::{Chain, Index, Membership};
+use nacre_node::Node;
+use nacre_node::PeerError;
+use nacre_node::scatter_gather::PendingReply;
+use nacre_sandbox::{Error, Partition};
+use nacre_state::{Copying, Lacking, Moment, Standing};
+use nacre_types::{NodeId, Vbid};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest wait for an answer, each time.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// vBuckets that are asked for at a time.
+const ASKED_MAX: usize = 256;
+/// Approximate size of one message.
+const SHARES_BYTES_MAX: usize = 1 << 20;
+
+/// How long positions of other nodes that are further are kept, in nanoseconds: nodes with copies get as far meanwhile.
+const LEFT_NS: u64 = 30_000_000_000;
+
+/// The progress of the node that is furthest, by vBucket.
+pub type Others = BTreeMap<Vbid, (Moment, NodeId)>;
+
+/// The answers of the nodes about a deployment.
+#[derive(Debug, Default)]
+pub struct Heard {
+    /// The nodes that are furthest.
+    pub furthest: Others,
+    /// vBuckets with which somebody has not finished.
+    pub busy: Vec<Vbid>,
+    /// True if one of them is there, and has not said anything yet.
+    pub is_silent: bool,
+    /// True if one of them is not there, and was not replaced.
+    pub is_missing: bool,
+}
+
+/// Adds that `node` has come so far with a vBucket.
+fn note(others: &mut Others, vbid: Vbid, moment: Moment, node: NodeId) {
+    let known = others.entry(vbid).or_insert((moment, node));
+    if known.0 <= moment {
+        *known = (moment, node);
+    }
+}
+
+impl Deployment {
+    fn state_name(&self) -> StateName {
+        StateName { deployment: self.name.clone(), space: self.spec.space.clone() }
+    }
+
+    /// Asks all other nodes for their progress. A node that was replaced makes no further progress, or learns first
+    /// that it has lost its vBuckets; its last report is known.
+    pub(super) fn ask_places(&self, node: &Arc<Node>) -> Heard {
+        let question = PluginMessage::Places(self.state_name());
+        let ask = |other| (other, node.ask(other, &question, PATIENCE));
+        let asked: Vec<_> = node.others().into_iter().map(ask).collect();
+        let mut heard = Heard::default();
+        let cluster = node.cluster();
+        for (other, answer) in asked {
+            let member = cluster.nodes.get(&other);
+            let is_awaited = member.is_some_and(|node| node.membership != Membership::FailedOver);
+            match answer.wait() {
+                Ok(Ok(PluginReply::Places(moments, busy))) => {
+                    for (vbid, moment) in moments {
+                        note(&mut heard.furthest, vbid, moment, other);
+                    }
+                    heard.busy.extend(busy);
+                }
+                Err(PeerError::NotAsked(_)) => heard.is_missing |= is_awaited,
+                Ok(_) | Err(PeerError::Lost(_)) => heard.is_silent |= is_awaited,
+            }
+        }
+        heard
+    }
+
+    /// Reports the progress of this node to all others.
+    pub(super) fn tell_places(&self, node: &Arc<Node>, moments: &[(Vbid, Moment)]) {
+        for other in node.others() {
+            let told = PluginMessage::Told(self.state_name(), node.id(), moments.to_vec());
+            // The answer is not needed.
+            drop(node.ask(other, &told, PATIENCE));
+        }
+    }
+}
+
+impl Plugins {
+    fn deployment_of(&self, state: &StateName) -> Option<Arc<Deployment>> {
+        self.deployment(&state.deployment).filter(|found| found.spec.space == state.space)
+    }
+
+    /// Answers a node that asks how far a deployment has come here.
+    pub(crate) fn answer_places(&self, state: &StateName) -> PluginReply {
+        let Some(found) = self.deployment_of(state) else {
+            return PluginReply::Places(BTreeMap::new(), Vec::new());
+        };
+        // The busy vBuckets are read before the moments: the moment of a vBucket that is not busy changes no more. A
+        // paused or replaced deployment may still be at its last batch, so it counts while it is fed.
+        let is_busy = |vbid: &Vbid| found.is_feeding() && found.coverage.is_known(*vbid);
+        let busy = (0..found.bucket.vbucket_count()).map(Vbid).filter(is_busy).collect();
+        let moments = found.readers.first().map(|reader| reader.moments());
+        PluginReply::Places(moments.unwrap_or_default(), busy)
+    }
+
+    /// Returns true if the deployments that follow their vBuckets have arrived for all vBuckets that `node` should
+    /// serve, and are done with the others.
+    pub(crate) fn have_settled(&self, node: &Node) -> bool {
+        let (cluster, me) = (node.cluster(), node.id());
+        let has_settled = |found: &Arc<Deployment>| {
+            let Some(config) = cluster.buckets.get(&found.bucket.name) else { return true };
+            // From the agreed state: the vBuckets of the bucket may not have their new roles yet.
+            let mut chains = (0..).map(Vbid).zip(&config.chains);
+            let serves = |chain: &Chain| chain.active() == Some(me);
+            chains.all(|(vbid, chain)| serves(chain) == found.coverage.is_known(vbid))
+        };
+        // Paused deployments count as well, since their timers must move along.
+        let follows = |found: &&Arc<Deployment>| found.spec.keeps_places() && found.is_feeding();
+        self.deployments().iter().filter(follows).all(has_settled) && self.have_partitions(node)
+    }
+
+    /// Returns true if `node` has all partitions of indexes that it should keep.
+    fn have_partitions(&self, node: &Node) -> bool {
+        let (cluster, me) = (node.cluster(), node.id());
+        // An index that cannot be built is not waited for.
+        let is_hopeless = matches!(self.loaded.read().get(&INDEX), Some(Err(_)));
+        let has = |bucket: &nacre_cluster::Bucket, index: &Index| {
+            let wanted = cluster.held_by(me, index);
+            let found = self.index(&bucket.name, index);
+            wanted.is_empty()
+                || is_hopeless
+                || found.is_some_and(|found| found.is_ended() || found.has(&wanted))
+        };
+        cluster.buckets.values().all(|bucket| {
+            let built = bucket.indexes.iter().filter(|index| index.built);
+            built.filter(|index| index.partitioning.is_some()).all(|index| has(bucket, index))
+        })
+    }
+
+    /// Another node has come so far.
+    pub(crate) fn hear_places(&self, state: &StateName, from: NodeId, told: &[(Vbid, Moment)]) {
+        if let Some(found) = self.deployment_of(state) {
+            let mut others = found.others.lock();
+            told.iter().for_each(|(vbid, moment)| note(&mut others, *vbid, *moment, from));
+            drop(others);
+            found.bucket.listeners.wake_all();
+        }
+    }
+
+    /// Answers a node that wants to come as far as this one.
+    pub(crate) fn answer_follower(
+        &self,
+        state: &StateName,
+        lacking: Vec<(Vbid, Lacking)>,
+    ) -> PluginReply {
+        let found = self.deployment_of(state);
+        let mut left = SHARES_BYTES_MAX;
+        let mut shares = Vec::new();
+        if let Some(reader) = found.as_ref().and_then(|found| found.readers.first()) {
+            for (vbid, lacking) in lacking {
+                let share = reader.share(vbid, lacking, left);
+                left = left.saturating_sub(share.bytes());
+                shares.push((vbid, share));
+                if left == 0 {
+                    break;
+                }
+            }
+        }
+        PluginReply::Shares(shares)
+    }
+}
+
+/// Copies the positions and timers of vBuckets that this node has copies of.
+#[derive(Default)]
+pub struct Copier {
+    /// Nodes that are further.
+    wanted: Others,
+    /// Copies that have arrived in part.
+    copying: BTreeMap<Vbid, Copying>,
+    asked: Option<(NodeId, PendingReply<PluginMessage>)>,
+    /// Since when others are known to have come further with vBuckets that have no copy here, in nanoseconds.
+    left_ns: BTreeMap<Vbid, u64>,
+}
+
+impl Copier {
+    /// Somebody has come so far.
+    pub fn want(&mut self, others: impl IntoIterator<Item = (Vbid, (Moment, NodeId))>) {
+        for (vbid, (moment, node)) in others {
+            note(&mut self.wanted, vbid, moment, node);
+        }
+    }
+
+    /// Takes answers, and then asks for missing parts. `signal` is woken by an answer.
+    pub fn step(
+        &mut self,
+        deployment: &Deployment,
+        bucket: &Bucket,
+        partition: &mut Partition,
+        signal: &Signal,
+    ) -> Result<(), Error> {
+        let Some(node) = deployment.node.upgrade() else { return Ok(()) };
+        let told = std::mem::take(&mut *deployment.others.lock());
+        self.want(told);
+        if let Some((from, answer)) = &self.asked {
+            let from = *from;
+            let Some(reply) = answer.poll() else { return Ok(()) };
+            self.take(from, reply.ok().and_then(Result::ok), partition)?;
+            self.asked = None;
+        }
+        for (vbid, (moment, from)) in std::mem::take(&mut self.wanted) {
+            let own = partition.standing(vbid).moment;
+            let is_behind = !partition.serves(vbid) && own < moment;
+            let has_copy = bucket.copy(vbid).is_some();
+            if is_behind && has_copy {
+                self.left_ns.remove(&vbid);
+                self.wanted.insert(vbid, (moment, from));
+                continue;
+            }
+            self.copying.remove(&vbid);
+            if !is_behind || own == Moment::default() {
+                self.left_ns.remove(&vbid);
+                continue;
+            }
+            let now_ns = node.now().monotonic_ns;
+            let since_ns = *self.left_ns.entry(vbid).or_insert(now_ns);
+            if now_ns.saturating_sub(since_ns) >= LEFT_NS {
+                self.left_ns.remove(&vbid);
+                partition.follow(vbid, Standing::default(), Vec::new(), true)?;
+            }
+        }
+        let Some((_, (_, to))) = self.wanted.first_key_value() else { return Ok(()) };
+        let to = *to;
+        let of_node = self.wanted.iter().filter(|(_, (_, other))| *other == to).take(ASKED_MAX);
+        let lacking = of_node.map(|(vbid, _)| {
+            let own = partition.standing(*vbid).moment;
+            (*vbid, self.copying.get(vbid).map_or((own, None), |copying| copying.lacks(own)))
+        });
+        let question = PluginMessage::Follow(deployment.state_name(), lacking.collect());
+        let (tell, told) = bounded(1);
+        let signal = signal.clone();
+        let tell = Box::new(move |answer| {
+            // Fails when the feed has ended.
+            drop(tell.send(answer));
+            signal.wake();
+        });
+        node.ask_then(to, &question, PATIENCE, tell);
+        self.asked = Some((to, PendingReply::new(told)));
+        Ok(())
+    }
+
+    /// Takes the answer of a node. A node that does not answer is asked again once it is known to be alive.
+    fn take(
+        &mut self,
+        from: NodeId,
+        answer: Option<PluginReply>,
+        partition: &mut Partition,
+    ) -> Result<(), Error> {
+        let shares = match answer {
+            Some(PluginReply::Shares(shares)) => shares,
+            _ => Vec::new(),
+        };
+        if shares.is_empty() {
+            self.wanted.retain(|_, (_, node)| *node != from);
+        }
+        for (vbid, share) in shares {
+            if partition.serves(vbid) {
+                continue;
+            }
+            let own = partition.standing(vbid).moment;
+            let copying = self.copying.entry(vbid).or_default();
+            let is_all = !share.has_more;
+            if let Some((standing, timers, whole)) = copying.take(own, share) {
+                partition.follow(vbid, standing, timers, whole)?;
+            }
+            if copying.is_idle() {
+                self.copying.remove(&vbid);
+                if is_all {
+                    // There is no more for now, regardless of earlier reports.
+                    self.wanted.remove(&vbid);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,371 @@
+//! Deployments that follow no documents: functions that queries call, and resolvers of conflicts. They have no state and no feed, and
+//! each node runs them for itself.
+
+use super::deployment::keep_capsules;
+use super::kind::code_of;
+use super::spec::Code;
+use super::{Plugins, Runtime};
+use crate::NodePlugins;
+use nacre_bucket::Bucket;
+use nacre_bucket::conflict::{Conflicts, Resolve, Undecided};
+use nacre_cluster::{Cluster, World};
+use nacre_node::Node;
+use nacre_node::Platform;
+use nacre_sandbox::{
+    Account, Budgets, Caller, Error, Functions, Grants, Limits, Manifest, Queries, Resolver, Setup,
+    Status,
+};
+use nacre_vbucket::{Verdict, Version};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Instances of one deployment that requests hold at once, so that others get some of the engine's.
+const CALLERS_MAX: usize = 128;
+/// Failures that a deployment keeps.
+const FAILURES_KEPT: usize = 32;
+
+/// Failed calls that are written in a window of time; a folder has no more of a deployment.
+const CAPSULES_MAX: usize = 16;
+const CAPSULES_WINDOW_NS: u64 = 10_000_000_000;
+
+/// Returns the limits of a package of a world without a state.
+pub(super) fn limits(manifest: &Manifest) -> Limits {
+    manifest.limits.within(Limits::pure())
+}
+
+/// One deployment as it is wanted.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Spec {
+    name: String,
+    world: World,
+    pub code: Code,
+    version: String,
+    config: String,
+    limits: Limits,
+    grants: Grants,
+}
+
+/// The deployments that follow no documents.
+pub(super) fn specs(cluster: &Cluster) -> Vec<Spec> {
+    let plugins = &cluster.plugins;
+    let one = |(name, wanted): (&String, &nacre_cluster::Deployment)| {
+        // A deployed package is never dropped, and was read before it was stored.
+        let package = plugins.package(&wanted.package, &wanted.version).ok()?;
+        let manifest = Manifest::read(&package.manifest).ok()?;
+        Some(Spec {
+            name: name.clone(),
+            world: wanted.world,
+            code: code_of(&manifest, &package.digest),
+            version: wanted.version.clone(),
+            config: wanted.config.clone(),
+            limits: limits(&manifest),
+            grants: manifest.grants(),
+        })
+    };
+    let all = plugins.deployments.iter();
+    all.filter(|(_, wanted)| !wanted.world.follows_documents()).filter_map(one).collect()
+}
+
+/// The condition of a deployment.
+enum Running {
+    Functions(Functions),
+    Resolver(Resolver),
+    /// Cannot run: the reason, for the deployer.
+    Failed(String),
+}
+
+/// A call that failed although its caller did nothing wrong.
+#[derive(Clone, Debug)]
+pub struct Failed {
+    /// The function, or the key of the document.
+    pub what: String,
+    /// The reason of the end.
+    pub reason: String,
+}
+
+/// A deployment that follows no documents.
+pub struct Pure {
+    spec: Spec,
+    running: Running,
+    /// A clone for each instance that a request holds.
+    callers: Arc<()>,
+    failures: Mutex<VecDeque<Failed>>,
+    /// Platform that stores failed calls, and how many more it may.
+    platform: Arc<dyn Platform>,
+    allowance: Mutex<Allowance>,
+}
+
+impl Pure {
+    fn open(spec: Spec, runtime: &Runtime, platform: Arc<dyn Platform>, budgets: Budgets) -> Pure {
+        let setup = Setup {
+            limits: spec.limits,
+            grants: spec.grants.clone(),
+            budgets,
+            ..Setup::new(&spec.name, &spec.config)
+        };
+        let plugin = runtime.plugin.clone();
+        let opened = match spec.world {
+            World::Resolver => Resolver::open(plugin, setup).map(Running::Resolver),
+            _ => Functions::open(plugin, setup).map(Running::Functions),
+        };
+        let running = opened.unwrap_or_else(|error| {
+            tracing::error!("{} cannot be deployed: {error}", spec.name);
+            Running::Failed(error.to_string())
+        });
+        Pure {
+            spec,
+            running,
+            callers: Arc::default(),
+            failures: Mutex::default(),
+            platform,
+            allowance: Mutex::default(),
+        }
+    }
+
+    /// The name of the deployment.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// The package version that it runs.
+    pub fn version(&self) -> &str {
+        &self.spec.version
+    }
+
+    /// The reason why it cannot run, if it cannot.
+    pub fn failure(&self) -> Option<&str> {
+        match &self.running {
+            Running::Failed(reason) => Some(reason),
+            Running::Functions(_) | Running::Resolver(_) => None,
+        }
+    }
+
+    /// Returns the counters of the plugin's host.
+    pub fn status(&self) -> Status {
+        match &self.running {
+            Running::Functions(functions) => functions.status(),
+            Running::Resolver(resolver) => resolver.status(),
+            Running::Failed(_) => Status::default(),
+        }
+    }
+
+    /// The last calls that failed although their callers did nothing wrong.
+    pub fn failures(&self) -> Vec<Failed> {
+        self.failures.lock().iter().cloned().collect()
+    }
+
+    /// Returns an instance for one request, which calls functions in it one after the other.
+    ///
+    /// # Errors
+    /// The reason why there is none, for the user.
+    pub fn caller(self: &Arc<Pure>, account: Arc<Account>) -> Result<PureCaller, String> {
+        let functions = match &self.running {
+            Running::Functions(functions) => functions,
+            Running::Resolver(_) => return Err("it has no functions".into()),
+            Running::Failed(reason) => return Err(reason.clone()),
+        };
+        let full = || format!("{CALLERS_MAX} requests call it already");
+        let held = held(&self.callers).ok_or_else(full)?;
+        let caller = functions.caller(Some(account)).map_err(|error| self.told("init", &error))?;
+        Ok(PureCaller { deployment: Arc::clone(self), caller, _held: held })
+    }
+
+    /// Returns the message of a failed call of `what`, for the user. Failures that the caller has not caused are stored
+    /// and logged.
+    fn told(&self, what: &str, error: &Error) -> String {
+        let reason = match error {
+            Error::Reject { message, .. } => return message.clone(),
+            Error::Deadline { after, .. } => format!("stopped after {} ms", after.as_millis()),
+            error => error.to_string(),
+        };
+        self.blame(what, &reason);
+        reason
+    }
+
+    /// Stores failed calls, so that their author can repeat them. The caller limits how often.
+    fn keep_capsules(&self) {
+        let mut capsules = match &self.running {
+            Running::Functions(functions) => functions.take_capsules(),
+            Running::Resolver(resolver) => resolver.take_capsules(),
+            Running::Failed(_) => return,
+        };
+        let now_ns = self.platform.now().monotonic_ns;
+        capsules.truncate(self.allowance.lock().take(capsules.len(), now_ns));
+        keep_capsules(&*self.platform, &self.spec.name, capsules);
+    }
+
+    /// Stores and logs a failure of the deployment.
+    fn blame(&self, what: &str, reason: &str) {
+        tracing::warn!("{}: {what}: {reason}", self.spec.name);
+        self.keep_capsules();
+        let mut failures = self.failures.lock();
+        failures.push_back(Failed { what: what.to_owned(), reason: reason.to_owned() });
+        if failures.len() > FAILURES_KEPT {
+            failures.pop_front();
+        }
+    }
+}
+
+/// Limits events that may come at any rate: so many in each window.
+#[derive(Debug, Default)]
+struct Allowance {
+    begun_ns: u64,
+    taken: usize,
+}
+
+impl Allowance {
+    /// Takes up to `wanted`. Returns how many there were.
+    fn take(&mut self, wanted: usize, now_ns: u64) -> usize {
+        if now_ns.saturating_sub(self.begun_ns) >= CAPSULES_WINDOW_NS {
+            *self = Allowance { begun_ns: now_ns, taken: 0 };
+        }
+        let given = wanted.min(CAPSULES_MAX - self.taken);
+        self.taken += given;
+        given
+    }
+}
+
+/// One more that holds an instance, if there may be one more.
+fn held(callers: &Arc<()>) -> Option<Arc<()>> {
+    let held = Arc::clone(callers);
+    // The deployment has one itself.
+    (Arc::strong_count(&held) <= CALLERS_MAX + 1).then_some(held)
+}
+
+/// An instance of functions that one request holds. After an error of a call it must be dropped.
+pub struct PureCaller {
+    deployment: Arc<Pure>,
+    caller: Caller,
+    _held: Arc<()>,
+}
+
+impl PureCaller {
+    /// Calls `function` with `arguments`, a JSON array. Returns JSON. Its time is `left`, within its limits.
+    ///
+    /// # Errors
+    /// The reason why there is no result, for the user.
+    pub fn call(
+        &mut self,
+        function: &str,
+        arguments: &str,
+        queries: Arc<dyn Queries>,
+        left: Duration,
+    ) -> Result<String, String> {
+        let called = self.caller.call(function, arguments, queries, left);
+        called.map_err(|error| self.deployment.told(function, &error))
+    }
+}
+
+/// The resolver of a bucket by the name of its deployment, whichever version of it runs.
+struct Deployed {
+    name: String,
+    node: Weak<Node>,
+}
+
+impl Deployed {
+    fn pure(&self) -> Option<Arc<Pure>> {
+        self.node.upgrade()?.plugins().pure(&self.name)
+    }
+}
+
+impl Resolve for Deployed {
+    fn resolve(&self, key: &[u8], local: &Version, remote: &Version) -> Result<Verdict, Undecided> {
+        // Nothing is decided until the resolver is loaded: the bucket's own rule would lose versions that it merges.
+        let pure = self.pure().ok_or(Undecided)?;
+        let Running::Resolver(resolver) = &pure.running else { return Err(Undecided) };
+        resolver.resolve(key, local, remote).map_err(|error| {
+            let reason = error.to_string();
+            let name = format!("{}: ", self.name);
+            let what = String::from_utf8_lossy(key);
+            pure.blame(&what, reason.strip_prefix(&name).unwrap_or(&reason));
+            Undecided
+        })
+    }
+
+    fn reproach(&self, key: &[u8], reason: &str) {
+        if let Some(pure) = self.pure() {
+            pure.blame(&String::from_utf8_lossy(key), reason);
+        }
+    }
+}
+
+impl Plugins {
+    /// Lets the resolver of a bucket, if one is deployed, decide from now on, as soon as it can.
+    pub(super) fn place_resolver(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
+        let cluster = node.cluster();
+        let resolver = cluster.plugins.resolver_of(&bucket.name).map(|(name, _)| {
+            let (name, node) = (name.to_owned(), Arc::downgrade(node));
+            Arc::new(Deployed { name, node }) as Arc<dyn Resolve>
+        });
+        Conflicts::set_resolver(bucket, &*node.platform, resolver);
+    }
+
+    /// The deployment of that name, if it follows no documents and is loaded.
+    pub fn pure(&self, name: &str) -> Option<Arc<Pure>> {
+        self.pure.read().get(name).cloned()
+    }
+
+    /// All deployments that follow no documents and are loaded.
+    pub fn pures(&self) -> Vec<Arc<Pure>> {
+        self.pure.read().values().cloned().collect()
+    }
+
+    /// Brings the deployments that follow no documents in line with the agreed state. Until the code of one is loaded,
+    /// its predecessor goes on.
+    pub(super) fn redeploy_pure(&self, node: &Arc<Node>) {
+        let _deploying = self.deploying.lock();
+        // Read under the lock, so that the last caller uses the newest state.
+        let wanted = specs(&node.cluster());
+        self.pure.write().retain(|name, _| wanted.iter().any(|spec| spec.name == *name));
+        for spec in wanted {
+            let is_as_wanted = |known: Arc<Pure>| {
+                known.spec == spec && !matches!(known.running, Running::Failed(_))
+            };
+            if self.pure(&spec.name).is_some_and(is_as_wanted) {
+                continue;
+            }
+            if let Ok(runtime) = self.runtime(&spec.code) {
+                let name = spec.name.clone();
+                let budgets = node.memory().budgets().clone();
+                let pure = Pure::open(spec, &runtime, Arc::clone(&node.platform), budgets);
+                self.pure.write().insert(name, Arc::new(pure));
+            }
+        }
+        let buckets: Vec<_> = node.buckets();
+        buckets.iter().for_each(|bucket| self.place_resolver(node, bucket));
+        // Something may be needed that is not loaded.
+        self.wanted.wake();
+        self.changed.notify_waiters();
+    }
+
+    /// Why the code of a deployment could not be loaded, if that has been tried.
+    pub fn unloadable(&self, node: &Node, name: &str) -> Option<String> {
+        let spec = specs(&node.cluster()).into_iter().find(|spec| spec.name == name)?;
+        self.loaded.read().get(&spec.code)?.as_ref().err().cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_calls_are_kept_in_a_while_and_no_more() {
+        let mut allowance = Allowance::default();
+        let mut take = |wanted, s: u64| allowance.take(wanted, s * 1_000_000_000);
+        assert_eq!((take(3, 0), take(14, 1), take(1, 9)), (3, 13, 0));
+        assert_eq!((take(20, 10), take(1, 19), take(1, 20)), (16, 0, 1));
+    }
+
+    #[test]
+    fn so_many_requests_hold_instances_at_once_and_no_more() {
+        let callers = Arc::default();
+        let mut all: Vec<_> = (0..CALLERS_MAX).map(|_| held(&callers).unwrap()).collect();
+        assert!(held(&callers).is_none());
+        assert!(held(&callers).is_none(), "whoever was refused holds nothing");
+        all.pop();
+        assert!(held(&callers).is_some());
+    }
+}

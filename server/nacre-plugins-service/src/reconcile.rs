@@ -1,0 +1,281 @@
+//! The reconciler: brings the deployments of a bucket in line with the agreed state, in one way for all kinds of workload.
+//!
+//! ```text
+//! agreed state ─► WorkloadKind::specs ─► Spec ─► place: start, go on with the state, build beside, or leave as it is
+//! ```
+//!
+//! It is level-triggered: it compares wanted and running deployments, and can be called at any time.
+
+use super::deployment::{Deployment, Progress};
+use super::kind::{Agreed, KINDS, WorkloadKind};
+use super::open::deploy;
+use super::shipped::EVALUATOR;
+use super::spec::{Code, Spec};
+
+use super::{Plugins, Runtime, Slot, pure};
+use nacre_bucket::Bucket;
+use nacre_node::Node;
+use nacre_node::scatter_gather::Vbids;
+use nacre_state::Vouching;
+use std::sync::Arc;
+
+impl Plugins {
+    /// Something that deployments need and that has not been looked at.
+    pub(super) fn next_to_load(&self, node: &Node) -> Option<Code> {
+        let loaded = self.loaded.read();
+        let cluster = node.cluster();
+        let has_scripts =
+            cluster.query_functions.iter().any(|(_, function)| function.is_javascript());
+        let of_kinds = KINDS.iter().flat_map(|kind| kind.components(&cluster, node.services()));
+        of_kinds
+            .chain(has_scripts.then_some(EVALUATOR))
+            .chain(pure::specs(&cluster).into_iter().map(|spec| spec.code))
+            .find(|code| !loaded.contains_key(code))
+    }
+
+    /// Takes a component from the loader, and deploys everything that waits for it.
+    pub(super) fn install(&self, node: &Arc<Node>, code: Code, loaded: Result<Runtime, String>) {
+        // Before anything of it can be deployed, so that nothing new is taken for a leftover.
+        if let Ok(runtime) = &loaded {
+            let of_component = |kind: &&&dyn WorkloadKind| kind.component().as_ref() == Some(&code);
+            KINDS.iter().filter(of_component).for_each(|kind| {
+                remove_leftovers(node, *kind, Some(runtime));
+            });
+        }
+        self.loaded.write().insert(code, loaded);
+        self.redeploy_all(node);
+        self.redeploy_pure(node);
+        self.changed.notify_waiters();
+    }
+
+    /// Called after users have changed: their deployments may have to be held or released.
+    pub(super) fn look_at_owners(&self) {
+        self.wanted.wake();
+    }
+
+    /// Calls [`Plugins::redeploy`] for each bucket.
+    pub(super) fn redeploy_all(&self, node: &Arc<Node>) {
+        for name in node.cluster().buckets.keys() {
+            if let Some(bucket) = node.bucket(name) {
+                self.redeploy(node, &bucket);
+            }
+        }
+    }
+
+    /// Deploys the deployments of a bucket that was just opened here.
+    pub(super) fn deploy_found(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
+        self.bring_in_line(node, bucket, Vbids::default);
+    }
+
+    /// Brings the deployments of a bucket in line with the agreed state. Failed ones get another try, except packages
+    /// that have run: those wait for an order.
+    pub(super) fn redeploy(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
+        self.bring_in_line(node, bucket, || bucket.active_vbids());
+    }
+
+    /// As [`Plugins::redeploy`]. For deployments that are new here, other nodes may answer for vBuckets that are not
+    /// `served` here.
+    fn bring_in_line(&self, node: &Arc<Node>, bucket: &Arc<Bucket>, served: impl Fn() -> Vbids) {
+        let _deploying = self.deploying.lock();
+        // Read under the lock, so that the last caller uses the newest state.
+        let cluster = node.cluster();
+        let Some(config) = cluster.buckets.get(&bucket.name) else { return };
+        let services = node.services();
+        let agreed = Agreed { cluster: &cluster, node: node.id(), bucket: config, services };
+        self.hear_of(KINDS.iter().flat_map(|kind| kind.names(&agreed)), served);
+        let mut wanted: Vec<Spec> =
+            KINDS.iter().flat_map(|kind| self.specs(*kind, &agreed)).collect();
+        let users = node.users().clone();
+        wanted.iter_mut().for_each(|spec| spec.hold(&users));
+        self.slots.write().retain(|name, slot| {
+            let ours = Arc::ptr_eq(&slot.serving.bucket, bucket);
+            let of_the_bucket = slot.serving.bucket.name == bucket.name;
+            let kept = !of_the_bucket || ours && wanted.iter().any(|spec| spec.name == *name);
+            if !kept {
+                self.leave(slot);
+            }
+            kept
+        });
+        for spec in wanted {
+            self.place(node, bucket, spec);
+        }
+        // Something may be needed that is not loaded.
+        self.wanted.wake();
+    }
+
+    /// Returns the deployments of a kind that are wanted, as far as that is known without the component of the kind.
+    fn specs(&self, kind: &dyn WorkloadKind, agreed: &Agreed<'_>) -> Vec<Spec> {
+        let runtime = kind.component().and_then(|code| self.runtime(&code).ok());
+        kind.specs(agreed, runtime.as_ref())
+    }
+
+    /// Notes deployments that do not run here, if they are new, with the vBuckets that are served now.
+    fn hear_of(&self, names: impl Iterator<Item = String>, served: impl Fn() -> Vbids) {
+        let (slots, mut heard_of) = (self.slots.read(), self.heard_of.lock());
+        for name in names.filter(|name| !slots.contains_key(name)) {
+            heard_of.entry(name).or_insert_with(&served);
+        }
+    }
+
+    /// Brings one name in line.
+    fn place(&self, node: &Arc<Node>, bucket: &Arc<Bucket>, spec: Spec) {
+        let Ok(runtime) = self.runtime(&spec.code) else {
+            // Until the component is loaded, the running deployment goes on.
+            return;
+        };
+        let name = spec.name.clone();
+        let slot = self
+            .slots
+            .read()
+            .get(&name)
+            .map(|slot| (Arc::clone(&slot.serving), slot.building.clone()));
+        let put = |serving: Arc<Deployment>, building: Option<Arc<Deployment>>| {
+            self.slots.write().insert(name.clone(), Slot { serving, building });
+            self.changed.notify_waiters();
+        };
+        let Some((serving, building)) = slot else {
+            if spec.share().is_some_and(|share| share.held.is_empty()) {
+                return;
+            }
+            self.wait_for_space(&spec.space);
+            let news_of = self.heard_of.lock().remove(&name);
+            put(deploy(node, bucket, &runtime, spec, news_of), None);
+            return;
+        };
+        if spec.is_part_of(&serving.spec) && serving.progress() == Progress::Running {
+            building.iter().for_each(|building| self.leave_one(building));
+            put(serving, None);
+            return;
+        }
+        if serving.spec.space == spec.space {
+            if let Some(building) = building {
+                self.leave_one(&building);
+            }
+            if serving.is_as(&spec) {
+                put(serving, None);
+            } else {
+                // The state goes on with the next.
+                serving.end(Progress::HandedOver);
+                serving.wait_for_feeds();
+                let next = deploy(node, bucket, &runtime, spec, None);
+                next.remember(&serving);
+                put(next, None);
+            }
+            return;
+        }
+        if let Some(building) = building {
+            let is_over = match building.progress() {
+                Progress::Running => false,
+                Progress::Failed(_) => !building.stays_failed(),
+                _ => true,
+            };
+            if building.spec.is_same_as(&spec) && !is_over {
+                return;
+            }
+            self.leave_one(&building);
+        }
+        self.wait_for_space(&spec.space);
+        let answers = matches!(serving.progress(), Progress::Running | Progress::Paused);
+        if spec.kind.builds_beside(&spec) && answers {
+            let building = deploy(node, bucket, &runtime, spec, None);
+            put(serving, Some(building));
+            // The new deployment may have caught up before it was known to replace another.
+            bucket.listeners.wake_all();
+        } else {
+            self.leave_one(&serving);
+            put(deploy(node, bucket, &runtime, spec, None), None);
+        }
+    }
+
+    /// Lets `deployment`, which has caught up, replace the one that it was built for. Returns false if that is not
+    /// possible now because deployments are being brought in line: that thread may be waiting for the caller's.
+    pub(super) fn promote(&self, deployment: &Deployment) -> bool {
+        let Some(_deploying) = self.deploying.try_lock() else { return false };
+        let mut slots = self.slots.write();
+        let Some(slot) = slots.get_mut(&deployment.name) else { return true };
+        match slot.building.take() {
+            Some(building) if std::ptr::eq(&*building, deployment) => {
+                let before = std::mem::replace(&mut slot.serving, building);
+                self.leave_one(&before);
+                tracing::info!(
+                    "{}: version {} has caught up",
+                    deployment.name,
+                    deployment.version()
+                );
+            }
+            other => slot.building = other,
+        }
+        drop(slots);
+        self.changed.notify_waiters();
+        true
+    }
+
+    pub(super) fn undeploy_bucket(&self, bucket: &Arc<Bucket>) {
+        self.slots.write().retain(|_, slot| {
+            let kept = !Arc::ptr_eq(&slot.serving.bucket, bucket);
+            if !kept {
+                self.leave(slot);
+            }
+            kept
+        });
+    }
+
+    fn leave(&self, slot: &Slot) {
+        self.leave_one(&slot.serving);
+        slot.building.iter().for_each(|building| self.leave_one(building));
+    }
+
+    fn leave_one(&self, deployment: &Arc<Deployment>) {
+        deployment.end(Progress::Removed);
+        let mut leaving = self.leaving.lock();
+        leaving.retain(|deployment| deployment.is_feeding());
+        leaving.push(Arc::clone(deployment));
+    }
+
+    /// Two feeds never share a space: a text that was replaced and comes back waits until its old rows are gone.
+    fn wait_for_space(&self, space: &str) {
+        let leaving: Vec<_> = self.leaving.lock().clone();
+        leaving
+            .iter()
+            .filter(|deployment| deployment.spec.space == space)
+            .for_each(|deployment| deployment.wait_for_feeds());
+    }
+}
+
+/// Removes the spaces of a kind whose deployments were removed when the node could not finish.
+pub(super) fn remove_leftovers(node: &Node, kind: &dyn WorkloadKind, runtime: Option<&Runtime>) {
+    let cluster = node.cluster();
+    let services = node.services();
+    let of = |bucket| {
+        let agreed = Agreed { cluster: &cluster, node: node.id(), bucket, services };
+        kind.specs(&agreed, runtime)
+    };
+    let wanted: Vec<Spec> = cluster.buckets.values().flat_map(of).collect();
+    if let Err(error) = remove_spaces(node, &format!("{}/", kind.name()), &wanted) {
+        let name = kind.name();
+        tracing::warn!("state of {name} that are gone could not be removed: {error}");
+    }
+}
+
+/// Removes leftover spaces of all kinds that need no component to know which spaces they have.
+pub(super) fn remove_known_leftovers(node: &Node) {
+    let known = KINDS.iter().filter(|kind| kind.component().is_none());
+    known.for_each(|kind| remove_leftovers(node, *kind, None));
+}
+
+/// Removes the spaces whose names begin with `prefix`, but for those that are wanted.
+fn remove_spaces(node: &Node, prefix: &str, wanted: &[Spec]) -> Result<(), nacre_store::Error> {
+    let spaces = node.platform.states();
+    for name in spaces.names()?.iter().filter(|name| name.starts_with(prefix)) {
+        if !wanted.iter().any(|spec| spec.spaces().contains(name)) {
+            remove_state(node, name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the state of a deployment.
+pub(super) fn remove_state(node: &Node, space: &str) -> Result<(), nacre_store::Error> {
+    Vouching::open(node.platform.spaces())?.forget(space)?;
+    node.platform.states().remove(space)
+}

@@ -1,0 +1,132 @@
+//! Scans of deployments that are indexes: each node returns the next entries of the vBuckets that it serves, and they
+//! are merged here. The plugin is not called.
+
+use super::message::{PluginMessage, PluginReply, ScanPart};
+use super::part::{Missing, no_bucket, not_loaded};
+use super::{Deployment, Plugins};
+use crate::consistency::Wanted;
+use nacre_cluster::Manifest;
+use nacre_node::Node;
+use nacre_node::scatter_gather::{NoReply, PeerFailure, ScatterRequest, Vbids};
+use nacre_state::{Indexed, Page, Scan};
+use nacre_types::{CollectionId, Vbid};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A page of an index of all nodes, with the data that is needed to encode it.
+pub struct Scanned {
+    page: Page,
+    /// True if its entries name collections.
+    names_collections: bool,
+    manifest: Arc<Manifest>,
+}
+
+impl Scanned {
+    /// The page as JSON.
+    pub fn answer(&self, scan: &Scan) -> serde_json::Value {
+        let name_of = |collection: CollectionId| {
+            self.manifest.scopes.iter().find_map(|scope| {
+                let mut collections = scope.collections.iter();
+                let found = collections.find(|known| known.id == collection.0)?;
+                Some(format!("{}.{}", scope.name, found.name))
+            })
+        };
+        scan.answer(&self.page, self.names_collections, name_of)
+    }
+}
+
+impl Deployment {
+    /// The next entries of documents in `vbids`, all of which this node has to serve.
+    fn page(&self, vbids: &Vbids, scan: &Scan, left: Duration) -> Result<Page, Missing> {
+        let wanted = if scan.fresh { Wanted::Everything } else { Wanted::Anything };
+        let vbucket_count = self.bucket.vbucket_count();
+        self.read(vbids, &wanted, left, |_| {
+            let reader = self.readers.first().ok_or("the index does not run")?;
+            let node = self.node.upgrade().ok_or("the node stops")?;
+            let begun_ns = node.now().monotonic_ns;
+            let snapshot = reader.index().map_err(|error| error.to_string())?;
+            let kept = self.collections();
+            let is_wanted = |found: &Indexed| {
+                // Documents of a collection that is dropped are not taken back.
+                found.collection.is_none_or(|collection| kept.contains(&collection))
+                    && vbids.contains(Vbid::of(&found.id, vbucket_count))
+            };
+            let page = snapshot.page(scan, is_wanted);
+            reader.count_scan(node.now().monotonic_ns.saturating_sub(begun_ns));
+            Ok::<_, String>(page)
+        })
+    }
+
+    /// The collections that it reads and that there are.
+    fn collections(&self) -> BTreeSet<CollectionId> {
+        let Ok(source) = &self.spec.source else { return BTreeSet::new() };
+        let manifest = self.bucket.manifest();
+        let found = manifest.collections(source.scope.as_deref(), source.collection.as_deref());
+        found.unwrap_or_default().into_iter().collect()
+    }
+}
+
+impl Plugins {
+    /// Answers another node's scan of a part.
+    pub(crate) fn answer_scan(
+        &self,
+        part: &ScanPart,
+        left: Duration,
+    ) -> Result<PluginReply, NoReply> {
+        let found = self.deployment(&part.deployment).ok_or_else(not_loaded)?;
+        Ok(PluginReply::Page(found.page(&part.vbids, &part.scan, left)?))
+    }
+
+    /// The next entries of a deployment that is an index, from wherever they are. Blocks: do not call it on a thread that others wait
+    /// for.
+    ///
+    /// # Errors
+    /// [`Missing`]; never that it is elsewhere.
+    pub fn scan(
+        &self,
+        node: &Arc<Node>,
+        name: &str,
+        scan: &Scan,
+        patience: Duration,
+    ) -> Result<Scanned, Missing> {
+        self.ask(node, name, patience, |deployment| {
+            Ok(Scanned {
+                page: page_of_all(node, deployment, scan, patience)?,
+                names_collections: deployment.spec.spans_collections(),
+                manifest: deployment.bucket.manifest(),
+            })
+        })
+    }
+}
+
+/// A page of all vBuckets.
+fn page_of_all(
+    node: &Arc<Node>,
+    deployment: &Arc<Deployment>,
+    scan: &Scan,
+    patience: Duration,
+) -> Result<Page, Missing> {
+    let bucket = &deployment.bucket.name;
+    let owners = node.owners(bucket).ok_or_else(no_bucket)?;
+    if owners.only() == Some(node.id()) {
+        match deployment.page(&owners.all(), scan, patience) {
+            // vBuckets have just moved.
+            Err(Missing::Elsewhere) => {}
+            page => return page,
+        }
+    }
+    let question = |vbids: &Vbids| {
+        let (deployment, vbids) = (deployment.name.clone(), vbids.clone());
+        PluginMessage::Scan(ScanPart { deployment, vbids, scan: scan.clone() })
+    };
+    let want = ScatterRequest { vbids: owners.all(), message: Box::new(question) };
+    let gathered = node.gather(bucket, &[want], patience).map_err(Missing::NotYet)?;
+    let page = |reply| match reply {
+        Ok(PluginReply::Page(page)) => Ok(page),
+        Err(PeerFailure { message, .. }) => Err(Missing::Failed(message)),
+        _ => Err(Missing::Failed("a node answers something else".into())),
+    };
+    let parts = gathered.into_iter().map(|part| page(part.reply));
+    scan.merge(parts.collect::<Result<_, _>>()?).map_err(Missing::Failed)
+}

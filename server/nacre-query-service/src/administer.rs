@@ -1,0 +1,461 @@
+//! Statements about users, groups, roles, buckets, collections and sequences, and CURL. The instance sends them as JSON, and this module
+//! carries them out with the rights of the request's user.
+
+use super::buckets::Fields;
+use super::curl::CurlRequest;
+use super::failure::{code, failure, refused};
+use super::session::Session;
+use crate::NodeQueries;
+use nacre_auth::{
+    Credentials, Domain, Edit, Keyspace, Login, Privilege, Refused, Role, UserChange, UserEdit,
+};
+use nacre_bucket::before_blocking;
+use nacre_cluster::{BucketChange, Change, FunctionId, QueryChange, Refusal, Sequence};
+use nacre_node::Error;
+use nacre_node::agreement::is_there;
+use nacre_sandbox::Failure;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How often a node tries to take values of a sequence that other nodes take too.
+const TRIES_MAX: u32 = 64;
+
+/// A statement.
+#[derive(Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+enum Request {
+    PutUser {
+        name: String,
+        is_new: bool,
+        password: Option<String>,
+        display_name: Option<String>,
+        groups: Option<Vec<String>>,
+    },
+    DropUser {
+        name: String,
+    },
+    PutGroup {
+        name: String,
+        is_new: bool,
+        description: Option<String>,
+        roles: Option<Vec<String>>,
+    },
+    DropGroup {
+        name: String,
+    },
+    Grant {
+        roles: Vec<String>,
+        users: Vec<String>,
+        groups: Vec<String>,
+        revoke: bool,
+    },
+    CreateBucket {
+        name: String,
+        fields: Fields,
+        if_not_exists: bool,
+    },
+    AlterBucket {
+        name: String,
+        fields: Fields,
+    },
+    DropBucket {
+        name: String,
+    },
+    Curl(CurlRequest),
+    AlterCollection {
+        bucket: String,
+        scope: String,
+        collection: String,
+        max_ttl: i32,
+    },
+    CreateSequence {
+        #[serde(flatten)]
+        path: SequencePath,
+        options: SequenceOptions,
+    },
+    AlterSequence {
+        #[serde(flatten)]
+        path: SequencePath,
+        options: SequenceOptions,
+    },
+    DropSequence {
+        #[serde(flatten)]
+        path: SequencePath,
+    },
+    NextValue {
+        #[serde(flatten)]
+        path: SequencePath,
+    },
+    PreviousValue {
+        #[serde(flatten)]
+        path: SequencePath,
+    },
+}
+
+#[derive(Deserialize)]
+struct SequencePath {
+    bucket: String,
+    scope: String,
+    name: String,
+}
+
+impl SequencePath {
+    fn id(&self) -> FunctionId {
+        let scope = Some((self.bucket.clone(), self.scope.clone()));
+        FunctionId { scope, name: self.name.clone() }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SequenceOptions {
+    start: Option<i64>,
+    increment: Option<i64>,
+    min: Option<i64>,
+    max: Option<i64>,
+    cycle: Option<bool>,
+    cache: Option<u32>,
+    /// Begins again, at `restart_with` if that is given.
+    restart: bool,
+    restart_with: Option<i64>,
+}
+
+/// Values that a node takes at once unless the sequence says otherwise. Source: Couchbase.
+const CACHE: u32 = 50;
+
+/// Values of a sequence that this node has taken and not given yet.
+#[derive(Default)]
+pub(super) struct Taken {
+    epoch: u64,
+    increment: i64,
+    /// The next value, and how many there are.
+    next: i64,
+    left: u32,
+    previous: Option<i64>,
+}
+
+/// Sequences of which this node has taken values.
+pub(super) type TakenSequences = BTreeMap<String, Taken>;
+
+impl Session {
+    /// Carries out a statement.
+    pub(super) fn do_administer(&self, request: &str, left: Duration) -> Result<String, Failure> {
+        let unreadable =
+            |error| failure(code::INTERNAL, format!("the statement cannot be read: {error}"));
+        let request: Request = serde_json::from_str(request).map_err(unreadable)?;
+        let told = match request {
+            Request::PutUser { name, is_new, password, display_name, groups } => {
+                self.put_user(&name, is_new, password.as_deref(), display_name, groups)?
+            }
+            Request::DropUser { name } => {
+                self.edit_users(Edit::RemoveUser { domain: Domain::Local, name })?
+            }
+            Request::PutGroup { name, is_new, description, roles } => {
+                self.put_group(&name, is_new, description, roles)?
+            }
+            Request::DropGroup { name } => self.edit_users(Edit::RemoveGroup(name))?,
+            Request::Grant { roles, users, groups, revoke } => {
+                self.require_whole(Privilege::AdministerUsers)?;
+                let roles = self.roles_of(&roles)?;
+                self.edit_users(Edit::Grant { roles, users, groups, revoke })?
+            }
+            Request::CreateBucket { name, fields, if_not_exists } => {
+                self.create_bucket(&name, &fields, if_not_exists)?
+            }
+            Request::AlterBucket { name, fields } => self.alter_bucket(&name, &fields)?,
+            Request::DropBucket { name } => self.drop_bucket(&name)?,
+            Request::Curl(request) => self.curl(request, left)?,
+            Request::AlterCollection { bucket, scope, collection, max_ttl } => {
+                self.require_scope(Privilege::AdministerCollections, &bucket, &scope)?;
+                let (max_ttl, history) = (Some(max_ttl), None);
+                let change = Change::Buckets(BucketChange::UpdateCollection {
+                    bucket,
+                    scope,
+                    collection,
+                    max_ttl,
+                    history,
+                });
+                self.change(&change)?;
+                Value::Null
+            }
+            Request::CreateSequence { path, options } => self.create_sequence(&path, &options)?,
+            Request::AlterSequence { path, options } => self.alter_sequence(&path, &options)?,
+            Request::DropSequence { path } => {
+                self.require_scope(Privilege::AdministerCollections, &path.bucket, &path.scope)?;
+                self.change(&Change::Query(QueryChange::DropSequence { id: path.id() }))?;
+                Value::Null
+            }
+            Request::NextValue { path } => self.next_value(&path)?.into(),
+            Request::PreviousValue { path } => self.previous_value(&path)?,
+        };
+        Ok(told.to_string())
+    }
+
+    pub(super) fn require_whole(&self, privilege: Privilege) -> Result<(), Failure> {
+        self.require_in(privilege, Keyspace::default())
+    }
+
+    fn require_scope(
+        &self,
+        privilege: Privilege,
+        bucket: &str,
+        scope: &str,
+    ) -> Result<(), Failure> {
+        let keyspace = Keyspace { bucket: Some(bucket), scope: Some(scope), ..Keyspace::default() };
+        self.require_in(privilege, keyspace)
+    }
+
+    pub(super) fn require_in(
+        &self,
+        privilege: Privilege,
+        keyspace: Keyspace<'_>,
+    ) -> Result<(), Failure> {
+        if self.may_in(privilege, keyspace) {
+            return Ok(());
+        }
+        Err(lacks(privilege))
+    }
+
+    fn put_user(
+        &self,
+        name: &str,
+        is_new: bool,
+        password: Option<&str>,
+        display_name: Option<String>,
+        groups: Option<Vec<String>>,
+    ) -> Result<Value, Failure> {
+        self.require_whole(Privilege::AdministerUsers)?;
+        check_name(name)?;
+        if let Some(password) = password {
+            let checked = self.node.password_policy().check(password);
+            checked.map_err(|reason| failure(code::INTERNAL, reason.to_string()))?;
+        }
+        let mut edit = UserEdit {
+            name: name.to_owned(),
+            creates: is_new,
+            is_new,
+            display_name,
+            groups,
+            at: u64::from(self.node.now().unix_s()),
+            ..UserEdit::default()
+        };
+        // The change is checked first, so that no password is hashed for a refused one.
+        let change = UserChange { by: Some(self.login()?), edit: Edit::User(edit.clone()) };
+        self.node.users().permit(&change).map_err(|refused| users_refused(&refused))?;
+        if let Some(password) = password {
+            before_blocking();
+            edit.credentials = Some(Credentials::derive(password, self.node.new_salt()));
+        }
+        self.edit_users(Edit::User(edit))
+    }
+
+    /// Returns the login of the request's user.
+    fn login(&self) -> Result<Login, Failure> {
+        self.login.clone().ok_or_else(|| users_refused(&Refused::LoginEnded))
+    }
+
+    /// Changes users for the request's user. The rights are checked when the change is applied.
+    fn edit_users(&self, edit: Edit) -> Result<Value, Failure> {
+        let change = UserChange { by: Some(self.login()?), edit };
+        self.node.change_users(change).map_err(failed)?;
+        Ok(Value::Null)
+    }
+
+    fn put_group(
+        &self,
+        name: &str,
+        is_new: bool,
+        description: Option<String>,
+        roles: Option<Vec<String>>,
+    ) -> Result<Value, Failure> {
+        self.require_whole(Privilege::AdministerUsers)?;
+        check_name(name)?;
+        let roles = roles.map(|roles| self.roles_of(&roles)).transpose()?;
+        self.edit_users(Edit::Group { name: name.to_owned(), is_new, description, roles })
+    }
+
+    /// Parses roles. Their keyspaces must exist, as with the management form.
+    fn roles_of(&self, texts: &[String]) -> Result<Vec<Role>, Failure> {
+        let cluster = self.node.cluster();
+        let role = |text: &String| {
+            let role = text.parse::<Role>().ok();
+            let role = role.filter(|role| is_there(&cluster, role.keyspace()));
+            role.ok_or_else(|| {
+                failure(code::ROLE_NOT_FOUND, format!("Role {text} is not there, or not on this"))
+            })
+        };
+        texts.iter().map(role).collect()
+    }
+
+    fn create_sequence(
+        &self,
+        path: &SequencePath,
+        options: &SequenceOptions,
+    ) -> Result<Value, Failure> {
+        self.require_scope(Privilege::AdministerCollections, &path.bucket, &path.scope)?;
+        let increment = options.increment.unwrap_or(1);
+        let (min, max) = (options.min.unwrap_or(i64::MIN), options.max.unwrap_or(i64::MAX));
+        let first = match (increment > 0, options.min, options.max) {
+            (true, Some(min), _) => min,
+            (false, _, Some(max)) => max,
+            _ => 0i64.clamp(min.min(max), max.max(min)),
+        };
+        let start = options.start.unwrap_or(first);
+        let cycle = options.cycle.unwrap_or(false);
+        let cache = options.cache.unwrap_or(CACHE).max(1);
+        let (next, epoch) = (Some(start), 0);
+        let sequence = Sequence { start, increment, min, max, cycle, cache, next, epoch };
+        let id = path.id();
+        self.change(&Change::Query(QueryChange::PutSequence { id, sequence, replace: false }))?;
+        Ok(Value::Null)
+    }
+
+    fn alter_sequence(
+        &self,
+        path: &SequencePath,
+        options: &SequenceOptions,
+    ) -> Result<Value, Failure> {
+        self.require_scope(Privilege::AdministerCollections, &path.bucket, &path.scope)?;
+        let id = path.id();
+        let known = self.node.cluster().sequences.get(&id).cloned();
+        let missing = || refused(&Refusal::SequenceNotFound { name: path.name.clone() });
+        let mut sequence = known.ok_or_else(missing)?;
+        sequence.increment = options.increment.unwrap_or(sequence.increment);
+        sequence.min = options.min.unwrap_or(sequence.min);
+        sequence.max = options.max.unwrap_or(sequence.max);
+        sequence.cycle = options.cycle.unwrap_or(sequence.cycle);
+        sequence.cache = options.cache.unwrap_or(sequence.cache).max(1);
+        if options.restart {
+            sequence.start = options.restart_with.unwrap_or(sequence.start);
+            sequence.next = Some(sequence.start);
+        }
+        self.change(&Change::Query(QueryChange::PutSequence { id, sequence, replace: true }))?;
+        Ok(Value::Null)
+    }
+
+    fn next_value(&self, path: &SequencePath) -> Result<i64, Failure> {
+        self.require_scope(Privilege::Query, &path.bucket, &path.scope)?;
+        let id = path.id();
+        let key = id.to_string();
+        let missing = || refused(&Refusal::SequenceNotFound { name: path.name.clone() });
+        let mut all = self.node.queries().sequences.lock();
+        for _ in 0..TRIES_MAX {
+            let cluster = self.node.cluster();
+            let sequence = cluster.sequences.get(&id).ok_or_else(missing)?;
+            let taken = all.entry(key.clone()).or_default();
+            if taken.epoch == sequence.epoch && taken.left > 0 {
+                let value = taken.next;
+                taken.left -= 1;
+                taken.next = value.wrapping_add(taken.increment);
+                taken.previous = Some(value);
+                return Ok(value);
+            }
+            let Some(block) = sequence.block() else {
+                let message = format!("Sequence '{}' has been exhausted", path.name);
+                return Err(failure(code::SEQUENCE_EXHAUSTED, message));
+            };
+            let (epoch, from) = (sequence.epoch, block.from);
+            match self.node.change(&Change::Query(QueryChange::AdvanceSequence {
+                id: id.clone(),
+                epoch,
+                from,
+            })) {
+                Ok(_) => {
+                    let increment = sequence.increment;
+                    let previous = taken.previous;
+                    let (next, left) = (from, block.count);
+                    *taken = Taken { epoch, increment, next, left, previous };
+                }
+                // Another node has taken them.
+                Err(Error::Refused(Refusal::SequenceMoved { .. })) => self.node.catch_up(),
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        let message = format!("The values of sequence '{}' were taken by others", path.name);
+        Err(Failure { retry: true, ..failure(code::SEQUENCE, message) })
+    }
+
+    /// The last value that this node has given; NULL when it has given none.
+    fn previous_value(&self, path: &SequencePath) -> Result<Value, Failure> {
+        self.require_scope(Privilege::Query, &path.bucket, &path.scope)?;
+        let id = path.id();
+        let missing = || refused(&Refusal::SequenceNotFound { name: path.name.clone() });
+        self.node.cluster().sequences.get(&id).map(drop).ok_or_else(missing)?;
+        let all = self.node.queries().sequences.lock();
+        let previous = all.get(&id.to_string()).and_then(|taken| taken.previous);
+        Ok(previous.map_or(Value::Null, Value::from))
+    }
+
+    /// The rows of `system:sequences`: those of scopes that the user may query.
+    pub(super) fn of_sequences(&self) -> Vec<(String, String)> {
+        let cluster = self.node.cluster();
+        let row = |(id, sequence): (FunctionId, &Sequence)| {
+            let (bucket, scope) = id.scope.clone()?;
+            self.require_scope(Privilege::Query, &bucket, &scope).ok()?;
+            let path = format!("`default`:`{bucket}`.`{scope}`.`{}`", id.name);
+            let row = json!({
+                "namespace": "default",
+                "namespace_id": "default",
+                "bucket": bucket,
+                "scope_id": scope,
+                "name": id.name,
+                "path": path,
+                "start": sequence.start,
+                "increment": sequence.increment,
+                "min": sequence.min,
+                "max": sequence.max,
+                "cycle": sequence.cycle,
+                "cache": sequence.cache,
+                "value": {"~next_block": sequence.next},
+            });
+            Some((path, row.to_string()))
+        };
+        cluster.sequences.iter().filter_map(row).collect()
+    }
+}
+
+/// Names of users and groups. Source: those that the form of management takes.
+fn check_name(name: &str) -> Result<(), Failure> {
+    let is_strange = |character: char| {
+        character.is_control() || character == ' ' || "()<>,;:\\\"/[]?={}".contains(character)
+    };
+    let is_name = (1..=128).contains(&name.len()) && !name.starts_with('@');
+    if is_name && !name.contains(is_strange) {
+        return Ok(());
+    }
+    Err(failure(code::INTERNAL, format!("{name} cannot be the name of a user or group")))
+}
+
+fn no_user(name: &str) -> Failure {
+    failure(code::USER_NOT_FOUND, format!("Unable to find user {name}"))
+}
+
+fn no_group(name: &str) -> Failure {
+    failure(code::USER_NOT_FOUND, format!("Unable to find group {name}"))
+}
+
+/// Why a change of users was not made.
+fn users_refused(refused: &Refused) -> Failure {
+    match refused {
+        Refused::UserNotFound(name) => no_user(name),
+        Refused::GroupNotFound(name) | Refused::GroupsNotFound(name) => no_group(name),
+        Refused::PasswordRequired => failure(code::INTERNAL, "A new user needs a PASSWORD"),
+        Refused::Forbidden(privilege) => lacks(*privilege),
+        other => failure(code::INTERNAL, other.to_string()),
+    }
+}
+
+fn lacks(privilege: Privilege) -> Failure {
+    let message = format!("User does not have credentials to run this statement ({privilege:?})");
+    failure(code::FORBIDDEN, message)
+}
+
+fn failed(error: Error) -> Failure {
+    match error {
+        Error::Refused(refusal) => refused(&refusal),
+        Error::Users(refused) => users_refused(&refused),
+        other => failure(code::INTERNAL, other.to_string()),
+    }
+}

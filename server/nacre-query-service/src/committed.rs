@@ -1,0 +1,166 @@
+//! Committed documents, without the changes of a transaction: each vBucket is asked at the node that serves it.
+
+use super::message::{CollectionCall, QueryReply};
+use super::part::unexpected;
+use super::session::{PAGE_BYTES, Session};
+use nacre_node::scatter_gather::{Owners, Vbids};
+use nacre_sandbox::{DatabaseKeyspace, Failure, Mutation, Row, RowRefusal};
+use nacre_types::Vbid;
+use std::time::Duration;
+
+/// Longest time to count documents.
+const COUNT_PATIENCE: Duration = Duration::from_secs(10);
+
+impl Session {
+    /// Documents by id, in the order of the ids.
+    pub(super) fn read_committed(
+        &self,
+        owners: &Owners,
+        keyspace: &DatabaseKeyspace,
+        ids: &[String],
+        left: Duration,
+    ) -> Result<Vec<Option<Row>>, Failure> {
+        self.by_id(owners, keyspace, ids, left, CollectionCall::Fetch, |answer| match answer {
+            QueryReply::Fetched(rows) => Some(rows),
+            _ => None,
+        })
+    }
+
+    /// Extended attributes by id, in the order of the ids.
+    pub(super) fn read_attributes(
+        &self,
+        owners: &Owners,
+        keyspace: &DatabaseKeyspace,
+        ids: &[String],
+        names: &[String],
+        left: Duration,
+    ) -> Result<Vec<Option<String>>, Failure> {
+        let call = |ids| CollectionCall::Attributes(ids, names.to_vec());
+        self.by_id(owners, keyspace, ids, left, call, |answer| match answer {
+            QueryReply::Attributes(found) => Some(found),
+            _ => None,
+        })
+    }
+
+    /// Asks for something of each ID where its vBucket is served, again while some of them move. Returns it in the
+    /// order of the IDs.
+    fn by_id<T>(
+        &self,
+        owners: &Owners,
+        keyspace: &DatabaseKeyspace,
+        ids: &[String],
+        left: Duration,
+        ask_for: impl Fn(Vec<String>) -> CollectionCall,
+        taken: impl Fn(QueryReply) -> Option<Vec<Option<T>>>,
+    ) -> Result<Vec<Option<T>>, Failure> {
+        let mut all: Vec<Option<T>> = ids.iter().map(|_| None).collect();
+        let mut missing: Vec<(Vbid, usize)> =
+            ids.iter().enumerate().map(|(at, id)| (owners.vbid_of(id.as_bytes()), at)).collect();
+        while !missing.is_empty() {
+            let those = |vbids: &Vbids| -> Vec<usize> {
+                let asked = missing.iter().filter(|(vbid, _)| vbids.contains(*vbid));
+                asked.map(|(_, at)| *at).collect()
+            };
+            let call = |vbids: &Vbids| {
+                ask_for(those(vbids).into_iter().map(|at| ids[at].clone()).collect())
+            };
+            let wanted = missing.iter().map(|(vbid, _)| *vbid).collect();
+            let mut is_answered = vec![false; ids.len()];
+            for (vbids, answer) in self.ask(keyspace, wanted, &call, left)? {
+                let found = taken(answer).ok_or_else(unexpected)?;
+                for (at, one) in those(&vbids).into_iter().zip(found) {
+                    (all[at], is_answered[at]) = (one, true);
+                }
+            }
+            missing.retain(|(_, at)| !is_answered[*at]);
+        }
+        Ok(all)
+    }
+
+    /// Documents by vBucket and id, after one of them; and whether there are no more.
+    pub(super) fn scan_committed(
+        &self,
+        owners: &Owners,
+        keyspace: &DatabaseKeyspace,
+        after: Option<&str>,
+        bodies: bool,
+        limit: usize,
+        left: Duration,
+    ) -> Result<(Vec<Row>, bool), Failure> {
+        self.asked.lock().insert(keyspace.bucket.clone());
+        let first = after.map_or(Vbid(0), |id| owners.vbid_of(id.as_bytes()));
+        let mut rows: Vec<Row> = Vec::new();
+        for vbid in owners.all().iter().filter(|vbid| *vbid >= first) {
+            let mut after = after.filter(|_| vbid == first).map(str::to_owned);
+            loop {
+                let call = |_: &Vbids| CollectionCall::Scan {
+                    asker: self.asker,
+                    vbid,
+                    after: after.clone(),
+                    bodies,
+                    limit: limit - rows.len(),
+                };
+                let answer = self.ask(keyspace, [vbid].into_iter().collect(), &call, left)?.pop();
+                let Some((_, QueryReply::Scanned(scanned, is_whole))) = answer else {
+                    return Err(unexpected());
+                };
+                rows.extend(scanned);
+                let bytes: usize = rows.iter().map(|row| row.body.len()).sum();
+                if rows.len() >= limit || bytes >= PAGE_BYTES {
+                    return Ok((rows, false));
+                }
+                if is_whole {
+                    break;
+                }
+                after = rows.last().map(|row| row.id.clone()).or(after);
+            }
+        }
+        Ok((rows, true))
+    }
+
+    /// Returns the number of documents.
+    pub(super) fn count_committed(
+        &self,
+        owners: &Owners,
+        keyspace: &DatabaseKeyspace,
+    ) -> Result<u64, Failure> {
+        let call = |vbids: &Vbids| CollectionCall::Count(vbids.clone());
+        let counts = self.ask(keyspace, owners.all(), &call, COUNT_PATIENCE)?;
+        let count = |(_, answer): (_, QueryReply)| match answer {
+            QueryReply::Count(count) => Ok(count),
+            _ => Err(unexpected()),
+        };
+        counts.into_iter().map(count).sum()
+    }
+
+    /// Changes documents, each for itself.
+    pub(super) fn write_committed(
+        &self,
+        owners: &Owners,
+        keyspace: &DatabaseKeyspace,
+        mutations: &[Mutation],
+        left: Duration,
+    ) -> Result<Vec<Result<u64, RowRefusal>>, Failure> {
+        let mut outcomes: Vec<Option<Result<u64, RowRefusal>>> = vec![None; mutations.len()];
+        let vbid_of = |at: usize| owners.vbid_of(mutations[at].id.as_bytes());
+        loop {
+            let missing: Vec<usize> =
+                (0..mutations.len()).filter(|at| outcomes[*at].is_none()).collect();
+            if missing.is_empty() {
+                return Ok(outcomes.into_iter().flatten().collect());
+            }
+            let those = |vbids: &Vbids| -> Vec<usize> {
+                missing.iter().copied().filter(|at| vbids.contains(vbid_of(*at))).collect()
+            };
+            let call = |vbids: &Vbids| {
+                let those = those(vbids).into_iter();
+                CollectionCall::Mutate(those.map(|at| mutations[at].clone()).collect())
+            };
+            let wanted = missing.iter().map(|at| vbid_of(*at)).collect();
+            for (vbids, answer) in self.ask(keyspace, wanted, &call, left)? {
+                let QueryReply::Mutated(told) = answer else { return Err(unexpected()) };
+                those(&vbids).into_iter().zip(told).for_each(|(at, told)| outcomes[at] = told);
+            }
+        }
+    }
+}

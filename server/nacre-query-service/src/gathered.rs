@@ -1,0 +1,202 @@
+//! Entries of an index from all nodes that have a part of it, in one order.
+
+use super::failure::{code, failure, retry};
+use super::message::{IndexPart, Place, QueryMessage, QueryReply};
+use super::part::unexpected;
+use crate::NodeQueries;
+use nacre_cluster::Index;
+use nacre_node::Node;
+use nacre_node::scatter_gather::{PeerFailure, ScatterRequest, Vbids};
+use nacre_sandbox::{Failure, IndexPage, IndexScan};
+use nacre_types::NodeId;
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A scan that has come some way.
+pub struct Gathered {
+    parts: Vec<Part>,
+}
+
+/// The subject of a part.
+#[derive(Clone)]
+enum Portion {
+    /// Documents in these vBuckets, on one node.
+    Vbids(Vbids),
+    /// A partition of the index, and all vBuckets.
+    Partition(u16, Vbids),
+}
+
+/// The entries of one node.
+struct Part {
+    portion: Portion,
+    /// Entries that were not given yet.
+    entries: VecDeque<Place>,
+    /// The last entry that the node has returned.
+    after: Option<Place>,
+    is_whole: bool,
+}
+
+/// The nodes that a scan asks.
+pub struct Source<'a> {
+    pub node: &'a Arc<Node>,
+    pub bucket: &'a str,
+    /// The number under which the request asks.
+    pub asker: u64,
+    pub left: Duration,
+    /// The nodes that were asked for partitions.
+    pub holders: &'a Mutex<BTreeSet<NodeId>>,
+}
+
+impl Gathered {
+    /// A scan of all `vbids` from behind `after`.
+    pub fn new(vbids: Vbids, after: Option<Place>) -> Gathered {
+        Gathered { parts: vec![Part::new(Portion::Vbids(vbids), after)] }
+    }
+
+    /// A scan of partitions from behind `after`.
+    pub fn partitions(partitions: &[u16], vbids: &Vbids, after: Option<&Place>) -> Gathered {
+        let portion = |partition: &u16| Portion::Partition(*partition, vbids.clone());
+        let part = |partition| Part::new(portion(partition), after.cloned());
+        Gathered { parts: partitions.iter().map(part).collect() }
+    }
+
+    /// The next entries; their last place when there may be more.
+    pub fn page(
+        &mut self,
+        source: &Source<'_>,
+        index: &Index,
+        scan: &IndexScan,
+    ) -> Result<(IndexPage, Option<Place>), Failure> {
+        let mut page = IndexPage::default();
+        let (mut count, mut last) = (0, None::<Place>);
+        while count < scan.limit {
+            self.fill(source, index, scan, scan.limit - count)?;
+            let Some(place) = self.take(scan.reverse) else {
+                page.entries.extend(last.and_then(entry));
+                return Ok((page, None));
+            };
+            count += usize::from(str::from_utf8(&place.id).is_ok());
+            // Only the last one is needed as a place, too.
+            page.entries.extend(last.replace(place).and_then(entry));
+        }
+        page.entries.extend(last.clone().and_then(entry));
+        let is_over = self.parts.iter().all(|part| part.is_whole && part.entries.is_empty());
+        Ok((page, last.filter(|_| !is_over)))
+    }
+
+    /// Asks for more of each part of which nothing is known that comes next.
+    fn fill(
+        &mut self,
+        source: &Source<'_>,
+        index: &Index,
+        scan: &IndexScan,
+        limit: usize,
+    ) -> Result<(), Failure> {
+        let is_hungry = |part: &mut Part| part.entries.is_empty() && !part.is_whole;
+        let hungry: Vec<Part> = self.parts.extract_if(.., is_hungry).collect();
+        if hungry.is_empty() {
+            return Ok(());
+        }
+        for told in source.ask(index, scan, &hungry, limit)? {
+            let (portion, after, answer) = told;
+            match answer {
+                Ok(QueryReply::Entries(entries, is_whole)) => {
+                    let after = entries.last().cloned().or(after);
+                    self.parts.push(Part { portion, after, entries: entries.into(), is_whole });
+                }
+                Err(failure) => return Err(failure.into()),
+                _ => return Err(unexpected()),
+            }
+        }
+        // A node that returns nothing and claims that there is more would be asked for ever.
+        match self.parts.iter_mut().any(is_hungry) && limit > 0 {
+            true => Err(failure(code::INTERNAL, "a node has more entries and does not tell them")),
+            false => Ok(()),
+        }
+    }
+
+    /// The entry that comes next.
+    fn take(&mut self, reverse: bool) -> Option<Place> {
+        let fronts = self.parts.iter().enumerate();
+        let fronts = fronts.filter_map(|(number, part)| Some((number, part.entries.front()?)));
+        let (next, _) = fronts.min_by(|(_, one), (_, other)| one.compare(other, reverse))?;
+        self.parts[next].entries.pop_front()
+    }
+}
+
+impl Part {
+    /// Creates a part of which nothing is known yet.
+    fn new(portion: Portion, after: Option<Place>) -> Part {
+        Part { portion, entries: VecDeque::new(), after, is_whole: false }
+    }
+}
+
+/// An entry for a query, which names documents by text.
+fn entry(place: Place) -> Option<(Vec<u8>, String)> {
+    Some((place.key, String::from_utf8(place.id).ok()?))
+}
+
+/// The subject of a part, where it went on, and the reply.
+type Told = (Portion, Option<Place>, Result<QueryReply, PeerFailure>);
+
+impl Source<'_> {
+    /// Asks for more of some parts: vBuckets where they are served, partitions where they are.
+    fn ask(
+        &self,
+        index: &Index,
+        scan: &IndexScan,
+        hungry: &[Part],
+        limit: usize,
+    ) -> Result<Vec<Told>, Failure> {
+        let question = |vbids: &Vbids, partition, after: &Option<Place>| IndexPart {
+            asker: self.asker,
+            bucket: self.bucket.to_owned(),
+            index: scan.index.clone(),
+            vbids: vbids.clone(),
+            partition,
+            ends: Vec::new(),
+            spans: scan.spans.clone(),
+            reverse: scan.reverse,
+            after: after.clone(),
+            limit,
+            consistency: scan.consistency.clone(),
+        };
+        let mut told = Vec::new();
+        let (mut wants, mut asked) = (Vec::new(), Vec::new());
+        let (mut parts, mut spread) = (Vec::new(), Vec::new());
+        for part in hungry {
+            match &part.portion {
+                Portion::Vbids(vbids) => {
+                    let question = move |vbids: &Vbids| {
+                        QueryMessage::Index(question(vbids, None, &part.after))
+                    };
+                    wants
+                        .push(ScatterRequest { vbids: vbids.clone(), message: Box::new(question) });
+                    asked.push(part);
+                }
+                Portion::Partition(partition, vbids) => {
+                    parts.push(question(vbids, Some(*partition), &part.after));
+                    spread.push(part);
+                }
+            }
+        }
+        if !wants.is_empty() {
+            let gathered = self.node.gather(self.bucket, &wants, self.left);
+            let gathered = gathered.map_err(|reason| retry(code::INDEX_FAILURE, reason))?;
+            self.node.queries().vitals().add_index_touches(gathered.len());
+            for found in gathered {
+                let after = asked[found.request].after.clone();
+                told.push((Portion::Vbids(found.vbids), after, found.reply));
+            }
+        }
+        if !parts.is_empty() {
+            let spread = spread.into_iter().zip(self.ask_holders(index, &mut parts)?);
+            told.extend(
+                spread.map(|(part, answer)| (part.portion.clone(), part.after.clone(), answer)),
+            );
+        }
+        Ok(told)
+    }
+}

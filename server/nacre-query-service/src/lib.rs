@@ -1,0 +1,179 @@
+//! The query service: a component that keeps no state, and the database that it sees with the rights of the request's
+//! user.
+//!
+//! ```text
+//! request ─► Queries (an instance of the component) ─► Session: documents, indexes, definitions, catalogs
+//! ```
+
+mod administer;
+mod answer;
+mod buckets;
+mod catalog;
+mod committed;
+mod curl;
+mod deployed;
+mod documents;
+mod enlisted;
+mod functions;
+mod gathered;
+mod held;
+mod indexed;
+mod message;
+mod notes;
+mod noting;
+mod of_function;
+mod of_script;
+mod part;
+mod partitions;
+mod row;
+mod scripts;
+mod session;
+mod slow;
+mod transaction;
+mod unbuilt;
+mod vitals;
+
+use held::Held;
+use nacre_cluster::FunctionId;
+use nacre_node::Node;
+use nacre_plugins_service::{NodePlugins, QUERY, consistency, failure};
+use nacre_sandbox::{Failure, Grants, Http, Limits, Reader, Request, Setup};
+use notes::Notes;
+use parking_lot::{Mutex, RwLock};
+use scripts::Evaluator;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use transaction::Transactions;
+use vitals::Counted;
+
+pub use answer::Answer;
+pub use catalog::state_of;
+pub use documents::ListedDocuments;
+pub use session::{Gone, Session};
+pub use transaction::finish_lost_transactions;
+use transaction::{Step, StepReply, answer_step};
+pub use unbuilt::unbuilt;
+pub use vitals::Vitals;
+
+/// Longest time of a request whose client keeps waiting: practically unlimited, as with Couchbase. A request or the
+/// service's setting `timeout` may want less.
+const REQUEST_TIME_MAX: Duration = Duration::from_hours(24 * 365);
+
+/// Returns the limits of a request. Its own timeout and memory quota may be lower.
+fn limits() -> Limits {
+    Limits { memory_bytes: 512 << 20, deadline: REQUEST_TIME_MAX, ..Limits::default() }
+}
+
+/// The query service of a node.
+#[derive(Default)]
+pub struct Queries {
+    reader: RwLock<Option<Reader>>,
+    notes: Notes,
+    held: Held,
+    transactions: Transactions,
+    evaluator: Evaluator,
+    vitals: Arc<Vitals>,
+    /// Values of sequences that this node has taken.
+    sequences: Mutex<administer::TakenSequences>,
+    /// The client of calls of CURL.
+    http: OnceLock<Arc<dyn Http>>,
+}
+
+/// The query service of a node.
+pub trait NodeQueries {
+    /// Returns the query service.
+    fn queries(&self) -> &Queries;
+}
+
+impl NodeQueries for Node {
+    fn queries(&self) -> &Queries {
+        self.service().expect("a node has the query service")
+    }
+}
+
+impl Queries {
+    /// Answers a request of `user`, or begins to. Takes as long as the query does: do not call it on a thread that
+    /// others wait for. It ends soon after `gone` reports that the client has left.
+    ///
+    /// # Errors
+    /// The reason why the service cannot run. A failed query is reported in the answer.
+    pub fn handle(
+        &self,
+        node: &Arc<Node>,
+        request: &Request,
+        user: &str,
+        gone: Gone,
+    ) -> Result<Answer, String> {
+        self.answer(node, request, Session::new(node, user, gone))
+    }
+
+    fn answer(
+        &self,
+        node: &Arc<Node>,
+        request: &Request,
+        session: Session,
+    ) -> Result<Answer, String> {
+        let reader = self.reader(node)?;
+        self.transactions.prune(node.now());
+        let counted = Counted::new(node, &self.vitals);
+        let session = Arc::new(session);
+        let asked = Arc::clone(&session);
+        let account = node.memory().budgets().of_user(nacre_auth::person(&session.user));
+        let answer = match reader.handle_with(request, node.now(), asked, Some(account)) {
+            Ok(given) => {
+                session.mark_answered();
+                Answer::given(given, counted)
+            }
+            Err(error) => Answer::failed(&error, session.told().as_ref(), counted),
+        };
+        Ok(answer)
+    }
+
+    /// The request that asked under that number has ended.
+    pub(crate) fn forget(&self, asker: u64) {
+        self.held.forget(asker);
+    }
+
+    /// Returns the note of requests under a key.
+    pub(crate) fn noted(&self, key: &str) -> Option<Vec<u8>> {
+        self.notes.get(key).map(|note| note.value)
+    }
+
+    /// A note goes.
+    pub(crate) fn forget_note(&self, key: &str) {
+        self.notes.remove(key);
+    }
+
+    /// Checks the code of a library of functions.
+    ///
+    /// # Errors
+    /// The mistake, for its author; or the reason why it cannot be checked.
+    pub fn check_library(&self, node: &Node, id: &FunctionId, text: &str) -> Result<(), Failure> {
+        self.evaluator.check(node, &scripts::file_of(id), text, None)
+    }
+
+    /// Counts of requests.
+    pub fn vitals(&self) -> &Vitals {
+        &self.vitals
+    }
+
+    fn reader(&self, node: &Arc<Node>) -> Result<Reader, String> {
+        if let Some(reader) = &*self.reader.read() {
+            return Ok(reader.clone());
+        }
+        let mut slot = self.reader.write();
+        if let Some(reader) = &*slot {
+            return Ok(reader.clone());
+        }
+        let plugin = node.plugins().load_shipped(node, &QUERY)?;
+        let setup = Setup {
+            limits: limits(),
+            grants: Grants { database: true, ..Grants::own() },
+            budgets: node.memory().budgets().clone(),
+            ..Setup::new("query", "{}")
+        };
+        let reader = Reader::stateless(plugin, setup).map_err(|error| error.to_string())?;
+        *slot = Some(reader.clone());
+        Ok(reader)
+    }
+}

@@ -1,0 +1,130 @@
+//! The notes that a request can read and change: those of its user, and all for users who manage requests.
+//!
+//! The second word of a prepared statement's key is its user, with `%` and `/` percent-encoded. Other notes belong to the user of
+//! the request that made them, and a request to stop belongs to the user of the request that it stops. Settings of the service
+//! are for all, and administrators of the cluster change them. Statistics of a keyspace are for its readers.
+
+use super::message::{QueryMessage, QueryReply};
+use super::notes::Note;
+use super::session::Session;
+use crate::NodeQueries;
+use nacre_auth::{Keyspace, Privilege};
+use nacre_sandbox::DatabaseKeyspace;
+use std::time::Duration;
+
+/// First word of the keys of prepared statements.
+const PREPARED: &str = "prepared/";
+
+/// First word of the keys of running requests. Their notes are removed with the request.
+const RUNNING: &str = "request/";
+
+/// First word of the keys of orders to stop a request.
+const STOP: &str = "stop/";
+
+/// First word of the keys of the service's settings.
+const SETTINGS: &str = "settings/";
+
+/// First word of the keys of statistics, which end with bucket, scope and collection. They are for all users who may query it.
+const STATISTICS: &str = "statistics/";
+
+/// How long another node may take to answer whether it knows a prepared statement.
+const NOTE_PATIENCE: Duration = Duration::from_secs(1);
+
+impl Session {
+    /// Returns true if the user sees and changes the requests and prepared statements of others.
+    pub(super) fn manages_requests(&self) -> bool {
+        self.may_in(Privilege::ManageRequests, Keyspace::default())
+    }
+
+    pub(super) fn recall_note(&self, key: &str) -> Option<Vec<u8>> {
+        let notes = &self.node.queries().notes;
+        if key.starts_with(SETTINGS) {
+            return notes.get(key).map(|note| note.value);
+        }
+        let owner = self.owner_of(key)?;
+        if key.starts_with(STATISTICS) {
+            return notes.get(key).map(|note| note.value);
+        }
+        if let Some(note) = notes.get(key) {
+            return (self.user == note.owner || self.manages_requests()).then_some(note.value);
+        }
+        if !key.starts_with(PREPARED) {
+            return None;
+        }
+        // A client prepares a statement on one node and executes it on any.
+        let question = QueryMessage::Note(key.to_owned());
+        let others = self.node.others().into_iter();
+        let asked: Vec<_> =
+            others.map(|other| self.node.ask(other, &question, NOTE_PATIENCE)).collect();
+        let found = asked.iter().find_map(|reply| match reply.wait() {
+            Ok(Ok(QueryReply::Note(note))) => note,
+            _ => None,
+        });
+        notes.set(key, &owner, found.clone());
+        found
+    }
+
+    pub(super) fn make_note(&self, key: &str, value: Option<Vec<u8>>) {
+        let Some(owner) = self.owner_of(key) else { return };
+        if let (true, Some(value)) = (key.starts_with(RUNNING), &value) {
+            self.noted.lock().push(key.to_owned());
+            *self.description.lock() = Some(value.clone());
+        }
+        if key.starts_with(PREPARED) && value.is_none() {
+            return self.forget_everywhere(key);
+        }
+        self.node.queries().notes.set(key, &owner, value);
+    }
+
+    /// Returns the keys of the notes that the user sees.
+    pub(super) fn note_keys(&self, prefix: &str) -> Vec<String> {
+        let notes = &self.node.queries().notes;
+        if prefix.starts_with(STATISTICS) {
+            let mut keys = notes.keys(prefix, None);
+            keys.retain(|key| self.owner_of(key).is_some());
+            return keys;
+        }
+        notes.keys(prefix, (!self.manages_requests()).then_some(self.user.as_str()))
+    }
+
+    /// Returns the user to whom a note belongs or would belong; `None` if the request may not touch it.
+    fn owner_of(&self, key: &str) -> Option<String> {
+        let note = |key: &str| self.node.queries().notes.get(key);
+        if key.starts_with(SETTINGS) {
+            let may = self.may_in(Privilege::AdministerCluster, Keyspace::default());
+            return may.then(String::new);
+        }
+        if let Some(rest) = key.strip_prefix(STATISTICS) {
+            let mut parts = rest.split('/').map(str::to_owned);
+            let (bucket, scope, collection) = (parts.next()?, parts.next()?, parts.next()?);
+            let keyspace = DatabaseKeyspace { bucket, scope, collection };
+            return self.may(Privilege::Query, &keyspace).then(String::new);
+        }
+        let owner = if let Some(rest) = key.strip_prefix(PREPARED) {
+            decoded(rest.split_once('/')?.0)
+        } else if let Some(id) = key.strip_prefix(STOP) {
+            note(&format!("{RUNNING}{id}"))?.owner
+        } else {
+            note(key).map_or_else(|| self.user.clone(), |Note { owner, .. }| owner)
+        };
+        (owner == self.user || self.manages_requests()).then_some(owner)
+    }
+
+    /// Removes a prepared statement from all nodes. Asks twice: a node that had removed it may have learned it again meanwhile
+    /// from one that had not.
+    fn forget_everywhere(&self, key: &str) {
+        for _ in 0..2 {
+            self.node.queries().notes.remove(key);
+            let question = QueryMessage::Unnote(key.to_owned());
+            let others = self.node.others().into_iter();
+            let asked: Vec<_> =
+                others.map(|other| self.node.ask(other, &question, NOTE_PATIENCE)).collect();
+            // A node that does not answer is away, or forgets it later.
+            asked.iter().for_each(|reply| drop(reply.wait()));
+        }
+    }
+}
+
+fn decoded(word: &str) -> String {
+    word.replace("%2F", "/").replace("%25", "%")
+}

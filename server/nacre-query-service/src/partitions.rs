@@ -1,0 +1,158 @@
+//! The choice of the node for each partition of an index.
+//!
+//! The nodes that should keep it are asked first, and then all others, one after another: its new node may not have
+//! built it yet, and the node before may still have it.
+
+use super::consistency::Wanted;
+use super::failure::{code, failure, retry};
+use super::gathered::Source;
+use super::message::{IndexPart, QueryMessage, QueryReply};
+use crate::NodeQueries;
+use nacre_cluster::Index;
+use nacre_node::block;
+use nacre_node::scatter_gather::{
+    NoReply, PeerFailure, PeerMessage, PendingReply, ScatterRequest, UNREACHED_PATIENCE, Vbids,
+};
+use nacre_plugins_service::End;
+use nacre_sandbox::Failure;
+use nacre_types::NodeId;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How long a node may take before another one is asked that may have a copy.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Pause before the nodes are asked again, unless the cluster changes before.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The reply about a partition, or why the service failed there.
+type Told = Result<QueryReply, PeerFailure>;
+
+/// A question to one node or another.
+struct Asking {
+    /// Index of the part.
+    part: usize,
+    /// Nodes to ask next.
+    nodes: VecDeque<NodeId>,
+}
+
+impl IndexPart {
+    /// Returns how much of each vBucket an index must have.
+    pub(super) fn wanted(&self, wanted: Wanted) -> Vec<End> {
+        match wanted {
+            Wanted::Anything => Vec::new(),
+            Wanted::Everything => self.ends.clone(),
+            Wanted::Vector(vector) => {
+                let end = |(vbid, seqno)| End { vbid, branch: None, seqno };
+                vector.into_iter().map(end).collect()
+            }
+        }
+    }
+}
+
+impl Source<'_> {
+    /// Asks for partitions of an index, each where it is. Returns the answers in the order of `parts`.
+    ///
+    /// # Errors
+    /// Why some of them cannot be had.
+    pub(super) fn ask_holders(
+        &self,
+        index: &Index,
+        parts: &mut [IndexPart],
+    ) -> Result<Vec<Told>, Failure> {
+        let begun_ns = self.node.now().monotonic_ns;
+        let mut answers: Vec<Option<Told>> = parts.iter().map(|_| None).collect();
+        loop {
+            let passed_ns = self.node.now().monotonic_ns.saturating_sub(begun_ns);
+            let passed = Duration::from_nanos(passed_ns);
+            let left = self.left.saturating_sub(passed);
+            let changed = self.node.map_changed();
+            self.look_at_ends(parts, left)?;
+            let is_built = self.round(index, parts, &mut answers, left);
+            if answers.iter().all(Option::is_some) {
+                return Ok(answers.into_iter().flatten().collect());
+            }
+            let (reason, patience) = match is_built {
+                true => ("No node has the index", self.left.min(UNREACHED_PATIENCE)),
+                false => ("The index did not catch up before the request timed out", self.left),
+            };
+            if passed >= patience || self.node.is_stopping() {
+                return Err(retry(code::TIMEOUT, reason));
+            }
+            block::on(&*self.node.platform, changed, PAUSE.min(left));
+        }
+    }
+
+    /// Asks each node once about missing partitions, until one answers. Returns true if no node was found that is still
+    /// building one.
+    fn round(
+        &self,
+        index: &Index,
+        parts: &[IndexPart],
+        answers: &mut [Option<Told>],
+        left: Duration,
+    ) -> bool {
+        let asked = self.node.cluster().asked_for(index);
+        let nodes = |part: &IndexPart| {
+            let nodes = part.partition.and_then(|partition| asked.get(usize::from(partition)));
+            nodes.cloned().unwrap_or_default().into()
+        };
+        let missing = (0..parts.len()).filter(|part| answers[*part].is_none());
+        let mut asking: Vec<Asking> =
+            missing.map(|part| Asking { part, nodes: nodes(&parts[part]) }).collect();
+        let mut is_built = true;
+        while !asking.is_empty() {
+            let mut here = Vec::new();
+            let mut there: Vec<(usize, PendingReply<QueryMessage>)> = Vec::new();
+            asking.retain_mut(|Asking { part, nodes }| {
+                let Some(node) = nodes.pop_front() else { return false };
+                let question = QueryMessage::Index(parts[*part].clone());
+                if node == self.node.id() {
+                    here.push((*part, question));
+                } else {
+                    self.holders.lock().insert(node);
+                    there.push((*part, self.node.ask(node, &question, left.min(PATIENCE))));
+                }
+                true
+            });
+            self.node.queries().vitals().add_index_touches(here.len() + there.len());
+            // Others work while this node does its part.
+            let here = here
+                .into_iter()
+                .map(|(part, question)| (part, Ok(question.answer(self.node, left))));
+            let told: Vec<_> = here.collect();
+            let there = there.into_iter().map(|(part, reply)| (part, reply.wait()));
+            for (part, answer) in told.into_iter().chain(there) {
+                match answer {
+                    Ok(Err(NoReply::NotYet(_))) => is_built = false,
+                    Ok(Err(NoReply::Elsewhere)) | Err(_) => {}
+                    Ok(Err(NoReply::Failed(failure))) => answers[part] = Some(Err(failure)),
+                    Ok(Ok(reply)) => answers[part] = Some(Ok(reply)),
+                }
+            }
+            asking.retain(|asking| answers[asking.part].is_none());
+        }
+        is_built
+    }
+
+    /// Looks up the ends of the vBuckets, if the index must have reached them.
+    fn look_at_ends(&self, parts: &mut [IndexPart], left: Duration) -> Result<(), Failure> {
+        let Some(part) = parts.first() else { return Ok(()) };
+        if Wanted::read(&part.consistency, self.bucket)? != Wanted::Everything {
+            return Ok(());
+        }
+        let question = |vbids: &Vbids| QueryMessage::Ends(self.bucket.to_owned(), vbids.clone());
+        let want = ScatterRequest { vbids: part.vbids.clone(), message: Box::new(question) };
+        let gathered = self.node.gather(self.bucket, &[want], left);
+        let gathered = gathered.map_err(|reason| retry(code::INDEX_FAILURE, reason))?;
+        let mut ends = Vec::new();
+        for told in gathered {
+            match told.reply {
+                Ok(QueryReply::Ends(told)) => ends.extend(told),
+                Err(failure) => return Err(failure.into()),
+                _ => return Err(failure(code::INTERNAL, "a node answers something else")),
+            }
+        }
+        parts.iter_mut().for_each(|part| part.ends.clone_from(&ends));
+        Ok(())
+    }
+}

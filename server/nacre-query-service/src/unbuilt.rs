@@ -1,0 +1,29 @@
+//! Indexes that the nodes have yet to build.
+
+use super::catalog::has_to_build;
+use super::message::{QueryMessage, QueryReply};
+use nacre_node::Node;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Returns the indexes, by their UUIDs, of which `node` has yet to build its part.
+pub(super) fn own_unbuilt(node: &Node) -> BTreeSet<String> {
+    let cluster = node.cluster();
+    let all = cluster.buckets.iter().flat_map(|(bucket, config)| {
+        config.indexes.iter().map(move |index| (bucket.as_str(), index))
+    });
+    let unbuilt = all.filter(|(bucket, index)| has_to_build(node, bucket, index));
+    unbuilt.map(|(_, index)| index.uuid.clone()).collect()
+}
+
+/// Returns the indexes, by their UUIDs, of which some node has yet to build its part. A node that does not answer counts as
+/// done. Blocks, for about a second at most.
+pub fn unbuilt(node: &Arc<Node>) -> BTreeSet<String> {
+    let mut unbuilt = own_unbuilt(node);
+    for reply in node.ask_members(&QueryMessage::Unbuilt) {
+        if let QueryReply::Unbuilt(told) = reply {
+            unbuilt.extend(told);
+        }
+    }
+    unbuilt
+}
