@@ -72,7 +72,8 @@ fn name_of(request: &Request) -> &str {
 pub fn asked(design: &Design, request: &Request) -> Result<Asked, Response> {
     let is_post = request.method == "POST";
     let Some(view) = design.views.iter().position(|view| view.name == name_of(request)) else {
-        return Err(error(404, "not_found", "missing"));
+        // Clients retry the reason `missing`, which is that of a design document that is not yet there.
+        return Err(error(404, "not_found", "missing_named_view"));
     };
     if request.method != "GET" && !is_post {
         return Err(error(405, "method_not_allowed", "Only GET and POST are allowed"));
