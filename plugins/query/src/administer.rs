@@ -1,6 +1,6 @@
 //! Statements about users, groups, roles, buckets, collections and sequences: what the store is asked to do.
 
-use crate::datastore::{Action, Keyspace, Mutation};
+use crate::datastore::{Action, Keyspace, Mutation, Rights};
 use crate::run::Run;
 use crate::statistics;
 use nacre_sql::ast::{AdminStatement, Path, SequenceOptions};
@@ -213,6 +213,7 @@ fn alter_collection(path: &Path, with: &Value, run: &Run<'_>) -> Result<()> {
 
 /// Removes all documents of a keyspace.
 fn flush(keyspace: &Keyspace, run: &Run<'_>) -> Result<()> {
+    run.store.authorize(keyspace, Rights::DELETE)?;
     loop {
         nacre_sql::Host::tick(run)?;
         let consistency = &run.settings.consistency;

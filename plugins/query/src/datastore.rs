@@ -268,6 +268,43 @@ pub enum Action {
     Remove(u64),
 }
 
+/// What a statement does to the documents of a keyspace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rights {
+    /// It reads them for more than to find what it changes.
+    pub select: bool,
+    /// It makes new ones.
+    pub insert: bool,
+    /// It changes them.
+    pub update: bool,
+    /// It removes them.
+    pub delete: bool,
+}
+
+impl Rights {
+    /// Only reading.
+    pub const SELECT: Rights = Rights { select: true, ..Rights::NONE };
+    /// Only making.
+    pub const INSERT: Rights = Rights { insert: true, ..Rights::NONE };
+    /// Only changing.
+    pub const UPDATE: Rights = Rights { update: true, ..Rights::NONE };
+    /// Only removing.
+    pub const DELETE: Rights = Rights { delete: true, ..Rights::NONE };
+
+    const NONE: Rights = Rights { select: false, insert: false, update: false, delete: false };
+
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Rights) -> Rights {
+        Rights {
+            select: self.select || other.select,
+            insert: self.insert || other.insert,
+            update: self.update || other.update,
+            delete: self.delete || other.delete,
+        }
+    }
+}
+
 /// A change of a document.
 #[derive(Clone, Debug)]
 pub struct Mutation {
@@ -406,6 +443,15 @@ pub trait Datastore {
     /// # Errors
     /// As [`Datastore::indexes`].
     fn count(&self, keyspace: &Keyspace, consistency: &Consistency) -> Result<u64>;
+
+    /// Checks that the user may do all of that in a keyspace. A store may let documents be found there for writing from then on,
+    /// though the user may not select them.
+    ///
+    /// # Errors
+    /// Code 13014 when the user may not; a store without users refuses nothing.
+    fn authorize(&self, _: &Keyspace, _: Rights) -> Result<()> {
+        Ok(())
+    }
 
     /// Changes documents, each for itself; gives the new versions.
     ///

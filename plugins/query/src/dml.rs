@@ -36,8 +36,6 @@ struct Writer<'a> {
     run: &'a Run<'a>,
     context: &'a Context<'a>,
     waiting: Vec<Write>,
-    /// True once the store was asked to write something, and so whether the user may.
-    has_written: bool,
     rows: Vec<Value>,
 }
 
@@ -54,8 +52,7 @@ impl<'a> Writer<'a> {
             .map(|projection| Project { projection: named(projection), star: vec![alias.clone()] });
         let (waiting, rows) = (Vec::new(), Vec::new());
         let alias = alias.clone();
-        let has_written = false;
-        Writer { keyspace, alias, verb, returning, run, context, waiting, has_written, rows }
+        Writer { keyspace, alias, verb, returning, run, context, waiting, rows }
     }
 
     fn push(&mut self, write: Write) -> Result<()> {
@@ -75,7 +72,6 @@ impl<'a> Writer<'a> {
         if writes.is_empty() {
             return Ok(());
         }
-        self.has_written = true;
         let mutations: Vec<Mutation> = writes.iter().map(|write| write.mutation.clone()).collect();
         let results = self.run.store.mutate(&self.keyspace, &mutations)?;
         let mut refused = None;
@@ -136,10 +132,6 @@ impl<'a> Writer<'a> {
 
     fn finish(mut self) -> Result<Vec<Value>> {
         self.flush()?;
-        if !self.has_written {
-            // Who may not write is refused, whether there is something to write or not.
-            self.run.store.mutate(&self.keyspace, &[])?;
-        }
         Ok(self.rows)
     }
 

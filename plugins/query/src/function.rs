@@ -2,6 +2,7 @@
 
 use crate::datastore::{Datastore, FunctionPath, Script};
 use crate::resolve::resolve;
+use crate::rights::{self, Needs};
 use crate::run::Run;
 use crate::{explain, lines, planner, script};
 use nacre_sql::ast::{CreateFunction, Expr, FunctionBody, Path, Statement};
@@ -20,6 +21,8 @@ pub(crate) struct UserFunction {
     text: String,
     path: FunctionPath,
     pub definition: CreateFunction,
+    /// What the queries in its expression need.
+    pub needs: Needs,
 }
 
 /// The functions that an instance has called.
@@ -68,8 +71,12 @@ impl UserFunction {
         let mut statement = parse(&text)?;
         resolve(&mut statement)?;
         match statement {
-            Statement::CreateFunction(definition) => {
-                Ok(UserFunction { text, path, definition: *definition })
+            Statement::CreateFunction(mut definition) => {
+                let needs = match &mut definition.body {
+                    FunctionBody::Expr(body, _) => rights::of_expr(body),
+                    _ => Needs::new(),
+                };
+                Ok(UserFunction { text, path, definition: *definition, needs })
             }
             _ => Err(Error::new(5000, "the statement of a function makes none")),
         }
@@ -176,6 +183,7 @@ pub(crate) fn drop_function(path: &Path, if_exists: bool, run: &Run<'_>) -> Resu
 pub(crate) fn explain_function(path: &Path, run: &Run<'_>) -> Result<Value> {
     let found = resolved(path, run)?;
     let function = run.service.functions.at(found, &path.to_string(), run.store)?;
+    rights::ask(&function.needs, run)?;
     let mut fields = vec![("function", Value::from(function.path.to_string()))];
     match &function.definition.body {
         FunctionBody::Expr(body, _) => {

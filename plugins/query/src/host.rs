@@ -2,7 +2,7 @@
 
 use crate::datastore::{
     Action, Consistency, Datastore, Document, Documents, Found, FunctionPath, Index, IndexRange,
-    Indexed, Keyspace, Mutation, Notes, Platform, Refusal, Script, Staged, Together,
+    Indexed, Keyspace, Mutation, Notes, Platform, Refusal, Rights, Script, Staged, Together,
     TransactionStep, binary,
 };
 use crate::response::{Passed, Piece};
@@ -325,15 +325,19 @@ impl Datastore for Host {
         abi::count(&keyspace(of), &consistency(wanted)).map_err(error)
     }
 
+    fn authorize(&self, of: &Keyspace, rights: Rights) -> Result<()> {
+        let Rights { select, insert, update, delete } = rights;
+        let rights = abi::Rights { select, insert, update, delete };
+        abi::authorize(&keyspace(of), rights).map_err(error)
+    }
+
     fn mutate(
         &self,
         of: &Keyspace,
         mutations: &[Mutation],
     ) -> Result<Vec<std::result::Result<u64, Refusal>>> {
         let mut outcomes = Vec::with_capacity(mutations.len());
-        // None at all are a question, too: whether the user may write.
-        let none = mutations.is_empty().then_some(mutations);
-        for mutations in mutations.chunks(DOCUMENTS_MAX).chain(none) {
+        for mutations in mutations.chunks(DOCUMENTS_MAX) {
             let mutation = |mutation: &Mutation| {
                 let (action, cas) = match mutation.action {
                     Action::Insert => (abi::Action::Insert, 0),

@@ -37,6 +37,7 @@ mod prepared_use;
 mod request;
 mod resolve;
 mod response;
+mod rights;
 mod run;
 mod script;
 mod search;
@@ -51,10 +52,10 @@ mod watch;
 pub use admin::{AdminReply, admin};
 pub use datastore::{
     Action, Consistency, Datastore, Document, Found, FunctionPath, Index, IndexRange, Indexed,
-    Keyspace, Mutation, Notes, Platform, Refusal, Script, Span, Staged, TransactionSettings,
-    TransactionStep,
+    Keyspace, Mutation, Notes, Platform, Refusal, Rights, Script, Span, Staged,
+    TransactionSettings, TransactionStep,
 };
-pub use memory::{Evaluator, MemoryDatastore, Searcher};
+pub use memory::{Authorizer, Evaluator, MemoryDatastore, Searcher};
 pub use request::Request;
 pub use response::{Piece, Response, Status};
 pub use run::Settings;

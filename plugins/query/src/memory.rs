@@ -2,7 +2,7 @@
 
 use crate::datastore::{
     Action, Consistency, Datastore, Document, Documents, FunctionPath, Index, IndexRange, Indexed,
-    Keyspace, Mutation, Notes, Refusal, Script,
+    Keyspace, Mutation, Notes, Refusal, Rights, Script,
 };
 use crate::memory_sequences::MemorySequences;
 use crate::options;
@@ -40,6 +40,15 @@ pub trait Evaluator {
     fn call(&self, path: &FunctionPath, script: &Script, arguments: &str) -> Result<String>;
 }
 
+/// Says what the user may do.
+pub trait Authorizer {
+    /// As [`Datastore::authorize`].
+    ///
+    /// # Errors
+    /// Code 13014 when the user may not.
+    fn authorize(&self, keyspace: &Keyspace, rights: Rights) -> Result<()>;
+}
+
 /// Answers questions of searches.
 pub trait Searcher {
     /// As [`Datastore::search`].
@@ -60,6 +69,7 @@ pub struct MemoryDatastore {
     functions: RefCell<BTreeMap<FunctionPath, (String, Option<Script>)>>,
     evaluator: RefCell<Option<Box<dyn Evaluator>>>,
     searcher: RefCell<Option<Box<dyn Searcher>>>,
+    authorizer: RefCell<Option<Box<dyn Authorizer>>>,
     notes: RefCell<BTreeMap<String, String>>,
     sequences: MemorySequences,
 }
@@ -87,6 +97,11 @@ impl MemoryDatastore {
     /// Has searches answered by `searcher`; without one they are refused.
     pub fn set_searcher(&self, searcher: impl Searcher + 'static) {
         *self.searcher.borrow_mut() = Some(Box::new(searcher));
+    }
+
+    /// Has `authorizer` say what the user may do; without one everything is allowed. Only [`Datastore::authorize`] asks it.
+    pub fn set_authorizer(&self, authorizer: impl Authorizer + 'static) {
+        *self.authorizer.borrow_mut() = Some(Box::new(authorizer));
     }
 
     /// Makes a collection, its scope and its bucket, where they are not there.
@@ -409,6 +424,13 @@ impl Datastore for MemoryDatastore {
 
     fn count(&self, keyspace: &Keyspace, _: &Consistency) -> Result<u64> {
         self.with(keyspace, |collection| Ok(collection.documents.len() as u64))
+    }
+
+    fn authorize(&self, keyspace: &Keyspace, rights: Rights) -> Result<()> {
+        match &*self.authorizer.borrow() {
+            Some(authorizer) => authorizer.authorize(keyspace, rights),
+            None => Ok(()),
+        }
     }
 
     fn mutate(

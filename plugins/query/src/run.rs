@@ -7,6 +7,7 @@ use crate::function::UserFunction;
 use crate::plan::{Node, SelectPlan};
 use crate::planner;
 use crate::prepared_key::PreparedKey;
+use crate::rights::{self, Asked};
 use crate::search;
 use crate::service::Service;
 use crate::service_functions;
@@ -73,6 +74,8 @@ pub(crate) struct State {
     functions: RefCell<BTreeMap<String, Rc<UserFunction>>>,
     /// The statistics that plans depend on, with their stamps, by their notes.
     pub described: RefCell<BTreeMap<String, Described>>,
+    /// The rights that the user has, as far as they were asked for.
+    pub asked: RefCell<Asked>,
     /// Whether a plan depends on the values of parameters.
     pub looked: Cell<bool>,
     /// Whether the statement is EXECUTE FUNCTION, which may have functions change something.
@@ -175,6 +178,7 @@ impl<'a> Run<'a> {
             let context = self.settings.context.as_ref();
             self.service.functions.get(path, context, self.store)?
         };
+        rights::ask(&function.needs, self)?;
         self.state.functions.borrow_mut().insert(name, function.clone());
         Ok(function)
     }

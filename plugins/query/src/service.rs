@@ -9,6 +9,7 @@ use crate::prepared_use;
 use crate::request::Request;
 use crate::resolve::resolve;
 use crate::response::Response;
+use crate::rights::{self, Asked};
 use crate::run::Run;
 use crate::statistics::{self, Stamps};
 use crate::{administer, dml, explain, hints, infer, options, planner, signature, transaction};
@@ -56,6 +57,7 @@ impl Prepared {
 struct Planned {
     version: u64,
     statistics: Stamps,
+    rights: Asked,
     context: Option<Path>,
     plan: Rc<SelectPlan>,
     signature: Value,
@@ -164,6 +166,9 @@ impl Service {
             && !run.settings.ignores_costs
             && statistics::are_current(&known.statistics, run)
         {
+            for (keyspace, rights) in &known.rights {
+                run.store.authorize(keyspace, *rights)?;
+            }
             return Ok(Begun::rows(Rc::clone(&known.plan), known.signature.clone()));
         }
         let begun = self.begin(prepared.statement.clone(), run, context)?;
@@ -174,7 +179,8 @@ impl Service {
             let (plan, signature) = (Rc::clone(plan), begun.signature.clone());
             let context = run.settings.context.clone();
             let statistics = statistics::stamps(run);
-            let planned = Planned { version, statistics, context, plan, signature };
+            let rights = run.state.asked.borrow().clone();
+            let planned = Planned { version, statistics, rights, context, plan, signature };
             *prepared.planned.borrow_mut() = Some(planned);
         }
         Ok(begun)
@@ -221,6 +227,7 @@ impl Service {
         transaction::check(&statement, run)?;
         if !matches!(statement, Statement::Prepare(_)) {
             resolve(&mut statement)?;
+            rights::ask(&rights::of_statement(&mut statement), run)?;
         }
         let statement = statement;
         match &statement {

@@ -24,8 +24,14 @@ pub enum Privilege {
     AdministerCollections,
     /// Read documents.
     ReadData,
-    /// Write documents.
+    /// Write documents. Includes [`Privilege::InsertData`], [`Privilege::UpsertData`] and [`Privilege::DeleteData`].
     WriteData,
+    /// Create documents where there are none.
+    InsertData,
+    /// Change documents, and store them whatever is there. Includes [`Privilege::InsertData`].
+    UpsertData,
+    /// Delete documents.
+    DeleteData,
     /// Read and write attributes whose names start with an underscore.
     SystemAttributes,
     /// Write documents with the metadata of another cluster.
@@ -40,10 +46,14 @@ pub enum Privilege {
     ReadViews,
     /// Change design documents.
     AdministerViews,
-    /// Run SQL++ statements that read.
+    /// Read documents by SQL++.
     Query,
-    /// Run SQL++ statements that write.
-    QueryWrite,
+    /// Create documents by SQL++.
+    QueryInsert,
+    /// Change documents by SQL++.
+    QueryUpdate,
+    /// Delete documents by SQL++.
+    QueryDelete,
     /// Create and drop indexes.
     AdministerIndexes,
     /// Query a search index.
@@ -179,7 +189,7 @@ roles! {
     /// Administers a bucket, without its documents.
     BucketAdmin "bucket_admin" "Bucket Admin" Bucket [ReadCluster AdministerBucket AdministerCollections ReadStats AdministerViews ReadViews];
     /// Everything with the documents of a bucket.
-    BucketFullAccess "bucket_full_access" "Application Access" Bucket [ReadCluster ReadData WriteData SystemAttributes StreamData ReadStats ReadViews AdministerViews Query QueryWrite AdministerIndexes InvokePlugins];
+    BucketFullAccess "bucket_full_access" "Application Access" Bucket [ReadCluster ReadData WriteData SystemAttributes StreamData ReadStats ReadViews AdministerViews Query QueryInsert QueryUpdate QueryDelete AdministerIndexes InvokePlugins];
     /// Administers the collections of a scope.
     ScopeAdmin "scope_admin" "Manage Scopes" Scope [ReadCluster AdministerCollections];
     /// Reads documents.
@@ -209,11 +219,11 @@ roles! {
     /// Reads by SQL++.
     QuerySelect "query_select" "Query Select" Collection [ReadData Query];
     /// Updates by SQL++.
-    QueryUpdate "query_update" "Query Update" Collection [WriteData Query QueryWrite];
+    QueryUpdate "query_update" "Query Update" Collection [UpsertData QueryUpdate];
     /// Inserts by SQL++.
-    QueryInsert "query_insert" "Query Insert" Collection [WriteData Query QueryWrite];
+    QueryInsert "query_insert" "Query Insert" Collection [InsertData QueryInsert];
     /// Deletes by SQL++.
-    QueryDelete "query_delete" "Query Delete" Collection [WriteData Query QueryWrite];
+    QueryDelete "query_delete" "Query Delete" Collection [DeleteData QueryDelete];
     /// Lets SQL++ read collections without an index, which takes no right of its own here.
     QueryUseSequentialScans "query_use_sequential_scans" "Query Use Sequential Scans" Collection [];
     /// Uses sequences of SQL++, of which there are none here.
@@ -273,6 +283,15 @@ impl RoleKind {
 }
 
 impl Privilege {
+    /// Returns the privileges that include this one.
+    fn included_in(self) -> &'static [Privilege] {
+        match self {
+            Privilege::InsertData => &[Privilege::UpsertData, Privilege::WriteData],
+            Privilege::UpsertData | Privilege::DeleteData => &[Privilege::WriteData],
+            _ => &[],
+        }
+    }
+
     /// Returns the privilege to create and drop functions of queries, and libraries, which are external: those of a
     /// scope or global ones.
     #[must_use]
@@ -371,7 +390,8 @@ impl Role {
         }
         let own = self.keyspace();
         let covers = |own: Option<&str>, asked: Option<&str>| own.is_none() || own == asked;
-        self.kind.privileges().contains(&privilege)
+        let has = |privilege: &Privilege| self.kind.privileges().contains(privilege);
+        (has(&privilege) || privilege.included_in().iter().any(has))
             // A user with any role on a bucket may see the cluster of the bucket.
             && (privilege == Privilege::ReadCluster
                 || covers(own.bucket, keyspace.bucket)
@@ -542,6 +562,38 @@ mod tests {
                 "{text} at {at}"
             );
         }
+    }
+
+    #[test]
+    fn a_role_of_sqlpp_permits_one_kind_of_change() {
+        const PRIVILEGES: [Privilege; 9] = [
+            Privilege::ReadData,
+            Privilege::InsertData,
+            Privilege::UpsertData,
+            Privilege::DeleteData,
+            Privilege::WriteData,
+            Privilege::Query,
+            Privilege::QueryInsert,
+            Privilege::QueryUpdate,
+            Privilege::QueryDelete,
+        ];
+        let permitted = |name: &str| {
+            let role = role(&format!("{name}[b:s:c]"));
+            let permitted = PRIVILEGES.into_iter().filter(|one| role.permits(*one, place("b.s.c")));
+            permitted.map(|one| format!("{one:?}")).collect::<Vec<_>>().join(" ")
+        };
+        for (name, expected) in [
+            ("query_select", "ReadData Query"),
+            ("query_insert", "InsertData QueryInsert"),
+            ("query_update", "InsertData UpsertData QueryUpdate"),
+            ("query_delete", "DeleteData QueryDelete"),
+            ("data_reader", "ReadData"),
+            ("data_writer", "InsertData UpsertData DeleteData WriteData"),
+        ] {
+            assert_eq!(permitted(name), expected, "{name}");
+        }
+        let whole = role("bucket_full_access[b]");
+        assert!(PRIVILEGES.into_iter().all(|one| whole.permits(one, place("b.s.c"))));
     }
 
     #[test]

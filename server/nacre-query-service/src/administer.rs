@@ -207,6 +207,12 @@ impl Session {
         self.require_in(privilege, keyspace)
     }
 
+    /// Checks that the user may do anything with the documents of a scope by SQL++, and so use its sequences.
+    fn require_sequences(&self, bucket: &str, scope: &str) -> Result<(), Failure> {
+        let keyspace = Keyspace { bucket: Some(bucket), scope: Some(scope), ..Keyspace::default() };
+        if self.may_query(keyspace) { Ok(()) } else { Err(lacks(Privilege::Query)) }
+    }
+
     pub(super) fn require_in(
         &self,
         privilege: Privilege,
@@ -336,7 +342,7 @@ impl Session {
     }
 
     fn next_value(&self, path: &SequencePath) -> Result<i64, Failure> {
-        self.require_scope(Privilege::Query, &path.bucket, &path.scope)?;
+        self.require_sequences(&path.bucket, &path.scope)?;
         let id = path.id();
         let key = id.to_string();
         let missing = || refused(&Refusal::SequenceNotFound { name: path.name.clone() });
@@ -379,7 +385,7 @@ impl Session {
 
     /// The last value that this node has given; NULL when it has given none.
     fn previous_value(&self, path: &SequencePath) -> Result<Value, Failure> {
-        self.require_scope(Privilege::Query, &path.bucket, &path.scope)?;
+        self.require_sequences(&path.bucket, &path.scope)?;
         let id = path.id();
         let missing = || refused(&Refusal::SequenceNotFound { name: path.name.clone() });
         self.node.cluster().sequences.get(&id).map(drop).ok_or_else(missing)?;
@@ -393,7 +399,7 @@ impl Session {
         let cluster = self.node.cluster();
         let row = |(id, sequence): (FunctionId, &Sequence)| {
             let (bucket, scope) = id.scope.clone()?;
-            self.require_scope(Privilege::Query, &bucket, &scope).ok()?;
+            self.require_sequences(&bucket, &scope).ok()?;
             let path = format!("`default`:`{bucket}`.`{scope}`.`{}`", id.name);
             let row = json!({
                 "namespace": "default",

@@ -1,6 +1,6 @@
 //! Catalogs as rows for queries: `system:buckets`, `system:scopes`, `system:keyspaces`, `system:indexes`.
 
-use super::session::Session;
+use super::session::{Session, place};
 use super::unbuilt::unbuilt;
 use crate::NodeQueries;
 use nacre_auth::{Keyspace, Privilege, Role};
@@ -176,7 +176,7 @@ impl Session {
                     scope: scope.name.clone(),
                     collection: collection.name.clone(),
                 };
-                if !self.may(Privilege::Query, &keyspace) && !self.manages_requests() {
+                if !self.may_query(place(&keyspace)) && !self.manages_requests() {
                     continue;
                 }
                 let path = format!("default:{}.{}.{}", bucket.name, scope.name, collection.name);
@@ -215,7 +215,7 @@ impl Session {
                 scope: index.scope.clone(),
                 collection: index.collection.clone(),
             };
-            self.may(Privilege::Query, &keyspace)
+            self.may_query(place(&keyspace))
                 || self.may(Privilege::AdministerIndexes, &keyspace)
                 || self.manages_requests()
         });

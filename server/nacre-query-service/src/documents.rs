@@ -7,7 +7,7 @@ use super::failure::no_bucket;
 use super::session::Session;
 use nacre_auth::Privilege;
 use nacre_node::scatter_gather::Owners;
-use nacre_sandbox::{DatabaseKeyspace, Failure, Mutation, Row, RowRefusal};
+use nacre_sandbox::{Action, DatabaseKeyspace, Failure, Mutation, Row, RowRefusal};
 use std::time::Duration;
 
 /// Documents of a collection that is listed by ID.
@@ -126,7 +126,12 @@ impl Session {
         mutation: Mutation,
         left: Duration,
     ) -> Result<Result<u64, RowRefusal>, Failure> {
-        let owners = self.owners(Privilege::WriteData, keyspace)?;
+        let privilege = match mutation.action {
+            Action::Insert => Privilege::InsertData,
+            Action::Upsert | Action::Replace => Privilege::UpsertData,
+            Action::Remove => Privilege::DeleteData,
+        };
+        let owners = self.owners(privilege, keyspace)?;
         let mut outcomes = self.write_committed(&owners, keyspace, &[mutation], left)?;
         outcomes.pop().ok_or_else(|| no_bucket(keyspace))
     }

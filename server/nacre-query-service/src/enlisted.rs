@@ -7,7 +7,7 @@ use super::transaction::{
     Attempt, Changes, Durability, Mark, Stored, Takeover, Transaction, timeout_of, told,
 };
 use crate::NodeQueries;
-use nacre_auth::{Keyspace, Privilege};
+use nacre_auth::Privilege;
 use nacre_node::scatter_gather::Owners;
 use nacre_sandbox::{
     Body, DatabaseKeyspace, Failure, Mutation, Row, RowRefusal, TransactionSettings,
@@ -124,8 +124,8 @@ impl Session {
         let now = self.node.now();
         let mut changes = Changes::new(now.unix_ns);
         if let Some(handed) = handed {
-            for place in handed.documents.iter().map(|document| &document.place) {
-                self.require(Privilege::QueryWrite, &place.keyspace)?;
+            for document in &handed.documents {
+                self.require_changing(document.action(), &document.place.keyspace)?;
             }
             let stored = Stored { node: &self.node, patience: left.min(STEP_PATIENCE) };
             for (place, staged) in handed.staged(&stored).map_err(refuse)? {
@@ -155,16 +155,13 @@ impl Session {
         Ok(id)
     }
 
-    /// A user who wants records in a collection needs the right to write there.
+    /// A user who wants records in a collection needs a right to write there; which does not matter, as records are documents of
+    /// the system.
     fn may_record(&self, records: &DatabaseKeyspace) -> Result<(), Failure> {
-        let keyspace = Keyspace {
-            bucket: Some(&records.bucket),
-            scope: Some(&records.scope),
-            collection: Some(&records.collection),
-        };
-        match self.may_in(Privilege::WriteData, keyspace) {
+        let writes = [Privilege::WriteData, Privilege::QueryInsert, Privilege::QueryDelete];
+        match writes.into_iter().any(|privilege| self.may(privilege, records)) {
             true => Ok(()),
-            false => self.require(Privilege::QueryWrite, records),
+            false => self.require(Privilege::QueryUpdate, records),
         }
     }
 

@@ -6,7 +6,6 @@ use super::message::IndexPart;
 use super::part::row;
 use super::session::{PAGE_BYTES, Session, path};
 use crate::NodeQueries;
-use nacre_auth::Privilege;
 use nacre_cluster::Index;
 use nacre_node::Node;
 use nacre_node::scatter_gather::NoReply;
@@ -29,7 +28,7 @@ impl Session {
         left: Duration,
     ) -> Result<IndexedRows, Failure> {
         let (keyspace, index) = self.find_index(&scan.index)?;
-        self.require(Privilege::Query, &keyspace)?;
+        self.require_reading(&keyspace)?;
         match self.read_here(&keyspace, &index, scan, left) {
             Some(found) => found,
             None => self.read_everywhere(&keyspace, &index, scan, left),

@@ -24,9 +24,9 @@ pub(crate) static QUERY: ServiceSpec = ServiceSpec {
     capabilities: Some(Capabilities { service: "n1ql", names: &["enhancedPreparedStatements"] }),
     permissions: &[
         Permission::in_bucket("n1ql.select", Operations::All, &[Privilege::Query]),
-        Permission::in_bucket("n1ql.insert", Operations::All, &[Privilege::QueryWrite]),
-        Permission::in_bucket("n1ql.update", Operations::All, &[Privilege::QueryWrite]),
-        Permission::in_bucket("n1ql.delete", Operations::All, &[Privilege::QueryWrite]),
+        Permission::in_bucket("n1ql.insert", Operations::All, &[Privilege::QueryInsert]),
+        Permission::in_bucket("n1ql.update", Operations::All, &[Privilege::QueryUpdate]),
+        Permission::in_bucket("n1ql.delete", Operations::All, &[Privilege::QueryDelete]),
         Permission::in_bucket("n1ql.index", Operations::All, &[Privilege::AdministerIndexes]),
         Permission::in_bucket("n1ql.udf", Operations::Execute, &[Privilege::ExecuteQueryFunctions]),
         Permission::in_bucket(

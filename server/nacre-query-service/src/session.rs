@@ -17,9 +17,9 @@ use nacre_node::scatter_gather::{Owners, ScatterRequest, Vbids};
 use nacre_node::service::QueryQuestion;
 use nacre_plugins_service::NodePlugins;
 use nacre_sandbox::{
-    Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Failure, FunctionPath,
-    IndexPage, IndexScan, IndexedRows, Mutation, NewIndex, NewPartitioning, Row, RowRefusal,
-    TransactionStep,
+    Action, Consistency, Database, DatabaseIndex, DatabaseKeyspace, DatabaseRights, Definition,
+    Failure, FunctionPath, IndexPage, IndexScan, IndexedRows, Mutation, NewIndex, NewPartitioning,
+    Row, RowRefusal, TransactionStep,
 };
 use nacre_state::Span;
 use nacre_types::NodeId;
@@ -35,6 +35,10 @@ const SCANS_MAX: usize = 64;
 
 /// Returns true once the client has left. Called about a hundred times a second.
 pub type Gone = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// The privileges on documents that SQL++ knows, in the order of [`DatabaseRights`].
+const QUERY: [Privilege; 4] =
+    [Privilege::Query, Privilege::QueryInsert, Privilege::QueryUpdate, Privilege::QueryDelete];
 
 /// Returns a `Gone` that reads `mark`.
 pub(super) fn gone_by(mark: &Arc<AtomicBool>) -> Gone {
@@ -70,6 +74,8 @@ pub struct Session {
     pub(super) description: Mutex<Option<Vec<u8>>>,
     /// Keys of notes that go with the request.
     pub(super) noted: Mutex<Vec<String>>,
+    /// Collections in which the request may change documents, and so may find them without the privilege to read.
+    targets: Mutex<BTreeSet<DatabaseKeyspace>>,
     /// The transaction that the request belongs to.
     pub(super) transaction: Mutex<Option<Joined>>,
     /// Restrictions, for a query of a function.
@@ -96,6 +102,7 @@ impl Session {
             description: Mutex::default(),
             depth: 0,
             noted: Mutex::default(),
+            targets: Mutex::default(),
             transaction: Mutex::default(),
             guard: None,
             scripts: Mutex::default(),
@@ -132,12 +139,7 @@ impl Session {
 
     /// Returns true if the user may do that in a keyspace.
     pub(super) fn may(&self, privilege: Privilege, keyspace: &DatabaseKeyspace) -> bool {
-        let keyspace = Keyspace {
-            bucket: Some(&keyspace.bucket),
-            scope: Some(&keyspace.scope),
-            collection: Some(&keyspace.collection),
-        };
-        self.may_in(privilege, keyspace)
+        self.may_in(privilege, place(keyspace))
     }
 
     pub(super) fn may_in(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> bool {
@@ -153,10 +155,52 @@ impl Session {
             return Ok(());
         }
         let DatabaseKeyspace { bucket, scope, collection } = keyspace;
-        let message = format!(
-            "User does not have credentials to run this statement on {bucket}.{scope}.{collection} ({privilege:?})"
-        );
+        let path = format!("{bucket}.{scope}.{collection}");
+        let of_query = match privilege {
+            Privilege::Query => Some(("SELECT", "query_select")),
+            Privilege::QueryInsert => Some(("INSERT", "query_insert")),
+            Privilege::QueryUpdate => Some(("UPDATE", "query_update")),
+            Privilege::QueryDelete => Some(("DELETE", "query_delete")),
+            _ => None,
+        };
+        let message = match of_query {
+            // Source: Couchbase.
+            Some((verb, role)) => format!(
+                "User does not have credentials to run {verb} queries on {path}. Add role {role} on {path} to allow the statement to run."
+            ),
+            None => format!(
+                "User does not have credentials to run this statement on {path} ({privilege:?})"
+            ),
+        };
         Err(failure(code::FORBIDDEN, message))
+    }
+
+    /// Checks that the user may do that to documents of a collection.
+    pub(super) fn require_changing(
+        &self,
+        action: Action,
+        keyspace: &DatabaseKeyspace,
+    ) -> Result<(), Failure> {
+        let privileges: &[Privilege] = match action {
+            Action::Insert => &[Privilege::QueryInsert],
+            Action::Upsert => &[Privilege::QueryInsert, Privilege::QueryUpdate],
+            Action::Replace => &[Privilege::QueryUpdate],
+            Action::Remove => &[Privilege::QueryDelete],
+        };
+        privileges.iter().try_for_each(|privilege| self.require(*privilege, keyspace))
+    }
+
+    /// Checks that documents of a collection may be read: by the user, or to find what the request changes.
+    pub(super) fn require_reading(&self, keyspace: &DatabaseKeyspace) -> Result<(), Failure> {
+        match self.targets.lock().contains(keyspace) {
+            true => Ok(()),
+            false => self.require(Privilege::Query, keyspace),
+        }
+    }
+
+    /// Returns true if the user may do something with the documents of a keyspace by SQL++.
+    pub(super) fn may_query(&self, keyspace: Keyspace<'_>) -> bool {
+        QUERY.iter().any(|privilege| self.may_in(*privilege, keyspace))
     }
 
     /// Checks that a collection is there, as far as this node knows.
@@ -174,6 +218,16 @@ impl Session {
         keyspace: &DatabaseKeyspace,
     ) -> Result<Arc<Owners>, Failure> {
         self.require(privilege, keyspace)?;
+        self.all_owners(keyspace)
+    }
+
+    /// Returns the owners of a keyspace's vBuckets, if the request may read its documents.
+    fn owners_to_read(&self, keyspace: &DatabaseKeyspace) -> Result<Arc<Owners>, Failure> {
+        self.require_reading(keyspace)?;
+        self.all_owners(keyspace)
+    }
+
+    fn all_owners(&self, keyspace: &DatabaseKeyspace) -> Result<Arc<Owners>, Failure> {
         self.resolve(keyspace)?;
         self.node.owners(&keyspace.bucket).ok_or_else(|| no_bucket(keyspace))
     }
@@ -310,6 +364,15 @@ pub(super) const PAGE_BYTES: usize = 4 << 20;
 /// How long CREATE INDEX waits for the index. The build continues afterwards.
 const BUILD_PATIENCE: Duration = Duration::from_secs(60);
 
+/// Returns a collection as roles name it.
+pub(super) fn place(keyspace: &DatabaseKeyspace) -> Keyspace<'_> {
+    Keyspace {
+        bucket: Some(&keyspace.bucket),
+        scope: Some(&keyspace.scope),
+        collection: Some(&keyspace.collection),
+    }
+}
+
 pub(super) fn path(keyspace: &DatabaseKeyspace) -> String {
     format!("{}.{}", keyspace.scope, keyspace.collection)
 }
@@ -348,7 +411,7 @@ impl Database for Session {
         ids: &[String],
         left: Duration,
     ) -> Result<Vec<Option<Row>>, Failure> {
-        let owners = self.owners(Privilege::Query, keyspace)?;
+        let owners = self.owners_to_read(keyspace)?;
         self.with_changes(|changes| match changes {
             Some(changes) => self.read_changed(changes, &owners, keyspace, ids, left),
             None => self.read_committed(&owners, keyspace, ids, left),
@@ -362,7 +425,7 @@ impl Database for Session {
         names: &[String],
         left: Duration,
     ) -> Result<Vec<Option<String>>, Failure> {
-        let owners = self.owners(Privilege::Query, keyspace)?;
+        let owners = self.owners_to_read(keyspace)?;
         // Attributes whose names begin so belong to the system.
         if names.iter().any(|name| name.starts_with('_')) {
             self.require(Privilege::SystemAttributes, keyspace)?;
@@ -381,7 +444,7 @@ impl Database for Session {
         request: &str,
         left: Duration,
     ) -> Result<String, Failure> {
-        self.require(Privilege::Query, keyspace)?;
+        self.require_reading(keyspace)?;
         self.resolve(keyspace)?;
         let question = QueryQuestion { user: &self.user, keyspace, request, left };
         let mut services = self.node.services().iter();
@@ -399,7 +462,7 @@ impl Database for Session {
         _: &Consistency,
         left: Duration,
     ) -> Result<Vec<Row>, Failure> {
-        let owners = self.owners(Privilege::Query, keyspace)?;
+        let owners = self.owners_to_read(keyspace)?;
         self.with_changes(|changes| match changes {
             Some(changes) => {
                 self.scan_changed(changes, &owners, keyspace, after, bodies, limit, left)
@@ -413,7 +476,7 @@ impl Database for Session {
 
     fn scan_index(&self, scan: &IndexScan, left: Duration) -> Result<IndexPage, Failure> {
         let (keyspace, index) = self.find_index(&scan.index)?;
-        self.require(Privilege::Query, &keyspace)?;
+        self.require_reading(&keyspace)?;
         let known = {
             let mut scans = self.scans.lock();
             let at = scans.iter().position(|(known, _)| goes_on(known, scan));
@@ -446,9 +509,26 @@ impl Database for Session {
     }
 
     fn count(&self, keyspace: &DatabaseKeyspace) -> Result<u64, Failure> {
-        let owners = self.owners(Privilege::Query, keyspace)?;
+        let owners = self.owners_to_read(keyspace)?;
         let count = self.count_committed(&owners, keyspace)?;
         Ok(self.with_changes(|changes| changes.map_or(count, |all| counted(count, all, keyspace))))
+    }
+
+    fn authorize(
+        &self,
+        keyspace: &DatabaseKeyspace,
+        rights: DatabaseRights,
+    ) -> Result<(), Failure> {
+        let DatabaseRights { select, insert, update, delete } = rights;
+        for (_, privilege) in
+            [select, insert, update, delete].into_iter().zip(QUERY).filter(|(wanted, _)| *wanted)
+        {
+            self.require(privilege, keyspace)?;
+        }
+        if insert || update || delete {
+            self.targets.lock().insert(keyspace.clone());
+        }
+        Ok(())
     }
 
     fn mutate(
@@ -457,7 +537,14 @@ impl Database for Session {
         mutations: Vec<Mutation>,
         left: Duration,
     ) -> Result<Vec<Result<u64, RowRefusal>>, Failure> {
-        let owners = self.owners(Privilege::QueryWrite, keyspace)?;
+        // Most calls have many mutations of one kind.
+        let actions = [Action::Insert, Action::Upsert, Action::Replace, Action::Remove];
+        let is_asked = |action: &Action| mutations.iter().any(|one| one.action == *action);
+        actions
+            .into_iter()
+            .filter(is_asked)
+            .try_for_each(|action| self.require_changing(action, keyspace))?;
+        let owners = self.all_owners(keyspace)?;
         if let Some(guard) = &self.guard {
             guard.check(keyspace)?;
             if let Some(told) = guard.rehearse(keyspace, &mutations) {
@@ -481,7 +568,7 @@ impl Database for Session {
     }
 
     fn staged(&self, keyspace: &DatabaseKeyspace) -> Result<Vec<(String, Option<Row>)>, Failure> {
-        self.require(Privilege::Query, keyspace)?;
+        self.require_reading(keyspace)?;
         let row = |(id, staged): (&str, &Staged)| (id.to_owned(), staged.row(id));
         Ok(self.with_changes(|changes| {
             changes.map_or_else(Vec::new, |changes| changes.of(keyspace).map(row).collect())

@@ -9,9 +9,9 @@ mod stage;
 
 use nacre_query::{Action, Datastore, Keyspace, MemoryDatastore, Platform, Service};
 use nacre_sandbox::{
-    Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Failure, FunctionPath,
-    Grants, IndexPage, IndexScan, IndexedRows, Mutation, Plugin, Reader, Request, Row, RowRefusal,
-    Setup, TransactionStep,
+    Consistency, Database, DatabaseIndex, DatabaseKeyspace, DatabaseRights, Definition, Failure,
+    FunctionPath, Grants, IndexPage, IndexScan, IndexedRows, Mutation, Plugin, Reader, Request,
+    Row, RowRefusal, Setup, TransactionStep,
 };
 use nacre_sql::Meta;
 use nacre_state::Span;
@@ -184,6 +184,10 @@ impl Database for Shared {
 
     fn count(&self, _: &DatabaseKeyspace) -> Result<u64, Failure> {
         Ok(self.documents.len() as u64)
+    }
+
+    fn authorize(&self, _: &DatabaseKeyspace, _: DatabaseRights) -> Result<(), Failure> {
+        Ok(())
     }
 
     fn mutate(

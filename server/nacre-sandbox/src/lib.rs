@@ -59,12 +59,12 @@ mod usage;
 pub use abi::World;
 pub use capability::{
     Action, Body, Capability, Consistency, Content, Counted, Database, DatabaseIndex,
-    DatabaseKeyspace, Definition, DocumentCall, DocumentReply, Documents, Failure, Found,
-    FunctionPath, Grants, Header, Http, HttpError, HttpRequest, HttpResponse, IndexPage, IndexScan,
-    IndexedRows, KeyspaceGrant, KvError, LogLine, Looked, MemoryDocuments, MutateOptions, Mutated,
-    Mutation, NewFunction, NewIndex, NewPartitioning, NoDocuments, NoHttp, NoQueries, PathLookup,
-    PathMutation, Queries, Query, QueryRows, Row, RowRefusal, Rows, Script, StoreMode,
-    TombstoneUse, TransactionSettings, TransactionStep, origin, path_failure,
+    DatabaseKeyspace, DatabaseRights, Definition, DocumentCall, DocumentReply, Documents, Failure,
+    Found, FunctionPath, Grants, Header, Http, HttpError, HttpRequest, HttpResponse, IndexPage,
+    IndexScan, IndexedRows, KeyspaceGrant, KvError, LogLine, Looked, MemoryDocuments,
+    MutateOptions, Mutated, Mutation, NewFunction, NewIndex, NewPartitioning, NoDocuments, NoHttp,
+    NoQueries, PathLookup, PathMutation, Queries, Query, QueryRows, Row, RowRefusal, Rows, Script,
+    StoreMode, TombstoneUse, TransactionSettings, TransactionStep, origin, path_failure,
 };
 pub use capsule::{
     Answer as CapsuleAnswer, Bytes, Call, Capsule, CapsuleGrants, CapsuleLimits, CapsuleRequest,

@@ -8,6 +8,7 @@ mod limits;
 mod management;
 mod naive;
 mod response;
+mod rights;
 mod search;
 mod transactions;
 mod world;

@@ -683,6 +683,11 @@ fn check_rights(
     let (Request::Lookup { specs, .. } | Request::Mutate { specs, .. }) = request else {
         return Ok(());
     };
+    if rights::removes_document(specs)
+        && !session.may(selected, collection, &[Privilege::DeleteData])
+    {
+        return Err(Status::AccessDenied);
+    }
     let system = rights::touches_system_attribute(specs, path_flag::XATTR);
     if system && !session.may(selected, collection, &[Privilege::SystemAttributes]) {
         return Err(Status::AccessDenied);

@@ -21,9 +21,11 @@ pub(super) enum Need {
 }
 
 const READ: Need = Need::OnCollection(&[Privilege::ReadData]);
-const WRITE: Need = Need::OnCollection(&[Privilege::WriteData]);
+const INSERT: Need = Need::OnCollection(&[Privilege::InsertData]);
+const UPSERT: Need = Need::OnCollection(&[Privilege::UpsertData]);
+const DELETE: Need = Need::OnCollection(&[Privilege::DeleteData]);
 /// For writes that answer with what was there.
-const READ_AND_WRITE: Need = Need::OnCollection(&[Privilege::ReadData, Privilege::WriteData]);
+const READ_AND_UPSERT: Need = Need::OnCollection(&[Privilege::ReadData, Privilege::UpsertData]);
 
 /// Returns what a request with this opcode needs.
 pub(super) fn need(opcode: Opcode) -> Need {
@@ -50,14 +52,12 @@ pub(super) fn need(opcode: Opcode) -> Need {
         | SubdocMultiLookup => READ,
         SetWithMeta | SetWithMetaQ | AddWithMeta | AddWithMetaQ | DeleteWithMeta
         | DeleteWithMetaQ => Need::OnCollection(&[Privilege::WriteWithMeta]),
+        Add | AddQ => INSERT,
+        Delete | DeleteQ => DELETE,
         Set
         | SetQ
-        | Add
-        | AddQ
         | Replace
         | ReplaceQ
-        | Delete
-        | DeleteQ
         | Append
         | AppendQ
         | Prepend
@@ -73,15 +73,20 @@ pub(super) fn need(opcode: Opcode) -> Need {
         | SubdocArrayInsert
         | SubdocArrayAddUnique
         | SubdocMultiMutation
-        | SubdocReplaceBodyWithXattr => WRITE,
+        | SubdocReplaceBodyWithXattr => UPSERT,
         Increment | IncrementQ | Decrement | DecrementQ | GetAndTouch | GetAndTouchQ
-        | GetLocked | SubdocCounter => READ_AND_WRITE,
+        | GetLocked | SubdocCounter => READ_AND_UPSERT,
     }
 }
 
 /// Returns true if one of the operations asks for the names of extended attributes.
 pub(super) fn asks_for_names(specs: &[SubdocSpec<'_>], xattr_flag: u8) -> bool {
     specs.iter().any(|spec| spec.flags & xattr_flag != 0 && spec.path.starts_with(b"$XTOC"))
+}
+
+/// Returns true if one of the operations removes the whole document.
+pub(super) fn removes_document(specs: &[SubdocSpec<'_>]) -> bool {
+    specs.iter().any(|spec| spec.opcode == Opcode::Delete as u8)
 }
 
 /// Returns true if one of the operations touches a system attribute: one whose name begins with an underscore.

@@ -838,7 +838,9 @@ impl Session {
     ) -> bool {
         let everywhere = |privilege: &Privilege| match privilege {
             Privilege::ReadData => selected.reads,
-            Privilege::WriteData => selected.writes,
+            Privilege::InsertData | Privilege::UpsertData | Privilege::DeleteData => {
+                selected.writes
+            }
             _ => false,
         };
         privileges.iter().all(everywhere) || self.may_here(selected, collection, privileges)

@@ -6,8 +6,11 @@ use nacre_bucket::kv::{Peer, Session};
 use nacre_cluster::{BucketChange, Change};
 use nacre_node::Node;
 use nacre_protocol::Opcode;
+use nacre_query_service::Session as QuerySession;
+use nacre_sandbox::{Action, Database, DatabaseKeyspace, DatabaseRights, Failure, Mutation};
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 /// The access of an opcode. Written down a second time, so that a change has to be intended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +23,11 @@ enum Does {
     Open,
     Count,
     Read,
-    Write,
+    /// Creates a document where there is none.
+    Insert,
+    /// Changes a document, or stores one whatever is there.
+    Upsert,
+    Delete,
     /// Writes, and returns the value before.
     Exchange,
     /// Takes over versions of another cluster.
@@ -48,13 +55,17 @@ fn does(opcode: Opcode) -> Does {
         GetAndTouch | GetAndTouchQ | GetLocked => Does::Exchange,
         DcpOpen | DcpAddStream | DcpCloseStream | DcpStreamRequest | DcpGetFailoverLog
         | DcpNoop | DcpBufferAck | DcpSeqnoAcknowledged | DcpControl => Does::Stream,
-        _ => Does::Write,
+        Add | AddQ => Does::Insert,
+        Delete | DeleteQ => Does::Delete,
+        _ => Does::Upsert,
     }
 }
 
 /// The roles that may read, write and count, where they reach; all others may not.
 const READERS: &str = "admin replication_admin backup_admin bucket_full_access data_reader data_dcp_reader data_backup replication_target mobile_sync_gateway views_reader views_admin query_select data_sync";
-const WRITERS: &str = "admin backup_admin bucket_full_access data_writer data_backup mobile_sync_gateway query_update query_insert query_delete data_sync";
+const INSERTERS: &str = "admin backup_admin bucket_full_access data_writer data_backup mobile_sync_gateway query_update query_insert data_sync";
+const UPSERTERS: &str = "admin backup_admin bucket_full_access data_writer data_backup mobile_sync_gateway query_update data_sync";
+const DELETERS: &str = "admin backup_admin bucket_full_access data_writer data_backup mobile_sync_gateway query_delete data_sync";
 const REPLICATORS: &str = "admin backup_admin data_backup replication_target data_sync";
 const STREAMERS: &str = "admin replication_admin backup_admin bucket_full_access data_dcp_reader data_backup mobile_sync_gateway data_sync";
 const COUNTERS: &str = "admin ro_admin cluster_admin replication_admin backup_admin external_stats_reader bucket_admin bucket_full_access data_dcp_reader data_backup data_monitoring replication_target mobile_sync_gateway views_admin";
@@ -187,15 +198,17 @@ fn every_opcode_is_allowed_to_the_roles_of_the_table_and_to_nobody_else() {
                 }
                 let (mut session, opened) = session(&node);
                 assert_eq!(opened, opens, "{role} opens the bucket");
-                let (read, write) = (is_in(READERS) && covers_here, is_in(WRITERS) && covers_here);
+                let has = |list: &str| is_in(list) && covers_here;
                 let allowed = match does(opcode) {
                     Does::Greet | Does::Ask if opcode != Opcode::SelectBucket => true,
                     Does::Greet | Does::Ask | Does::Open => opens,
                     Does::Count => is_in(COUNTERS) && covers_bucket,
-                    Does::Read => read,
-                    Does::Write => write,
-                    Does::Exchange => read && write,
-                    Does::Replicate => is_in(REPLICATORS) && covers_here,
+                    Does::Read => has(READERS),
+                    Does::Insert => has(INSERTERS),
+                    Does::Upsert => has(UPSERTERS),
+                    Does::Delete => has(DELETERS),
+                    Does::Exchange => has(READERS) && has(UPSERTERS),
+                    Does::Replicate => has(REPLICATORS),
                     // The part of the bucket that each stream asks for.
                     Does::Stream => is_in(STREAMERS) && opens,
                 };
@@ -221,6 +234,87 @@ fn nothing_but_a_greeting_is_allowed_before_a_login() {
         let refused = is_refused(&mut session, &well_formed(opcode, 0), &node);
         assert_eq!(!refused, does(opcode) == Does::Greet, "{opcode:?}");
     }
+}
+
+/// A sub-document request may remove the document as a whole, which is more than to change it.
+#[test]
+fn the_removal_of_a_document_by_its_parts_needs_the_right_to_delete() {
+    let world = World::new();
+    let node = world.node();
+    let is_refused_to = |roles: &[&str]| {
+        appoint(&node, roles[0]);
+        let mut user = node.users().get("someone").unwrap().clone();
+        user.roles = roles.iter().map(|role| role.parse().unwrap()).collect();
+        node.put_user(user).unwrap();
+        let (mut session, _) = session(&node);
+        let remove = [Opcode::Delete as u8, 0, 0, 0, 0, 0, 0, 0];
+        is_refused(&mut session, &request(0xd1, b"", &[0, b'k'], &remove), &node)
+    };
+    assert!(is_refused_to(&["query_update[b]"]));
+    assert!(is_refused_to(&["query_delete[b]"]));
+    assert!(!is_refused_to(&["query_update[b]", "query_delete[b]"]));
+    assert!(!is_refused_to(&["data_writer[b]"]));
+}
+
+/// The node checks statements by itself, whatever the component of queries has asked for.
+#[test]
+fn a_statement_changes_what_it_may_and_reads_only_that_unless_it_may_select() {
+    const LEFT: Duration = Duration::from_secs(10);
+    let world = World::new();
+    let node = world.node();
+    let collection = |bucket: &str| DatabaseKeyspace {
+        bucket: bucket.into(),
+        scope: "_default".into(),
+        collection: "_default".into(),
+    };
+    let here = collection("b");
+    let is_refused = |failure: Option<Failure>| {
+        let code = failure.map(|failure| failure.code);
+        assert!(matches!(code, None | Some(13014)), "{code:?}");
+        code.is_some()
+    };
+    let kinds = ["select", "insert", "update", "delete"];
+    let rights = |kind: &str| DatabaseRights {
+        select: kind == "select",
+        insert: kind == "insert",
+        update: kind == "update",
+        delete: kind == "delete",
+    };
+    for own in kinds {
+        appoint(&node, &format!("query_{own}[b]"));
+        let session = || QuerySession::new(&node, "someone", Arc::new(|| false));
+        let reads = |session: &QuerySession| {
+            !is_refused(session.fetch(&here, &["k".into()], LEFT).err())
+                && !is_refused(session.count(&here).err())
+        };
+        assert_eq!(reads(&session()), own == "select", "query_{own} reads");
+        for kind in kinds {
+            let session = session();
+            assert_eq!(is_refused(session.authorize(&here, rights(kind)).err()), kind != own);
+            assert_eq!(reads(&session), kind == own || own == "select", "{kind} for query_{own}");
+        }
+        for (action, allowed) in [
+            (Action::Insert, own == "insert"),
+            (Action::Upsert, false),
+            (Action::Replace, own == "update"),
+            (Action::Remove, own == "delete"),
+        ] {
+            let body = b"1".to_vec();
+            let mutation = Mutation { action, id: "k".into(), body, cas: 0, expiry: None };
+            let written = session().mutate(&here, vec![mutation], LEFT);
+            assert_eq!(!is_refused(written.err()), allowed, "{action:?} for query_{own}");
+        }
+    }
+    appoint(&node, "query_update[b]");
+    let session = QuerySession::new(&node, "someone", Arc::new(|| false));
+    session.authorize(&here, rights("update")).unwrap();
+    let elsewhere = session.fetch(&collection("other"), &["k".into()], LEFT).unwrap_err();
+    assert_eq!(elsewhere.code, 13014, "only what it changes");
+    let none = session.authorize(&here, rights("select")).unwrap_err();
+    assert_eq!(
+        none.message,
+        "User does not have credentials to run SELECT queries on b._default._default. Add role query_select on b._default._default to allow the statement to run."
+    );
 }
 
 #[test]
@@ -277,9 +371,8 @@ fn a_right_that_is_taken_away_is_gone_with_the_next_request() {
 #[test]
 fn the_names_in_the_table_are_roles() {
     let known: BTreeSet<&str> = RoleKind::ALL.iter().map(|kind| kind.name()).collect();
-    for name in
-        [READERS, WRITERS, REPLICATORS, STREAMERS, COUNTERS].iter().flat_map(|list| list.split(' '))
-    {
+    let lists = [READERS, INSERTERS, UPSERTERS, DELETERS, REPLICATORS, STREAMERS, COUNTERS];
+    for name in lists.iter().flat_map(|list| list.split(' ')) {
         assert!(known.contains(name), "{name}");
     }
 }

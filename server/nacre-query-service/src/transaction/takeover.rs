@@ -3,7 +3,7 @@
 use super::changes::{Kind, Place, Staged};
 use super::record;
 use super::step::{Documents, Durability};
-use nacre_sandbox::DatabaseKeyspace;
+use nacre_sandbox::{Action, DatabaseKeyspace};
 use serde::Deserialize;
 use std::time::Duration;
 
@@ -71,6 +71,17 @@ pub struct Handed {
     pub place: Place,
     cas: u64,
     kind: Kind,
+}
+
+impl Handed {
+    /// Returns the effect that a commit has on the document.
+    pub fn action(&self) -> Action {
+        match self.kind {
+            Kind::Insert => Action::Insert,
+            Kind::Replace => Action::Replace,
+            Kind::Remove | Kind::Nothing => Action::Remove,
+        }
+    }
 }
 
 /// A transaction that an SDK hands over.
@@ -200,6 +211,7 @@ mod tests {
         assert_eq!(takeover.record.map(|record| record.id).as_deref(), Some("_txn:atr-9-#0"));
         assert_eq!(takeover.documents[0].cas, 18);
         assert_eq!(takeover.documents[0].kind, Kind::Insert);
+        assert_eq!(takeover.documents[0].action(), Action::Insert);
     }
 
     #[test]

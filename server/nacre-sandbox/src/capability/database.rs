@@ -162,6 +162,19 @@ pub struct IndexedRows {
     pub is_whole: bool,
 }
 
+/// The effects of a statement on the documents of a keyspace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DatabaseRights {
+    /// True if it reads them for more than to find what it changes.
+    pub select: bool,
+    /// True if it creates some.
+    pub insert: bool,
+    /// True if it changes some.
+    pub update: bool,
+    /// True if it removes some.
+    pub delete: bool,
+}
+
 /// An action on a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
@@ -399,6 +412,10 @@ pub trait Database: Send + Sync {
     /// Returns the number of documents.
     fn count(&self, keyspace: &DatabaseKeyspace) -> Outcome<u64>;
 
+    /// Checks that the user may do all of that in a keyspace. Documents may be read from then on in a keyspace for which this
+    /// has allowed a change.
+    fn authorize(&self, keyspace: &DatabaseKeyspace, rights: DatabaseRights) -> Outcome<()>;
+
     /// Changes documents, each for itself.
     fn mutate(
         &self,
@@ -467,6 +484,12 @@ impl From<Failure> for abi::Failure {
 impl From<abi::Keyspace> for DatabaseKeyspace {
     fn from(abi::Keyspace { bucket, scope, collection }: abi::Keyspace) -> DatabaseKeyspace {
         DatabaseKeyspace { bucket, scope, collection }
+    }
+}
+
+impl From<abi::Rights> for DatabaseRights {
+    fn from(abi::Rights { select, insert, update, delete }: abi::Rights) -> DatabaseRights {
+        DatabaseRights { select, insert, update, delete }
     }
 }
 
@@ -798,6 +821,11 @@ impl abi::Host for Data {
     fn count(&mut self, keyspace: abi::Keyspace, _: abi::Consistency) -> Answer<u64> {
         let (database, _) = self.database()?;
         answer(database.count(&keyspace.into()))
+    }
+
+    fn authorize(&mut self, keyspace: abi::Keyspace, rights: abi::Rights) -> Answer<()> {
+        let (database, _) = self.database()?;
+        answer(database.authorize(&keyspace.into(), rights.into()))
     }
 
     fn mutate(

@@ -25,8 +25,8 @@ use wasmtime::component::{HasSelf, Linker};
 
 pub use body::Body;
 pub use database::{
-    Action, Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Failure,
-    FunctionPath, IndexPage, IndexScan, IndexedRows, Mutation, NewFunction, NewIndex,
+    Action, Consistency, Database, DatabaseIndex, DatabaseKeyspace, DatabaseRights, Definition,
+    Failure, FunctionPath, IndexPage, IndexScan, IndexedRows, Mutation, NewFunction, NewIndex,
     NewPartitioning, Row, RowRefusal, Rows, Script, TransactionSettings, TransactionStep,
 };
 pub use held::{Filled, Held};

@@ -2,9 +2,9 @@
 
 use crate::fixture::*;
 use nacre_sandbox::{
-    Consistency, Database, DatabaseIndex, DatabaseKeyspace, Definition, Error, Failure,
-    FunctionPath, Grants, IndexPage, IndexScan, IndexedRows, Limits, Mutation, Reader, Request,
-    Row, RowRefusal, Setup, TransactionStep,
+    Consistency, Database, DatabaseIndex, DatabaseKeyspace, DatabaseRights, Definition, Error,
+    Failure, FunctionPath, Grants, IndexPage, IndexScan, IndexedRows, Limits, Mutation, Reader,
+    Request, Row, RowRefusal, Setup, TransactionStep,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,6 +93,11 @@ impl Database for Fixed {
 
     fn count(&self, _: &DatabaseKeyspace) -> Result<u64, Failure> {
         Ok(self.documents as u64)
+    }
+
+    fn authorize(&self, _: &DatabaseKeyspace, rights: DatabaseRights) -> Result<(), Failure> {
+        let only_select = DatabaseRights { select: true, ..DatabaseRights::default() };
+        if rights == only_select { Ok(()) } else { forbidden() }
     }
 
     fn mutate(
@@ -192,6 +197,7 @@ fn queries_see_the_database_of_their_request() {
     for (statement, code) in [
         ("SELECT * FROM nowhere", 12003),
         ("DELETE FROM b", 13014),
+        ("EXPLAIN UPSERT INTO b VALUES ('k', 1)", 13014),
         ("CREATE INDEX i ON b(x)", 13014),
         ("SELEC", 3000),
     ] {

@@ -87,7 +87,12 @@ impl<'a> Permission<'a> {
             ("data.docs" | "data", true, _) if matches!(self.operation, "read" | "range_scan") => {
                 &[P::ReadData]
             }
-            ("data.docs" | "data", true, _) => &[P::WriteData],
+            ("data.docs" | "data", true, _) => match self.operation {
+                "insert" => &[P::InsertData],
+                "upsert" => &[P::UpsertData],
+                "delete" => &[P::DeleteData],
+                _ => &[P::WriteData],
+            },
             ("data.sxattr", true, true) => &[P::ReadData, P::SystemAttributes],
             ("data.sxattr", true, false) => &[P::WriteData, P::SystemAttributes],
             ("data.meta", true, true) => &[P::ReadData],
@@ -197,6 +202,21 @@ mod tests {
         }
         assert!(has("query_select[b]", "cluster.bucket[b].n1ql.select!execute"));
         assert!(!has("query_select[b]", "cluster.bucket[b].n1ql.insert!execute"));
+        for (kind, docs) in [("insert", "insert"), ("update", "upsert"), ("delete", "delete")] {
+            let role = format!("query_{kind}[b]");
+            for other in ["select", "insert", "update", "delete"] {
+                let permission = format!("cluster.bucket[b].n1ql.{other}!execute");
+                assert_eq!(has(&role, &permission), other == kind, "{role}: {permission}");
+            }
+            for other in ["insert", "upsert", "delete"] {
+                let permission = format!("cluster.bucket[b].data.docs!{other}");
+                let is_included = other == docs || (docs, other) == ("upsert", "insert");
+                assert_eq!(has(&role, &permission), is_included, "{role}: {permission}");
+                assert!(has("data_writer[b]", &permission), "{permission}");
+            }
+            assert!(!has(&role, "cluster.bucket[b].data.docs!write"), "{role}");
+            assert!(!has(&role, "cluster.bucket[b].data.docs!read"), "{role}");
+        }
         assert!(has("query_execute_functions[b:s]", "cluster.scope[b:s].n1ql.udf!execute"));
         assert!(!has("query_execute_functions[b:s]", "cluster.scope[b:s].n1ql.udf!manage"));
         assert!(has("views_reader[b]", "cluster.bucket[b].views!read"));

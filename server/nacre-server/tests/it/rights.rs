@@ -15,9 +15,16 @@ const READ_CLUSTER: &str = "admin ro_admin cluster_admin security_admin security
 const ADMINISTER_PLUGINS: &str = "admin cluster_admin plugin_admin";
 const READERS: &str = "admin replication_admin backup_admin bucket_full_access data_reader data_dcp_reader data_backup replication_target mobile_sync_gateway views_reader views_admin query_select data_sync";
 const STREAMERS: &str = "admin replication_admin backup_admin bucket_full_access data_dcp_reader data_backup mobile_sync_gateway data_sync";
-const WRITERS: &str = "admin backup_admin bucket_full_access data_writer data_backup mobile_sync_gateway query_update query_insert query_delete data_sync";
-const QUERY: &str = "admin bucket_full_access query_select query_update query_insert query_delete";
-const QUERY_WRITE: &str = "admin bucket_full_access query_update query_insert query_delete";
+const WRITERS: &str =
+    "admin backup_admin bucket_full_access data_writer data_backup mobile_sync_gateway data_sync";
+const SELECT: &str = "admin bucket_full_access query_select";
+const INSERT: &str = "admin bucket_full_access query_insert";
+const UPDATE: &str = "admin bucket_full_access query_update";
+const DELETE: &str = "admin bucket_full_access query_delete";
+/// Those who have two of the rights.
+const ALL_OF_QUERY: &str = "admin bucket_full_access";
+/// Those who have any of the rights, and so see the names of keyspaces.
+const SOME_OF_QUERY: &str = "admin bucket_full_access query_select query_insert query_update query_delete query_system_catalog";
 const MANAGE_REQUESTS: &str = "admin query_system_catalog";
 const REACH_OUT: &str = "admin query_external_access";
 const REPLICATE: &str = "admin cluster_admin replication_admin";
@@ -98,9 +105,10 @@ fn prepared(matrix: &mut Matrix, role: &str, covers: bool) {
         ask(&matrix.server, ME, &format!("PREPARE FORCE report AS DELETE FROM {keyspace}"));
     assert_eq!(replaced["status"], "success", "{role}: {replaced}");
     for (statement, list) in [
-        (format!("SELECT RAW d FROM {keyspace} AS d USE KEYS 'k'"), QUERY),
-        (format!("UPSERT INTO {keyspace} VALUES ('x', 1)"), QUERY_WRITE),
-        (format!("DELETE FROM {keyspace} USE KEYS 'x'"), QUERY_WRITE),
+        (format!("SELECT RAW d FROM {keyspace} AS d USE KEYS 'k'"), SELECT),
+        (format!("UPSERT INTO {keyspace} VALUES ('x', 1)"), ALL_OF_QUERY),
+        (format!("DELETE FROM {keyspace} USE KEYS 'x'"), DELETE),
+        (format!("UPDATE {keyspace} USE KEYS 'k' SET n = 1"), UPDATE),
     ] {
         let name = format!("PREPARE FORCE own AS {statement}");
         // It is checked when it is prepared or when it is executed.
@@ -132,6 +140,69 @@ fn prepared(matrix: &mut Matrix, role: &str, covers: bool) {
         false,
         &own.to_string(),
     );
+}
+
+/// Statements by what they do to the collection: the role has one right of them, all or none.
+fn statements(matrix: &mut Matrix, role: &str, covers: bool) {
+    let keyspace = format!("`{BUCKET}`");
+    let merge = |action: &str| {
+        format!("MERGE INTO {keyspace} AS t USING (SELECT 'm' AS id) AS s ON KEY s.id {action}")
+    };
+    let unmatched = "WHEN NOT MATCHED THEN INSERT {'n': 1} WHERE FALSE";
+    let update = "WHEN MATCHED THEN UPDATE SET t.n = 2";
+    let delete = "WHEN MATCHED THEN DELETE";
+    let of_itself =
+        format!("MERGE INTO {keyspace} AS t USING {keyspace} AS s ON KEY 'none' {update}");
+    for (statement, list) in [
+        (format!("SELECT RAW d FROM {keyspace} AS d USE KEYS 'k'"), SELECT),
+        (format!("SELECT COUNT(*) FROM {keyspace}"), SELECT),
+        (format!("SELECT * FROM {keyspace} WHERE n = 'none'"), SELECT),
+        (format!("INFER {keyspace}"), SELECT),
+        (
+            format!(
+                "INSERT INTO {keyspace} (KEY k, VALUE v) SELECT 'a' AS k, 1 AS v FROM [] AS nobody"
+            ),
+            INSERT,
+        ),
+        (
+            format!(
+                "INSERT INTO {keyspace} (KEY k, VALUE v) SELECT 'a' AS k, n AS v FROM {keyspace} WHERE n = 'none'"
+            ),
+            ALL_OF_QUERY,
+        ),
+        (format!("INSERT INTO {keyspace} VALUES (UUID(), 1)"), INSERT),
+        (format!("INSERT INTO {keyspace} VALUES (UUID(), 1) RETURNING *"), ALL_OF_QUERY),
+        (format!("UPSERT INTO {keyspace} VALUES ('x', 1)"), ALL_OF_QUERY),
+        (format!("UPDATE {keyspace} SET n = n WHERE n = 'none'"), UPDATE),
+        (format!("UPDATE {keyspace} USE KEYS 'k' SET n = 1"), UPDATE),
+        (format!("UPDATE {keyspace} USE KEYS 'k' SET n = 1 RETURNING *"), ALL_OF_QUERY),
+        (
+            format!(
+                "UPDATE {keyspace} AS t USE KEYS 'k' SET n = (SELECT RAW 1 FROM {keyspace} AS o)"
+            ),
+            ALL_OF_QUERY,
+        ),
+        (format!("DELETE FROM {keyspace} USE KEYS 'x'"), DELETE),
+        (format!("DELETE FROM {keyspace} WHERE n = 'none'"), DELETE),
+        (format!("DELETE FROM {keyspace} WHERE n = 'none' RETURNING META().id"), ALL_OF_QUERY),
+        (merge(unmatched), INSERT),
+        (merge(update), UPDATE),
+        (merge(delete), DELETE),
+        (merge(&format!("{update} {unmatched}")), ALL_OF_QUERY),
+        (of_itself, ALL_OF_QUERY),
+        (format!("EXPLAIN SELECT * FROM {keyspace}"), SELECT),
+        (format!("EXPLAIN DELETE FROM {keyspace}"), DELETE),
+    ] {
+        let answer = ask(&matrix.server, ME, &statement);
+        let (is_allowed, said) = (answer["status"] == "success", answer.to_string());
+        let expected = covers && is_in(list, role);
+        matrix.cell(role, &statement, is_allowed, expected, &said);
+        assert!(is_allowed || answer["errors"][0]["code"] == 13014, "{role}: {said}");
+    }
+    let names = format!("SELECT RAW name FROM system:keyspaces WHERE name = '{BUCKET}'");
+    let seen = ask(&matrix.server, ME, &names);
+    let is_seen = seen["results"] == json!([BUCKET]);
+    matrix.cell(role, &names, is_seen, covers && is_in(SOME_OF_QUERY, role), &seen.to_string());
 }
 
 /// Deployments of a user with that role and the right to deploy, and without the latter.
@@ -211,7 +282,7 @@ fn every_role_takes_nothing_from_others_and_reaches_nothing_that_it_may_not() {
     let directory = tempfile::tempdir().unwrap();
     let server = serving(directory.path());
     let mut matrix = Matrix { server, cells: 0 };
-    rows(&matrix.server, USER, &format!("UPSERT INTO `{BUCKET}` VALUES ('k', 1)"));
+    rows(&matrix.server, USER, &format!("UPSERT INTO `{BUCKET}` VALUES ('k', {{'n': 1}})"));
     rows(&matrix.server, USER, "PREPARE report AS SELECT RAW 'the report'");
     let scope = format!("/pools/default/buckets/{BUCKET}/scopes/_default/collections");
     assert_eq!(matrix.send(USER, 0, "POST", &scope, "name=m").0, 200);
@@ -246,6 +317,7 @@ fn every_role_takes_nothing_from_others_and_reaches_nothing_that_it_may_not() {
             let text = format!("{name}{place}");
             matrix.become_one(&text);
             prepared(&mut matrix, name, *covers);
+            statements(&mut matrix, name, *covers);
             deployments(&mut matrix, name, &text, *covers);
             if *covers {
                 outgoing(&mut matrix, name, &text);

@@ -115,7 +115,7 @@ fn mark(answer: &mut Reply, cas: u64) {
 
 pub(super) async fn create(call: Call) -> Result<Reply, Reply> {
     let keyspace = keyspace(&call);
-    require(&call, Privilege::WriteData, &keyspace)?;
+    require(&call, Privilege::InsertData, &keyspace)?;
     let id = call.node.new_uuid();
     let (body, expiry) = (document(&call)?, expiry(&call)?);
     let mutation = Mutation { action: Action::Insert, id: id.clone(), body, cas: 0, expiry };
@@ -131,7 +131,7 @@ pub(super) async fn create(call: Call) -> Result<Reply, Reply> {
 
 pub(super) async fn store(call: Call) -> Result<Reply, Reply> {
     let keyspace = keyspace(&call);
-    require(&call, Privilege::WriteData, &keyspace)?;
+    require(&call, Privilege::UpsertData, &keyspace)?;
     let id = id_of(&call)?;
     let (action, cas) = match condition(&call)? {
         Condition::None => (Action::Upsert, 0),
@@ -154,7 +154,7 @@ fn stored(status: StatusCode, id: &str, cas: u64) -> Reply {
 
 pub(super) async fn remove(call: Call) -> Result<Reply, Reply> {
     let keyspace = keyspace(&call);
-    require(&call, Privilege::WriteData, &keyspace)?;
+    require(&call, Privilege::DeleteData, &keyspace)?;
     let id = id_of(&call)?;
     let cas = match condition(&call)? {
         Condition::None | Condition::Present => 0,

@@ -95,7 +95,7 @@ pub(super) async fn show(call: Call) -> Result<Reply, Reply> {
 
 pub(super) async fn store(call: Call) -> Result<Reply, Reply> {
     let keyspace = keyspace(&call);
-    require(&call, Privilege::WriteData, &keyspace)?;
+    require(&call, Privilege::UpsertData, &keyspace)?;
     let id = id_of(&call)?;
     let fields = call.form();
     let field = |name: &str| fields.iter().find(|(known, _)| known == name).map(|(_, text)| text);
@@ -121,7 +121,7 @@ pub(super) async fn store(call: Call) -> Result<Reply, Reply> {
 
 pub(super) async fn remove(call: Call) -> Result<Reply, Reply> {
     let keyspace = keyspace(&call);
-    require(&call, Privilege::WriteData, &keyspace)?;
+    require(&call, Privilege::DeleteData, &keyspace)?;
     let id = id_of(&call)?;
     let cas = call.parameter("cas").map_or(Ok(0), |text| text.parse());
     let cas = cas.map_err(|_| invalid("cas", "the version, as it was given"))?;
