@@ -56,8 +56,9 @@ mod tests {
         let table = crate::services::table();
         let of = |service, path: &str| {
             let path = path.split('/').map(str::to_owned).collect();
-            target(service, path, &table).map(|(service, path)| (service, path.join("/")))
+            target(service, path, table).map(|(service, path)| (service, path.join("/")))
         };
+        let of_id = |id| Service::at(table.ports().iter().find(|port| port.id == id).unwrap());
         let management = Service::Management;
         for (path, service, rest) in [
             ("_p/query/query/service", Service::Query, "query/service"),
@@ -65,12 +66,13 @@ mod tests {
             ("_p/views/b/_design/d", Service::Views, "b/_design/d"),
             ("couchBase/b/_design/d", Service::Views, "b/_design/d"),
             ("_p/event/api/v1/status", Service::Eventing, "api/v1/status"),
+            ("_p/cbas/analytics/status", of_id("analytics"), "analytics/status"),
             ("_p/query", Service::Query, ""),
             ("pools/default", management, "pools/default"),
         ] {
             assert_eq!(of(management, path), Some((service, rest.to_owned())), "{path}");
         }
-        for path in ["_p", "_p/none/x", "_p/mgmt/pools", "_p/kv/x", "_p/cbas/x"] {
+        for path in ["_p", "_p/none/x", "_p/mgmt/pools", "_p/kv/x"] {
             assert_eq!(of(management, path), None, "{path}");
         }
         let elsewhere = of(Service::Views, "_p/query/x");
