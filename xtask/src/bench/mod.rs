@@ -7,6 +7,7 @@ mod cluster;
 mod dcp;
 mod deployments;
 mod documents;
+mod embedded;
 mod evaluation;
 mod eventing;
 mod eviction;
@@ -311,6 +312,15 @@ enum What {
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
     },
+    /// A database in the process beside SQLite, LMDB, RocksDB and libSQL, in Rust, Python and Node.js; sizes of its libraries
+    Embedded {
+        /// Rounds of each engine, one after another; the median counts
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// Seconds of each measurement
+        #[arg(long, default_value_t = 1.0)]
+        seconds: f64,
+    },
     /// Time from the start of a new node to its first answer, and its memory
     Start {
         /// How many starts; the median counts
@@ -395,6 +405,7 @@ pub fn run(options: &Bench) -> Result<(), String> {
         What::Sdk { rounds, seconds, node } => {
             sdk::run((*rounds).max(1), *seconds, node.as_deref())
         }
+        What::Embedded { rounds, seconds } => embedded::run((*rounds).max(1), *seconds),
         What::Plugins => in_sandbox("plugins"),
         What::Ycsb { records, clients, rounds, seconds, only, node } => {
             let (records, clients) = ((*records).max(1), (*clients).max(1));
