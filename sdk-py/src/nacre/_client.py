@@ -191,9 +191,12 @@ class KvClient:
             operation=operation_name(operation.request.opcode),
         )
         attempt = Attempt(context)
+        sent = self._send_now(operation, key)
+        if sent is not None and self.instruments is None and (at_once := _success(sent[1])):
+            return at_once
         try:
             async with asyncio.timeout(timeout):
-                return await self._attempts(operation, key, attempt)
+                return await self._attempts(operation, key, attempt, sent)
         except TimeoutError:
             raise attempt.expired(operation.reads) from attempt.cause
         finally:
@@ -293,13 +296,20 @@ class KvClient:
         if self.closed:
             raise RequestCanceledException("the cluster is closed")
 
-    async def _attempts(self, operation: Operation, key: bytes, attempt: Attempt) -> Response:
+    async def _attempts(
+        self,
+        operation: Operation,
+        key: bytes,
+        attempt: Attempt,
+        sent: "tuple[Connection, asyncio.Future[Response]] | None",
+    ) -> Response:
         while True:
             try:
-                sent = self._send_now(operation, key) or await self._send(operation, key, attempt)
+                sent = sent or self._send_now(operation, key)
+                sent = sent or await self._send(operation, key, attempt)
                 if sent is None:
                     continue
-                connection, answer = sent
+                (connection, answer), sent = sent, None
                 attempt.in_flight = True
                 if self.instruments is None:
                     response = await answer
@@ -318,7 +328,7 @@ class KvClient:
 
     def _send_now(
         self, operation: Operation, key: bytes
-    ) -> tuple[Connection, Awaitable[Response]] | None:
+    ) -> "tuple[Connection, asyncio.Future[Response]] | None":
         """Sends a request if all that it needs is there, as it nearly always is; else None."""
         cluster_map = self.map
         if cluster_map is None or self.closed:
@@ -334,7 +344,7 @@ class KvClient:
 
     async def _send(
         self, operation: Operation, key: bytes, attempt: Attempt
-    ) -> tuple[Connection, Awaitable[Response]] | None:
+    ) -> "tuple[Connection, asyncio.Future[Response]] | None":
         """Sends a request once all that it needs is there; None to start over."""
         cluster_map = self.map or await self._map(attempt)
         vbid = vbucket_of(key, len(cluster_map.vbuckets))
@@ -563,6 +573,14 @@ class KvClient:
     @staticmethod
     def _is_default(operation: Operation) -> bool:
         return (operation.scope, operation.collection) == ("_default", "_default")
+
+
+def _success(answer: "asyncio.Future[Response]") -> Response | None:
+    """The answer, if it is there already and says that all went well."""
+    if not answer.done() or answer.cancelled() or answer.exception() is not None:
+        return None
+    response = answer.result()
+    return response if response.status == _SUCCESS else None
 
 
 def _reason(error: Exception) -> str:

@@ -10,7 +10,7 @@ import os
 import socket
 import ssl
 import struct
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from typing import cast
 
@@ -129,7 +129,7 @@ class Connection(asyncio.Protocol):
             raise
         return connection
 
-    async def send(self, request: Request) -> Awaitable[Response]:
+    async def send(self, request: Request) -> "asyncio.Future[Response]":
         """Sends and gives the answer to wait for. Waits itself while the socket takes no more.
 
         The answer raises `ConnectionLost` when the connection ends first; so does this.
@@ -142,13 +142,15 @@ class Connection(asyncio.Protocol):
         """Whether `send_now` may be called with a request for a document of any collection."""
         return self._has_collections and self._writable.is_set() and self._is_open()
 
-    def send_now(self, request: Request) -> Awaitable[Response]:
+    def send_now(self, request: Request) -> "asyncio.Future[Response]":
         """As `send`, where the socket takes more."""
         opaque = self._next_opaque()
         answer = self._loop.create_future()
         self._waiting[opaque] = answer
-        answer.add_done_callback(partial(self._settled, opaque))
         self._write(request, opaque)
+        # A database in the process has answered by now, unless it waits for a disk or a writer.
+        if not answer.done():
+            answer.add_done_callback(partial(self._settled, opaque))
         return answer
 
     def _is_open(self) -> bool:
@@ -256,7 +258,7 @@ class Connection(asyncio.Protocol):
                 if response.is_push:
                     self._pushed(response)
                     continue
-                answer = self._waiting.get(response.opaque)
+                answer = self._waiting.pop(response.opaque, None)
                 if answer is not None:
                     if not answer.done():
                         answer.set_result(response)
@@ -271,6 +273,7 @@ class Connection(asyncio.Protocol):
             if not self.features:
                 self._end_reason += " (this may not be a key-value port, as 11210 is)"
             self.close()
+        self._close_if_idle()
 
     def _pushed(self, push: Response) -> None:
         if push.opcode == _MAP_CHANGED and push.value and self._on_map is not None:

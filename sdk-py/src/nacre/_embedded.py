@@ -1,7 +1,8 @@
 """A database in this process, in place of a cluster: ``connect("nacre:///path/to/folder")``.
 
     Connection -> CarrierTransport -> nacre_session_receive() -> the database, on the same thread
-                  data_received()  <- responses; later ones ring the descriptor of the loop
+                  data_received()  <- responses, most of them before the call of write() returns;
+                                      later ones ring the descriptor of the loop
 
 The classes of this package speak to it as to a server: the frames are the same, only no network
 carries them. The library is ``libnacre.so``: the environment's ``NACRE_LIBRARY`` names the file;
@@ -24,6 +25,8 @@ from urllib.parse import unquote
 from .exceptions import CouchbaseException, InternalServerFailureException, InvalidArgumentException
 
 IN_MEMORY = ":memory:"
+_TURN_REQUESTS = 64
+"""So many calls of write() are answered within one turn of the loop, so that other tasks run too."""
 _OK = 0
 _IN_USE = 13
 _SYNCS = {"after": 0, "always": 1, "never": 2}
@@ -354,6 +357,9 @@ class CarrierTransport(asyncio.Transport):
         self._protocol = protocol
         self._loop = loop
         self._requests = bytearray()
+        # Writes that are to be on disk wait for each other and share a sync.
+        self._gathers = ("sync", "always") in carrier.place.options
+        self._answered = 0
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Nothing: there is no socket."""
@@ -364,17 +370,27 @@ class CarrierTransport(asyncio.Transport):
         return self._session is None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Hands requests over with the next turn of the loop, those of one turn together.
-
-        So writes that are to be on disk share a sync.
-        """
-        if not self._requests:
+        """Hands requests over at once, or those of one turn of the loop together."""
+        if self._requests:
+            self._requests += data
+        elif self._gathers or self._answered >= _TURN_REQUESTS:
+            self._requests += data
             self._later(self._hand_over)
-        self._requests += data
+        else:
+            if not self._answered:
+                self._later(self._begin_turn)
+            self._answered += 1
+            self._receive(bytes(data))
+
+    def _begin_turn(self) -> None:
+        self._answered = 0
 
     def _hand_over(self) -> None:
         requests = bytes(self._requests)
         self._requests.clear()
+        self._receive(requests)
+
+    def _receive(self, requests: bytes) -> None:
         if self._session is not None:
             self._handed("nacre_session_receive", _Buffer(), requests, len(requests))
 

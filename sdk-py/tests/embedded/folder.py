@@ -66,6 +66,26 @@ class FolderTest(unittest.IsolatedAsyncioTestCase):
         )
         return done.stdout.strip()
 
+    async def test_other_tasks_run_while_requests_are_answered_at_once(self) -> None:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with await nacre.connect(self.url) as cluster:
+            collection = cluster.bucket("default").default_collection()
+            await collection.upsert("k", 1)
+            counting = asyncio.create_task(count())
+            for _ in range(1000):
+                await collection.get("k")
+            self.assertGreaterEqual(turns, 10)
+            # And not one turn for each request.
+            self.assertLess(turns, 500)
+            counting.cancel()
+
     async def test_many_requests_at_once_pass(self) -> None:
         async with await nacre.connect(f"{self.url}?sync=always") as cluster:
             bucket = cluster.bucket("default")
