@@ -175,7 +175,7 @@ impl Session {
         Err(failure(code::FORBIDDEN, message))
     }
 
-    /// Checks that the user may do that to documents of a collection.
+    /// Checks that the user may carry out `action` on documents of a collection.
     pub(super) fn require_changing(
         &self,
         action: Action,
