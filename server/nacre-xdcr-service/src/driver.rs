@@ -11,6 +11,7 @@
 //! document.
 
 use crate::checkpoints::{Checkpoints, Terms};
+use crate::conflict_log::{Entry, Logger, Party};
 use crate::inbox::{Event, Inbox};
 use crate::line::{self, Found, Line};
 use crate::link::{Job, Link, Work};
@@ -68,6 +69,8 @@ pub(crate) struct Driver {
     map: ClusterMap,
     mapped: Mapped,
     links: BTreeMap<String, Vec<Link>>,
+    /// Started with the first conflict.
+    logger: Option<Logger>,
     lines: BTreeMap<Vbid, Line>,
     timers: BTreeSet<(u64, Vbid)>,
     pending: VecDeque<(Vbid, Input)>,
@@ -108,6 +111,7 @@ impl Driver {
             map: ClusterMap::default(),
             mapped: Mapped::default(),
             links: BTreeMap::new(),
+            logger: None,
             lines: BTreeMap::new(),
             timers: BTreeSet::new(),
             pending: VecDeque::new(),
@@ -128,6 +132,7 @@ impl Driver {
         }
         self.bucket.listeners.remove(&self.dirty);
         self.links.clear();
+        self.logger = None;
         self.scout = None;
         Next::Done
     }
@@ -358,6 +363,10 @@ impl Driver {
                         self.map = *map;
                     }
                 }
+                Event::NotLogged(reason) => {
+                    self.status.not_logged += 1;
+                    self.note(now, format!("a conflict cannot be logged in {reason}"));
+                }
                 Event::Target(found) => self.meet_target(*found, now),
                 Event::NoTarget(reason) => {
                     self.handle.set_connectivity(Connectivity::of(&reason));
@@ -445,10 +454,7 @@ impl Driver {
                     self.push(server, Job { source: vbid, run, work: Work::Write(operations) });
                 }
             }
-            // No replication has a log.
-            Effect::Log { run, id, .. } => {
-                self.pending.push_back((vbid, Input::Logged { run, id }));
-            }
+            Effect::Log { run, id, conflict } => self.log(vbid, run, id, conflict, now),
             // The target judges, and asks its resolver.
             Effect::Resolve { run, id, .. } => {
                 self.pending.push_back((vbid, Input::Resolved { run, id, verdict: None }));
@@ -523,6 +529,63 @@ impl Driver {
         // is up.
         let link = job.source.index() % links.len();
         links[link].push(job);
+    }
+
+    /// Has a conflict logged, if there is a log for its collection.
+    fn log(
+        &mut self,
+        vbid: Vbid,
+        run: Run,
+        id: VersionId,
+        conflict: Box<nacre_xdcr::Conflict>,
+        now: Now,
+    ) {
+        let input = Input::Logged { run, id };
+        let parties = self.parties(vbid, &conflict);
+        let place = parties.as_ref().and_then(|(here, _)| {
+            let (scope, collection) = &here.path;
+            self.plan.log.as_ref()?.place_of(scope, collection).cloned()
+        });
+        let (Some(parties), Some(place)) = (parties, place) else {
+            return self.pending.push_back((vbid, input));
+        };
+        let name = nacre_types::leb128_decode(&conflict.key).map_or(&[][..], |(_, name)| name);
+        let (replication, node, name) = (self.handle.id.clone(), self.node.uuid(), name.to_vec());
+        let entry = Entry { replication, node, name, parties, conflict };
+        let logger = self.logger.get_or_insert_with(|| Logger::start(&self.node, &self.inbox));
+        if let Err(input) = logger.log(vbid, input, place, entry) {
+            self.status.not_logged += 1;
+            self.note(now, "a conflict is not logged: too many wait".to_owned());
+            self.pending.push_back((vbid, input));
+        }
+    }
+
+    /// The two sides of a conflict; `None` when a collection is gone.
+    fn parties(&self, vbid: Vbid, conflict: &nacre_xdcr::Conflict) -> Option<(Party, Party)> {
+        let (id, name) = nacre_types::leb128_decode(&conflict.key)?;
+        let (target_id, _) = nacre_types::leb128_decode(&conflict.target_key)?;
+        let manifest = self.bucket.manifest();
+        let path = manifest.scopes.iter().find_map(|scope| {
+            let found = scope.collections.iter().find(|it| it.id == id)?;
+            Some((scope.name.clone(), found.name.clone()))
+        })?;
+        let target = self.target.as_ref()?;
+        let there = target.collections.iter().find(|(_, it)| it.0 == target_id)?.0.clone();
+        let replication = &self.plan.replication;
+        let here = Party {
+            bucket: replication.source_uuid.clone(),
+            cluster: self.plan.cluster.clone(),
+            path,
+            vbid,
+        };
+        let count = u16::try_from(self.map.active().len()).ok()?;
+        let there = Party {
+            bucket: target.uuid.clone(),
+            cluster: target.cluster.uuid.clone(),
+            path: there,
+            vbid: Vbid::of(name, count.max(1)),
+        };
+        Some((here, there))
     }
 
     fn notify(&mut self, vbid: Vbid, notice: &Notice, now: Now) {

@@ -13,6 +13,7 @@
 //! The crate opens sockets by nacre-client, and has threads that wait for them; time and chance are the node's.
 
 mod checkpoints;
+mod conflict_log;
 mod driver;
 mod expression;
 mod form;
@@ -230,6 +231,13 @@ impl Service for Xdcr {
                 sum.reroutes,
             ),
             metric("xdcr_checkpoints", "Checkpoints of vBuckets", Counter, sum.sums.checkpoints),
+            metric("xdcr_conflicts_logged", "Conflicts given to a log", Counter, sum.sums.logged),
+            metric(
+                "xdcr_conflicts_not_logged",
+                "Conflicts that a log could not take",
+                Counter,
+                sum.not_logged,
+            ),
         ]
     }
 

@@ -1,9 +1,12 @@
 //! Messages between the nodes of one cluster.
 
 use crate::checkpoints::Rows;
+use crate::conflict_log::LogDocument;
 use crate::status::Status;
 use crate::{SPEC, Xdcr};
 use nacre_node::{NoReply, Node, PeerMessage};
+use nacre_types::{Cas, DocKey, KEY_BYTES_MAX, Kind, Meta, Vbid};
+use nacre_vbucket::{Command, Refusal, Rule};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +18,8 @@ pub(crate) enum XdcrMessage {
     Statuses,
     /// How far vBuckets are replicated, for the node that may take them over.
     Checkpoints(Rows),
+    /// A document of a log of conflicts, for the node that serves its vBucket.
+    Log(Vbid, LogDocument),
 }
 
 /// The reply.
@@ -35,6 +40,7 @@ impl PeerMessage for XdcrMessage {
         match self {
             XdcrMessage::Statuses => "xdcr-statuses",
             XdcrMessage::Checkpoints(_) => "xdcr-checkpoints",
+            XdcrMessage::Log(..) => "xdcr-log",
         }
     }
 
@@ -49,6 +55,57 @@ impl PeerMessage for XdcrMessage {
                 noted.map_err(|error| NoReply::internal(error.to_string()))?;
                 Ok(XdcrReply::Noted)
             }
+            XdcrMessage::Log(vbid, document) => {
+                write(node, vbid, &document).map(|()| XdcrReply::Noted)
+            }
         }
+    }
+}
+
+/// Writes a document of a log, which has a name of its own.
+fn write(node: &Arc<Node>, vbid: Vbid, document: &LogDocument) -> Result<(), NoReply> {
+    let LogDocument { bucket, collection, key, datatype, value } = document;
+    let bucket = node.bucket(bucket).ok_or(NoReply::Elsewhere)?;
+    let manifest = bucket.manifest();
+    let found = manifest.resolve(collection);
+    let id = found.map_err(|refusal| NoReply::internal(refusal.to_string()))?;
+    if key.is_empty() || key.len() > KEY_BYTES_MAX {
+        return Err(NoReply::internal("the key of a record is too long".to_owned()));
+    }
+    if bucket.refuses_growth() {
+        return Err(NoReply::internal("the bucket's memory or disk is full".to_owned()));
+    }
+    let now = node.now();
+    let expiry = bucket.expiry(bucket.max_ttl(id).unwrap_or(0), 0, now);
+    // Clients cannot write an attribute of the system with a body in one step. The vBucket gives the CAS.
+    let version = Meta {
+        cas: Cas(1),
+        rev: 1,
+        expiry,
+        datatype: *datatype,
+        kind: Kind::Alive,
+        ..Meta::default()
+    };
+    let command = Command::StoreVersion {
+        version,
+        value,
+        add: false,
+        cas: Cas::ANY,
+        rule: Rule::Always,
+        regenerate_cas: true,
+    };
+    let key = DocKey::new(id, key.as_bytes());
+    let applied = bucket.apply(vbid, key.prefixed(), &command, now);
+    let (outcome, wrote, _) = applied.ok_or(NoReply::Elsewhere)?;
+    if wrote {
+        bucket.wake_listeners();
+    }
+    match outcome {
+        Ok(_) => Ok(()),
+        Err(Refusal::NotActive) => Err(NoReply::Elsewhere),
+        Err(refusal @ Refusal::NoLease) => {
+            Err(NoReply::NotYet(format!("a record cannot be stored now: {refusal:?}")))
+        }
+        Err(refusal) => Err(NoReply::internal(format!("a record cannot be stored: {refusal:?}"))),
     }
 }

@@ -1,5 +1,6 @@
 //! What the driver of a replication is to do, and what it has to say.
 
+use crate::conflict_log::LogRules;
 use crate::expression::Expression;
 use crate::inbox::Inbox;
 use crate::record::{Agreed, Reference, Replication};
@@ -36,6 +37,8 @@ pub(crate) struct Plan {
     pub histories_since: Option<Cas>,
     /// The condition on documents that go; `Err` with a sentence when it cannot be read.
     pub expression: Result<Option<Arc<Expression>>, String>,
+    /// Which conflicts are logged, and where.
+    pub log: Option<Arc<LogRules>>,
 }
 
 impl Plan {
@@ -53,6 +56,8 @@ impl Plan {
             has_resolver: cluster.plugins.resolver_of(&replication.source).is_some(),
             histories_since: bucket.settings.histories_since.map(Cas),
             expression: expression_of(&replication.chosen()),
+            // Settings that cannot be read were refused.
+            log: LogRules::read(&replication.chosen()).ok().flatten().map(Arc::new),
         })
     }
 
@@ -63,6 +68,7 @@ impl Plan {
             plan.replication.settings.retain(|name, _| settings::is_structural(name));
             plan.reference = None;
             plan.expression = Ok(None);
+            plan.log = None;
             plan
         };
         structure(self) == structure(other)
@@ -102,6 +108,7 @@ impl Plan {
         let mut settings = Settings::new(source, remote, vbid, vbuckets, policy);
         settings.target_vbuckets = there;
         settings.keeps_histories = keeps_histories;
+        settings.logs_conflicts = self.log.is_some();
         let condition = self.expression.clone().ok().flatten();
         settings.filter = Filter {
             drops_deletions: chosen.flag("filterDeletion"),

@@ -45,6 +45,9 @@ pub(crate) struct Sums {
     /// Copies of versions that go to several collections, without the first one each.
     #[serde(default)]
     pub cloned: u64,
+    /// Conflicts that were given to a log.
+    #[serde(default)]
+    pub logged: u64,
 }
 
 impl Sums {
@@ -62,6 +65,7 @@ impl Sums {
             retried: counts.retried,
             checkpoints: counts.checkpoints,
             cloned: counts.cloned,
+            logged: counts.logged,
         });
     }
 
@@ -78,6 +82,7 @@ impl Sums {
         self.retried += other.retried;
         self.checkpoints += other.checkpoints;
         self.cloned += other.cloned;
+        self.logged += other.logged;
     }
 }
 
@@ -94,6 +99,9 @@ pub(crate) struct Status {
     pub stuck: u64,
     /// Times that a vBucket of the target was looked for elsewhere.
     pub reroutes: u64,
+    /// Conflicts that a log could not take.
+    #[serde(default)]
+    pub not_logged: u64,
     /// Bytes on their way to the target.
     pub window_bytes: u64,
     /// Second and text of the last errors, newest first.
@@ -117,6 +125,7 @@ impl Status {
         self.changes_left += other.changes_left;
         self.stuck += other.stuck;
         self.reroutes += other.reroutes;
+        self.not_logged += other.not_logged;
         self.window_bytes += other.window_bytes;
         let mut errors: Vec<_> = self.errors.iter().chain(&other.errors).cloned().collect();
         errors.sort_by(|left, right| right.cmp(left));

@@ -7,7 +7,7 @@ use crate::target::Server;
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Table, presets};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 
 const REFERENCES: &str = "/pools/default/remoteClusters";
@@ -143,6 +143,31 @@ struct Settings {
     /// A setting, as filterDeletion=true; may be given several times. The reference lists them
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
     settings: Vec<(String, String)>,
+    /// Log conflicts in this collection of this cluster, as bucket.scope.collection, or `off`: a record and both bodies of each
+    #[arg(long, value_name = "COLLECTION", value_parser = conflict_log)]
+    log_conflicts: Option<String>,
+}
+
+impl Settings {
+    fn fields(&self) -> Vec<(&str, &str)> {
+        let mut fields: Vec<(&str, &str)> =
+            self.settings.iter().map(|(name, value)| (&**name, &**value)).collect();
+        fields.extend(self.log_conflicts.iter().map(|value| ("conflictLogging", &**value)));
+        fields
+    }
+}
+
+/// The setting `conflictLogging` for a collection. Only a bucket's name may have dots.
+fn conflict_log(text: &str) -> Result<String, String> {
+    if text == "off" {
+        return Ok("{}".to_owned());
+    }
+    match text.rmatch_indices('.').nth(1).map(|(at, _)| text.split_at(at)) {
+        Some((bucket, path)) if !bucket.is_empty() => {
+            Ok(json!({"bucket": bucket, "collection": &path[1..]}).to_string())
+        }
+        _ => Err("a collection is bucket.scope.collection".to_owned()),
+    }
 }
 
 fn setting(text: &str) -> Result<(String, String), String> {
@@ -174,7 +199,7 @@ pub fn run(options: &Options) -> Result<(), String> {
                 ("toBucket", to),
                 ("replicationType", "continuous"),
             ];
-            fields.extend(settings.settings.iter().map(|(name, value)| (&**name, &**value)));
+            fields.extend(settings.fields());
             let made = post(server, "/controller/createReplication", &fields)?;
             println!("{from} is replicated to {to} of {link}: {}", text(&made["id"]));
             Ok(())
@@ -182,9 +207,7 @@ pub fn run(options: &Options) -> Result<(), String> {
         Action::List => list(server),
         Action::Status => status(server),
         Action::Set { id, settings } => {
-            let fields: Vec<_> =
-                settings.settings.iter().map(|(name, value)| (&**name, &**value)).collect();
-            set(server, id, &fields)?;
+            set(server, id, &settings.fields())?;
             println!("the settings of {id} are changed");
             Ok(())
         }
@@ -315,12 +338,14 @@ fn list(server: &Server) -> Result<(), String> {
 
 fn status(server: &Server) -> Result<(), String> {
     let tasks = server.call("GET", "/pools/default/tasks", b"")?;
-    let mut shown = table(&["FROM", "TO", "STATE", "LEFT", "WRITTEN", "CHECKED", "ASIDE"]);
+    let header = ["FROM", "TO", "STATE", "LEFT", "WRITTEN", "CHECKED", "ASIDE", "CONFLICTS"];
+    let mut shown = table(&header);
     let mut errors = Vec::new();
     for task in tasks.as_array().into_iter().flatten().filter(|task| task["type"] == "xdcr") {
         let target = text(&task["target"]);
         let bucket = target.rsplit_once('/').map_or(target, |(_, bucket)| bucket);
-        let numbers = ["changesLeft", "docsWritten", "docsChecked", "stuckDocuments"];
+        let numbers =
+            ["changesLeft", "docsWritten", "docsChecked", "stuckDocuments", "conflictsLogged"];
         let mut row = vec![text(&task["source"]).to_owned(), bucket.to_owned()];
         row.push(text(&task["status"]).to_owned());
         row.extend(numbers.map(|name| task[name].to_string()));
@@ -382,7 +407,16 @@ fn compare(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+
+    #[test]
+    fn the_collection_of_a_log_is_the_end_of_its_name() {
+        let log = r#"{"bucket":"a.b","collection":"logs.all"}"#;
+        assert_eq!(conflict_log("a.b.logs.all").as_deref(), Ok(log));
+        assert_eq!(conflict_log("off").as_deref(), Ok("{}"));
+        for text in ["", "a", "a.b", ".a.b"] {
+            assert!(conflict_log(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn a_replication_is_found_by_its_id_or_its_bucket() {

@@ -322,6 +322,108 @@ fn versions_of_the_same_time_end_with_the_same_value() {
     assert!(equal.status.success(), "{}", String::from_utf8_lossy(&equal.stdout));
 }
 
+/// The documents of the collection for logs of a bucket, by their keys.
+fn log_of(node: &Node, bucket: &str) -> Vec<(String, Value)> {
+    let path = format!("{BUCKETS}/{bucket}/scopes/logs/collections/conflicts/docs");
+    let listed = node.json(&format!("{path}?limit=100"));
+    let rows = listed["rows"].as_array().unwrap_or_else(|| panic!("{listed}"));
+    let whole = |row: &Value| {
+        let id = row["id"].as_str().unwrap().to_owned();
+        let text = node.json(&format!("{path}/{id}"))["json"].as_str().unwrap().to_owned();
+        (id, serde_json::from_str(&text).unwrap())
+    };
+    rows.iter().map(whole).collect()
+}
+
+/// Both buckets have the same keys with other bodies before anything is replicated. The one with the later writes follows the other one.
+#[test]
+fn conflicts_are_logged_with_both_bodies() {
+    let node = Node::start();
+    for name in ["one", "two"] {
+        make_bucket(&node, name, "numVBuckets=16&conflictResolutionType=lww");
+        let path = format!("{BUCKETS}/{name}/scopes");
+        node.succeed("POST", &path, "name=logs");
+        node.succeed("POST", &format!("{path}/logs/collections"), "name=conflicts");
+    }
+    node.succeed("POST", REFERENCES, &reference("self", &node));
+    let log = r#"&conflictLogging={"bucket":"one","collection":"logs.conflicts"}"#;
+    let logged = format!("{}{log}", replication("one", "self", "two"));
+    let (status, without) = node.ask("POST", CREATE, &logged);
+    assert_eq!(status, 400, "{without}");
+    assert!(without.to_string().contains("enableCrossClusterVersioning"), "{without}");
+    for name in ["one", "two"] {
+        node.succeed("POST", &format!("{BUCKETS}/{name}"), "enableCrossClusterVersioning=true");
+    }
+    let missing = logged.replace("logs.conflicts", "logs.others");
+    let (status, missing) = node.ask("POST", CREATE, &missing);
+    assert_eq!(status, 400, "{missing}");
+    assert!(missing.to_string().contains("there is no collection one.logs.others"), "{missing}");
+
+    let mut clients = [client(&node, "one"), client(&node, "two")];
+    for number in 0..10 {
+        // Whichever is later stays; both are logged.
+        for side in [number % 2, 1 - number % 2] {
+            let body = format!(r#"{{"side":{side},"number":{number}}}"#);
+            set(&mut clients[side], &format!("k{number}"), &body);
+        }
+    }
+    clients[1].delete(Key::of_default(b"k9"), StoreOptions::default()).unwrap();
+    set(&mut clients[0], "alone", "1");
+    node.succeed("POST", CREATE, &logged);
+    node.wait_until("nothing to be left", |node| {
+        let task = task(node);
+        task["changesLeft"] == 0 && task["conflictsLogged"] == 10
+    });
+    assert_eq!(task(&node)["conflictsNotLogged"], 0, "{}", task(&node));
+    let log = log_of(&node, "one");
+    let of = |prefix: &str| {
+        let found = log.iter().filter(|(key, _)| key.starts_with(prefix));
+        found.cloned().collect::<std::collections::BTreeMap<String, Value>>()
+    };
+    let (records, sources, targets) = (of("crd_"), of("src_"), of("tgt_"));
+    assert_eq!((records.len(), sources.len(), targets.len()), (10, 10, 9), "{log:?}");
+    for record in records.values() {
+        let key = record["docId"].as_str().unwrap();
+        let number: u64 = key[1..].parse().unwrap();
+        let body = |side: &str, bodies: &std::collections::BTreeMap<String, Value>| {
+            record[side]["id"].as_str().map(|id| bodies[id].clone())
+        };
+        assert_eq!(body("srcDoc", &sources), Some(json!({"side": 0, "number": number})));
+        let there = (number != 9).then(|| json!({"side": 1, "number": number}));
+        assert_eq!(body("tgtDoc", &targets), there, "{record}");
+        assert_eq!(record["tgtDoc"]["isDeleted"], number == 9);
+        assert!(record["srcDoc"]["xattrs"]["_vv"]["ver"].is_string(), "{record}");
+    }
+    // Records stay in their cluster.
+    assert_eq!(log_of(&node, "two"), []);
+
+    // A replicator who may not write documents may not have them written either.
+    node.succeed(
+        "PUT",
+        "/settings/rbac/users/local/rep",
+        "password=secret1&roles=replication_admin",
+    );
+    let id = task(&node)["id"].as_str().unwrap().replace('/', "%2F");
+    let set = |login: (&str, &str), form: &str| {
+        let kind = "application/x-www-form-urlencoded";
+        let path = format!("/settings/replications/{id}");
+        http::request(&node.address(), "POST", &path, Some(login), kind, form.as_bytes()).unwrap()
+    };
+    let other = r#"conflictLogging={"bucket":"two","collection":"logs.conflicts"}"#;
+    let refused = set(("rep", "secret1"), other);
+    assert_eq!(refused.status, 400);
+    assert!(
+        refused.text().contains("you may not write to two.logs.conflicts"),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(set((USER, PASSWORD), other).status, 200);
+    assert_eq!(set(("rep", "secret1"), "filterDeletion=true").status, 200);
+    printed(&node, &["set", "one", "--log-conflicts", "off"]);
+    let known = node.json(&format!("/settings/replications/{id}"));
+    assert_eq!(known["conflictLogging"], json!({}));
+}
+
 #[test]
 fn only_those_may_replicate_who_have_the_right_to() {
     let node = Node::start();

@@ -97,6 +97,8 @@ fn describe(replication: &Replication, status: &Status) -> Value {
         "settingsURI": format!("/settings/replications/{id}"),
         "recommendedRefreshPeriod": 10,
         "stuckDocuments": status.stuck,
+        "conflictsLogged": sums.logged,
+        "conflictsNotLogged": status.not_logged,
     })
 }
 
@@ -131,6 +133,7 @@ fn infos(node: &Arc<Node>, _: &HttpRequest) -> HttpReply {
                 "docs_processed": sums.done,
                 "docs_filtered": sums.filtered,
                 "docs_cloned": sums.cloned,
+                "true_conflicts_detected": sums.logged,
                 "docs_failed_cr_source": sums.kept_at_source,
                 "docs_failed_cr_target": sums.kept_at_target,
                 "docs_received_from_dcp": sums.received,

@@ -1,12 +1,14 @@
 //! Replications and their settings: `/controller/createReplication`, `/controller/cancelXDCR`, `/settings/replications`.
 
+use crate::conflict_log::LogRules;
 use crate::form::{self, Form, ok, refused, wrapped};
 use crate::mapping::Rules;
 use crate::plan::{expression_of, resolution_name};
 use crate::record::{self, Agreed, Reference, Replication, Write};
 use crate::settings::{self, Chosen, Scope, Values};
 use crate::target::{Management, Target, Unusable};
-use nacre_cluster::Bucket;
+use nacre_auth::{Keyspace, Privilege};
+use nacre_cluster::{Bucket, Cluster};
 use nacre_node::service::{HttpReply, HttpRequest};
 use nacre_node::{Error, Node};
 use serde_json::{Value, json};
@@ -14,6 +16,8 @@ use std::sync::Arc;
 
 /// What is said about a replication that does not exist. Source: Couchbase.
 const NOT_FOUND: &str = "requested resource not found";
+/// The setting of the log of conflicts.
+const LOGGING: &str = "conflictLogging";
 
 /// `POST /controller/createReplication`.
 pub(super) fn create(node: &Arc<Node>, request: &HttpRequest) -> HttpReply {
@@ -36,6 +40,14 @@ fn make(node: &Arc<Node>, request: &HttpRequest) -> Result<HttpReply, HttpReply>
     check(&Chosen(values.clone())).map_err(|(field, reason)| wrapped(field, reason))?;
     let there = look(reference, &target)?;
     check_pair(&cluster.uuid, bucket, &there)?;
+    let chosen = Chosen(values.clone());
+    check_log(node, &cluster, request, &chosen)
+        .and_then(|is_logged| {
+            let keeps =
+                bucket.settings.histories_since.is_some() && there.histories_since.is_some();
+            if is_logged && !keeps { Err(WITHOUT_HISTORIES.to_owned()) } else { Ok(()) }
+        })
+        .map_err(|reason| wrapped(LOGGING, reason))?;
     let id = Replication::id_of(&there.cluster.uuid, &source, &target);
     if agreed.replication(&id).is_some() {
         let reason = "Replication to the same remote cluster and bucket already exists";
@@ -146,7 +158,39 @@ fn check(chosen: &Chosen) -> Result<(), (&'static str, String)> {
     absent("mobile", chosen.text("mobile") != "Off")?;
     absent("mergeFunctionMapping", !chosen.object("mergeFunctionMapping").is_empty())?;
     absent("networkUsageLimit", chosen.number("networkUsageLimit") != 0)?;
-    absent("conflictLogging", !chosen.object("conflictLogging").is_empty())
+    LogRules::read(chosen).map(drop).map_err(|reason| (LOGGING, reason))
+}
+
+/// What is said about a log between buckets of which one keeps no histories.
+const WITHOUT_HISTORIES: &str =
+    "both buckets must keep histories of versions (enableCrossClusterVersioning)";
+
+/// Refuses a log in a collection that does not exist, or that the user may not write to. Returns true if conflicts are logged.
+fn check_log(
+    node: &Node,
+    cluster: &Cluster,
+    request: &HttpRequest,
+    chosen: &Chosen,
+) -> Result<bool, String> {
+    let Some(rules) = LogRules::read(chosen)? else { return Ok(false) };
+    for place in rules.places() {
+        let (scope, collection) = &place.path;
+        let keyspace = Keyspace {
+            bucket: Some(&place.bucket),
+            scope: Some(scope),
+            collection: Some(collection),
+        };
+        // Whoever may not write there is not told what exists.
+        if request.login.is_some() && !request.may(node, Privilege::WriteData, keyspace) {
+            return Err(format!("you may not write to {}.{}", place.bucket, place.collection()));
+        }
+        let bucket = cluster.buckets.get(&place.bucket);
+        let bucket = bucket.ok_or_else(|| format!("there is no bucket {}", place.bucket))?;
+        if bucket.manifest.collection(scope, collection).is_none() {
+            return Err(format!("there is no collection {}.{}", place.bucket, place.collection()));
+        }
+    }
+    Ok(true)
 }
 
 /// `POST` and `DELETE /controller/cancelXDCR/{id}`.
@@ -214,6 +258,15 @@ pub(super) fn set(node: &Arc<Node>, request: &HttpRequest) -> HttpReply {
         match changed(known, &values) {
             Err((field, reason)) => Ok(form::invalid(field, reason)),
             Ok(replication) => {
+                if values.contains_key(LOGGING) {
+                    let source = seen.buckets.get(&replication.source);
+                    let keeps = source.is_some_and(|it| it.settings.histories_since.is_some());
+                    match check_log(node, seen, request, &replication.chosen()) {
+                        Err(reason) => return Ok(form::invalid(LOGGING, reason)),
+                        Ok(true) if !keeps => return Ok(form::invalid(LOGGING, WITHOUT_HISTORIES)),
+                        Ok(_) => {}
+                    }
+                }
                 record::put(node, seen, &Write::Replication(&replication))?;
                 Ok(ok(&settings::describe(&replication.settings, Scope::Replication)))
             }
