@@ -61,3 +61,4 @@ mod user_functions;
 mod users;
 mod views;
 mod xdcr;
+mod xdcr_failures;
