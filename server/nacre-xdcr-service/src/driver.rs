@@ -24,7 +24,8 @@ use nacre_client::ClusterMap;
 use nacre_node::Node;
 use nacre_types::{Now, Seqno, Vbid, Vbids};
 use nacre_xdcr::{
-    Answer, Effect, Epochs, Found as FoundAt, Input, Notice, Pipeline, Run, TargetState, VersionId,
+    Answer, Effect, Epochs, Found as FoundAt, Input, Notice, Operation, Pipeline, Run, TargetState,
+    VersionId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -436,7 +437,7 @@ impl Driver {
                 let failed = |lookup: &nacre_xdcr::Lookup| Input::LookedUp {
                     run,
                     id: lookup.id,
-                    wanted,
+                    number: lookup.number,
                     found: FoundAt::Failed(Answer::NotMyVbucket),
                 };
                 let (parts, lost) = self.by_server(keys, |lookup| lookup.vbid);
@@ -446,10 +447,14 @@ impl Driver {
                 }
             }
             Effect::Write { run, operations } => {
-                let failed =
-                    |id: VersionId| Input::Written { run, id, answer: Answer::NotMyVbucket };
+                let failed = |operation: &Operation| Input::Written {
+                    run,
+                    id: operation.id,
+                    number: operation.number,
+                    answer: Answer::NotMyVbucket,
+                };
                 let (parts, lost) = self.by_server(operations, |operation| operation.vbid);
-                self.pending.extend(lost.iter().map(|lost| (vbid, failed(lost.id))));
+                self.pending.extend(lost.iter().map(|lost| (vbid, failed(lost))));
                 for (server, operations) in parts {
                     self.push(server, Job { source: vbid, run, work: Work::Write(operations) });
                 }

@@ -355,8 +355,8 @@ fn answer(
                 return Err(Error::Malformed("the login does not hold any more".to_owned()));
             }
             events.extend(map);
-            let id = operation.id;
-            events.push(Event::Input(source, Box::new(Input::Written { run, id, answer })));
+            let (id, number) = (operation.id, operation.number);
+            events.push(Event::Input(source, Box::new(Input::Written { run, id, number, answer })));
         }
         Expected::Meta { source, run, lookup, wanted } => {
             let (found, map) = connection.receive(|frame| (wire::meta(frame), map(frame)))?;
@@ -367,7 +367,7 @@ fn answer(
             if wanted != Wanted::Meta {
                 expected.push_front(Expected::History { source, run, lookup, wanted, found });
             } else {
-                events.push(looked_up(source, run, &lookup, wanted, found));
+                events.push(looked_up(source, run, &lookup, found));
             }
         }
         Expected::History { source, run, lookup, wanted, found } => {
@@ -375,17 +375,17 @@ fn answer(
             if wanted == Wanted::Whole {
                 expected.push_front(Expected::Body { source, run, lookup, found });
             } else {
-                events.push(looked_up(source, run, &lookup, wanted, found));
+                events.push(looked_up(source, run, &lookup, found));
             }
         }
         Expected::Body { source, run, lookup, found } => {
             let found = connection.receive(|frame| wire::with_body(found, frame))?;
-            events.push(looked_up(source, run, &lookup, Wanted::Whole, found));
+            events.push(looked_up(source, run, &lookup, found));
         }
         Expected::Checksum { source, run, lookup } => {
             let (found, map) = connection.receive(|frame| (wire::checksum(frame), map(frame)))?;
             events.extend(map);
-            events.push(looked_up(source, run, &lookup, Wanted::Checksum, found));
+            events.push(looked_up(source, run, &lookup, found));
         }
         Expected::Statistic { vbid, ends_vbucket, ends_job } => {
             // The last frame of a group has no key; one that is refused is the only one.
@@ -410,10 +410,11 @@ fn answer(
     Ok(())
 }
 
-fn looked_up(source: Vbid, run: Run, lookup: &Lookup, wanted: Wanted, found: Found) -> Event {
+fn looked_up(source: Vbid, run: Run, lookup: &Lookup, found: Found) -> Event {
     let found = match found {
         Found::Failed(Answer::Changed) => Found::Failed(Answer::Busy),
         found => found,
     };
-    Event::Input(source, Box::new(Input::LookedUp { run, id: lookup.id, wanted, found }))
+    let (id, number) = (lookup.id, lookup.number);
+    Event::Input(source, Box::new(Input::LookedUp { run, id, number, found }))
 }

@@ -352,6 +352,7 @@ mod tests {
         let value = if kind == Kind::Alive { vec![b'x'; 200] } else { Vec::new() };
         Operation {
             id: Seqno(1).into(),
+            number: 1,
             vbid: Vbid(3),
             key: b"\0k".to_vec(),
             version: Arriving { meta, value },

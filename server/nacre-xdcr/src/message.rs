@@ -94,8 +94,8 @@ pub enum Input {
         run: Run,
         /// Names the version that the key was looked up for.
         id: VersionId,
-        /// The part that was looked up: a late answer with another part is no answer to the present question.
-        wanted: Wanted,
+        /// [`Lookup::number`] of the request.
+        number: u64,
         /// The result.
         found: Found,
     },
@@ -105,6 +105,8 @@ pub enum Input {
         run: Run,
         /// Names the version.
         id: VersionId,
+        /// [`Operation::number`] of the request.
+        number: u64,
         /// The answer of the target.
         answer: Answer,
     },
@@ -211,6 +213,8 @@ pub enum Over {
 pub struct Operation {
     /// Names the version.
     pub id: VersionId,
+    /// Number of the request, for the answer: another one for each attempt.
+    pub number: u64,
     /// The target's vBucket.
     pub vbid: Vbid,
     /// The key with the target's collection, prefix first.
@@ -230,6 +234,9 @@ pub struct Operation {
 pub struct Lookup {
     /// Names the version that it is looked up for.
     pub id: VersionId,
+    /// Number of the request, for the answer: another one for each attempt. What a late answer has may lack the body, or was there before
+    /// a later write was refused.
+    pub number: u64,
     /// The target's vBucket.
     pub vbid: Vbid,
     /// The key with the target's collection, prefix first.

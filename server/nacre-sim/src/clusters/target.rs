@@ -30,12 +30,12 @@ impl Simulation {
             }
             Request::LookUp(wanted, lookup) => {
                 let found = self.look_up(pipe, wanted, &lookup);
-                Input::LookedUp { run, id: lookup.id, wanted, found }
+                Input::LookedUp { run, id: lookup.id, number: lookup.number, found }
             }
             Request::Write(operation) => {
-                let id = operation.id;
+                let (id, number) = (operation.id, operation.number);
                 match self.take_version(pipe, run, operation) {
-                    Some(answer) => Input::Written { run, id, answer },
+                    Some(answer) => Input::Written { run, id, number, answer },
                     None => return,
                 }
             }
@@ -235,7 +235,8 @@ impl Simulation {
 
     pub(super) fn finish_decision(&mut self, pipe: usize, run: Run, of: Decision) {
         let Decision { operation, local, verdict } = of;
-        let (id, target) = (operation.id, self.link_of(pipe).1);
+        let (id, number) = (operation.id, operation.number);
+        let target = self.link_of(pipe).1;
         let answer = match verdict {
             None => Some(Answer::Busy),
             Some(_) if self.is_moving(target, operation.vbid) => Some(Answer::NotMyVbucket),
@@ -258,7 +259,7 @@ impl Simulation {
             }
         };
         if let Some(answer) = answer {
-            self.answer(pipe, &Input::Written { run, id, answer });
+            self.answer(pipe, &Input::Written { run, id, number, answer });
         }
     }
 

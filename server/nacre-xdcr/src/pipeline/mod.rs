@@ -113,6 +113,8 @@ pub struct Pipeline {
     window: Window,
     is_reading: bool,
     asked: Option<Asked>,
+    /// Number of requests for single versions.
+    requests: u64,
     /// The number of the last question to the target. An answer to an earlier one must not count: a record says that the target
     /// had everything when it said how far it was.
     questions: Run,
@@ -142,6 +144,7 @@ impl Pipeline {
             window: Window::new(least, most),
             is_reading: false,
             asked: None,
+            requests: 0,
             questions: run,
             ask_at_ns: u64::MAX,
             record_at_ns: u64::MAX,
@@ -237,11 +240,11 @@ impl Pipeline {
             {
                 self.receive(documents, position, purge_seqno, now, effects);
             }
-            Input::LookedUp { run, id, wanted, found } if run == self.run => {
-                self.looked_up(id, wanted, found, now, effects);
+            Input::LookedUp { run, id, number, found } if run == self.run => {
+                self.looked_up(id, number, found, now, effects);
             }
-            Input::Written { run, id, answer } if run == self.run => {
-                self.written(id, answer, now, effects);
+            Input::Written { run, id, number, answer } if run == self.run => {
+                self.written(id, number, answer, now, effects);
             }
             Input::Resolved { run, id, verdict } if run == self.run => {
                 self.resolved(id, verdict, now, effects);

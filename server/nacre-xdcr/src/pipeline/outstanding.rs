@@ -26,7 +26,7 @@ pub(super) enum Phase {
 
 impl Phase {
     /// Returns true if the target has to answer.
-    fn is_on_its_way(self) -> bool {
+    pub fn is_on_its_way(self) -> bool {
         matches!(self, Phase::LookingUp(_) | Phase::Writing)
     }
 }
@@ -57,6 +57,8 @@ pub(super) struct Item {
     pub without_transaction: bool,
     /// The next step.
     pub task: Task,
+    /// Number of the last request to the target.
+    pub request: u64,
     /// The target's version, when it is in conflict.
     pub rival: Option<Arriving>,
     /// The CAS of the version of the target with which the conflict is logged.
@@ -88,6 +90,7 @@ impl Item {
             vbid,
             without_transaction: false,
             task: Task::Decide,
+            request: 0,
             rival: None,
             logged_with: None,
             refused_over: None,

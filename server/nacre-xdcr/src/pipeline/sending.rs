@@ -49,16 +49,18 @@ impl Pipeline {
             if !self.window.has_room(bytes) {
                 break;
             }
+            self.requests += 1;
+            let number = self.requests;
             match task {
                 Task::Write(over) => {
-                    operations.push(self.operation(id, item, over));
+                    operations.push(self.operation(number, item, over));
                     self.counts.sent += 1;
                     self.put_on_its_way(id, Phase::Writing, bytes, now);
                 }
                 Task::LookUp(_) | Task::Decide => {
                     let wanted =
                         if let Task::LookUp(wanted) = task { wanted } else { self.wanted() };
-                    let lookup = Lookup { id, vbid: item.vbid, key: item.key.clone() };
+                    let lookup = Lookup { id, number, vbid: item.vbid, key: item.key.clone() };
                     keys.entry(wanted).or_default().push(lookup);
                     self.counts.looked_up += 1;
                     self.put_on_its_way(id, Phase::LookingUp(wanted), bytes, now);
@@ -115,6 +117,9 @@ impl Pipeline {
     fn put_on_its_way(&mut self, id: VersionId, phase: Phase, bytes: usize, now: Now) {
         let attempts = self.outstanding.get(id).map_or(0, |item| item.attempts);
         let deadline_ns = now.monotonic_ns + self.timeout_ns(attempts);
+        if let Some(item) = self.outstanding.get_mut(id) {
+            item.request = self.requests;
+        }
         self.set_phase(id, phase, Some(deadline_ns));
         self.window.send(bytes);
         self.outstanding.charge(id, bytes);
@@ -125,11 +130,12 @@ impl Pipeline {
         self.window.free(freed);
     }
 
-    fn operation(&self, id: VersionId, item: &Item, over: Over) -> Operation {
+    fn operation(&self, number: u64, item: &Item, over: Over) -> Operation {
         let by_time = self.settings.policy.rule() == Resolution::LastWriteWins;
         let version = self.outgoing(item);
         let compresses = self.settings.compresses && !version.value.is_empty();
-        Operation { id, vbid: item.vbid, key: item.key.clone(), version, over, by_time, compresses }
+        let (id, vbid, key) = (item.id, item.vbid, item.key.clone());
+        Operation { id, number, vbid, key, version, over, by_time, compresses }
     }
 
     /// A version as it leaves the bucket: with its history as it is known here, which the target could not compute.
@@ -151,17 +157,18 @@ impl Pipeline {
     pub(super) fn looked_up(
         &mut self,
         id: VersionId,
-        wanted: Wanted,
+        number: u64,
         found: Found,
         now: Now,
         effects: &mut Vec<Effect>,
     ) {
         let Some(item) = self.outstanding.get(id) else { return };
         // A late answer to an earlier question may lack what is asked for now: a version without its body would be taken for one
-        // with an empty body.
-        if item.phase() != Phase::LookingUp(wanted) {
+        // with an empty body. Or it tells what was there before a write that was refused since: what has gone would seem to stay.
+        if item.request != number {
             return;
         }
+        let Phase::LookingUp(wanted) = item.phase() else { return };
         let by_source = self.settings.judge == Judge::Source;
         let is_logging = self.logs_conflicts();
         let over = |known| match known {
@@ -170,7 +177,7 @@ impl Pipeline {
             _ => Over::Anything,
         };
         let version = match found {
-            Found::Failed(answer) => return self.written(id, answer, now, effects),
+            Found::Failed(answer) => return self.written(id, number, answer, now, effects),
             Found::Nothing => return self.queue(id, Task::Write(over(Over::Nothing))),
             Found::Checksum(cas, checksum) => return self.compare(id, cas, checksum, effects),
             Found::Version(version) => version,
@@ -349,6 +356,7 @@ impl Pipeline {
     pub(super) fn written(
         &mut self,
         id: VersionId,
+        number: u64,
         answer: Answer,
         now: Now,
         effects: &mut Vec<Effect>,
@@ -365,7 +373,7 @@ impl Pipeline {
                 self.finish(id, effects);
             }
             // An answer to an earlier attempt changes nothing about the one that is on its way.
-            _ if !matches!(item.phase(), Phase::Writing | Phase::LookingUp(_)) => {}
+            _ if item.request != number || !item.phase().is_on_its_way() => {}
             Answer::Changed => {
                 if let Some(item) = self.outstanding.get_mut(id)
                     && let Task::Write(Over::Judged(cas)) = item.task

@@ -55,6 +55,8 @@ struct Stage {
     pipeline: Pipeline,
     now_ns: u64,
     effects: Vec<Effect>,
+    /// Number of the last request for each version.
+    numbers: BTreeMap<VersionId, u64>,
 }
 
 impl Stage {
@@ -64,7 +66,7 @@ impl Stage {
 
     fn at(epoch: Epoch, settings: Settings, records: Records) -> Stage {
         let pipeline = Pipeline::new(settings, records, epoch);
-        Stage { pipeline, now_ns: 1, effects: Vec::new() }
+        Stage { pipeline, now_ns: 1, effects: Vec::new(), numbers: BTreeMap::new() }
     }
 
     /// A pipeline that streams from the beginning.
@@ -79,6 +81,17 @@ impl Stage {
     fn feed(&mut self, input: Input) -> &[Effect] {
         let now = Now { unix_ns: self.now_ns, monotonic_ns: self.now_ns };
         self.effects = self.pipeline.step(input, now);
+        for effect in &self.effects {
+            match effect {
+                Effect::LookUp { keys, .. } => {
+                    self.numbers.extend(keys.iter().map(|key| (key.id, key.number)));
+                }
+                Effect::Write { operations, .. } => {
+                    self.numbers.extend(operations.iter().map(|it| (it.id, it.number)));
+                }
+                _ => {}
+            }
+        }
         &self.effects
     }
 
@@ -119,12 +132,24 @@ impl Stage {
         self.feed(Input::Portion { run, documents, position, purge_seqno });
     }
 
-    fn written(&mut self, run: Run, seqno: u64, answer: Answer) -> &[Effect] {
-        self.feed(Input::Written { run, id: Seqno(seqno).into(), answer })
+    /// Number of the last request for the first copy of a version.
+    fn number(&self, seqno: u64) -> u64 {
+        self.numbers.get(&Seqno(seqno).into()).copied().unwrap_or(0)
     }
 
-    fn found(&mut self, run: Run, seqno: u64, wanted: Wanted, found: Found) -> &[Effect] {
-        self.feed(Input::LookedUp { run, id: Seqno(seqno).into(), wanted, found })
+    fn written(&mut self, run: Run, seqno: u64, answer: Answer) -> &[Effect] {
+        let number = self.number(seqno);
+        self.feed(Input::Written { run, id: Seqno(seqno).into(), number, answer })
+    }
+
+    fn found(&mut self, run: Run, seqno: u64, found: Found) -> &[Effect] {
+        let number = self.number(seqno);
+        self.found_late(run, seqno, number, found)
+    }
+
+    /// Answers the request with this number.
+    fn found_late(&mut self, run: Run, seqno: u64, number: u64, found: Found) -> &[Effect] {
+        self.feed(Input::LookedUp { run, id: Seqno(seqno).into(), number, found })
     }
 
     fn asks_target(&self) -> bool {
@@ -248,7 +273,7 @@ fn answers_to_the_pipeline_before_mean_nothing() {
     let (_, asked_before, run_before) = begin(epochs.next_epoch());
     let (mut stage, asked, run) = begin(epochs.next_epoch());
     stage.written(run_before, 1, Answer::Stored);
-    stage.found(run_before, 2, Wanted::Meta, Found::Nothing);
+    stage.found(run_before, 2, Found::Nothing);
     assert_eq!((stage.sent(), stage.pipeline.outstanding()), (vec![], 2));
     let position = ResumePoint { vb_uuid: VbUuid(1), seqno: Seqno(9), ..ResumePoint::default() };
     let (documents, purge_seqno) = (Vec::new(), Seqno::ZERO);
@@ -339,7 +364,7 @@ fn large_documents_are_sent_only_when_they_would_be_taken() {
     for (seqno, found, is_sent) in
         [(1, Found::Nothing, true), (2, there(2), true), (3, there(9), false)]
     {
-        stage.found(run, seqno, Wanted::Meta, found);
+        stage.found(run, seqno, found);
         assert_eq!(stage.sent() == [seqno], is_sent, "{seqno}");
     }
     assert_eq!((stage.pipeline.counts().kept_at_source, stage.pipeline.outstanding()), (1, 2));
@@ -558,7 +583,7 @@ fn what_the_target_made_is_looked_up_and_sent_if_it_is_lost() {
             continue;
         }
         assert_eq!(stage.looked_up(), [(1, Wanted::History)]);
-        stage.found(run, 1, Wanted::History, Found::Nothing);
+        stage.found(run, 1, Found::Nothing);
         assert_eq!(stage.sent(), [1]);
     }
 }
@@ -582,16 +607,16 @@ fn a_source_that_judges_asks_its_resolver_and_writes_over_what_it_saw() {
     let run = stage.run();
     stage.portion(vec![document("a", 5, 1), document("b", 6, 1)]);
     assert_eq!(stage.looked_up(), [(5, Wanted::History), (6, Wanted::History)]);
-    stage.found(run, 6, Wanted::History, Found::Nothing);
+    stage.found(run, 6, Found::Nothing);
     assert_eq!(stage.operations()[0].over, Over::Nothing);
     stage.written(run, 6, Answer::Changed);
     assert_eq!(stage.looked_up(), [(6, Wanted::History)], "somebody was faster");
     let meta = Meta { cas: Cas(4), rev: 1, ..Meta::default() };
     let rival = Arriving { meta, value: b"other".to_vec() };
     let found = Found::Version(rival.clone());
-    stage.found(run, 5, Wanted::History, found.clone());
+    stage.found(run, 5, found.clone());
     assert_eq!(stage.looked_up(), [(5, Wanted::Whole)], "a resolver sees bodies");
-    stage.found(run, 5, Wanted::Whole, found);
+    stage.found(run, 5, found);
     let [Effect::Resolve { conflict, .. }] = &stage.effects[..] else {
         panic!("{:?}", stage.effects)
     };
@@ -615,17 +640,18 @@ fn a_late_answer_without_the_body_is_not_what_a_resolver_sees() {
     let run = stage.run();
     stage.portion(vec![document("a", 5, 1)]);
     assert_eq!(stage.looked_up(), [(5, Wanted::History)]);
+    let first = stage.number(5);
     stage.pass(stage.pipeline.settings().timeout_ns);
     stage.pass(SECOND);
     assert_eq!(stage.looked_up(), [(5, Wanted::History)], "asked again");
     let meta = Meta { cas: Cas(4), rev: 1, ..Meta::default() };
     let without_body = Found::Version(Arriving { meta, value: Vec::new() });
-    stage.found(run, 5, Wanted::History, without_body.clone());
+    stage.found(run, 5, without_body.clone());
     assert_eq!(stage.looked_up(), [(5, Wanted::Whole)]);
-    stage.found(run, 5, Wanted::History, without_body);
+    stage.found_late(run, 5, first, without_body);
     assert!(stage.effects.is_empty(), "{:?}", stage.effects);
     let rival = Arriving { meta, value: b"other".to_vec() };
-    stage.found(run, 5, Wanted::Whole, Found::Version(rival));
+    stage.found(run, 5, Found::Version(rival));
     let [Effect::Resolve { conflict, .. }] = &stage.effects[..] else {
         panic!("{:?}", stage.effects)
     };
@@ -645,7 +671,7 @@ fn a_history_at_the_target_that_nobody_can_read_counts_as_none() {
     attributes.set(attribute::HISTORY, text.as_bytes()).unwrap();
     let meta = Meta { cas: Cas(4), rev: 1, datatype: DATATYPE_XATTR, ..Meta::default() };
     let lie = Found::Version(Arriving { meta, value: attributes.encode() });
-    stage.found(run, 5, Wanted::History, lie);
+    stage.found(run, 5, lie);
     assert_eq!((stage.sent(), stage.notices().len()), (vec![5], 0));
 }
 
@@ -664,9 +690,9 @@ fn logging(policy: Policy) -> (Stage, Run) {
     let run = stage.run();
     stage.portion(vec![document("a", 5, 1)]);
     assert_eq!(stage.looked_up(), [(5, Wanted::History)], "small documents, too");
-    stage.found(run, 5, Wanted::History, Found::Version(of_target(4, b"")));
+    stage.found(run, 5, Found::Version(of_target(4, b"")));
     assert_eq!(stage.looked_up(), [(5, Wanted::Whole)], "both bodies are logged");
-    stage.found(run, 5, Wanted::Whole, Found::Version(of_target(4, b"other")));
+    stage.found(run, 5, Found::Version(of_target(4, b"other")));
     let [Effect::Log { conflict, .. }] = &stage.effects[..] else { panic!("{:?}", stage.effects) };
     let body = |version: &Arriving| version.shown().body;
     assert_eq!((body(&conflict.source), body(&conflict.target)), (b"x".into(), b"other".into()));
@@ -681,23 +707,81 @@ fn a_conflict_is_logged_before_it_is_decided_and_the_target_decides_about_no_oth
         let (mut stage, run) = logging(policy);
         stage.feed(Input::Logged { run, id: Seqno(5).into() });
         assert_eq!(stage.looked_up(), [(5, Wanted::History)]);
-        stage.found(run, 5, Wanted::History, Found::Version(of_target(4, b"")));
+        stage.found(run, 5, Found::Version(of_target(4, b"")));
         assert_eq!(stage.operations()[0].over, Over::Judged(Cas(4)));
         stage.written(run, 5, Answer::Changed);
         assert_eq!(stage.looked_up(), [(5, Wanted::History)], "another version, or it stays");
-        stage.found(run, 5, Wanted::History, Found::Version(of_target(4, b"")));
+        stage.found(run, 5, Found::Version(of_target(4, b"")));
         let counts = stage.pipeline.counts();
         assert_eq!((counts.logged, counts.kept_at_target, counts.done), (1, 1, 1));
     }
+}
+
+/// The look-up for the history got no answer in time and was made again. Its late answer has no body, and comes while the body is looked up:
+/// the record would show an empty document.
+#[test]
+fn a_late_answer_without_the_body_is_not_logged() {
+    let mut stage = Stage::streaming(Settings { logs_conflicts: true, ..settings(RESOLVER) });
+    let run = stage.run();
+    stage.portion(vec![document("a", 5, 1)]);
+    let first = stage.number(5);
+    stage.pass(stage.pipeline.settings().timeout_ns);
+    stage.pass(SECOND);
+    assert_eq!(stage.looked_up(), [(5, Wanted::History)], "asked again");
+    stage.found_late(run, 5, first, Found::Version(of_target(4, b"")));
+    assert!(stage.effects.is_empty(), "{:?}", stage.effects);
+    stage.found(run, 5, Found::Version(of_target(4, b"")));
+    assert_eq!(stage.looked_up(), [(5, Wanted::Whole)]);
+    stage.found_late(run, 5, first, Found::Version(of_target(4, b"")));
+    assert!(stage.effects.is_empty(), "{:?}", stage.effects);
+    stage.found(run, 5, Found::Version(of_target(4, b"other")));
+    let [Effect::Log { conflict, .. }] = &stage.effects[..] else { panic!("{:?}", stage.effects) };
+    assert_eq!(conflict.target.shown().body, b"other");
+}
+
+/// The target refuses a write over the logged version, as another one is there by then. A late answer from before shows the logged one once
+/// more: as if it had stayed, and the version of the source would be done.
+#[test]
+fn a_late_answer_does_not_show_what_stays_at_the_target() {
+    let (mut stage, run) = logging(RESOLVER);
+    stage.feed(Input::Logged { run, id: Seqno(5).into() });
+    let first = stage.number(5);
+    stage.pass(stage.pipeline.settings().timeout_ns);
+    stage.pass(SECOND);
+    assert_eq!(stage.looked_up(), [(5, Wanted::History)], "asked again");
+    stage.found(run, 5, Found::Version(of_target(4, b"")));
+    assert_eq!(stage.operations()[0].over, Over::Judged(Cas(4)));
+    stage.written(run, 5, Answer::Changed);
+    stage.found_late(run, 5, first, Found::Version(of_target(4, b"")));
+    assert_eq!(stage.pipeline.outstanding(), 1, "it is not done");
+    stage.found(run, 5, Found::Version(of_target(6, b"")));
+    assert_eq!(stage.looked_up(), [(5, Wanted::Whole)], "another conflict");
+}
+
+/// The same of a refusal: the one of the first attempt says nothing about the second, which may be lost on its way.
+#[test]
+fn a_late_refusal_does_not_count_for_the_next_attempt() {
+    let (mut stage, run) = logging(RESOLVER);
+    stage.feed(Input::Logged { run, id: Seqno(5).into() });
+    stage.found(run, 5, Found::Version(of_target(4, b"")));
+    let first = stage.number(5);
+    stage.pass(stage.pipeline.settings().timeout_ns);
+    stage.pass(SECOND);
+    assert_eq!(stage.sent(), [5], "sent again");
+    let id = Seqno(5).into();
+    stage.feed(Input::Written { run, id, number: first, answer: Answer::Changed });
+    assert!(stage.effects.is_empty(), "{:?}", stage.effects);
+    stage.feed(Input::Written { run, id, number: first, answer: Answer::Stored });
+    assert_eq!(stage.pipeline.outstanding(), 0, "what is stored is done, whichever attempt it was");
 }
 
 #[test]
 fn a_conflict_with_another_version_is_logged_as_well() {
     let (mut stage, run) = logging(RESOLVER);
     stage.feed(Input::Logged { run, id: Seqno(5).into() });
-    stage.found(run, 5, Wanted::History, Found::Version(of_target(3, b"")));
+    stage.found(run, 5, Found::Version(of_target(3, b"")));
     assert_eq!(stage.looked_up(), [(5, Wanted::Whole)]);
-    stage.found(run, 5, Wanted::Whole, Found::Version(of_target(3, b"third")));
+    stage.found(run, 5, Found::Version(of_target(3, b"third")));
     assert!(matches!(&stage.effects[..], [Effect::Log { .. }]), "{:?}", stage.effects);
     assert_eq!(stage.pipeline.counts().logged, 2);
 }
@@ -709,7 +793,7 @@ fn a_log_that_does_not_answer_holds_no_version_up() {
     assert_eq!(stage.looked_up(), [(5, Wanted::History)]);
     stage.feed(Input::Logged { run, id: Seqno(5).into() });
     assert!(stage.effects.is_empty(), "it is too late: {:?}", stage.effects);
-    stage.found(run, 5, Wanted::History, Found::Version(of_target(4, b"")));
+    stage.found(run, 5, Found::Version(of_target(4, b"")));
     assert_eq!(stage.sent(), [5]);
 }
 
@@ -722,7 +806,7 @@ fn what_is_no_conflict_is_not_logged() {
     let mut stage = Stage::streaming(settings());
     let run = stage.run();
     stage.portion(vec![document_of("a", 5, &later)]);
-    stage.found(run, 5, Wanted::History, Found::Version(of_target(4, b"")));
+    stage.found(run, 5, Found::Version(of_target(4, b"")));
     assert_eq!(stage.operations()[0].over, Over::Judged(Cas(4)));
 
     let mut stage = Stage::streaming(settings());
@@ -732,7 +816,7 @@ fn what_is_no_conflict_is_not_logged() {
     stage.portion(vec![Document::new(meta, deleted.key(), b"")]);
     let mut there = of_target(4, b"");
     there.meta.kind = Kind::Deleted;
-    stage.found(run, 5, Wanted::History, Found::Version(there));
+    stage.found(run, 5, Found::Version(there));
     assert_eq!(stage.operations()[0].over, Over::Anything, "a tombstone is no condition");
 
     let mut stage = Stage::streaming(Settings { keeps_histories: false, ..settings() });
@@ -748,11 +832,12 @@ fn a_late_answer_is_not_taken_for_a_checksum() {
     stage.portion(vec![document("a", 5, 1000)]);
     let meta = Meta { cas: Cas(5), rev: 5, ..Meta::default() };
     let same = Found::Version(Arriving { meta, value: Vec::new() });
-    stage.found(run, 5, Wanted::Meta, same.clone());
+    let first = stage.number(5);
+    stage.found(run, 5, same.clone());
     assert_eq!(stage.looked_up(), [(5, Wanted::Checksum)]);
-    stage.found(run, 5, Wanted::Meta, same);
+    stage.found_late(run, 5, first, same);
     assert!(stage.effects.is_empty(), "it is not asked a second time: {:?}", stage.effects);
-    stage.found(run, 5, Wanted::Checksum, Found::Checksum(Cas(5), 0));
+    stage.found(run, 5, Found::Checksum(Cas(5), 0));
     assert_eq!(stage.sent(), [5]);
 }
 
@@ -791,10 +876,10 @@ fn a_document_goes_to_each_collection_whose_condition_holds() {
     assert_eq!((counts.cloned, counts.filtered), (5, 2));
     let ids: Vec<VersionId> = stage.operations().iter().map(|it| it.id).collect();
     for id in ids.iter().filter(|id| **id != VersionId { seqno: Seqno(1), copy: 1 }) {
-        stage.feed(Input::Written { run, id: *id, answer: Answer::Stored });
+        stage.feed(Input::Written { run, id: *id, number: 0, answer: Answer::Stored });
     }
     assert_eq!(stage.checkpoint(&[(7, 0)], 40), None, "one copy is not answered");
     let late = VersionId { seqno: Seqno(1), copy: 1 };
-    stage.feed(Input::Written { run, id: late, answer: Answer::Stored });
+    stage.feed(Input::Written { run, id: late, number: 0, answer: Answer::Stored });
     assert_eq!(stage.checkpoint(&[(7, 0)], 41), Some((5, 41)));
 }
