@@ -1,7 +1,7 @@
 //! The log of conflicts: a record and both bodies of each, as documents of a collection of this cluster.
 //!
 //! ```text
-//! pipeline ─► Driver ─► Logger, a thread ─► the node that serves the key ─► the collection
+//! pipeline ─► Driver ─► Logger, 4 threads ─► the node that serves the key ─► the collection
 //!    ▲                    │
 //!    └────────────────────┘ logged, or not: then the version is sent
 //! ```
@@ -14,16 +14,19 @@
 //!
 //! Each has the attribute `_xdcr_conflict`, by which filters leave it out of every replication. Names and fields are those of Couchbase 8.0.
 //! A conflict is logged before it is decided, so that it is logged once at least: also if a process is killed in between. A log that cannot be
-//! written to holds no version up: that is counted, and shown with the errors of the replication.
+//! written to holds no version up for long: that is counted, and shown with the errors of the replication. After [`FAILURES_MAX`] failures in
+//! a row the log rests, and is tried again after [`REST_NS`].
 
 use crate::inbox::{Event, Inbox};
 use crate::message::{XdcrMessage, XdcrReply};
 use crate::settings::Chosen;
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use nacre_node::Node;
 use nacre_types::{DATATYPE_JSON, DATATYPE_XATTR, Kind, Vbid};
+use nacre_value::json::is_json;
 use nacre_value::xattr::Xattrs;
 use nacre_xdcr::{Arriving, Conflict, Input};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -36,12 +39,18 @@ use std::time::Duration;
 const MARK: &str = "_xdcr_conflict";
 /// Attributes of a version that its record shows. Source: Couchbase.
 const SHOWN: [&str; 3] = ["_vv", "_sync", "_mou"];
-/// Conflicts of a replication that wait on a node, at most. Source: Couchbase, `cLogQueueCapacity`.
-const WAITING_MAX: usize = 6000;
-/// Bytes of versions that wait, at most.
+/// Bytes of conflicts of a replication that wait on a node, at most. Two buckets with the same keys have a conflict for each, all at once.
 const WAITING_BYTES_MAX: usize = 64 << 20;
+/// Bytes that a conflict takes besides both values, about.
+const ENTRY_BYTES: usize = 1 << 10;
+/// Threads that write for one replication on a node: one that waits for another node holds up the others only in part.
+const WORKERS: usize = 4;
 /// How long it may take to write a document. Source: Couchbase, `cLogSetTimeoutMs`.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Failures in a row after which the log rests.
+const FAILURES_MAX: u32 = 10;
+/// How long it rests: 10 s.
+const REST_NS: u64 = 10_000_000_000;
 /// Rules of one log, at most.
 const RULES_MAX: usize = 2000;
 
@@ -188,7 +197,7 @@ pub(crate) struct LogDocument {
 
 impl Entry {
     fn bytes(&self) -> usize {
-        self.conflict.source.value.len() + self.conflict.target.value.len()
+        self.conflict.source.value.len() + self.conflict.target.value.len() + ENTRY_BYTES
     }
 
     /// Returns the documents: bodies first, so that a record names none that is not there.
@@ -205,14 +214,15 @@ impl Entry {
         hash.update(&self.name);
         let digits: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         let name = |prefix: &str| format!("{prefix}_{unix_ns}_{digits}");
-        let document = |key: String, bits: u8, body: &[u8]| {
+        let document = |key: String, body: &[u8]| {
             let mut attributes = Xattrs::default();
             attributes.set(MARK, b"true").expect("the name is one of an attribute");
             LogDocument {
                 bucket: place.bucket.clone(),
                 collection: place.collection(),
                 key,
-                datatype: DATATYPE_XATTR | (bits & DATATYPE_JSON),
+                // What the other cluster says about its body is not relied on.
+                datatype: DATATYPE_XATTR | if is_json(body) { DATATYPE_JSON } else { 0 },
                 value: [&attributes.encode()[..], body].concat(),
             }
         };
@@ -221,7 +231,7 @@ impl Entry {
             let is_deleted = version.meta.kind != Kind::Alive;
             let body = version.split().map_or(&version.value[..], |(_, body)| body);
             let key = (!is_deleted).then(|| name(prefix));
-            documents.extend(key.clone().map(|key| document(key, version.meta.datatype, body)));
+            documents.extend(key.clone().map(|key| document(key, body)));
             self.side(key, party, version)
         };
         let (source, target) = (side("src", here, source), side("tgt", there, target));
@@ -233,7 +243,7 @@ impl Entry {
             "srcDoc": source,
             "tgtDoc": target,
         });
-        documents.push(document(name("crd"), DATATYPE_JSON, record.to_string().as_bytes()));
+        documents.push(document(name("crd"), record.to_string().as_bytes()));
         documents
     }
 
@@ -270,6 +280,35 @@ fn timestamp(unix_ns: u64) -> String {
     jiff::Timestamp::new(second, nanosecond).map_or_else(|_| String::new(), |at| at.to_string())
 }
 
+/// Keeps a log that cannot be written to from being waited for again and again.
+#[derive(Debug, Default)]
+struct Breaker {
+    /// Failures since the last success.
+    failures: u32,
+    /// Monotonic time until which nothing is tried.
+    rests_until_ns: u64,
+    reason: String,
+}
+
+impl Breaker {
+    /// Returns why the log rests, if it does.
+    fn rests(&self, now_ns: u64) -> Option<String> {
+        (now_ns < self.rests_until_ns).then(|| self.reason.clone())
+    }
+
+    fn note(&mut self, outcome: &Result<(), String>, now_ns: u64) {
+        let Err(reason) = outcome else {
+            self.failures = 0;
+            return;
+        };
+        self.failures = self.failures.saturating_add(1);
+        if self.failures >= FAILURES_MAX {
+            self.rests_until_ns = now_ns.saturating_add(REST_NS);
+            self.reason.clone_from(reason);
+        }
+    }
+}
+
 /// Something to log, and whom to tell.
 struct Job {
     vbid: Vbid,
@@ -286,51 +325,71 @@ pub(crate) struct Logger {
 }
 
 impl Logger {
-    /// Starts a thread, which ends with the logger.
+    /// Starts threads, which end with the logger.
     pub fn start(node: &Arc<Node>, inbox: &Arc<Inbox>) -> Logger {
-        let (sender, jobs) = bounded(WAITING_MAX);
-        let waiting = Arc::new(AtomicUsize::new(0));
-        let (node, inbox) = (Arc::clone(node), Arc::clone(inbox));
-        let worker = Worker { node, inbox, waiting: Arc::clone(&waiting), jobs };
-        let spawned = std::thread::Builder::new().name("xdcr-log".into()).spawn(|| worker.run());
-        if let Err(error) = spawned {
-            tracing::error!("replication: no thread for the log of conflicts: {error}");
+        // Bounded by the bytes that wait.
+        let (sender, jobs) = unbounded();
+        let worker = Worker {
+            node: Arc::clone(node),
+            inbox: Arc::clone(inbox),
+            waiting: Arc::default(),
+            breaker: Arc::default(),
+            jobs,
+        };
+        let waiting = Arc::clone(&worker.waiting);
+        for worker in std::iter::repeat_n(worker, WORKERS) {
+            let spawned =
+                std::thread::Builder::new().name("xdcr-log".into()).spawn(|| worker.run());
+            if let Err(error) = spawned {
+                tracing::error!("replication: no thread for the log of conflicts: {error}");
+            }
         }
         Logger { jobs: sender, waiting }
     }
 
-    /// Has a conflict logged, and `input` given to the pipeline of `vbid` then. Returns the input if too many wait.
+    /// Has a conflict logged, and `input` given to the pipeline of `vbid` then.
+    ///
+    /// # Errors
+    /// The input, if too many wait.
     pub fn log(&self, vbid: Vbid, input: Input, place: Place, entry: Entry) -> Result<(), Input> {
         let bytes = entry.bytes();
         if self.waiting.fetch_add(bytes, Ordering::AcqRel) > WAITING_BYTES_MAX {
             self.waiting.fetch_sub(bytes, Ordering::AcqRel);
             return Err(input);
         }
-        self.jobs.try_send(Job { vbid, input, place, entry }).map_err(|refused| {
+        // Fails if there is no thread.
+        self.jobs.send(Job { vbid, input, place, entry }).map_err(|refused| {
             self.waiting.fetch_sub(bytes, Ordering::AcqRel);
             refused.into_inner().input
         })
     }
 }
 
+#[derive(Clone)]
 struct Worker {
     node: Arc<Node>,
     inbox: Arc<Inbox>,
     waiting: Arc<AtomicUsize>,
+    breaker: Arc<Mutex<Breaker>>,
     jobs: Receiver<Job>,
 }
 
 impl Worker {
     fn run(self) {
         while let Ok(Job { vbid, input, place, entry }) = self.jobs.recv() {
-            let written = self.write(&place, &entry);
+            let rests = self.breaker.lock().rests(self.node.now().monotonic_ns);
+            let outcome = match rests {
+                Some(reason) => Err(reason),
+                None => {
+                    let written = self.write(&place, &entry).map_err(|reason| {
+                        format!("{}.{}: {reason}", place.bucket, place.collection())
+                    });
+                    self.breaker.lock().note(&written, self.node.now().monotonic_ns);
+                    written
+                }
+            };
             self.waiting.fetch_sub(entry.bytes(), Ordering::AcqRel);
-            let failed = written.err().map(|reason| {
-                let collection = place.collection();
-                Event::NotLogged(format!("{}.{collection}: {reason}", place.bucket))
-            });
-            // First why, then that it goes on.
-            self.inbox.push(failed.into_iter().chain([Event::Input(vbid, Box::new(input))]));
+            self.inbox.push([Event::Logged(vbid, Box::new(input), outcome)]);
         }
     }
 
@@ -466,6 +525,37 @@ mod tests {
         assert_eq!(there["xattrs"], json!({"_vv": {"ver": "0x1"}}), "others are not shown");
         assert_eq!((&there["cas"], &there["isDeleted"]), (&json!(12), &json!(false)));
         assert_eq!((&record["srcDoc"]["nodeId"], &there["nodeId"]), (&json!("n"), &json!("")));
+    }
+
+    #[test]
+    fn a_body_is_json_if_it_is_whatever_the_other_cluster_says() {
+        let path = ("logs".to_owned(), "all".to_owned());
+        let mut entry = entry(false);
+        let (attributes, _) = entry.conflict.target.split().unwrap();
+        entry.conflict.target.value = [attributes, b"{lie"].concat();
+        let documents = entry.documents(&Place { bucket: "b".to_owned(), path }, 5);
+        let datatypes: Vec<u8> = documents.iter().map(|document| document.datatype).collect();
+        let json = DATATYPE_XATTR | DATATYPE_JSON;
+        assert_eq!(datatypes, [json, DATATYPE_XATTR, json]);
+    }
+
+    #[test]
+    fn a_log_rests_after_failures_in_a_row() {
+        let mut breaker = Breaker::default();
+        let failure = Err("it is full".to_owned());
+        for round in 0..2 {
+            (1..FAILURES_MAX).for_each(|_| breaker.note(&failure, 5));
+            assert_eq!(breaker.rests(5), None, "{round}");
+            breaker.note(&Ok(()), 5);
+        }
+        (0..FAILURES_MAX).for_each(|_| breaker.note(&failure, 5));
+        assert_eq!(breaker.rests(4 + REST_NS).as_deref(), Some("it is full"));
+        assert_eq!(breaker.rests(5 + REST_NS), None, "it is tried again");
+        breaker.note(&failure, 5 + REST_NS);
+        assert!(breaker.rests(6 + REST_NS).is_some(), "one more failure will do");
+        breaker.note(&Ok(()), 5 + 2 * REST_NS);
+        breaker.note(&failure, 5 + 2 * REST_NS);
+        assert_eq!(breaker.rests(6 + 2 * REST_NS), None, "it works again");
     }
 
     #[test]

@@ -364,9 +364,9 @@ impl Driver {
                         self.map = *map;
                     }
                 }
-                Event::NotLogged(reason) => {
-                    self.status.not_logged += 1;
-                    self.note(now, format!("a conflict cannot be logged in {reason}"));
+                Event::Logged(vbid, input, outcome) => {
+                    self.count_logged(outcome, now);
+                    self.pending.push_back((vbid, *input));
                 }
                 Event::Target(found) => self.meet_target(*found, now),
                 Event::NoTarget(reason) => {
@@ -559,9 +559,18 @@ impl Driver {
         let entry = Entry { replication, node, name, parties, conflict };
         let logger = self.logger.get_or_insert_with(|| Logger::start(&self.node, &self.inbox));
         if let Err(input) = logger.log(vbid, input, place, entry) {
-            self.status.not_logged += 1;
-            self.note(now, "a conflict is not logged: too many wait".to_owned());
+            self.count_logged(Err("too many wait to be logged".to_owned()), now);
             self.pending.push_back((vbid, input));
+        }
+    }
+
+    fn count_logged(&mut self, outcome: Result<(), String>, now: Now) {
+        match outcome {
+            Ok(()) => self.status.logged += 1,
+            Err(reason) => {
+                self.status.not_logged += 1;
+                self.note(now, format!("a conflict is not logged: {reason}"));
+            }
         }
     }
 

@@ -31,8 +31,8 @@ pub(crate) enum Event {
     },
     /// A map of the target that a node has sent.
     Map(Box<ClusterMap>),
-    /// A conflict could not be logged, and why.
-    NotLogged(String),
+    /// A conflict is logged, or why it is not; and the answer for the pipeline of a vBucket.
+    Logged(Vbid, Box<Input>, Result<(), String>),
     /// The target was looked at.
     Target(Box<Target>),
     /// It could not be.

@@ -231,12 +231,18 @@ impl Service for Xdcr {
                 sum.reroutes,
             ),
             metric("xdcr_checkpoints", "Checkpoints of vBuckets", Counter, sum.sums.checkpoints),
-            metric("xdcr_conflicts_logged", "Conflicts given to a log", Counter, sum.sums.logged),
+            metric("xdcr_conflicts_logged", "Conflicts written to a log", Counter, sum.logged),
             metric(
                 "xdcr_conflicts_not_logged",
                 "Conflicts that a log could not take",
                 Counter,
                 sum.not_logged,
+            ),
+            metric(
+                "xdcr_conflict_log_timeouts",
+                "Versions that went on before their conflict was logged",
+                Counter,
+                sum.sums.log_timeouts,
             ),
         ]
     }

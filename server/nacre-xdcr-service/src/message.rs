@@ -5,7 +5,7 @@ use crate::conflict_log::LogDocument;
 use crate::status::Status;
 use crate::{SPEC, Xdcr};
 use nacre_node::{NoReply, Node, PeerMessage};
-use nacre_types::{Cas, DocKey, KEY_BYTES_MAX, Kind, Meta, Vbid};
+use nacre_types::{Cas, DocKey, KEY_BYTES_MAX, Kind, Meta, VALUE_BYTES_MAX, Vbid};
 use nacre_vbucket::{Command, Refusal, Rule};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -69,8 +69,8 @@ fn write(node: &Arc<Node>, vbid: Vbid, document: &LogDocument) -> Result<(), NoR
     let manifest = bucket.manifest();
     let found = manifest.resolve(collection);
     let id = found.map_err(|refusal| NoReply::internal(refusal.to_string()))?;
-    if key.is_empty() || key.len() > KEY_BYTES_MAX {
-        return Err(NoReply::internal("the key of a record is too long".to_owned()));
+    if key.is_empty() || key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
+        return Err(NoReply::internal("a record would be too large".to_owned()));
     }
     if bucket.refuses_growth() {
         return Err(NoReply::internal("the bucket's memory or disk is full".to_owned()));

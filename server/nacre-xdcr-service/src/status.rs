@@ -45,9 +45,10 @@ pub(crate) struct Sums {
     /// Copies of versions that go to several collections, without the first one each.
     #[serde(default)]
     pub cloned: u64,
-    /// Conflicts that were given to a log.
-    #[serde(default)]
-    pub logged: u64,
+    /// Conflicts that were found on the way to a log.
+    pub conflicts: u64,
+    /// Of these, conflicts whose version went on before the log had answered.
+    pub log_timeouts: u64,
 }
 
 impl Sums {
@@ -65,7 +66,8 @@ impl Sums {
             retried: counts.retried,
             checkpoints: counts.checkpoints,
             cloned: counts.cloned,
-            logged: counts.logged,
+            conflicts: counts.logged,
+            log_timeouts: counts.log_timeouts,
         });
     }
 
@@ -82,7 +84,8 @@ impl Sums {
         self.retried += other.retried;
         self.checkpoints += other.checkpoints;
         self.cloned += other.cloned;
-        self.logged += other.logged;
+        self.conflicts += other.conflicts;
+        self.log_timeouts += other.log_timeouts;
     }
 }
 
@@ -99,8 +102,9 @@ pub(crate) struct Status {
     pub stuck: u64,
     /// Times that a vBucket of the target was looked for elsewhere.
     pub reroutes: u64,
+    /// Conflicts that are in a log.
+    pub logged: u64,
     /// Conflicts that a log could not take.
-    #[serde(default)]
     pub not_logged: u64,
     /// Bytes on their way to the target.
     pub window_bytes: u64,
@@ -125,6 +129,7 @@ impl Status {
         self.changes_left += other.changes_left;
         self.stuck += other.stuck;
         self.reroutes += other.reroutes;
+        self.logged += other.logged;
         self.not_logged += other.not_logged;
         self.window_bytes += other.window_bytes;
         let mut errors: Vec<_> = self.errors.iter().chain(&other.errors).cloned().collect();

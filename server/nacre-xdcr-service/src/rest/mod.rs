@@ -97,7 +97,7 @@ fn describe(replication: &Replication, status: &Status) -> Value {
         "settingsURI": format!("/settings/replications/{id}"),
         "recommendedRefreshPeriod": 10,
         "stuckDocuments": status.stuck,
-        "conflictsLogged": sums.logged,
+        "conflictsLogged": status.logged,
         "conflictsNotLogged": status.not_logged,
     })
 }
@@ -133,7 +133,7 @@ fn infos(node: &Arc<Node>, _: &HttpRequest) -> HttpReply {
                 "docs_processed": sums.done,
                 "docs_filtered": sums.filtered,
                 "docs_cloned": sums.cloned,
-                "true_conflicts_detected": sums.logged,
+                "true_conflicts_detected": sums.conflicts,
                 "docs_failed_cr_source": sums.kept_at_source,
                 "docs_failed_cr_target": sums.kept_at_target,
                 "docs_received_from_dcp": sums.received,

@@ -60,6 +60,8 @@ pub struct Counts {
     pub resolved: u64,
     /// Conflicts that were given to the log.
     pub logged: u64,
+    /// Of these, conflicts whose version went on before the log had answered.
+    pub log_timeouts: u64,
     /// Versions that were superseded before they were sent.
     pub superseded: u64,
     /// Versions that a user gave up.

@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 
 /// Bytes that a look-up takes of the window, without the key.
 const LOOKUP_BYTES: usize = 128;
+/// How long a version waits for the log: 10 s. Whoever logs gives up earlier, but many conflicts may come at once.
+const LOG_TIMEOUT_NS: u64 = 10_000_000_000;
 /// Number of permanent refusals before a version is put aside.
 const REFUSALS_MAX: u32 = 3;
 
@@ -282,7 +284,7 @@ impl Pipeline {
             item.logged_with = Some(cas);
         }
         // Whoever logs may have been ended: what is not logged in time goes on.
-        let until_ns = now.monotonic_ns + self.timeout_ns(0);
+        let until_ns = now.monotonic_ns + LOG_TIMEOUT_NS;
         self.set_phase(id, Phase::Logging, Some(until_ns));
     }
 
@@ -401,14 +403,15 @@ impl Pipeline {
 
     /// A version waits for no answer any more, or has waited long enough.
     pub(super) fn time_is_up(&mut self, id: VersionId, now: Now) {
-        if self.outstanding.get(id).map(Item::phase) == Some(Phase::Logging) {
-            return self.logged(id);
-        }
         match self.outstanding.get(id).map(Item::phase) {
             Some(Phase::LookingUp(_) | Phase::Writing) => {
                 self.window.shrink(now.monotonic_ns);
                 self.wait_after_trouble(id, now);
                 self.verify_soon(now);
+            }
+            Some(Phase::Logging) => {
+                self.counts.log_timeouts += 1;
+                self.logged(id);
             }
             _ => self.set_phase(id, Phase::Queued, None),
         }

@@ -789,8 +789,11 @@ fn a_conflict_with_another_version_is_logged_as_well() {
 #[test]
 fn a_log_that_does_not_answer_holds_no_version_up() {
     let (mut stage, run) = logging(RESOLVER);
-    stage.pass(stage.pipeline.settings().timeout_ns);
+    stage.pass(9 * SECOND);
+    assert!(stage.looked_up().is_empty(), "it may take some time");
+    stage.pass(SECOND);
     assert_eq!(stage.looked_up(), [(5, Wanted::History)]);
+    assert_eq!(stage.pipeline.counts().log_timeouts, 1);
     stage.feed(Input::Logged { run, id: Seqno(5).into() });
     assert!(stage.effects.is_empty(), "it is too late: {:?}", stage.effects);
     stage.found(run, 5, Found::Version(of_target(4, b"")));
