@@ -424,6 +424,45 @@ fn conflicts_are_logged_with_both_bodies() {
     assert_eq!(known["conflictLogging"], json!({}));
 }
 
+/// The collection of the log is dropped: versions go on without a record, and that is said. Once it is there again, it is written to.
+#[test]
+fn a_log_that_is_gone_holds_nothing_up() {
+    let node = Node::start();
+    for name in ["one", "two"] {
+        make_bucket(&node, name, "numVBuckets=16&conflictResolutionType=lww");
+        node.succeed("POST", &format!("{BUCKETS}/{name}"), "enableCrossClusterVersioning=true");
+    }
+    let scopes = format!("{BUCKETS}/one/scopes");
+    let make = |node: &Node| {
+        node.succeed("POST", &scopes, "name=logs");
+        node.succeed("POST", &format!("{scopes}/logs/collections"), "name=conflicts");
+    };
+    make(&node);
+    node.succeed("POST", REFERENCES, &reference("self", &node));
+    let log = r#"&conflictLogging={"bucket":"one","collection":"logs.conflicts"}"#;
+    node.succeed("POST", CREATE, &format!("{}{log}", replication("one", "self", "two")));
+    node.succeed("DELETE", &format!("{scopes}/logs"), "");
+    let mut clients = [client(&node, "one"), client(&node, "two")];
+    let mut conflict = |key: &str| {
+        set(&mut clients[1], key, "1");
+        set(&mut clients[0], key, "2");
+        let two = std::cell::RefCell::new(&mut clients[1]);
+        node.wait_until("the later version", |_| {
+            get(&mut two.borrow_mut(), key).as_deref() == Some("2")
+        });
+    };
+    ["a", "b", "c"].into_iter().for_each(&mut conflict);
+    node.wait_until("the failures to be counted", |node| task(node)["conflictsNotLogged"] == 3);
+    let shown = task(&node);
+    assert_eq!(shown["conflictsLogged"], 0, "{shown}");
+    let errors = shown["errors"].to_string();
+    assert!(errors.contains("a conflict is not logged: one.logs.conflicts: "), "{errors}");
+    make(&node);
+    conflict("d");
+    node.wait_until("a record", |node| task(node)["conflictsLogged"] == 1);
+    assert_eq!(log_of(&node, "one").len(), 3);
+}
+
 #[test]
 fn only_those_may_replicate_who_have_the_right_to() {
     let node = Node::start();
