@@ -19,6 +19,8 @@ use crate::mapping::{Mapped, Rules};
 use crate::plan::{Connectivity, Handle, Plan};
 use crate::status::{Activity, Status, Sums};
 use crate::target::{self, Scout, Target};
+use crate::throttle::Throttle;
+use crate::wire;
 use nacre_bucket::{Bucket, DirtyVbuckets, Next, Signal, Task};
 use nacre_client::ClusterMap;
 use nacre_node::Node;
@@ -28,6 +30,7 @@ use nacre_xdcr::{
     VersionId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -77,6 +80,9 @@ pub(crate) struct Driver {
     pending: VecDeque<(Vbid, Input)>,
     /// vBuckets with something to read, perhaps.
     ready: BTreeSet<Vbid>,
+    /// The one that was read last.
+    read_last: Vbid,
+    throttle: Throttle,
     asks: BTreeMap<Vbid, Ask>,
     /// After how many arrangements of the bucket the lines were those of the active vBuckets.
     arrangements: Option<u64>,
@@ -117,6 +123,8 @@ impl Driver {
             timers: BTreeSet::new(),
             pending: VecDeque::new(),
             ready: BTreeSet::new(),
+            read_last: Vbid(0),
+            throttle: Throttle::default(),
             asks: BTreeMap::new(),
             arrangements: None,
             epochs: Epochs::default(),
@@ -148,6 +156,7 @@ impl Driver {
         let is_other_way = !plan.runs_like(&self.plan);
         let is_adjusted = plan.adjusts(&self.plan);
         let has_other_links = plan.links_per_node() != self.plan.links_per_node();
+        self.throttle.set_limit(plan.limit);
         self.plan = plan;
         if is_other_place {
             self.links.clear();
@@ -453,6 +462,8 @@ impl Driver {
                     number: operation.number,
                     answer: Answer::NotMyVbucket,
                 };
+                let bytes = operations.iter().map(wire::bytes_of).sum();
+                self.throttle.spend(bytes, now.monotonic_ns);
                 let (parts, lost) = self.by_server(operations, |operation| operation.vbid);
                 self.pending.extend(lost.iter().map(|lost| (vbid, failed(lost))));
                 for (server, operations) in parts {
@@ -634,6 +645,15 @@ impl Driver {
         self.note(now, text);
     }
 
+    /// Takes the next vBucket with something to read: each in its turn, so that none is left behind while others are written to.
+    fn next_ready(&mut self) -> Option<Vbid> {
+        let later = (Bound::Excluded(self.read_last), Bound::Unbounded);
+        let next = self.ready.range(later).next().or_else(|| self.ready.first()).copied()?;
+        self.ready.remove(&next);
+        self.read_last = next;
+        Some(next)
+    }
+
     /// Reads history for the pipelines that wait for some.
     fn read(&mut self, now: Now) {
         while let Some(vbid) = self.dirty.take(0) {
@@ -643,8 +663,14 @@ impl Driver {
         }
         let bytes =
             (WINDOWS_BYTES.0 / self.lines.len().max(1)).clamp(WINDOW_BYTES_MIN, PORTION_BYTES_MAX);
-        for _ in 0..READS_MAX {
-            let Some(vbid) = self.ready.pop_first() else { return };
+        let bytes = self.throttle.portion(WINDOW_BYTES_MIN, bytes);
+        // What is sent is counted after a portion was taken in.
+        let reads = if self.throttle.is_limited() { 1 } else { READS_MAX };
+        for _ in 0..reads {
+            if self.throttle.wait_ns(now.monotonic_ns).is_some() {
+                return;
+            }
+            let Some(vbid) = self.next_ready() else { return };
             let Some(line) = self.lines.get_mut(&vbid) else { continue };
             let Some((run, _)) = line.reading else { continue };
             match line.read(&self.bucket, vbid, bytes) {
@@ -749,10 +775,13 @@ impl Task for Driver {
             self.feed(now);
         }
         self.say(now);
-        if !self.pending.is_empty() || (has_lease && !self.ready.is_empty()) {
+        let wait_ns = self.throttle.wait_ns(now.monotonic_ns);
+        let can_read = has_lease && !self.ready.is_empty() && wait_ns.is_none();
+        if !self.pending.is_empty() || can_read {
             return Next::Again;
         }
         let next = self.timers.first().map_or(u64::MAX, |(timer_ns, _)| *timer_ns);
+        let next = wait_ns.map_or(next, |wait_ns| next.min(now.monotonic_ns + wait_ns));
         let left = Duration::from_nanos(next.saturating_sub(now.monotonic_ns));
         let most = if has_lease { SLEEP_MAX } else { LEASE_PAUSE };
         Next::After(left.clamp(Duration::from_millis(1), most))

@@ -29,6 +29,7 @@ mod rest;
 mod settings;
 mod status;
 mod target;
+mod throttle;
 mod wire;
 
 use checkpoints::Checkpoints;

@@ -39,6 +39,8 @@ pub(crate) struct Plan {
     pub expression: Result<Option<Arc<Expression>>, String>,
     /// Which conflicts are logged, and where.
     pub log: Option<Arc<LogRules>>,
+    /// Bytes that each node may send a second; 0 is no limit.
+    pub limit: u64,
 }
 
 impl Plan {
@@ -48,6 +50,9 @@ impl Plan {
         if bucket.uuid != replication.source_uuid {
             return None;
         }
+        let chosen = replication.chosen();
+        // The limit is one of the whole cluster.
+        let nodes = cluster.serving_nodes().len().max(1) as u64;
         Some(Plan {
             replication: replication.clone(),
             reference: agreed.reference_to(&replication.cluster).cloned(),
@@ -55,9 +60,10 @@ impl Plan {
             resolution: resolution_name(bucket.settings.conflict_resolution).to_owned(),
             has_resolver: cluster.plugins.resolver_of(&replication.source).is_some(),
             histories_since: bucket.settings.histories_since.map(Cas),
-            expression: expression_of(&replication.chosen()),
+            expression: expression_of(&chosen),
             // Settings that cannot be read were refused.
-            log: LogRules::read(&replication.chosen()).ok().flatten().map(Arc::new),
+            log: LogRules::read(&chosen).ok().flatten().map(Arc::new),
+            limit: (chosen.number("networkUsageLimit") << 20).div_ceil(nodes),
         })
     }
 
@@ -69,6 +75,7 @@ impl Plan {
             plan.reference = None;
             plan.expression = Ok(None);
             plan.log = None;
+            plan.limit = 0;
             plan
         };
         structure(self) == structure(other)

@@ -463,6 +463,34 @@ fn a_log_that_is_gone_holds_nothing_up() {
     assert_eq!(log_of(&node, "one").len(), 3);
 }
 
+/// 3 MiB, a second's worth of which is free at most.
+#[test]
+fn a_replication_sends_no_more_than_its_limit() {
+    let node = Node::start();
+    for name in ["one", "two"] {
+        make_bucket(&node, name, "numVBuckets=16");
+    }
+    let mut one = client(&node, "one");
+    let body = format!("{:?}", "x".repeat(10 << 10));
+    (0..300).for_each(|number| set(&mut one, &format!("k{number}"), &body));
+    node.succeed("POST", REFERENCES, &reference("self", &node));
+    let limited = format!("{}&networkUsageLimit=1", replication("one", "self", "two"));
+    #[allow(clippy::disallowed_methods, reason = "a limit is one on time")]
+    let begun = std::time::Instant::now();
+    node.succeed("POST", CREATE, &limited);
+    node.wait_until("all documents", |node| task(node)["docsWritten"] == 300);
+    assert!(begun.elapsed() > Duration::from_secs(2), "{:?}", begun.elapsed());
+    printed(&node, &["set", "one", "--set", "networkUsageLimit=0"]);
+    (0..300).for_each(|number| set(&mut one, &format!("l{number}"), &body));
+    node.wait_until("the rest", |node| {
+        let task = task(node);
+        task["docsWritten"] == 600 && task["changesLeft"] == 0
+    });
+    let mut two = client(&node, "two");
+    assert_eq!(get(&mut two, "k299"), Some(body.clone()));
+    assert_eq!(get(&mut two, "l299"), Some(body));
+}
+
 #[test]
 fn only_those_may_replicate_who_have_the_right_to() {
     let node = Node::start();

@@ -157,7 +157,6 @@ fn check(chosen: &Chosen) -> Result<(), (&'static str, String)> {
     };
     absent("mobile", chosen.text("mobile") != "Off")?;
     absent("mergeFunctionMapping", !chosen.object("mergeFunctionMapping").is_empty())?;
-    absent("networkUsageLimit", chosen.number("networkUsageLimit") != 0)?;
     LogRules::read(chosen).map(drop).map_err(|reason| (LOGGING, reason))
 }
 

@@ -1,0 +1,103 @@
+//! A limit on the bytes that a replication sends from one node (`networkUsageLimit`).
+//!
+//! What was sent is counted, and history is read only while that is within the limit: then what waits stays in the store, and memory is flat
+//! however far the target is behind. A large document may be sent at once; nothing is read for as long as it should have taken.
+
+/// Part of a second for which a replication that has sent nothing may send more.
+const BURST_PER_SECOND: u64 = 10;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Counts what is sent.
+#[derive(Debug, Default)]
+pub(crate) struct Throttle {
+    /// Bytes a second; 0 is no limit.
+    limit: u64,
+    /// Monotonic time from which on more may be sent.
+    free_ns: u64,
+}
+
+impl Throttle {
+    /// Sets the limit, in bytes a second; 0 is none. Under another limit, what was sent before does not count.
+    pub fn set_limit(&mut self, limit: u64) {
+        if self.limit != limit {
+            *self = Throttle { limit, free_ns: 0 };
+        }
+    }
+
+    /// Returns how many bytes are to be read at a time, of `most`.
+    pub fn portion(&self, least: usize, most: usize) -> usize {
+        if self.limit == 0 {
+            return most;
+        }
+        let burst = usize::try_from(self.limit / BURST_PER_SECOND).unwrap_or(usize::MAX);
+        burst.clamp(least.min(most), most)
+    }
+
+    /// Counts what is sent.
+    pub fn spend(&mut self, bytes: usize, now_ns: u64) {
+        if self.limit == 0 {
+            return;
+        }
+        let begins_ns = self.free_ns.max(now_ns.saturating_sub(SECOND_NS / BURST_PER_SECOND));
+        let takes_ns = u128::from(SECOND_NS) * bytes as u128 / u128::from(self.limit);
+        self.free_ns = begins_ns.saturating_add(u64::try_from(takes_ns).unwrap_or(u64::MAX));
+    }
+
+    /// Returns for how long nothing more may be sent, in nanoseconds; `None` if something may be.
+    pub fn wait_ns(&self, now_ns: u64) -> Option<u64> {
+        self.free_ns.checked_sub(now_ns).filter(|wait_ns| *wait_ns > 0)
+    }
+
+    /// Returns true if there is a limit.
+    pub fn is_limited(&self) -> bool {
+        self.limit != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_takes_its_time() {
+        let mut throttle = Throttle::default();
+        throttle.set_limit(1000);
+        let mut now_ns = 50 * SECOND_NS;
+        let mut sent = 0;
+        while now_ns < 60 * SECOND_NS {
+            match throttle.wait_ns(now_ns) {
+                Some(wait_ns) => now_ns += wait_ns,
+                None => {
+                    throttle.spend(70, now_ns);
+                    sent += 70;
+                }
+            }
+        }
+        assert!((10_000..=10_200).contains(&sent), "{sent} bytes in 10 s");
+    }
+
+    #[test]
+    fn a_large_document_is_paid_for_afterwards() {
+        let mut throttle = Throttle::default();
+        throttle.set_limit(1000);
+        throttle.spend(5000, SECOND_NS);
+        assert_eq!(throttle.wait_ns(SECOND_NS), Some(4_900_000_000));
+        assert_eq!(throttle.wait_ns(6 * SECOND_NS), None);
+        throttle.set_limit(1000);
+        assert!(throttle.wait_ns(SECOND_NS).is_some(), "the limit is the same");
+        throttle.set_limit(2000);
+        assert_eq!(throttle.wait_ns(SECOND_NS), None, "another limit counts from its beginning");
+    }
+
+    #[test]
+    fn without_a_limit_nothing_waits() {
+        let mut throttle = Throttle::default();
+        throttle.spend(usize::MAX, 1);
+        assert_eq!((throttle.wait_ns(1), throttle.portion(10, 5000)), (None, 5000));
+        throttle.set_limit(1000);
+        assert_eq!((throttle.portion(10, 5000), throttle.portion(200, 5000)), (100, 200));
+        throttle.spend(usize::MAX, 1);
+        throttle.spend(usize::MAX, 1);
+        assert!(throttle.wait_ns(u64::MAX - 1).is_some());
+    }
+}
