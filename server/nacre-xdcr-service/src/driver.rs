@@ -17,7 +17,7 @@ use crate::line::{self, Found, Line};
 use crate::link::{Job, Link, Work};
 use crate::mapping::{Mapped, Rules};
 use crate::plan::{Connectivity, Handle, Plan};
-use crate::status::{Activity, Status, Sums};
+use crate::status::{Activity, LISTED_MAX, Status, StuckDocument, Sums};
 use crate::target::{self, Scout, Target};
 use crate::throttle::Throttle;
 use crate::wire;
@@ -84,6 +84,8 @@ pub(crate) struct Driver {
     read_last: Vbid,
     throttle: Throttle,
     asks: BTreeMap<Vbid, Ask>,
+    /// Why documents were put aside, by vBucket and key.
+    reasons: BTreeMap<(Vbid, Vec<u8>), String>,
     /// After how many arrangements of the bucket the lines were those of the active vBuckets.
     arrangements: Option<u64>,
     /// Those of its pipelines: answers to one that is gone may still arrive for the vBucket.
@@ -126,6 +128,7 @@ impl Driver {
             read_last: Vbid(0),
             throttle: Throttle::default(),
             asks: BTreeMap::new(),
+            reasons: BTreeMap::new(),
             arrangements: None,
             epochs: Epochs::default(),
             retired: Sums::default(),
@@ -215,6 +218,7 @@ impl Driver {
         }
         self.asks.remove(&vbid);
         self.ready.remove(&vbid);
+        self.reasons.retain(|(of, _), _| *of != vbid);
     }
 
     /// Takes in what the target is now.
@@ -589,11 +593,7 @@ impl Driver {
     fn parties(&self, vbid: Vbid, conflict: &nacre_xdcr::Conflict) -> Option<(Party, Party)> {
         let (id, name) = nacre_types::leb128_decode(&conflict.key)?;
         let (target_id, _) = nacre_types::leb128_decode(&conflict.target_key)?;
-        let manifest = self.bucket.manifest();
-        let path = manifest.scopes.iter().find_map(|scope| {
-            let found = scope.collections.iter().find(|it| it.id == id)?;
-            Some((scope.name.clone(), found.name.clone()))
-        })?;
+        let path = self.path_of(id)?;
         let target = self.target.as_ref()?;
         let there = target.collections.iter().find(|(_, it)| it.0 == target_id)?.0.clone();
         let replication = &self.plan.replication;
@@ -611,6 +611,30 @@ impl Driver {
             vbid: Vbid::of(name, count.max(1)),
         };
         Some((here, there))
+    }
+
+    /// Returns scope and name of a collection here.
+    fn path_of(&self, id: u32) -> Option<(String, String)> {
+        self.bucket.manifest().scopes.iter().find_map(|scope| {
+            let found = scope.collections.iter().find(|it| it.id == id)?;
+            Some((scope.name.clone(), found.name.clone()))
+        })
+    }
+
+    /// Lists documents of a line that were put aside, up to `most`.
+    fn stuck_of(&self, vbid: Vbid, line: &Line, most: usize) -> Vec<StuckDocument> {
+        let mut keys: Vec<&[u8]> = line.pipeline.stuck().take(most).collect();
+        // Copies for several collections of the target.
+        keys.dedup();
+        let document = |key: &[u8]| {
+            let (id, name) = nacre_types::leb128_decode(key)?;
+            let (scope, collection) = self.path_of(id)?;
+            let reason = self.reasons.get(&(vbid, key.to_vec())).cloned().unwrap_or_default();
+            let (collection, key) =
+                (format!("{scope}.{collection}"), String::from_utf8_lossy(name).into_owned());
+            Some(StuckDocument { collection, key, reason })
+        };
+        keys.into_iter().filter_map(document).collect()
     }
 
     fn notify(&mut self, vbid: Vbid, notice: &Notice, now: Now) {
@@ -636,8 +660,12 @@ impl Driver {
             Notice::Unclear { key, reason } => {
                 format!("the filter cannot be applied to {:?}: {reason}", name(key))
             }
-            Notice::Stuck { key, reason } => format!("{:?} is put aside: {reason}", name(key)),
+            Notice::Stuck { key, reason } => {
+                self.reasons.insert((vbid, key.clone()), reason.clone());
+                format!("{:?} is put aside: {reason}", name(key))
+            }
             Notice::Freed { key } => {
+                self.reasons.remove(&(vbid, key.clone()));
                 tracing::info!("replication {}: {:?} is through", self.handle.id, name(key));
                 return;
             }
@@ -721,7 +749,12 @@ impl Driver {
             let (read, outstanding) = match self.lines.get(&vbid) {
                 Some(line) => {
                     status.sums.add(&line.pipeline.counts());
-                    status.stuck += line.pipeline.stuck().count() as u64;
+                    let stuck = line.pipeline.stuck().count();
+                    status.stuck += stuck as u64;
+                    let most = LISTED_MAX.saturating_sub(status.stuck_documents.len());
+                    if stuck > 0 && most > 0 {
+                        status.stuck_documents.extend(self.stuck_of(vbid, line, most));
+                    }
                     status.window_bytes += line.pipeline.window().used() as u64;
                     (line.pipeline.read_to(), line.pipeline.outstanding() as u64)
                 }

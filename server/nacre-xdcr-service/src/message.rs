@@ -2,11 +2,13 @@
 
 use crate::checkpoints::Rows;
 use crate::conflict_log::LogDocument;
+use crate::inbox::Event;
 use crate::status::Status;
 use crate::{SPEC, Xdcr};
 use nacre_node::{NoReply, Node, PeerMessage};
 use nacre_types::{Cas, DocKey, KEY_BYTES_MAX, Kind, Meta, VALUE_BYTES_MAX, Vbid};
 use nacre_vbucket::{Command, Refusal, Rule};
+use nacre_xdcr::Input;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +22,8 @@ pub(crate) enum XdcrMessage {
     Checkpoints(Rows),
     /// A document of a log of conflicts, for the node that serves its vBucket.
     Log(Vbid, LogDocument),
+    /// Drops a version of the replication with this ID that was put aside, with its key: for the node that serves the vBucket.
+    Skip(String, Vbid, Vec<u8>),
 }
 
 /// The reply.
@@ -41,6 +45,7 @@ impl PeerMessage for XdcrMessage {
             XdcrMessage::Statuses => "xdcr-statuses",
             XdcrMessage::Checkpoints(_) => "xdcr-checkpoints",
             XdcrMessage::Log(..) => "xdcr-log",
+            XdcrMessage::Skip(..) => "xdcr-skip",
         }
     }
 
@@ -57,6 +62,12 @@ impl PeerMessage for XdcrMessage {
             }
             XdcrMessage::Log(vbid, document) => {
                 write(node, vbid, &document).map(|()| XdcrReply::Noted)
+            }
+            XdcrMessage::Skip(id, vbid, key) => {
+                let handle = service.drivers.lock().get(&id).cloned();
+                let handle = handle.ok_or_else(|| NoReply::NotYet("it does not run".to_owned()))?;
+                handle.inbox.push([Event::Input(vbid, Box::new(Input::Skip { key }))]);
+                Ok(XdcrReply::Noted)
             }
         }
     }

@@ -89,6 +89,20 @@ impl Sums {
     }
 }
 
+/// Documents that are listed, at most.
+pub(crate) const LISTED_MAX: usize = 100;
+
+/// A document that was put aside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StuckDocument {
+    /// Scope and collection at the source.
+    pub collection: String,
+    /// Key.
+    pub key: String,
+    /// Why.
+    pub reason: String,
+}
+
 /// What a node, or all of them, know about a replication.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Status {
@@ -100,6 +114,8 @@ pub(crate) struct Status {
     pub changes_left: u64,
     /// Versions that were put aside.
     pub stuck: u64,
+    /// The first [`LISTED_MAX`] documents of these.
+    pub stuck_documents: Vec<StuckDocument>,
     /// Times that a vBucket of the target was looked for elsewhere.
     pub reroutes: u64,
     /// Conflicts that are in a log.
@@ -128,6 +144,8 @@ impl Status {
         self.sums.add_all(&other.sums);
         self.changes_left += other.changes_left;
         self.stuck += other.stuck;
+        self.stuck_documents.extend_from_slice(&other.stuck_documents);
+        self.stuck_documents.truncate(LISTED_MAX);
         self.reroutes += other.reroutes;
         self.logged += other.logged;
         self.not_logged += other.not_logged;

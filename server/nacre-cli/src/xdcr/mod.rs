@@ -83,6 +83,21 @@ enum Action {
         /// ID of the replication, or its source bucket
         id: String,
     },
+    /// Show the documents that the other cluster refuses
+    Stuck {
+        /// ID of the replication, or its source bucket
+        id: String,
+    },
+    /// Drop the version of a document that the other cluster refuses; the next one is sent again
+    Skip {
+        /// ID of the replication, or its source bucket
+        id: String,
+        /// Key of the document, as `stuck` shows it
+        key: String,
+        /// Its scope and collection
+        #[arg(long, default_value = "_default._default")]
+        collection: String,
+    },
     /// Compare both buckets of a replication, document by document
     Diff {
         /// ID of the replication, or its source bucket
@@ -228,6 +243,8 @@ pub fn run(options: &Options) -> Result<(), String> {
             println!("{id} is deleted; what was replicated stays");
             Ok(())
         }
+        Action::Stuck { id } => stuck(server, id),
+        Action::Skip { id, key, collection } => skip(server, id, key, collection),
         Action::Diff { id, login, show, wait } => {
             compare(server, id, login.of(server)?, *show, *wait)
         }
@@ -354,6 +371,26 @@ fn status(server: &Server) -> Result<(), String> {
     }
     println!("{shown}");
     errors.iter().for_each(|error| println!("{error}"));
+    Ok(())
+}
+
+fn stuck(server: &Server, id: &str) -> Result<(), String> {
+    let id = encoded(text(&find(server, id)?["id"]));
+    let path = format!("/pools/default/replications/{id}/stuckDocuments");
+    let all = server.call("GET", &path, b"")?;
+    let mut shown = table(&["COLLECTION", "KEY", "REASON"]);
+    for document in all.as_array().into_iter().flatten() {
+        shown.add_row(["collection", "id", "reason"].map(|field| text(&document[field])));
+    }
+    println!("{shown}");
+    Ok(())
+}
+
+fn skip(server: &Server, id: &str, key: &str, collection: &str) -> Result<(), String> {
+    let id = encoded(text(&find(server, id)?["id"]));
+    let fields = [("id", key), ("collection", collection)];
+    post(server, &format!("/controller/skipStuckDocument/{id}"), &fields)?;
+    println!("{key} of {collection} is dropped");
     Ok(())
 }
 

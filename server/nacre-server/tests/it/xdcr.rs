@@ -491,6 +491,55 @@ fn a_replication_sends_no_more_than_its_limit() {
     assert_eq!(get(&mut two, "l299"), Some(body));
 }
 
+/// Keys of the default collection may be longer than those of others.
+#[test]
+fn a_document_that_the_target_refuses_is_shown_and_skipped() {
+    let node = Node::start();
+    for name in ["one", "two"] {
+        make_bucket(&node, name, "numVBuckets=16");
+    }
+    node.succeed("POST", &format!("{BUCKETS}/two/scopes"), "name=shop");
+    node.succeed("POST", &format!("{BUCKETS}/two/scopes/shop/collections"), "name=orders");
+    node.succeed("POST", REFERENCES, &reference("self", &node));
+    let rules =
+        r#"&collectionsExplicitMapping=true&colMappingRules={"_default._default":"shop.orders"}"#;
+    node.succeed("POST", CREATE, &format!("{}{rules}", replication("one", "self", "two")));
+    let key = "k".repeat(250);
+    let mut one = client(&node, "one");
+    set(&mut one, &key, "1");
+    set(&mut one, "short", "2");
+    node.wait_until("the document to be put aside", |node| {
+        let task = task(node);
+        task["stuckDocuments"] == 1 && task["docsWritten"] == 1
+    });
+    let id = task(&node)["id"].as_str().unwrap().replace('/', "%2F");
+    let list = format!("/pools/default/replications/{id}/stuckDocuments");
+    let stuck = node.json(&list);
+    assert_eq!(
+        (&stuck[0]["collection"], &stuck[0]["id"]),
+        (&json!("_default._default"), &json!(key))
+    );
+    assert!(stuck[0]["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{stuck}");
+    assert!(printed(&node, &["stuck", "one"]).contains(&key));
+    let skip = format!("/controller/skipStuckDocument/{id}");
+    for (path, form, status) in [
+        (&skip, "id=short", 404),
+        (&skip, &format!("id={key}&collection=shop.orders")[..], 404),
+        (&skip, "", 400),
+        (&skip.replace("one", "three"), "id=short", 404),
+        (&list.replace("one", "three"), "", 404),
+    ] {
+        let method = if form.is_empty() && status == 404 { "GET" } else { "POST" };
+        assert_eq!(node.ask(method, path, form).0, status, "{path} {form}");
+    }
+    printed(&node, &["skip", "one", &key]);
+    node.wait_until("nothing to be left", |node| {
+        let task = task(node);
+        task["stuckDocuments"] == 0 && task["changesLeft"] == 0
+    });
+    assert_eq!(node.json(&list), json!([]));
+}
+
 #[test]
 fn only_those_may_replicate_who_have_the_right_to() {
     let node = Node::start();

@@ -2,6 +2,7 @@
 
 mod reference;
 mod replication;
+mod stuck;
 
 use crate::Xdcr;
 use crate::form::{self, segment};
@@ -37,6 +38,8 @@ pub(crate) const ROUTES: &[Route] = &[
     writes("POST", SETTINGS, replication::set),
     reads("GET", "/pools/default/replications", replication::list),
     reads("GET", "/pools/default/replicationInfos", infos),
+    reads("GET", "/pools/default/replications/{id}/stuckDocuments", stuck::list),
+    writes("POST", "/controller/skipStuckDocument/{id}", stuck::skip),
 ];
 
 const fn reads(method: &'static str, path: &'static str, handler: Handler) -> Route {
