@@ -27,7 +27,6 @@ use nacre_node::Node;
 use nacre_types::{Now, Seqno, Vbid, Vbids};
 use nacre_xdcr::{
     Answer, Effect, Epochs, Found as FoundAt, Input, Notice, Operation, Pipeline, Run, TargetState,
-    VersionId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -474,7 +473,9 @@ impl Driver {
                     self.push(server, Job { source: vbid, run, work: Work::Write(operations) });
                 }
             }
-            Effect::Log { run, id, conflict } => self.log(vbid, run, id, conflict, now),
+            Effect::Log { run, id, number, conflict } => {
+                self.log(vbid, Input::Logged { run, id, number }, conflict, now);
+            }
             // The target judges, and asks its resolver.
             Effect::Resolve { run, id, .. } => {
                 self.pending.push_back((vbid, Input::Resolved { run, id, verdict: None }));
@@ -551,16 +552,8 @@ impl Driver {
         links[link].push(job);
     }
 
-    /// Has a conflict logged, if there is a log for its collection.
-    fn log(
-        &mut self,
-        vbid: Vbid,
-        run: Run,
-        id: VersionId,
-        conflict: Box<nacre_xdcr::Conflict>,
-        now: Now,
-    ) {
-        let input = Input::Logged { run, id };
+    /// Has a conflict logged, if there is a log for its collection, and `input` given to the pipeline then.
+    fn log(&mut self, vbid: Vbid, input: Input, conflict: Box<nacre_xdcr::Conflict>, now: Now) {
         let parties = self.parties(vbid, &conflict);
         let place = parties.as_ref().and_then(|(here, _)| {
             let (scope, collection) = &here.path;

@@ -134,6 +134,8 @@ pub enum Input {
         run: Run,
         /// Names the version.
         id: VersionId,
+        /// Number of the request.
+        number: u64,
     },
     /// A connection to the target has ended, or a vBucket of the target has another owner: requests may have no answer.
     LinkLost,
@@ -348,6 +350,8 @@ pub enum Effect {
         run: Run,
         /// Names the version.
         id: VersionId,
+        /// Number of the request, for the answer: another one for each conflict of the version.
+        number: u64,
         /// The conflict. The target's version has its history.
         conflict: Box<Conflict>,
     },

@@ -436,13 +436,13 @@ impl Simulation {
                     self.request(pipe, run, Request::Write(operation));
                 }
             }
-            Effect::Log { run, id, conflict } => {
+            Effect::Log { run, id, number, conflict } => {
                 self.log.add(self.link_of(pipe), &conflict);
                 self.summary.logged += 1;
                 let delay_ns = self.chance.below(20 * MS);
                 self.after(
                     delay_ns,
-                    Event::Input { pipe, input: Box::new(Input::Logged { run, id }) },
+                    Event::Input { pipe, input: Box::new(Input::Logged { run, id, number }) },
                 );
             }
             Effect::Resolve { run, id, conflict } => self.resolve_here(pipe, run, id, &conflict),

@@ -251,7 +251,7 @@ impl Pipeline {
             Input::Resolved { run, id, verdict } if run == self.run => {
                 self.resolved(id, verdict, now, effects);
             }
-            Input::Logged { run, id } if run == self.run => self.logged(id),
+            Input::Logged { run, id, number } if run == self.run => self.logged(id, number),
             Input::Merged { run, id, is_done } if run == self.run => {
                 self.merged(id, is_done, now, effects);
             }

@@ -278,19 +278,23 @@ impl Pipeline {
         let (source, key) = (self.outgoing(item), item.document.key().to_vec());
         let (cas, target_key) = (target.meta.cas, item.key.clone());
         let conflict = Box::new(Conflict { key, target_key, source, target });
-        effects.push(Effect::Log { run: self.run, id, conflict });
+        self.requests += 1;
+        let number = self.requests;
+        effects.push(Effect::Log { run: self.run, id, number, conflict });
         self.counts.logged += 1;
         if let Some(item) = self.outstanding.get_mut(id) {
             item.logged_with = Some(cas);
+            item.request = number;
         }
         // Whoever logs may have been ended: what is not logged in time goes on.
         let until_ns = now.monotonic_ns + LOG_TIMEOUT_NS;
         self.set_phase(id, Phase::Logging, Some(until_ns));
     }
 
-    /// A conflict is logged.
-    pub(super) fn logged(&mut self, id: VersionId) {
-        if self.outstanding.get(id).map(Item::phase) == Some(Phase::Logging) {
+    /// A conflict is logged. A late answer is one about an earlier conflict of the version.
+    pub(super) fn logged(&mut self, id: VersionId, number: u64) {
+        let Some(item) = self.outstanding.get(id) else { return };
+        if item.phase() == Phase::Logging && item.request == number {
             self.queue(id, Task::Decide);
         }
     }
@@ -411,7 +415,7 @@ impl Pipeline {
             }
             Some(Phase::Logging) => {
                 self.counts.log_timeouts += 1;
-                self.logged(id);
+                self.queue(id, Task::Decide);
             }
             _ => self.set_phase(id, Phase::Queued, None),
         }

@@ -89,6 +89,7 @@ impl Stage {
                 Effect::Write { operations, .. } => {
                     self.numbers.extend(operations.iter().map(|it| (it.id, it.number)));
                 }
+                Effect::Log { id, number, .. } => drop(self.numbers.insert(*id, *number)),
                 _ => {}
             }
         }
@@ -145,6 +146,11 @@ impl Stage {
     fn found(&mut self, run: Run, seqno: u64, found: Found) -> &[Effect] {
         let number = self.number(seqno);
         self.found_late(run, seqno, number, found)
+    }
+
+    fn logged(&mut self, run: Run, seqno: u64) -> &[Effect] {
+        let number = self.number(seqno);
+        self.feed(Input::Logged { run, id: Seqno(seqno).into(), number })
     }
 
     /// Answers the request with this number.
@@ -705,7 +711,7 @@ fn logging(policy: Policy) -> (Stage, Run) {
 fn a_conflict_is_logged_before_it_is_decided_and_the_target_decides_about_no_other() {
     for policy in [RESOLVER, RULE] {
         let (mut stage, run) = logging(policy);
-        stage.feed(Input::Logged { run, id: Seqno(5).into() });
+        stage.logged(run, 5);
         assert_eq!(stage.looked_up(), [(5, Wanted::History)]);
         stage.found(run, 5, Found::Version(of_target(4, b"")));
         assert_eq!(stage.operations()[0].over, Over::Judged(Cas(4)));
@@ -744,7 +750,7 @@ fn a_late_answer_without_the_body_is_not_logged() {
 #[test]
 fn a_late_answer_does_not_show_what_stays_at_the_target() {
     let (mut stage, run) = logging(RESOLVER);
-    stage.feed(Input::Logged { run, id: Seqno(5).into() });
+    stage.logged(run, 5);
     let first = stage.number(5);
     stage.pass(stage.pipeline.settings().timeout_ns);
     stage.pass(SECOND);
@@ -762,7 +768,7 @@ fn a_late_answer_does_not_show_what_stays_at_the_target() {
 #[test]
 fn a_late_refusal_does_not_count_for_the_next_attempt() {
     let (mut stage, run) = logging(RESOLVER);
-    stage.feed(Input::Logged { run, id: Seqno(5).into() });
+    stage.logged(run, 5);
     stage.found(run, 5, Found::Version(of_target(4, b"")));
     let first = stage.number(5);
     stage.pass(stage.pipeline.settings().timeout_ns);
@@ -778,23 +784,30 @@ fn a_late_refusal_does_not_count_for_the_next_attempt() {
 #[test]
 fn a_conflict_with_another_version_is_logged_as_well() {
     let (mut stage, run) = logging(RESOLVER);
-    stage.feed(Input::Logged { run, id: Seqno(5).into() });
+    let first = stage.number(5);
+    stage.logged(run, 5);
     stage.found(run, 5, Found::Version(of_target(3, b"")));
     assert_eq!(stage.looked_up(), [(5, Wanted::Whole)]);
     stage.found(run, 5, Found::Version(of_target(3, b"third")));
     assert!(matches!(&stage.effects[..], [Effect::Log { .. }]), "{:?}", stage.effects);
     assert_eq!(stage.pipeline.counts().logged, 2);
+    let id = Seqno(5).into();
+    stage.feed(Input::Logged { run, id, number: first });
+    assert!(stage.effects.is_empty(), "that is the first conflict: {:?}", stage.effects);
+    stage.logged(run, 5);
+    assert_eq!(stage.looked_up(), [(5, Wanted::History)]);
 }
 
 #[test]
 fn a_log_that_does_not_answer_holds_no_version_up() {
     let (mut stage, run) = logging(RESOLVER);
+    let (id, number) = (Seqno(5).into(), stage.number(5));
     stage.pass(9 * SECOND);
     assert!(stage.looked_up().is_empty(), "it may take some time");
     stage.pass(SECOND);
     assert_eq!(stage.looked_up(), [(5, Wanted::History)]);
     assert_eq!(stage.pipeline.counts().log_timeouts, 1);
-    stage.feed(Input::Logged { run, id: Seqno(5).into() });
+    stage.feed(Input::Logged { run, id, number });
     assert!(stage.effects.is_empty(), "it is too late: {:?}", stage.effects);
     stage.found(run, 5, Found::Version(of_target(4, b"")));
     assert_eq!(stage.sent(), [5]);
