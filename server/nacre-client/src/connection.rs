@@ -218,6 +218,17 @@ impl Connection {
         Ok(&self.map)
     }
 
+    /// Asks the node for the UUID of the selected bucket; `None` if the node does not say it. Another bucket of the same name has another one.
+    ///
+    /// # Errors
+    /// A refusal, a malformed answer, and those of the connection.
+    pub fn bucket_uuid(&mut self) -> Result<Option<String>, Error> {
+        let map = self.expect(Opcode::GetClusterConfig, b"", b"", "read the cluster map")?;
+        let map: serde_json::Value = serde_json::from_slice(&map.value)
+            .map_err(|_| Error::Malformed("the cluster map is not JSON".to_owned()))?;
+        Ok(map["uuid"].as_str().map(str::to_owned))
+    }
+
     /// Returns the cluster map of the bucket as the node had it when it was last asked.
     pub fn map(&self) -> &ClusterMap {
         &self.map

@@ -18,7 +18,7 @@ use crate::link::{Job, Link, Work};
 use crate::mapping::{Mapped, Rules};
 use crate::plan::{Connectivity, Handle, Plan};
 use crate::status::{Activity, LISTED_MAX, Status, StuckDocument, Sums};
-use crate::target::{self, Scout, Target};
+use crate::target::{self, Scout, Target, Unusable};
 use crate::throttle::Throttle;
 use crate::wire;
 use nacre_bucket::{Bucket, DirtyVbuckets, Next, Signal, Task};
@@ -381,7 +381,13 @@ impl Driver {
                     self.pending.push_back((vbid, *input));
                 }
                 Event::Target(found) => self.meet_target(*found, now),
-                Event::NoTarget(reason) => {
+                Event::NoTarget(unusable) => {
+                    // A node of nacre would go on with the next bucket of the name. New connections look whether it is the same.
+                    if matches!(unusable, Unusable::NoBucket(_)) {
+                        self.links.clear();
+                        self.lose_links();
+                    }
+                    let reason = unusable.to_string();
                     self.handle.set_connectivity(Connectivity::of(&reason));
                     self.note(now, format!("the target cannot be reached: {reason}"));
                 }
@@ -536,7 +542,9 @@ impl Driver {
         let links = match self.links.get(&server) {
             Some(links) => links,
             None => {
-                let access = match target::access(reference, &self.plan.replication.target) {
+                let replication = &self.plan.replication;
+                let (name, uuid) = (&replication.target, &replication.target_uuid);
+                let access = match target::access(reference, name, uuid) {
                     Ok(access) => access,
                     Err(reason) => return self.note(self.node.now(), reason),
                 };

@@ -1,6 +1,6 @@
 //! What happens to a driver, gathered by the threads that work for it.
 
-use crate::target::Target;
+use crate::target::{Target, Unusable};
 use nacre_bucket::Signal;
 use nacre_client::ClusterMap;
 use nacre_types::Vbid;
@@ -36,7 +36,7 @@ pub(crate) enum Event {
     /// The target was looked at.
     Target(Box<Target>),
     /// It could not be.
-    NoTarget(String),
+    NoTarget(Unusable),
 }
 
 /// Events that the driver has not seen yet. Bounded by what the driver has asked for.

@@ -42,6 +42,8 @@ pub(crate) struct Access {
     pub password: String,
     /// Bucket.
     pub bucket: String,
+    /// UUID of the bucket.
+    pub bucket_uuid: String,
     /// For encrypted connections.
     pub tls: Option<Arc<ClientConfig>>,
 }
@@ -50,13 +52,18 @@ impl Access {
     /// Connects to a node.
     ///
     /// # Errors
-    /// Those of the client.
+    /// Those of the client, or the bucket is another one of the same name: it may be anybody's, and is sent nothing. Whoever looks at the
+    /// target now and then learns of that later.
     pub fn connect(&self, address: &str) -> Result<Connection, Error> {
         let features = [BASIC_FEATURES, &[Feature::Xattr, Feature::Snappy, Feature::MutationSeqno]];
         let login = [self.user.as_str(), &self.password, &self.bucket];
         let mut connection =
             Connection::connect(address, self.tls.as_ref(), login, &features.concat())?;
         connection.set_timeout(Some(ANSWER_TIMEOUT))?;
+        if connection.bucket_uuid()?.is_some_and(|uuid| uuid != self.bucket_uuid) {
+            let reason = format!("the bucket {} was deleted and made again", self.bucket);
+            return Err(Error::Invalid(reason));
+        }
         Ok(connection)
     }
 }

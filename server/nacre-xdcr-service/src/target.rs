@@ -211,17 +211,18 @@ fn collections(scopes: &Value) -> BTreeMap<(String, String), CollectionId> {
     scopes.flat_map(of).take(COLLECTIONS_MAX).collect()
 }
 
-/// How to log in at the key-value service of the cluster of `reference`.
+/// How to log in at the key-value service of the cluster of `reference`, for a bucket and its UUID.
 ///
 /// # Errors
 /// A sentence about the certificate.
-pub(crate) fn access(reference: &Reference, bucket: &str) -> Result<Access, String> {
+pub(crate) fn access(reference: &Reference, bucket: &str, uuid: &str) -> Result<Access, String> {
     let tls = match reference.security {
         Security::Full => Some(reference.trust()?.client_config()?),
         Security::None | Security::Half => None,
     };
     let (user, password) = (reference.username.clone(), reference.password.clone());
-    Ok(Access { user, password, bucket: bucket.to_owned(), tls })
+    let (bucket, bucket_uuid) = (bucket.to_owned(), uuid.to_owned());
+    Ok(Access { user, password, bucket, bucket_uuid, tls })
 }
 
 /// A thread that looks at the target now and then, and when the driver asks for it.
@@ -260,7 +261,7 @@ fn look(reference: &Reference, bucket: &str, inbox: &Inbox, woken: &Receiver<()>
                 LOOK_INTERVAL
             }
             Err(unusable) => {
-                inbox.push([Event::NoTarget(unusable.to_string())]);
+                inbox.push([Event::NoTarget(unusable)]);
                 RETRY_INTERVAL
             }
         };
