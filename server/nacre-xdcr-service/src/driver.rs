@@ -501,7 +501,13 @@ impl Driver {
                 }
             }
             Effect::Notify(notice) => self.notify(vbid, &notice, now),
-            Effect::Rested => self.retire(vbid),
+            Effect::Rested => {
+                self.retire(vbid);
+                // It may be wanted again since it was told to rest.
+                if self.is_wanted() {
+                    self.arrangements = None;
+                }
+            }
         }
     }
 

@@ -491,6 +491,36 @@ fn a_replication_sends_no_more_than_its_limit() {
     assert_eq!(get(&mut two, "l299"), Some(body));
 }
 
+/// It is told to go on while its vBuckets still ask the target how far it is, before they rest.
+#[test]
+fn a_replication_that_is_resumed_at_once_goes_on() {
+    let node = Node::start();
+    for name in ["one", "two"] {
+        make_bucket(&node, name, "numVBuckets=16");
+    }
+    node.succeed("POST", REFERENCES, &reference("self", &node));
+    node.succeed("POST", CREATE, &replication("one", "self", "two"));
+    let settings = format!(
+        "/settings/replications/{}",
+        task(&node)["id"].as_str().unwrap().replace('/', "%2F")
+    );
+    let mut one = client(&node, "one");
+    for round in 0..5 {
+        let written = 20 * (round + 1);
+        (0..20).for_each(|number| set(&mut one, &format!("{round}-{number}"), "1"));
+        node.wait_until("the documents", |node| task(node)["docsWritten"] == written);
+        node.succeed("POST", &settings, "pauseRequested=true");
+        node.succeed("POST", &settings, "pauseRequested=false");
+    }
+    set(&mut one, "last", "1");
+    let two = std::cell::RefCell::new(client(&node, "two"));
+    node.wait_until("the last document", |_| get(&mut two.borrow_mut(), "last").is_some());
+    node.wait_until("nothing to be left", |node| {
+        let task = task(node);
+        task["changesLeft"] == 0 && task["status"] == "running"
+    });
+}
+
 /// Keys of the default collection may be longer than those of others.
 #[test]
 fn a_document_that_the_target_refuses_is_shown_and_skipped() {
