@@ -424,6 +424,29 @@ fn conflicts_are_logged_with_both_bodies() {
     assert_eq!(known["conflictLogging"], json!({}));
 }
 
+/// Two buckets that were filled with the same keys, each by itself: there is a conflict for each of them, and all are found at once.
+#[test]
+fn many_conflicts_at_once_are_all_logged() {
+    let node = Node::start();
+    for name in ["one", "two"] {
+        make_bucket(&node, name, "numVBuckets=16&conflictResolutionType=lww");
+        node.succeed("POST", &format!("{BUCKETS}/{name}"), "enableCrossClusterVersioning=true");
+        let mut client = client(&node, name);
+        (0..7000).for_each(|number| set(&mut client, &format!("k{number}"), &number.to_string()));
+    }
+    node.succeed("POST", REFERENCES, &reference("self", &node));
+    let log = r#"&conflictLogging={"bucket":"one","collection":"_default._default"}"#;
+    node.succeed("POST", CREATE, &format!("{}{log}", replication("one", "self", "two")));
+    node.wait_until("all conflicts", |node| {
+        let task = task(node);
+        task["changesLeft"] == 0 && task["conflictsLogged"] == 7000
+    });
+    let shown = task(&node);
+    assert_eq!(shown["conflictsNotLogged"], 0, "{shown}");
+    let two = node.json(&format!("{BUCKETS}/two"));
+    assert_eq!(two["basicStats"]["itemCount"], 7000, "records stay in their cluster");
+}
+
 /// The collection of the log is dropped: versions go on without a record, and that is said. Once it is there again, it is written to.
 #[test]
 fn a_log_that_is_gone_holds_nothing_up() {
