@@ -20,7 +20,6 @@ use crate::plan::{Connectivity, Handle, Plan};
 use crate::status::{Activity, LISTED_MAX, Status, StuckDocument, Sums};
 use crate::target::{self, Scout, Target, Unusable};
 use crate::throttle::Throttle;
-use crate::wire;
 use nacre_bucket::{Bucket, DirtyVbuckets, Next, Signal, Task};
 use nacre_client::ClusterMap;
 use nacre_node::Node;
@@ -429,7 +428,23 @@ impl Driver {
             if matches!(input, Input::Start(_) | Input::SourceChanged(_) | Input::Pause) {
                 line.reading = None;
             }
+            let read = match &input {
+                Input::Portion { documents, .. } => {
+                    documents.iter().map(nacre_types::Document::memory_bytes).sum::<usize>()
+                }
+                _ => 0,
+            };
+            let counts = line.pipeline.counts();
             let effects = line.pipeline.step(input, now);
+            if read > 0 {
+                // Counted now, not when it is sent: until large documents are looked up, much more would be read.
+                let later = line.pipeline.counts();
+                let received = (later.received - counts.received).max(1);
+                let left_out = (later.filtered - counts.filtered).min(received);
+                let copies = received - left_out + (later.cloned - counts.cloned);
+                let bytes = (read as u128 * u128::from(copies) / u128::from(received)) as usize;
+                self.throttle.spend(bytes, now.monotonic_ns);
+            }
             let timer_ns = line.pipeline.next_tick_ns();
             let before = std::mem::replace(&mut line.timer_ns, timer_ns);
             if before != timer_ns {
@@ -471,8 +486,6 @@ impl Driver {
                     number: operation.number,
                     answer: Answer::NotMyVbucket,
                 };
-                let bytes = operations.iter().map(wire::bytes_of).sum();
-                self.throttle.spend(bytes, now.monotonic_ns);
                 let (parts, lost) = self.by_server(operations, |operation| operation.vbid);
                 self.pending.extend(lost.iter().map(|lost| (vbid, failed(lost))));
                 for (server, operations) in parts {
@@ -699,7 +712,7 @@ impl Driver {
         let bytes =
             (WINDOWS_BYTES.0 / self.lines.len().max(1)).clamp(WINDOW_BYTES_MIN, PORTION_BYTES_MAX);
         let bytes = self.throttle.portion(WINDOW_BYTES_MIN, bytes);
-        // What is sent is counted after a portion was taken in.
+        // What goes of a portion is counted after it was taken in.
         let reads = if self.throttle.is_limited() { 1 } else { READS_MAX };
         for _ in 0..reads {
             if self.throttle.wait_ns(now.monotonic_ns).is_some() {

@@ -1,7 +1,9 @@
 //! A limit on the bytes that a replication sends from one node (`networkUsageLimit`).
 //!
-//! What was sent is counted, and history is read only while that is within the limit: then what waits stays in the store, and memory is flat
-//! however far the target is behind. A large document may be sent at once; nothing is read for as long as it should have taken.
+//! What is read to be sent is counted, and history is read only while that is within the limit: then what waits stays in the store, and memory
+//! is flat however far the target is behind. A large document may be sent at once; nothing is read for as long as it should have taken. Of a
+//! portion that a filter lets through in part, the same part of its bytes counts. Repetitions do not count, and what the target turns out to have
+//! does.
 
 /// Part of a second for which a replication that has sent nothing may send more.
 const BURST_PER_SECOND: u64 = 10;
