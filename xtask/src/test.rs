@@ -43,7 +43,7 @@ const TEST_THREADS: &str = "3";
 const SIM_SEEDS: u64 = 1000;
 
 /// The pages whose commands are run, and what their steps are called.
-const LESSONS: [(&str, &str); 14] = [
+const LESSONS: [(&str, &str); 15] = [
     ("lesson on views", "docs/start/first-view.md"),
     ("lesson on functions", "docs/guides/react-to-changes.md"),
     ("lesson on plugins", "docs/start/first-plugin.md"),
@@ -51,6 +51,7 @@ const LESSONS: [(&str, &str); 14] = [
     ("lesson on queries", "docs/guides/query.md"),
     ("lesson on indexes", "docs/guides/choose-an-index.md"),
     ("lesson on search", "docs/guides/search.md"),
+    ("lesson on searching by meaning", "docs/guides/search-by-meaning.md"),
     ("lesson on the HTTP API", "docs/guides/http-api.md"),
     ("lesson on plans", "docs/guides/read-a-plan.md"),
     ("lesson on clusters", "docs/guides/run-a-cluster.md"),
