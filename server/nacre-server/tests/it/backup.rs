@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 const SEARCH: u16 = 3;
 
 /// Runs a command; returns its exit code, and what it has printed and reported.
-fn nacre(server: &Server, arguments: &[&str]) -> (Option<i32>, String, String) {
+pub fn nacre(server: &Server, arguments: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = command(server, arguments).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (status.code(), text(stdout), text(stderr))
 }
 
-fn command(server: &Server, arguments: &[&str]) -> Command {
+pub fn command(server: &Server, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
     command.args(arguments).env("NACRE_PASSWORD", PASSWORD);
     command.env("NACRE_SERVER", format!("http://127.0.0.1:{}", server.port_base));
@@ -33,24 +33,24 @@ fn command(server: &Server, arguments: &[&str]) -> Command {
 }
 
 /// Runs a command that has to succeed.
-fn succeed(server: &Server, arguments: &[&str]) -> String {
+pub fn succeed(server: &Server, arguments: &[&str]) -> String {
     let (code, said, errors) = nacre(server, arguments);
     assert_eq!(code, Some(0), "{arguments:?}: {said}{errors}");
     said
 }
 
-fn create_bucket(server: &Server, name: &str, vbuckets: u16) {
+pub fn create_bucket(server: &Server, name: &str, vbuckets: u16) {
     let form = format!("name={name}&ramQuotaMB=100&numVBuckets={vbuckets}&replicaNumber=0");
     let answer = server.rest("POST", "/pools/default/buckets", &form).unwrap();
     assert_eq!(answer.status, 202, "{}", answer.text());
 }
 
-fn open(server: &Server, bucket: &str) -> Bucket {
+pub fn open(server: &Server, bucket: &str) -> Bucket {
     let login = Login { user: USER.into(), password: PASSWORD.into(), bucket: bucket.into() };
     Bucket::connect(&[server.kv_address()], None, login).unwrap()
 }
 
-fn collection(server: &Server, bucket: &str, scope: &str, name: &str) {
+pub fn collection(server: &Server, bucket: &str, scope: &str, name: &str) {
     let scopes = format!("/pools/default/buckets/{bucket}/scopes");
     let made = server.rest("POST", &scopes, &format!("name={scope}")).unwrap();
     assert!([200, 400].contains(&made.status), "{}", made.text());
@@ -324,7 +324,7 @@ fn is_interrupted(server: &Server, repository: &str) -> bool {
 }
 
 /// Waits until something is true, or the time is over.
-fn until(time: Duration, mut is_true: impl FnMut() -> bool) {
+pub fn until(time: Duration, mut is_true: impl FnMut() -> bool) {
     let begun = Instant::now();
     while begun.elapsed() < time && !is_true() {
         std::thread::sleep(Duration::from_millis(1));

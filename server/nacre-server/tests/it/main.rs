@@ -5,6 +5,7 @@ mod administration;
 mod analytics;
 mod api;
 mod backup;
+mod backup_failures;
 mod backup_service;
 mod bad_input;
 mod bench;

@@ -1,0 +1,117 @@
+//! Restores that are interrupted, that lack memory, and that find other collections than those of the backup.
+
+use crate::backup::{collection, command, create_bucket, nacre, open, succeed, until};
+use crate::process::Server;
+use nacre_client::{Key, StoreOptions};
+use std::process::Stdio;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Documents of 1 MiB: more than a bucket of 100 MiB holds.
+const LARGE_DOCUMENTS: u32 = 130;
+
+fn count(server: &Server, bucket: &str) -> u64 {
+    let answer = server.rest("GET", &format!("/pools/default/buckets/{bucket}"), "").unwrap();
+    let answer: serde_json::Value = serde_json::from_str(&answer.text()).unwrap();
+    answer["basicStats"]["itemCount"].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn a_restore_that_is_killed_is_run_again_and_one_without_memory_goes_on_when_there_is_some() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("node"));
+    let create = |form: &str| {
+        let answer = server.rest("POST", "/pools/default/buckets", form).unwrap();
+        assert_eq!(answer.status, 202, "{}", answer.text());
+    };
+    create("name=shop&ramQuotaMB=400&numVBuckets=16&replicaNumber=0");
+    create("name=copy&ramQuotaMB=100&numVBuckets=16&replicaNumber=0&bucketType=ephemeral");
+    let mut bucket = open(&server, "shop");
+    let filler: String = (0..1 << 18)
+        .map(|n: u32| format!("{:04x}", n.wrapping_mul(40_503) >> 3 & 0xffff))
+        .collect();
+    for n in 0..LARGE_DOCUMENTS {
+        let (name, value) =
+            (format!("key-{n}"), format!("{{\"n\":{n},\"filler\":\"{}\"}}", &filler[..1 << 20]));
+        bucket
+            .set(Key::of_default(name.as_bytes()), value.as_bytes(), StoreOptions::default())
+            .unwrap();
+    }
+    let repository = directory.path().join("backups").display().to_string();
+    succeed(&server, &["backup", "create", &repository, "--bucket", "shop", "--quiet"]);
+    let restore = || {
+        command(&server, &["restore", &repository, "--mapping", "shop=copy", "--quiet"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+
+    let mut killed = restore();
+    until(PATIENCE, || count(&server, "copy") >= 3);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let before = count(&server, "copy");
+    assert!((3..u64::from(LARGE_DOCUMENTS)).contains(&before), "{before}");
+
+    // The next one fills the bucket, and waits for memory.
+    let mut waiting = restore();
+    let mut last = (0, 0);
+    until(PATIENCE, || {
+        let now = count(&server, "copy");
+        last = if now == last.0 { (now, last.1 + 1) } else { (now, 0) };
+        now > 50 && last.1 > 20
+    });
+    assert!(last.0 < u64::from(LARGE_DOCUMENTS), "{last:?}: the bucket holds all of them");
+    assert!(waiting.try_wait().unwrap().is_none(), "it waits");
+    let more = server.rest("POST", "/pools/default/buckets/copy", "ramQuotaMB=400").unwrap();
+    assert_eq!(more.status, 200, "{}", more.text());
+    let done = waiting.wait_with_output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    let said = String::from_utf8(done.stdout).unwrap();
+    assert!(said.contains(&format!("restored {LARGE_DOCUMENTS} documents")), "{said}");
+    let (code, said, errors) =
+        nacre(&server, &["backup", "diff", &repository, "--bucket", "shop", "--with", "copy"]);
+    assert_eq!(code, Some(0), "{said}{errors}");
+}
+
+#[test]
+fn collections_that_were_made_again_get_their_documents_by_name_and_keep_their_own_expiry() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("node"));
+    create_bucket(&server, "shop", 16);
+    collection(&server, "shop", "s", "again");
+    let unix_s = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let mut bucket = open(&server, "shop");
+    let id = bucket.collection_id("s.again").unwrap();
+    let set = |bucket: &mut nacre_client::Bucket, name: &str, expiry: u32| {
+        let options = StoreOptions { expiry, ..StoreOptions::default() };
+        bucket.set(Key { collection: id, name: name.as_bytes() }, b"1", options).unwrap();
+    };
+    set(&mut bucket, "for ever", 0);
+    set(&mut bucket, "for a month", 30 * 86_400);
+    set(&mut bucket, "for a moment", 2);
+    let repository = directory.path().join("backups").display().to_string();
+    succeed(&server, &["backup", "create", &repository, "--bucket", "shop", "--quiet"]);
+
+    let path = "/pools/default/buckets/shop/scopes/s/collections";
+    assert_eq!(server.rest("DELETE", &format!("{path}/again"), "").unwrap().status, 200);
+    assert_eq!(server.rest("POST", path, "name=again&maxTTL=3600").unwrap().status, 200);
+    let begun = unix_s();
+    until(PATIENCE, || unix_s() > begun + 2);
+    let said = succeed(&server, &["restore", &repository, "--bucket", "shop", "--quiet"]);
+    assert!(said.contains("restored 2 documents"), "{said}");
+    assert!(said.contains("1 expired"), "{said}");
+
+    let mut bucket = open(&server, "shop");
+    let new = bucket.collection_id("s.again").unwrap();
+    assert_ne!(new, id);
+    let latest = u32::try_from(unix_s() + 3600).unwrap();
+    for name in ["for ever", "for a month"] {
+        let key = Key { collection: new, name: name.as_bytes() };
+        let metadata = bucket.metadata(key).unwrap().unwrap();
+        assert!((1..=latest).contains(&metadata.expiry), "{name}: {}", metadata.expiry);
+    }
+    let gone = Key { collection: new, name: b"for a moment" };
+    assert!(bucket.get(gone).unwrap().is_none());
+}
