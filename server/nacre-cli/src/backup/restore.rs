@@ -20,7 +20,7 @@ const NANOS_PER_MS: u64 = 1_000_000;
 /// Treatment of expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Ttl {
-    /// Documents keep their expiry; those that have expired are left out
+    /// Documents keep their expiry, within the limit of their collection; those that have expired are left out
     Keep,
     /// Documents never expire, also those that have
     #[value(name = "none")]
@@ -90,8 +90,28 @@ struct Counts {
     written: Written,
 }
 
-/// Target of a collection: bucket, and number of the collection there; 0 for a dry run.
-type Targets = BTreeMap<u32, (String, u32)>;
+/// Where the documents of a collection go.
+struct Target {
+    bucket: String,
+    /// Number of the collection there; 0 for a dry run.
+    collection: u32,
+    /// Seconds after which documents expire there at the latest; 0 for no limit.
+    max_ttl_s: u64,
+}
+
+impl Target {
+    /// Returns the expiry of a document there, in seconds of Unix time: its own, but no later than the collection's limit.
+    fn expiry(&self, own: u32, now_s: u64) -> u32 {
+        if self.max_ttl_s == 0 {
+            return own;
+        }
+        let latest = u32::try_from(now_s.saturating_add(self.max_ttl_s)).unwrap_or(u32::MAX);
+        if own == 0 { latest } else { own.min(latest) }
+    }
+}
+
+/// Targets by the number of the collection in the backup.
+type Targets = BTreeMap<u32, Target>;
 
 /// Restores a backup.
 ///
@@ -221,7 +241,8 @@ fn targets(options: &Restore, mapping: &Mapping, part: &BucketPart) -> Result<Ta
     let mut targets = Targets::new();
     for (bucket, collections) in wanted {
         if options.dry_run {
-            targets.extend(collections.iter().map(|(id, _)| (*id, (bucket.clone(), 0))));
+            let target = || Target { bucket: bucket.clone(), collection: 0, max_ttl_s: 0 };
+            targets.extend(collections.iter().map(|(id, _)| (*id, target())));
             continue;
         }
         let path = definitions::bucket_path(&bucket);
@@ -231,6 +252,7 @@ fn targets(options: &Restore, mapping: &Mapping, part: &BucketPart) -> Result<Ta
             }
             definitions::create_bucket(&options.server, &bucket, part)?;
         }
+        let of_bucket = options.server.call("GET", &path, b"")?["maxTTL"].as_u64().unwrap_or(0);
         let plain: Vec<_> = collections.iter().map(|(_, target)| target.clone()).collect();
         let present = definitions::create_collections(&options.server, &bucket, &plain)?;
         for (id, target) in collections {
@@ -238,7 +260,13 @@ fn targets(options: &Restore, mapping: &Mapping, part: &BucketPart) -> Result<Ta
                 .iter()
                 .find(|found| found.scope == target.scope && found.name == target.name);
             if let Some(found) = found {
-                targets.insert(id, (bucket.clone(), found.id));
+                // A negative one is none, although the bucket has one.
+                let max_ttl_s = match found.max_ttl {
+                    0 => of_bucket,
+                    own => u64::try_from(own).unwrap_or(0),
+                };
+                let bucket = bucket.clone();
+                targets.insert(id, Target { bucket, collection: found.id, max_ttl_s });
             }
         }
     }
@@ -252,7 +280,7 @@ fn restore_bucket(
     targets: &Targets,
 ) -> Result<Counts, String> {
     let names: std::collections::BTreeSet<&String> =
-        targets.values().map(|(bucket, _)| bucket).collect();
+        targets.values().map(|target| &target.bucket).collect();
     let mut rules = BTreeMap::new();
     for name in names {
         let described = match cluster {
@@ -342,12 +370,16 @@ impl Restorer<'_> {
             if !is_newest || (is_optional && !has_tombstones) {
                 return Ok(());
             }
-            let Some((bucket, collection)) = self.targets.get(&record.collection) else {
+            let Some(target) = self.targets.get(&record.collection) else {
                 self.counts.dropped += 1;
                 return Ok(());
             };
             let has_expired = record.expiry != 0 && u64::from(record.expiry) <= now_s;
-            let expiry = if self.options.ttl == Ttl::Never { 0 } else { record.expiry };
+            let expiry = match self.options.ttl {
+                Ttl::Never => 0,
+                Ttl::Keep if record.is_document() => target.expiry(record.expiry, now_s),
+                Ttl::Keep => record.expiry,
+            };
             if has_expired && expiry != 0 {
                 self.counts.expired += 1;
                 return Ok(());
@@ -357,12 +389,13 @@ impl Restorer<'_> {
                 false => self.counts.tombstones += 1,
             }
             let Some(cluster) = self.cluster else { return Ok(()) };
+            let bucket = &target.bucket;
             if !self.writers.contains_key(bucket) {
                 let rule = self.rules.get(bucket).copied().ok_or("a bucket has no rule")?;
                 self.writers.insert(bucket.clone(), Writer::open(cluster, bucket, rule)?);
             }
             let writer = self.writers.get_mut(bucket).ok_or("a bucket has no writer")?;
-            writer.write(*collection, record, expiry)
+            writer.write(target.collection, record, expiry)
         })?;
         self.writers.values_mut().try_for_each(Writer::finish)
     }
