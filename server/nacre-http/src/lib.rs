@@ -21,13 +21,29 @@
 //! needs, the largest body. The check of rights, the answer to other methods, and the documented list of endpoints
 //! derive from the rows.
 //!
+//! Streams beneath the HTTP parser correct what clients send ([`request_target`]), and end connections whose client takes nothing
+//! ([`patient`]) or still sends ([`linger`]). [`body`] has the texts of replies, [`pieces`] bodies that are sent as they come,
+//! [`streams`] the bounds of answers that take long, and [`apart`] the threads that answer the requests that they read.
+//!
 //! *Invariants:* no two rows have the same method and shape of a path, and which row answers does not depend on their order: literal
-//! segments come before parameters, and those before the rest of a path. A handler runs only after [`Access::check`].
+//! segments come before parameters, and those before the rest of a path. A handler runs only after [`Access::check`]. This crate knows no
+//! service and no node, and opens no socket: connections are arguments.
 
 mod access;
+pub mod apart;
+pub mod body;
+pub mod dates;
+pub mod linger;
+pub mod patient;
 mod pattern;
+pub mod pieces;
+pub mod request_target;
+pub mod streams;
 mod table;
 
 pub use access::{Access, Caller};
 pub use pattern::{Parameters, Pattern};
 pub use table::{Allow, BODY_BYTES_MAX, Found, Lookup, Method, Route, Table};
+
+/// The largest line and headers of a request, in bytes.
+pub const HEADER_BYTES_MAX: usize = 64 << 10;

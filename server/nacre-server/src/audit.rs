@@ -219,7 +219,10 @@ impl AuditLog {
 /// A time as the log writes it.
 fn timestamp(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    crate::rest::date(i64::try_from(since.as_secs()).unwrap_or_default(), since.subsec_millis())
+    nacre_http::dates::date(
+        i64::try_from(since.as_secs()).unwrap_or_default(),
+        since.subsec_millis(),
+    )
 }
 
 /// Writes events as they come, until the sender is dropped.

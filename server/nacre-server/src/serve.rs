@@ -16,6 +16,7 @@ use nacre_auth::{Role, User};
 use nacre_bucket::SlowSettings;
 use nacre_cluster::{BucketChange, BucketSettings, Change, ClusterChange};
 use nacre_cluster::{Endpoints, OutgoingRule, Ports};
+use nacre_http::apart;
 use nacre_node::service::{Service, ServiceTable};
 use nacre_node::{Error, Node};
 use nacre_state::{StateForm, StateOptions};
@@ -270,7 +271,7 @@ pub(crate) fn run<S: Future<Output = ()>>(
     memory::set_up(&node, options.memory);
     let agreeing = agreement_threads(process)?;
     let answering = answering_threads()?;
-    let querying = rest::apart::threads();
+    let querying = apart::threads(STACK_BYTES, || nacre_bucket::on_blocking(apart::make_room));
     let querying =
         querying.map_err(|error| format!("cannot start the threads for queries: {error}"))?;
     let wanted = options.clone();

@@ -1,9 +1,10 @@
 //! Buckets: list, create, change, flush, drop.
 
 use super::Call;
-use super::body::{Reply, blocking, done, invalid, json_reply, not_found, ok, refused, reply};
+use super::body::{Reply, blocking, done, invalid, json_reply, not_found, ok, reply};
 use super::bucket_form;
 use super::nodes;
+use super::refusal::refused;
 use super::routes::{ADMINISTER, Route, delete, get, post, ready};
 use crate::platform::memory_bytes;
 use hyper::StatusCode;

@@ -1,7 +1,8 @@
 //! `/evaluator/v1/libraries`: the code that functions in JavaScript call, on the port for queries.
 
 use super::Call;
-use super::body::{Reply, blocking, form, json_reply, ok, refused, reply};
+use super::body::{Reply, blocking, form, json_reply, ok, reply};
+use super::refusal::refused;
 use super::routes::{Route, any, delete, get, post, ready};
 use hyper::StatusCode;
 use nacre_auth::{Keyspace, Privilege};

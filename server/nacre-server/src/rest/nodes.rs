@@ -1,9 +1,9 @@
 //! The nodes: descriptions, joining and leaving. Paths and texts are Couchbase's where clients read them.
 
 use super::body::{
-    Reply, blocking, done, invalid, json_reply, no_node, not_found, ok, refused, reply,
-    unauthorized,
+    Reply, blocking, done, invalid, json_reply, no_node, not_found, ok, reply, unauthorized,
 };
+use super::refusal::refused;
 use super::routes::{ADMINISTER, READ, Route, get, post, ready};
 use super::{Call, listeners, pool};
 use crate::cluster::membership::{self, Other, SILENCE_NS_MAX, Seat};

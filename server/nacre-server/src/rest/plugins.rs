@@ -20,9 +20,10 @@
 
 use super::Call;
 use super::answer::{answered, unanswered};
-use super::body::{Reply, blocking, invalid, json_reply, not_found, ok, refused};
+use super::body::{Reply, blocking, invalid, json_reply, not_found, ok};
 use super::origin::OfPlugin;
 use super::profile::profile;
+use super::refusal::refused;
 use super::routes::{Route, any, delete, get, post, put, ready};
 use super::streams::Kind;
 use hyper::{Method, StatusCode};

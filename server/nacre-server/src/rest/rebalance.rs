@@ -1,8 +1,9 @@
 //! Rebalance and failover. Paths and texts are Couchbase's where clients read them.
 
 use super::Call;
-use super::body::{Reply, blocking, done, invalid, json_reply, not_found, ok, refused};
+use super::body::{Reply, blocking, done, invalid, json_reply, not_found, ok};
 use super::nodes::{self, Form};
+use super::refusal::refused;
 use super::routes::{ADMINISTER, READ, Route, get, post, ready};
 use super::{events, fixed};
 use crate::cluster::membership::{self, SILENCE_NS_MAX, otp_node};

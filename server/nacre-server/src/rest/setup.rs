@@ -5,8 +5,9 @@
 //! and other clients with the token that the node has printed, may make the requests of such scripts, and no others.
 
 use super::Call;
-use super::body::{Reply, error_reply, in_background, invalid, ok};
+use super::body::{Reply, error_reply, invalid, ok};
 use super::nodes::Form;
+use super::refusal::in_background;
 use super::routes::{ADMINISTER, READ, Route, get, post, ready};
 use super::{fixed, listeners, nodes, pool, settings, users};
 use hyper::header::HeaderValue;

@@ -1,10 +1,8 @@
 //! Users, groups, roles and passwords.
 
-use super::body::{
-    Reply, blocking, done, in_background, invalid, json_reply, not_found, ok, unauthorized,
-    users_refused,
-};
+use super::body::{Reply, blocking, done, invalid, json_reply, not_found, ok, unauthorized};
 use super::login::forbidden;
+use super::refusal::{in_background, users_refused};
 use super::routes::{READ, Route, USERS, delete, get, patch, post, put, ready};
 use super::{Call, date, login};
 use hyper::StatusCode;

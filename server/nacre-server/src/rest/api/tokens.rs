@@ -1,9 +1,8 @@
 //! Tokens of the API: created, listed and revoked by their user, and revoked by administrators of users.
 
 use super::super::Call;
-use super::super::body::{
-    Reply, in_background, invalid, json_reply, ok, reply, unauthorized, users_refused,
-};
+use super::super::body::{Reply, invalid, json_reply, ok, reply, unauthorized};
+use super::super::refusal::{in_background, users_refused};
 use super::super::users::read_role_list;
 use super::read_body;
 use hyper::StatusCode;

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use tokio::sync::mpsc;
 
 /// Returns a body and the sender of its pieces. One piece may wait for the client.
-pub(super) fn pieces() -> (Sender, Pieces) {
+pub fn pieces() -> (Sender, Pieces) {
     let (sender, receiver) = mpsc::channel(1);
     let is_whole = Arc::new(AtomicBool::new(false));
     (Sender { sender, is_whole: Arc::clone(&is_whole) }, Pieces { receiver, is_whole })
@@ -20,7 +20,7 @@ pub(super) fn pieces() -> (Sender, Pieces) {
 
 /// Sends the pieces of a body. Dropping it before [`Sender::finish`] breaks the body off, so that a client does not
 /// take it for complete.
-pub(super) struct Sender {
+pub struct Sender {
     sender: mpsc::Sender<Bytes>,
     is_whole: Arc<AtomicBool>,
 }
@@ -48,7 +48,7 @@ impl Sender {
 }
 
 /// The pieces of a [`Sender`].
-pub(super) struct Pieces {
+pub struct Pieces {
     receiver: mpsc::Receiver<Bytes>,
     is_whole: Arc<AtomicBool>,
 }

@@ -18,11 +18,11 @@ use std::time::Duration;
 /// How long a client may take nothing of an answer before its connection is closed. Longer than a pause of a garbage
 /// collector or of a network that reroutes; short enough that places become free again while an administrator looks for
 /// their holder.
-pub(super) const STALLED_MAX: Duration = Duration::from_secs(60);
+pub const STALLED_MAX: Duration = Duration::from_secs(60);
 
 /// Kinds of answers, which have places of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
     /// An answer of a plugin or of a query, which ends by itself.
     Answer,
     /// An answer that goes on until the client leaves: changes, maps.
@@ -50,7 +50,7 @@ impl Kind {
 
 /// Counts the answers that the node is at.
 #[derive(Default)]
-pub(super) struct Streams {
+pub struct Streams {
     answers: Mutex<Places>,
     watches: Mutex<Places>,
 }
@@ -81,7 +81,7 @@ fn leave<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
 }
 
 /// The place of an answer, until it is dropped.
-pub(super) struct Place {
+pub struct Place {
     streams: Arc<Streams>,
     kind: Kind,
     user: String,

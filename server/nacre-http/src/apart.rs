@@ -4,7 +4,6 @@
 //! As many threads as there are processors serve all of them. One whose request takes long, or waits, makes room ([`make_room`]):
 //! another thread serves the connections from then on, and this one ends with its request.
 
-use crate::serve::STACK_BYTES;
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -69,23 +68,27 @@ impl Drop for Turn {
     }
 }
 
-/// The threads of such connections.
+/// The threads of such connections, with a stack of `stack_bytes` each. `on_thread_start` runs on each of them before its first
+/// connection: the place to have [`make_room`] called before work that blocks.
 ///
 /// # Errors
 /// Fails when they cannot be started.
-pub(crate) fn threads() -> std::io::Result<Runtime> {
+pub fn threads(
+    stack_bytes: usize,
+    on_thread_start: impl Fn() + Send + Sync + 'static,
+) -> std::io::Result<Runtime> {
     Builder::new_multi_thread()
         .worker_threads(std::thread::available_parallelism().map_or(1, usize::from))
         .thread_name("query")
-        .thread_stack_size(STACK_BYTES)
+        .thread_stack_size(stack_bytes)
         .max_blocking_threads(THREADS_MAX)
-        .on_thread_start(|| nacre_bucket::on_blocking(make_room))
+        .on_thread_start(on_thread_start)
         .enable_all()
         .build()
 }
 
 /// Serves a connection on `threads` until `converse` ends.
-pub(super) fn serve<C: Future<Output = ()> + Send>(
+pub fn serve<C: Future<Output = ()> + Send>(
     threads: &Handle,
     stream: TcpStream,
     converse: impl FnOnce(tokio::net::TcpStream) -> C + Send + 'static,
@@ -105,7 +108,7 @@ pub(super) fn serve<C: Future<Output = ()> + Send>(
 
 /// Schedules a task so that an idle worker wakes up and takes over this thread's connections, if this thread serves
 /// one. Call it when a request takes long, and before it waits.
-fn make_room() {
+pub fn make_room() {
     let is_needed = AT.with_borrow(|at| at.as_ref().is_some_and(|at| !at.has_made_room));
     if is_needed {
         let _one_at_a_time = MAKES_ROOM.lock();
@@ -122,12 +125,12 @@ fn make_room() {
 }
 
 /// The connection that this thread is at, if it is at one.
-pub(super) fn client() -> Option<Arc<TcpStream>> {
+pub fn client() -> Option<Arc<TcpStream>> {
     AT.with_borrow(|at| at.as_ref().map(|at| Arc::clone(&at.client)))
 }
 
 /// Returns true if the client has closed its connection.
-pub(super) fn is_gone(client: &Arc<TcpStream>) -> bool {
+pub fn is_gone(client: &Arc<TcpStream>) -> bool {
     // Never blocks, as the runtime has made it so.
     match client.peek(&mut [0]) {
         Ok(read) => read == 0,
@@ -141,7 +144,7 @@ pub(super) fn is_gone(client: &Arc<TcpStream>) -> bool {
 /// Waits until the requests that have arrived by now are answered too, so that the answers wake a client once instead
 /// of one by one. Goes on at once if the thread has answered no other connection since this one's last request: to look
 /// for others would wake another thread, which looks as well.
-pub(super) async fn after_others() {
+pub async fn after_others() {
     let client = AT.with_borrow(|at| at.as_ref().map(|at| Arc::as_ptr(&at.client).addr()));
     let Some(client) = client else { return };
     if ANSWERED.replace(client) == client {
@@ -178,7 +181,7 @@ async fn with_waker(mut work: impl FnMut(&Waker)) {
 /// Runs `work` here, if the thread makes room when that takes long. Returns it otherwise.
 ///
 /// The outcome is an error when it has panicked.
-pub(super) fn here<T, W: FnOnce() -> T>(work: W) -> Result<std::thread::Result<T>, W> {
+pub fn here<T, W: FnOnce() -> T>(work: W) -> Result<std::thread::Result<T>, W> {
     match AT.with_borrow(Option::is_some) {
         true => Ok(catch_unwind(AssertUnwindSafe(work))),
         false => Err(work),

@@ -1,7 +1,6 @@
 //! Bodies and texts of HTTP requests and replies.
 
 use super::apart;
-use super::login::forbidden;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -10,19 +9,16 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Body;
 use hyper::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
-use nacre_auth::Refused;
-use nacre_cluster::Refusal;
-use nacre_node::Error;
 use percent_encoding::percent_decode;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use tokio::runtime::Handle;
 
 /// An error of a body is why it breaks off.
-pub(crate) type Reply = Response<BoxBody<Bytes, String>>;
+pub type Reply = Response<BoxBody<Bytes, String>>;
 
 /// A reply with a body of any type.
-pub(crate) fn reply(status: StatusCode, content_type: &str, body: impl Into<Bytes>) -> Reply {
+pub fn reply(status: StatusCode, content_type: &str, body: impl Into<Bytes>) -> Reply {
     let mut reply = Response::new(never_fails(Full::new(body.into())));
     *reply.status_mut() = status;
     if let Ok(value) = HeaderValue::from_str(content_type) {
@@ -32,22 +28,24 @@ pub(crate) fn reply(status: StatusCode, content_type: &str, body: impl Into<Byte
 }
 
 /// A body that is sent to its end.
-pub(crate) fn never_fails(
+pub fn never_fails(
     body: impl Body<Data = Bytes, Error = Infallible> + Send + Sync + 'static,
 ) -> BoxBody<Bytes, String> {
     body.map_err(|never| match never {}).boxed()
 }
 
-pub(crate) fn json_reply(status: StatusCode, value: &Value) -> Reply {
+/// Returns a reply with `value` as JSON.
+pub fn json_reply(status: StatusCode, value: &Value) -> Reply {
     reply(status, "application/json", value.to_string())
 }
 
-pub(crate) fn ok(value: &Value) -> Reply {
+/// Returns the reply of a successful request, with `value` as JSON.
+pub fn ok(value: &Value) -> Reply {
     json_reply(StatusCode::OK, value)
 }
 
 /// An error as the views port words it: a kind and a reason.
-pub(crate) fn error_reply(status: StatusCode, error: &str, reason: &str) -> Reply {
+pub fn error_reply(status: StatusCode, error: &str, reason: &str) -> Reply {
     json_reply(status, &json!({"error": error, "reason": reason}))
 }
 
@@ -55,7 +53,7 @@ pub(crate) fn error_reply(status: StatusCode, error: &str, reason: &str) -> Repl
 ///
 /// # Errors
 /// A reply that `what` has panicked.
-pub(crate) async fn blocking<T: Send + 'static>(
+pub async fn blocking<T: Send + 'static>(
     what: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Reply> {
@@ -69,7 +67,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 ///
 /// # Errors
 /// A reply that `what` has panicked.
-pub(crate) async fn blocking_on<T: Send + 'static>(
+pub async fn blocking_on<T: Send + 'static>(
     threads: &Handle,
     what: &str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -82,36 +80,28 @@ fn panicked(what: &str) -> Reply {
     error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", &reason)
 }
 
-/// Runs work of the node that waits for the disk or for other nodes, or takes milliseconds of the processor, on threads
-/// that serve no connections.
-///
-/// # Errors
-/// The reply for the node's error.
-pub(crate) async fn in_background<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) -> Result<T, Reply> {
-    blocking("the change", work).await?.map_err(|error| refused(&error))
-}
-
 /// The answer to a change that has nothing to say.
-pub(crate) fn done() -> Reply {
+pub fn done() -> Reply {
     reply(StatusCode::OK, "application/json", "")
 }
 
 /// Returns the reply for an invalid field of a form.
-pub(crate) fn invalid(field: &str, reason: impl Into<String>) -> Reply {
+pub fn invalid(field: &str, reason: impl Into<String>) -> Reply {
     Invalid::new(field, reason).into()
 }
 
 /// A field of a form that cannot be accepted, and why.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Invalid {
-    pub(crate) field: String,
-    pub(crate) reason: String,
+pub struct Invalid {
+    /// Name of the field.
+    pub field: String,
+    /// Why its value cannot be accepted.
+    pub reason: String,
 }
 
 impl Invalid {
-    pub(crate) fn new(field: &str, reason: impl Into<String>) -> Invalid {
+    /// Returns the fault of `field`.
+    pub fn new(field: &str, reason: impl Into<String>) -> Invalid {
         Invalid { field: field.to_owned(), reason: reason.into() }
     }
 }
@@ -123,7 +113,7 @@ impl From<Invalid> for Reply {
 }
 
 /// Returns the reply to a request without a login.
-pub(crate) fn unauthorized() -> Reply {
+pub fn unauthorized() -> Reply {
     let mut reply =
         error_reply(StatusCode::UNAUTHORIZED, "unauthorized", "log in with a user and a password");
     let challenge = HeaderValue::from_static("Basic realm=\"nacre\"");
@@ -132,7 +122,7 @@ pub(crate) fn unauthorized() -> Reply {
 }
 
 /// Returns the reply to a wrong name or password. It does not say which of both is wrong.
-pub(crate) fn wrong_login() -> Reply {
+pub fn wrong_login() -> Reply {
     let mut reply = unauthorized();
     let reason = json!({"error": "unauthorized", "reason": "the user or the password is wrong"});
     *reply.body_mut() = json_reply(StatusCode::UNAUTHORIZED, &reason).into_body();
@@ -140,85 +130,18 @@ pub(crate) fn wrong_login() -> Reply {
 }
 
 /// Returns the reply to a client that asks for something that only nodes of the cluster get.
-pub(crate) fn no_node() -> Reply {
+pub fn no_node() -> Reply {
     let reason = "only for the nodes of the cluster, over TLS and with the keys that it knows";
     error_reply(StatusCode::FORBIDDEN, "refused", reason)
 }
 
 /// Returns the reply of the management port to an unknown path.
-pub(crate) fn not_found() -> Reply {
+pub fn not_found() -> Reply {
     json_reply(StatusCode::NOT_FOUND, &json!("Requested resource not found."))
 }
 
-/// Why a change was not made, as management clients read it: errors by field, `_` for the request as a whole.
-pub(crate) fn refused(error: &Error) -> Reply {
-    if let Error::Package(reason) = error {
-        return invalid("_", reason);
-    }
-    if let Error::Unavailable(reason) = error {
-        return json_reply(StatusCode::SERVICE_UNAVAILABLE, &json!({"errors": {"_": reason}}));
-    }
-    if let Error::Users(refused) = error {
-        return users_refused(refused);
-    }
-    // Trying again would be answered with "already exists".
-    if let Error::Effect(reason) = error {
-        let text = format!(
-            "the change was made, but this node cannot carry it out yet, and tries again until it can: {reason}"
-        );
-        return json_reply(StatusCode::SERVICE_UNAVAILABLE, &json!({"errors": {"_": text}}));
-    }
-    let Error::Refused(refusal) = error else {
-        return json_reply(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            &json!({"errors": {"_": error.to_string()}}),
-        );
-    };
-    let (status, field) = match refusal {
-        Refusal::BucketNotFound { .. } => return not_found(),
-        Refusal::BucketExists { .. } => (StatusCode::BAD_REQUEST, "name"),
-        Refusal::FlushDisabled => {
-            return json_reply(StatusCode::BAD_REQUEST, &json!({"_": refusal.to_string()}));
-        }
-        Refusal::ScopeNotFound { .. } | Refusal::CollectionNotFound { .. } => {
-            (StatusCode::NOT_FOUND, "_")
-        }
-        Refusal::DesignDocumentNotFound { .. }
-        | Refusal::GroupNotFound
-        | Refusal::IndexNotFound { .. }
-        | Refusal::QueryFunctionNotFound { .. }
-        | Refusal::QueryLibraryNotFound { .. }
-        | Refusal::PackageNotFound { .. }
-        | Refusal::DeploymentNotFound { .. }
-        | Refusal::FunctionNotFound { .. } => (StatusCode::NOT_FOUND, "_"),
-        Refusal::PackageExists { .. }
-        | Refusal::PackageInUse { .. }
-        | Refusal::DeploymentExists { .. }
-        | Refusal::ResolverExists { .. } => (StatusCode::CONFLICT, "_"),
-        Refusal::Invalid { field, .. } => (StatusCode::BAD_REQUEST, *field),
-        _ => (StatusCode::BAD_REQUEST, "_"),
-    };
-    json_reply(status, &json!({"errors": {field: refusal.to_string()}}))
-}
-
-/// Why a change of users was not made.
-pub(crate) fn users_refused(refused: &Refused) -> Reply {
-    let reason = refused.to_string();
-    match refused {
-        Refused::UserNotFound(_) => json_reply(StatusCode::NOT_FOUND, &json!("Unknown user.")),
-        Refused::GroupNotFound(_) => json_reply(StatusCode::NOT_FOUND, &json!("Unknown group.")),
-        Refused::GroupsNotFound(_) => invalid("groups", reason),
-        Refused::PasswordRequired | Refused::PasswordNotAllowed => invalid("password", reason),
-        Refused::LoginEnded => unauthorized(),
-        Refused::Forbidden(privilege) => forbidden(*privilege),
-        Refused::ByToken => error_reply(StatusCode::FORBIDDEN, "by_token", &reason),
-        Refused::TokenNotFound { .. } => json_reply(StatusCode::NOT_FOUND, &json!(reason)),
-        _ => invalid("_", reason),
-    }
-}
-
 /// The segments of a path, percent-decoded; `None` when they are not UTF-8.
-pub(crate) fn segments(path: &str) -> Option<Vec<String>> {
+pub fn segments(path: &str) -> Option<Vec<String>> {
     path.split('/')
         .filter(|segment| !segment.is_empty())
         .map(|segment| {
@@ -228,7 +151,7 @@ pub(crate) fn segments(path: &str) -> Option<Vec<String>> {
 }
 
 /// Fields of a form or query: `name=value` joined by `&`, percent-encoded, `+` for a space.
-pub(crate) fn form(text: &[u8]) -> Vec<(String, String)> {
+pub fn form(text: &[u8]) -> Vec<(String, String)> {
     let decoded = |part: &[u8]| {
         let spaced: Vec<u8> =
             part.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
@@ -244,7 +167,7 @@ pub(crate) fn form(text: &[u8]) -> Vec<(String, String)> {
 }
 
 /// User and password of a `Basic` authorization.
-pub(crate) fn basic(value: &[u8]) -> Option<(String, String)> {
+pub fn basic(value: &[u8]) -> Option<(String, String)> {
     let encoded = value.strip_prefix(b"Basic ").or_else(|| value.strip_prefix(b"basic "))?;
     let decoded = String::from_utf8(STANDARD.decode(encoded.trim_ascii()).ok()?).ok()?;
     let (user, password) = decoded.split_once(':')?;
@@ -252,7 +175,7 @@ pub(crate) fn basic(value: &[u8]) -> Option<(String, String)> {
 }
 
 /// The text of a `Bearer` authorization.
-pub(crate) fn bearer(value: &[u8]) -> Option<&str> {
+pub fn bearer(value: &[u8]) -> Option<&str> {
     let (scheme, text) = value.split_at_checked(b"Bearer ".len())?;
     let is_bearer = scheme.eq_ignore_ascii_case(b"Bearer ");
     std::str::from_utf8(text.trim_ascii()).ok().filter(|_| is_bearer)

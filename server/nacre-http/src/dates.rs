@@ -2,7 +2,7 @@
 
 /// A Unix time in seconds, with milliseconds, as ISO 8601 has it. Source: the days of a civil calendar, from March on, so that a leap
 /// day is the last of its year.
-pub(crate) fn date(unix: i64, millis: u32) -> String {
+pub fn date(unix: i64, millis: u32) -> String {
     let (days, seconds) = (unix.div_euclid(86_400), unix.rem_euclid(86_400));
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
