@@ -3,13 +3,14 @@
 //! The user is `Administrator`, the password `password`, the bucket `default`. Data is in `.nacre/data` of the working directory, beside
 //! the file by which other commands in that directory find the node; `--ephemeral` keeps nothing.
 
-use crate::process::Process;
 use crate::serve::{Serve, run};
-use crate::{data_dir, ports, services};
+use crate::{ports, services};
 use clap::Args;
 use nacre_cli::contexts::{Context, DEV_FOLDER, write_dev_context};
 use nacre_cli::sample::{self, Sample};
 use nacre_cluster::Endpoints;
+use nacre_links::data_dir;
+use nacre_links::process::Process;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};

@@ -5,41 +5,27 @@
 //! changed here, but requested from a [`Process`]; the binary `nacre` implements it with a panic hook, limits and
 //! priorities, [`Embedded`] leaves everything as it is.
 //!
-//! *Invariants:* no code of the node but this crate and nacre-store opens sockets or files or reads a clock; this crate installs no
-//! panic hook, signal handler, allocator or log.
+//! *Invariants:* no code of the node but this crate, nacre-links and nacre-store opens sockets or files or reads a clock; this crate
+//! installs no panic hook, signal handler, allocator or log.
 #![expect(
     clippy::disallowed_methods,
     reason = "this crate is the node's real world: clock, chance, files, sockets"
 )]
 
 mod audit;
-mod capsules;
-mod cluster;
-mod data_dir;
 mod dev;
-mod http_out;
-mod kv;
 mod log_collection;
 mod memory;
-mod platform;
 mod ports;
-mod process;
 mod process_usage;
 mod records;
 mod rest;
-mod sealed;
 mod serve;
 mod services;
-mod strangers;
-mod tls;
-mod vital;
 
 pub use dev::{Dev, dev};
-pub use platform::SystemPlatform;
-pub use process::{Embedded, Priority, Process};
+pub use nacre_links::platform::SystemPlatform;
+pub use nacre_links::process::{Embedded, Priority, Process};
+pub use nacre_links::vital::{depend_on_this_thread, is_vital_thread};
 pub use serve::{Serve, serve, serve_with};
 pub use services::all as services;
-pub use vital::{depend_on_this_thread, is_vital_thread};
-
-/// Pause of a listener after it could not accept a connection.
-const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);

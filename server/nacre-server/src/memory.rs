@@ -1,6 +1,6 @@
 //! The memory limit of a node: the operator's, or a part of the memory of the machine and the control group.
 
-use crate::platform;
+use nacre_links::platform;
 use nacre_node::{Node, NodeMemory};
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,8 @@
 //! The ports of a node: which there are follows from the table of services.
 
-use crate::{kv, rest};
+use crate::rest;
 use nacre_cluster::{Endpoints, Ports};
+use nacre_links::kv;
 use nacre_node::service::{PortSpec, Protocol, ServiceTable};
 use std::io::ErrorKind;
 use std::net::TcpListener;

@@ -1,22 +1,23 @@
 //! `nacre serve`: from the command line to a running node, and back to a clean stop.
 
-use crate::cluster::Consensus;
-use crate::cluster::link::Lane;
-use crate::kv::web::WebSessions;
-use crate::platform::SystemPlatform;
 use crate::ports::{self, Listeners};
-use crate::process::{Priority, Process};
 use crate::records::Records;
 use crate::rest::{self, Claim, Front, Hosts, Threads};
-use crate::strangers::{Connections, Limits};
-use crate::tls::{Files, NodeKey, Tls};
-use crate::{kv, memory, services};
+use crate::{memory, services};
 use clap::{Args, FromArgMatches};
 use nacre_auth::{Role, User};
 use nacre_bucket::SlowSettings;
 use nacre_cluster::{BucketChange, BucketSettings, Change, ClusterChange};
 use nacre_cluster::{Endpoints, OutgoingRule, Ports};
 use nacre_http::apart;
+use nacre_links::cluster::Consensus;
+use nacre_links::cluster::link::Lane;
+use nacre_links::kv::web::WebSessions;
+use nacre_links::platform::SystemPlatform;
+use nacre_links::process::{Priority, Process};
+use nacre_links::strangers::{Connections, Limits};
+use nacre_links::tls::{Files, NodeKey, Tls};
+use nacre_links::{STACK_BYTES, kv};
 use nacre_node::service::{Service, ServiceTable};
 use nacre_node::{Error, Node};
 use nacre_state::{StateForm, StateOptions};
@@ -27,10 +28,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
-
-/// Stack of threads that call plugins: 5 MiB are for these, see `RED_ZONE_BYTES` of nacre-sandbox. With less, each call maps a
-/// stack of its own and gives it back, which all threads of the process have to wait for.
-pub(crate) const STACK_BYTES: usize = 8 << 20;
 
 /// Options of `nacre serve`.
 #[derive(Args, Clone, Debug)]
@@ -233,6 +230,7 @@ fn open(
         options.plugin_cache.clone().unwrap_or_else(|| options.data_dir.join("plugins"));
     let platform = SystemPlatform::open(&options.data_dir, plugin_cache, process);
     let mut platform = platform.map_err(|error| with_advice(&error))?;
+    platform.read_bucket_settings_by(rest::bucket_form::of_statement);
     platform.keep_states(StateOptions {
         form: options.state_form,
         cache_bytes: options.state_cache_mb << 20,

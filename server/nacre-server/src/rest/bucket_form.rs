@@ -2,11 +2,11 @@
 
 use super::body::Invalid;
 use super::compaction_settings;
-use crate::platform::memory_bytes;
 use nacre_cluster::{
     BucketKind, BucketSettings, Compaction, CompressionMode, ConflictResolution, EvictionPolicy,
     RAM_QUOTA_TOO_LARGE, StorageBackend,
 };
+use nacre_links::platform::memory_bytes;
 use serde_json::{Value, json};
 
 /// What is said about a flag that is none.

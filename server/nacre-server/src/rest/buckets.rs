@@ -6,13 +6,13 @@ use super::bucket_form;
 use super::nodes;
 use super::refusal::refused;
 use super::routes::{ADMINISTER, Route, delete, get, post, ready};
-use crate::platform::memory_bytes;
 use hyper::StatusCode;
 use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{
     Bucket, BucketChange, BucketSettings, Change, Cluster, RAM_QUOTA_TOO_LARGE, Refusal,
 };
 use nacre_http::Access;
+use nacre_links::platform::memory_bytes;
 use nacre_node::{Error, Usage, cluster_map};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -3,11 +3,11 @@
 use super::body::{Reply, done, invalid, json_reply, not_found, ok, reply};
 use super::routes::{READ, Route, USERS, delete, get, post, ready};
 use super::{Call, date};
-use crate::tls::{Description, Tls, Trusted};
 use hyper::StatusCode;
 use hyper::http::request::Parts;
 use nacre_auth::Privilege;
 use nacre_http::Access;
+use nacre_links::tls::{Description, Tls, Trusted};
 use serde_json::{Value, json};
 use std::sync::Arc;
 

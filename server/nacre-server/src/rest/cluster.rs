@@ -8,11 +8,11 @@ use super::rebalance;
 use super::routes::{READ, Route, any, get, ready};
 use super::streams::{Kind, Place, STALLED_MAX};
 use super::{pool, users};
-use crate::cluster::membership::otp_node;
 use http_body_util::BodyExt;
 use hyper::{Response, StatusCode};
 use nacre_auth::{Keyspace, Login, Privilege};
 use nacre_http::Access;
+use nacre_links::cluster::membership::otp_node;
 use nacre_node::Node;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -181,9 +181,9 @@ fn stream(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::platform::SystemPlatform;
-    use crate::process::Embedded;
     use nacre_cluster::{Change, Endpoints, FunctionChange, Ports};
+    use nacre_links::platform::SystemPlatform;
+    use nacre_links::process::Embedded;
 
     #[tokio::test]
     async fn a_stream_of_maps_begins_with_the_one_that_there_is_when_it_begins_to_look() {

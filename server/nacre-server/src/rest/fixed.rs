@@ -4,7 +4,7 @@
 use super::Call;
 use super::body::{Reply, done, invalid, ok};
 use super::routes::{ADMINISTER, READ, Route, get, post, ready};
-use crate::cluster::membership::otp_node;
+use nacre_links::cluster::membership::otp_node;
 use serde_json::{Map, Value, json};
 
 const PREVIEW: &str = "/settings/developerPreview";

@@ -132,7 +132,7 @@ async fn reset(call: Call) -> Result<Reply, Reply> {
         return Err(json_reply(StatusCode::BAD_REQUEST, &json!([reason])));
     }
     let consensus = Arc::clone(&call.consensus);
-    let reset = blocking("the reset", move || crate::cluster::membership::reset(&consensus));
+    let reset = blocking("the reset", move || nacre_links::cluster::membership::reset(&consensus));
     reset
         .await?
         .map_err(|reason| json_reply(StatusCode::INTERNAL_SERVER_ERROR, &json!([reason])))?;

@@ -6,11 +6,11 @@
 //! [`Logins`]: nacre_bucket::Logins
 
 use super::body::{Reply, basic, bearer, error_reply, json_reply, no_node};
-use crate::tls::Shown;
 use hyper::StatusCode;
 use hyper::header::{HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use nacre_auth::{ApiToken, Check, Credentials, Login, Privilege};
 use nacre_bucket::LoginOutcome;
+use nacre_links::tls::Shown;
 use nacre_node::Node;
 use serde_json::json;
 use std::net::IpAddr;

@@ -5,12 +5,12 @@
 use super::Call;
 use super::body::{Reply, ok, reply};
 use super::routes::{Route, get, ready};
-use crate::strangers::{Connections, Counts, Limits};
 use hyper::StatusCode;
 use nacre_auth::Privilege;
 use nacre_bucket::{Bucket, OperationCounts, SlowService};
 use nacre_cluster::Endpoints;
 use nacre_http::Access;
+use nacre_links::strangers::{Connections, Counts, Limits};
 use nacre_node::service::{Metric, MetricKind};
 use nacre_node::{Node, NodeMemory, Problem, ProblemKind};
 use nacre_plugins_service::{Deployment, NodePlugins, Progress, Pure};

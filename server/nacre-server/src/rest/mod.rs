@@ -47,13 +47,7 @@ mod user_backup;
 mod users;
 mod views;
 
-use crate::cluster::request::INTRODUCTION;
-use crate::cluster::{Consensus, link};
-use crate::kv::web::WebSessions;
 use crate::records::Records;
-use crate::serve::STACK_BYTES;
-use crate::strangers::{Connections, Permit};
-use crate::tls::{Purpose, Shown, Tls};
 use answer::{Desk, Reader};
 use api::cors::Allowed;
 use audited::Audited;
@@ -75,6 +69,12 @@ use nacre_http::patient::Patient;
 use nacre_http::request_target::Lenient;
 use nacre_http::streams::{STALLED_MAX, Streams};
 use nacre_http::{HEADER_BYTES_MAX, Table, apart, body, dates, pieces, streams};
+use nacre_links::STACK_BYTES;
+use nacre_links::cluster::request::INTRODUCTION;
+use nacre_links::cluster::{Consensus, link};
+use nacre_links::kv::web::WebSessions;
+use nacre_links::strangers::{Connections, Permit};
+use nacre_links::tls::{Purpose, Shown, Tls};
 use nacre_node::Node;
 use nacre_node::service::PortSpec;
 use nacre_sandbox::USER_HEADER;
@@ -383,7 +383,7 @@ pub fn serve(front: &Arc<Front>, port: Port) -> std::io::Result<()> {
         loop {
             let Ok((stream, from)) = listener.accept().await else {
                 // Out of file descriptors, most likely: others must close before there can be another connection.
-                tokio::time::sleep(crate::ACCEPT_PAUSE).await;
+                tokio::time::sleep(nacre_links::ACCEPT_PAUSE).await;
                 continue;
             };
             let Some(permit) = connections.enter(from.ip(), descriptors) else { continue };

@@ -6,9 +6,6 @@ use super::body::{
 use super::refusal::refused;
 use super::routes::{ADMINISTER, READ, Route, get, post, ready};
 use super::{Call, listeners, pool};
-use crate::cluster::membership::{self, Other, SILENCE_NS_MAX, Seat};
-use crate::cluster::request::Introduction;
-use crate::platform::Memory;
 use hyper::StatusCode;
 use nacre_auth::{INTERNAL, Privilege};
 use nacre_cluster::{
@@ -16,6 +13,9 @@ use nacre_cluster::{
     check_host,
 };
 use nacre_http::Access;
+use nacre_links::cluster::membership::{self, Other, SILENCE_NS_MAX, Seat};
+use nacre_links::cluster::request::Introduction;
+use nacre_links::platform::Memory;
 use nacre_node::cluster_map::alternates;
 use nacre_node::service::ServiceTable;
 use nacre_node::{Node, Problem, Usage};

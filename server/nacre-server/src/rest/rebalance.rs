@@ -6,12 +6,12 @@ use super::nodes::{self, Form};
 use super::refusal::refused;
 use super::routes::{ADMINISTER, READ, Route, get, post, ready};
 use super::{events, fixed};
-use crate::cluster::membership::{self, SILENCE_NS_MAX, otp_node};
 use hyper::StatusCode;
 use nacre_cluster::{
     AutoFailover, Change, Cluster, Copies, EndedRebalance, Membership, NodeChange, Outcome,
     RetryRebalance, ServiceName, place,
 };
+use nacre_links::cluster::membership::{self, SILENCE_NS_MAX, otp_node};
 use nacre_node::Node;
 use nacre_types::NodeId;
 use serde_json::{Value, json};

@@ -4,10 +4,10 @@ use super::Call;
 use super::body::{Reply, done, invalid, not_found, ok};
 use super::routes::{READ, Route, USERS, delete, get, post, ready};
 use super::settings;
-use crate::tls;
 use hyper::HeaderMap;
 use hyper::header::{HeaderValue, STRICT_TRANSPORT_SECURITY, WWW_AUTHENTICATE};
 use nacre_cluster::{Security, SettingsChange, TlsFloor};
+use nacre_links::tls;
 use serde_json::{Value, json};
 
 /// Settings that are as they are, and why.

@@ -1,9 +1,8 @@
-//! The door for devices: `GET /_sync/{bucket}` becomes a session. See [`kv::web`](crate::kv::web).
+//! The door for devices: `GET /_sync/{bucket}` becomes a session. See [`kv::web`](nacre_links::kv::web).
 
 use super::Call;
 use super::body::{Reply, error_reply, reply};
 use super::routes::{Answer, Route, get, ready};
-use crate::kv::web::Upgrade;
 use hyper::StatusCode;
 use hyper::header::{
     CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION,
@@ -12,6 +11,7 @@ use hyper::header::{
 use nacre_auth::{Keyspace, person};
 use nacre_cluster::ConflictResolution;
 use nacre_http::Access;
+use nacre_links::kv::web::Upgrade;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;

@@ -8,7 +8,7 @@ use super::{
     Accepted, BUFFER_BYTES_KEPT, Deal, Door, HALF_FRAME_TIMEOUT, LOGIN_TIMEOUT, PIECE_BYTES,
     STUCK_TIMEOUT, reserve_piece,
 };
-use crate::serve::STACK_BYTES;
+use crate::STACK_BYTES;
 use crate::strangers::Permit;
 use crate::tls::{Purpose, Shown};
 use crate::vital::depend_on_this_thread;
@@ -380,6 +380,7 @@ mod tests {
     use nacre_bucket::kv::Peer;
     use nacre_cluster::{Endpoints, Ports};
     use nacre_node::Node;
+    use nacre_node::scatter_gather::NodeService;
     use std::net::IpAddr;
     use tokio::io::{AsyncReadExt, DuplexStream};
 
@@ -408,7 +409,7 @@ mod tests {
         let node = Node::open_with(
             platform,
             Endpoints { host: None, plain, tls: None, fingerprint: None },
-            crate::services::all(),
+            vec![Arc::new(NodeService)],
         )
         .unwrap();
         let bell = Arc::new(Bell::default());

@@ -175,11 +175,13 @@ fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>,
 /// Description of a certificate for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
+    /// Distinguished name of its owner.
     pub subject: String,
     /// Unix time in seconds.
     pub not_before: i64,
     /// Unix time in seconds.
     pub not_after: i64,
+    /// The certificate itself.
     pub pem: String,
 }
 

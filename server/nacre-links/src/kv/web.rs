@@ -10,7 +10,7 @@
 
 use super::stream::{Bell, Buffers, connection};
 use super::{Door, LOGIN_TIMEOUT};
-use crate::serve::STACK_BYTES;
+use crate::STACK_BYTES;
 use crate::strangers::Permit;
 use crate::vital::depend_on_this_thread;
 use futures_util::{Sink, SinkExt, Stream};

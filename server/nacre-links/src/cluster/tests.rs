@@ -10,6 +10,7 @@ use crate::platform::SystemPlatform;
 use crate::process::Embedded;
 use nacre_cluster::{Change, Endpoints, Member, NodeChange, Ports};
 use nacre_node::agreement::{Agreement, Proposal};
+use nacre_node::scatter_gather::NodeService;
 use nacre_node::{Node, Platform};
 use nacre_types::NodeId;
 use openraft::error::{InstallSnapshotError, RPCError, RaftError, Unreachable};
@@ -36,7 +37,8 @@ fn open(folder: &Path) -> Result<(Arc<SystemPlatform>, Arc<Node>), Box<dyn Error
     let platform = Arc::new(SystemPlatform::open(folder, folder.join("plugins"), &Embedded)?);
     let plain = Ports::from([("mgmt", 1), ("views", 2), ("query", 5), ("eventing", 4), ("kv", 3)]);
     let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
-    let node = Node::open_with(Arc::clone(&platform) as Arc<_>, endpoints, crate::services::all())?;
+    let node =
+        Node::open_with(Arc::clone(&platform) as Arc<_>, endpoints, vec![Arc::new(NodeService)])?;
     Ok((platform, node))
 }
 

@@ -1,14 +1,13 @@
 //! The real world: clocks, chance, disks, threads, and an engine for plugins.
 
+use crate::STACK_BYTES;
 use crate::capsules;
 use crate::cluster::{Peers, membership};
 use crate::data_dir::{self, Reserve};
 use crate::http_out::{self, HttpClient};
 use crate::kv::links::Links;
 use crate::process::{Priority, Process};
-use crate::rest::bucket_form;
 use crate::sealed::{self, SealedSpaces, SettingsKey};
-use crate::serve::STACK_BYTES;
 use crate::tls::NodeKey;
 use crate::vital::depend_on_this_thread;
 use nacre_bucket::{BucketEnv, Next, Task};
@@ -90,6 +89,10 @@ pub fn memory_bytes() -> Option<u64> {
     Some(Memory::of_machine()?.total_bytes)
 }
 
+/// Reads the settings of a bucket from fields, as [`Platform::bucket_settings`] does.
+pub type ReadBucketSettings =
+    fn(Option<&BucketSettings>, &[(String, String)], u64) -> Result<BucketSettings, String>;
+
 /// Clocks of the machine, a data directory, and a thread for each task.
 pub struct SystemPlatform {
     started: Instant,
@@ -98,6 +101,7 @@ pub struct SystemPlatform {
     spaces: SealedSpaces,
     states: LogSpaces,
     state_options: StateOptions,
+    read_bucket_settings: Option<ReadBucketSettings>,
     engine: Engine,
     process: &'static dyn Process,
     node_key: Arc<NodeKey>,
@@ -167,6 +171,7 @@ impl SystemPlatform {
             spaces,
             states,
             state_options: StateOptions::default(),
+            read_bucket_settings: None,
             engine: Engine::with_hooks(plugin_cache, hooks(process)),
             process,
             node_key: Arc::new(node_key),
@@ -180,6 +185,11 @@ impl SystemPlatform {
     /// Sets the options for states.
     pub fn keep_states(&mut self, options: StateOptions) {
         self.state_options = options;
+    }
+
+    /// Lets statements create and change buckets, with settings as `read` reads them.
+    pub fn read_bucket_settings_by(&mut self, read: ReadBucketSettings) {
+        self.read_bucket_settings = Some(read);
     }
 
     /// By which other nodes recognise this one.
@@ -335,7 +345,8 @@ impl Platform for SystemPlatform {
         fields: &[(String, String)],
         now_cas: u64,
     ) -> Result<BucketSettings, String> {
-        bucket_form::of_statement(known, fields, now_cas)
+        let read = self.read_bucket_settings.ok_or("buckets are not made by statements here")?;
+        read(known, fields, now_cas)
     }
 
     fn keep_capsule(&self, capsule: &Capsule) -> Result<String, Error> {

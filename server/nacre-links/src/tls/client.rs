@@ -48,7 +48,9 @@ pub struct Rule {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientCertificates {
+    /// Whether clients have to show a certificate.
     pub state: Demand,
+    /// Rules that find the user in a certificate; the first that applies counts.
     #[serde(default)]
     pub prefixes: Vec<Rule>,
 }

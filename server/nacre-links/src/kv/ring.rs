@@ -17,7 +17,7 @@ use super::{
     Accepted, BUFFER_BYTES_KEPT, Deal, Door, HALF_FRAME_TIMEOUT, LOGIN_TIMEOUT, PIECE_BYTES,
     STUCK_TIMEOUT, reserve_piece,
 };
-use crate::serve::STACK_BYTES;
+use crate::STACK_BYTES;
 use crate::strangers::Permit;
 use crate::tls::Shown;
 use crate::vital::depend_on_this_thread;
