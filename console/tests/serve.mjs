@@ -8,7 +8,7 @@ import { Node, measured } from './answers.mjs';
 
 const DIST = fileURLToPath(new URL('../dist', import.meta.url));
 const TYPES = { '.html': 'text/html; charset=utf-8', '.js': 'text/javascript; charset=utf-8', '.css': 'text/css; charset=utf-8', '.svg': 'image/svg+xml', '.woff2': 'font/woff2' };
-/** As in server/nacre-server/src/rest/console/files.rs, which a test compares. */
+/** As in server/nacre-rest/src/console/files.rs, which a test compares. */
 export const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; worker-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types svelte-trusted-html nacre";
 

@@ -87,7 +87,7 @@ describe('files', () => {
   });
 
   it('are served here under the policy of the node', () => {
-    const source = readFileSync(new URL('../../server/nacre-server/src/rest/console/files.rs', import.meta.url), 'utf8');
+    const source = readFileSync(new URL('../../server/nacre-rest/src/console/files.rs', import.meta.url), 'utf8');
     const text = /POLICY: &str = "([^"]+)"/.exec(source)[1].replace(/\\\n\s*/g, '');
     assert.equal(text, POLICY);
   });

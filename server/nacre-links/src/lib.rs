@@ -12,13 +12,16 @@
     reason = "this crate is the node's real world: clock, chance, files, sockets"
 )]
 
+pub mod audit;
 mod capsules;
 pub mod cluster;
 pub mod data_dir;
 mod http_out;
 pub mod kv;
+pub mod log_collection;
 pub mod platform;
 pub mod process;
+pub mod records;
 mod sealed;
 pub mod strangers;
 pub mod tls;

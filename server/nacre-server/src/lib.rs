@@ -12,14 +12,10 @@
     reason = "this crate is the node's real world: clock, chance, files, sockets"
 )]
 
-mod audit;
 mod dev;
-mod log_collection;
 mod memory;
 mod ports;
 mod process_usage;
-mod records;
-mod rest;
 mod serve;
 mod services;
 

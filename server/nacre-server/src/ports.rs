@@ -1,9 +1,9 @@
 //! The ports of a node: which there are follows from the table of services.
 
-use crate::rest;
 use nacre_cluster::{Endpoints, Ports};
 use nacre_links::kv;
 use nacre_node::service::{PortSpec, Protocol, ServiceTable};
+use nacre_rest as rest;
 use std::io::ErrorKind;
 use std::net::TcpListener;
 

@@ -1,8 +1,6 @@
 //! `nacre serve`: from the command line to a running node, and back to a clean stop.
 
 use crate::ports::{self, Listeners};
-use crate::records::Records;
-use crate::rest::{self, Claim, Front, Hosts, Threads};
 use crate::{memory, services};
 use clap::{Args, FromArgMatches};
 use nacre_auth::{Role, User};
@@ -15,11 +13,13 @@ use nacre_links::cluster::link::Lane;
 use nacre_links::kv::web::WebSessions;
 use nacre_links::platform::SystemPlatform;
 use nacre_links::process::{Priority, Process};
+use nacre_links::records::Records;
 use nacre_links::strangers::{Connections, Limits};
 use nacre_links::tls::{Files, NodeKey, Tls};
 use nacre_links::{STACK_BYTES, kv};
 use nacre_node::service::{Service, ServiceTable};
 use nacre_node::{Error, Node};
+use nacre_rest::{self as rest, Claim, Front, Hosts, Threads};
 use nacre_state::{StateForm, StateOptions};
 use nacre_store::Error as StoreError;
 use std::io::{self, ErrorKind};

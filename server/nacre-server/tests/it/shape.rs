@@ -21,7 +21,15 @@ const TIERS: [(&str, &[&str]); 9] = [
     ("commands", &["nacre-cli", "nacre-bench", "nacre-plugin-tools"]),
     (
         "surface",
-        &["nacre-links", "nacre-server", "nacre-sim", "nacre-embedded", "nacre-embedded-c", "nacre-embedded-node"],
+        &[
+            "nacre-links",
+            "nacre-rest",
+            "nacre-server",
+            "nacre-sim",
+            "nacre-embedded",
+            "nacre-embedded-c",
+            "nacre-embedded-node",
+        ],
     ),
 ];
 
@@ -37,7 +45,7 @@ const SHARED: [&str; 1] = ["nacre-value"];
 const CRATE_LINES_MAX: usize = 12_000;
 /// Crates that may have more.
 const TOO_LARGE: [(&str, usize); 4] = [
-    ("server/nacre-server", 16_000),
+    ("server/nacre-rest", 13_300),
     ("plugins/query", 14_200),
     ("plugins/search", 12_700),
     ("xtask", 13_200),

@@ -1,12 +1,18 @@
-//! HTTP: cluster management on one port, views and functions each on another. Paths, parameters and texts are Couchbase's where
-//! clients read them.
+//! The REST interface of a node: cluster management on one port, views and functions each on another. Paths, parameters and texts are
+//! Couchbase's where clients read them.
+//!
+//! [`serve()`] answers the requests that come to a [`Port`], with what all ports share in a [`Front`]. A port of a service that has its
+//! routes in a table ([`Service::Registered`]) is looked up in the table of the node's services.
+//!
+//! *Invariants:* a handler runs only after the check of the right that its row names. This crate opens no socket: whoever serves a port
+//! brings its listener.
 
 mod alternate;
 mod answer;
 mod api;
 mod audit_settings;
 mod audited;
-pub(crate) mod bucket_form;
+pub mod bucket_form;
 mod buckets;
 mod certificates;
 mod changes;
@@ -47,7 +53,6 @@ mod user_backup;
 mod users;
 mod views;
 
-use crate::records::Records;
 use answer::{Desk, Reader};
 use api::cors::Allowed;
 use audited::Audited;
@@ -73,6 +78,7 @@ use nacre_links::STACK_BYTES;
 use nacre_links::cluster::request::INTRODUCTION;
 use nacre_links::cluster::{Consensus, link};
 use nacre_links::kv::web::WebSessions;
+use nacre_links::records::Records;
 use nacre_links::strangers::{Connections, Permit};
 use nacre_links::tls::{Purpose, Shown, Tls};
 use nacre_node::Node;
@@ -800,12 +806,13 @@ mod tests {
     const HEAD: &str = "# REST endpoints
 
 Every endpoint of a node with its method and the right that a user needs. This page is written from the tables of routes in
-`server/nacre-server/src/rest`; [protocol](protocol.md), [views](views.md), [changes](changes.md), [functions](eventing.md) and
+`server/nacre-rest/src`; [protocol](protocol.md), [views](views.md), [changes](changes.md), [functions](eventing.md) and
 [plugins](plugins.md) say what the endpoints do. `*` is any method, `{rest...}` any segments or none. Where the right depends on the
 request, it is the one to what the body, the query or the path names.
 ";
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "the list is a file of the documentation")]
     fn the_list_of_endpoints_is_that_of_the_tables() {
         let mut text = HEAD.to_owned();
         let tables = [
@@ -822,7 +829,7 @@ request, it is the one to what the body, the query or the path names.
                 writeln!(text, "| `{}` | {method} | {access} |", route.path).unwrap();
             }
         }
-        let services = crate::services::all();
+        let services = nacre_server::services();
         let ports = services.iter().flat_map(|service| service.spec().ports);
         let ports = ports.map(|port| (port.id, port.purpose, port.plain.default));
         for (id, purpose, number) in [(Ports::MGMT, "management", 8091)].into_iter().chain(ports) {
@@ -846,9 +853,6 @@ request, it is the one to what the body, the query or the path names.
             std::fs::write(LIST, &text).unwrap();
         }
         let known = std::fs::read_to_string(LIST).unwrap_or_default();
-        assert!(
-            known == text,
-            "{LIST} is out of date: run the tests of nacre-server with {WRITE}=1"
-        );
+        assert!(known == text, "{LIST} is out of date: run the tests of nacre-rest with {WRITE}=1");
     }
 }

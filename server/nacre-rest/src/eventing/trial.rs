@@ -3,7 +3,7 @@
 use super::error::Kind;
 use super::form::{self, Written};
 use super::{Call, find};
-use crate::rest::body::{Reply, blocking, ok};
+use crate::body::{Reply, blocking, ok};
 use nacre_cluster::{Function, FunctionId, FunctionState};
 use nacre_plugins_service::functions::{self, deployment_name};
 use nacre_plugins_service::{

@@ -1,6 +1,6 @@
 //! Refusals in the form of Eventing's clients: a name, a number, and a description.
 
-use crate::rest::body::{Reply, json_reply};
+use crate::body::{Reply, json_reply};
 use hyper::StatusCode;
 use nacre_cluster::Refusal;
 use nacre_node::Error;

@@ -4,8 +4,8 @@ use super::Call;
 use super::body::{Reply, done, invalid, ok};
 use super::routes::{Route, USERS, get, post, ready};
 use super::settings;
-use crate::audit::{AuditKind, kinds};
 use nacre_cluster::{Audit, SettingsChange};
+use nacre_links::audit::{AuditKind, kinds};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -134,7 +134,7 @@ fn describe(call: &Call, audit: &Audit) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::{LOGIN_FAILURE, OTHER_REQUEST};
+    use nacre_links::audit::{LOGIN_FAILURE, OTHER_REQUEST};
 
     #[test]
     fn fields_are_read_or_refused() {

@@ -67,12 +67,12 @@ async fn set(call: &Call, alternate: Option<Alternate>) -> Result<Reply, Reply> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rest::body::form;
-    use crate::services;
+    use crate::body::form;
+    use nacre_node::service::ServiceTable;
 
     #[test]
     fn an_address_is_a_host_and_perhaps_ports() {
-        let names = services::table().map_names();
+        let names = ServiceTable::of(&nacre_server::services()).map_names();
         let read = |text: &[u8]| read(&names, form(text)).ok();
         let alternate = |host: &str, ports: &[(&str, u16)]| Alternate {
             host: host.into(),

@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn paths_lead_to_the_services_of_the_node() {
-        let table = crate::services::table();
+        let table = &ServiceTable::of(&nacre_server::services());
         let of = |service, path: &str| {
             let path = path.split('/').map(str::to_owned).collect();
             target(service, path, table).map(|(service, path)| (service, path.join("/")))

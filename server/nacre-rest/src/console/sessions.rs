@@ -7,13 +7,13 @@
 use super::super::body::{Reply, blocking, error_reply, form, reply};
 use super::super::{Call, Door, audited, login, memory, settings};
 use super::stream;
-use crate::audit::{self, AuditEvent};
 use hyper::body::Incoming;
 use hyper::header::{COOKIE, HOST, HeaderValue, SET_COOKIE, WWW_AUTHENTICATE};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode};
 use nacre_auth::{BrowserSession, INTERNAL};
 use nacre_cluster::{EndSessions, SettingsChange};
+use nacre_links::audit::{self, AuditEvent};
 use nacre_node::Node;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::net::SocketAddr;

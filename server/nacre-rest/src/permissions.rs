@@ -146,7 +146,6 @@ impl<'a> Permission<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services;
 
     #[test]
     fn permissions_are_taken_apart() {
@@ -181,9 +180,10 @@ mod tests {
     #[test]
     fn roles_have_the_permissions_of_their_kind() {
         let cluster = Cluster::new("c".repeat(32));
+        let table = ServiceTable::of(&nacre_server::services());
         let has = |role: &str, permission: &str| {
             let user = User::new("ann", "secret", vec![role.parse().unwrap()], [1; 32]);
-            Permission::read(permission).unwrap().is_of(&user, &cluster, services::table())
+            Permission::read(permission).unwrap().is_of(&user, &cluster, &table)
         };
         for permission in
             ["cluster.bucket[b].data.docs!read", "cluster.collection[b:s:c].data.docs!read"]

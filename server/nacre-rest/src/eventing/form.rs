@@ -3,7 +3,7 @@
 //! Settings without effect here are kept and returned unchanged; an unsupported value of one with effect is refused.
 
 use super::error::Kind;
-use crate::rest::body::Reply;
+use crate::body::Reply;
 use nacre_cluster::{
     BucketBinding, ConstantBinding, Function, FunctionDefinition, FunctionId, FunctionKeyspace,
     FunctionState, Language, Since, UrlAuth, UrlBinding,

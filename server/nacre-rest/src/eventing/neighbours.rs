@@ -3,9 +3,9 @@
 
 use super::error;
 use super::{asked, managed, stats};
-use crate::rest::Call;
-use crate::rest::body::{Reply, ok};
-use crate::rest::routes::{Route, get, post, ready};
+use crate::Call;
+use crate::body::{Reply, ok};
+use crate::routes::{Route, get, post, ready};
 use nacre_http::Access;
 use nacre_plugins_service::Deployment;
 use nacre_plugins_service::NodePlugins;
@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// `/get…Apps` answer an object with a member for each function; others are about the one that `?name=` names.
-pub(in crate::rest) const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     get("/getDeployedApps", Access::Handler, |call| {
         ready(Ok(apps(&call, |status| status == FunctionStatus::Deployed)))
     }),

@@ -1,9 +1,9 @@
 //! Entries of the audit log and the event log for HTTP requests.
 
 use super::{Call, Door, Service, api};
-use crate::audit::{self, AuditEvent};
 use hyper::{Method, StatusCode};
 use nacre_auth::INTERNAL;
+use nacre_links::audit::{self, AuditEvent};
 use std::net::SocketAddr;
 
 /// A request for the audit log.

@@ -193,7 +193,8 @@ mod tests {
         let plain =
             Ports::from([("mgmt", 1), ("views", 2), ("query", 5), ("eventing", 4), ("kv", 3)]);
         let endpoints = Endpoints { host: None, plain, tls: None, fingerprint: None };
-        let node = Node::open_with(Arc::new(platform), endpoints, crate::services::all()).unwrap();
+        let node =
+            Node::open_with(Arc::new(platform), endpoints, nacre_server::services()).unwrap();
         // A spawned task does not run before the first await.
         let read = |node: &Arc<Node>| node.map(None).map(|map| map.to_string());
         let mut maps = stream(Arc::clone(&node), None, read).into_body();

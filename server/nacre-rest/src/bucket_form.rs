@@ -94,7 +94,7 @@ const NO_MAGMA: &str = "The store is the node's own log, whatever its name.";
 ///
 /// # Errors
 /// The first field that cannot be accepted, with the reason.
-pub(crate) fn of_statement(
+pub fn of_statement(
     known: Option<&BucketSettings>,
     fields: &[(String, String)],
     now_cas: u64,
