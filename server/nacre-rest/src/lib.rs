@@ -21,7 +21,6 @@ mod collections;
 mod compaction_settings;
 mod console;
 mod documents;
-mod eventing;
 mod events;
 mod fixed;
 mod groups;
@@ -44,7 +43,7 @@ mod query;
 mod rebalance;
 mod refusal;
 mod registered;
-mod routes;
+pub mod routes;
 mod security_settings;
 mod settings;
 mod setup;
@@ -145,7 +144,7 @@ pub struct Port {
 }
 
 /// A parsed request of a user who has logged in.
-pub(crate) struct Call {
+pub struct Call {
     front: Arc<Front>,
     /// The port that the request came to.
     service: Service,
@@ -153,10 +152,15 @@ pub(crate) struct Call {
     target: Service,
     /// Address of the client, or of a proxy.
     pub from: IpAddr,
+    /// The node.
     pub node: Arc<Node>,
+    /// The agreement of the nodes.
     pub consensus: Arc<Consensus>,
+    /// Certificates and keys of the node.
     pub tls: Arc<Tls>,
+    /// The set-up of a node without an administrator.
     pub claim: Arc<Claim>,
+    /// Audit log and collections of logs.
     pub records: Arc<Records>,
     /// Name of the user, or the name under which a token of the user acts; empty during the set-up of a node without an administrator.
     pub user: String,
@@ -168,6 +172,7 @@ pub(crate) struct Call {
     pub key: Option<Fingerprint>,
     /// Name and password, if the user logged in with these.
     pub login: Option<(String, String)>,
+    /// Method of the request.
     pub method: Method,
     /// Path segments, percent-decoded.
     pub path: Vec<String>,
@@ -179,6 +184,7 @@ pub(crate) struct Call {
     pub query: String,
     /// Headers that a plugin may see: no credentials. Names are in lower case.
     pub headers: Vec<(String, String)>,
+    /// The whole body.
     pub body: Vec<u8>,
     /// Account for the memory of the body and the answer.
     pub account: Arc<Account>,
@@ -325,19 +331,22 @@ pub struct Front {
     claim: Arc<Claim>,
     records: Arc<Records>,
     hosts: Hosts,
+    functions: Table<Handler>,
     threads: Threads,
     streams: Arc<Streams>,
     connections: Arc<Connections>,
 }
 
 impl Front {
-    /// A front to `consensus` and its node. Browsers may reach it by `hosts`; `connections` has places for all ports of the node.
+    /// A front to `consensus` and its node. Browsers may reach it by `hosts`; `functions` are the endpoints of the port for
+    /// functions; `connections` has places for all ports of the node.
     pub fn new(
         consensus: &Arc<Consensus>,
         tls: &Arc<Tls>,
         claim: &Arc<Claim>,
         records: Records,
         hosts: Hosts,
+        functions: Table<Handler>,
         threads: Threads,
         connections: &Arc<Connections>,
     ) -> Arc<Front> {
@@ -347,6 +356,7 @@ impl Front {
             claim: Arc::clone(claim),
             records: Arc::new(records),
             hosts,
+            functions,
             threads,
             streams: Arc::default(),
             connections: Arc::clone(connections),
@@ -621,7 +631,7 @@ async fn admit(
     origin::check_type(&head, target, &path)?;
     let user = identity.as_ref().map(|login| login.user.clone()).unwrap_or_default();
     let account = door.node.memory().budgets().of_user(person(&user));
-    let bytes_max = routes::body_bytes_max(table_of(target), &head.method, &path);
+    let bytes_max = routes::body_bytes_max(table_of(&door.front, target), &head.method, &path);
     let (body, _permit) = memory::read_body(incoming, &account, bytes_max).await?;
     let query = head.uri.query().unwrap_or_default().to_owned();
     let consistent = match head.headers.get(CONSISTENCY) {
@@ -732,7 +742,8 @@ async fn route(call: Call) -> Reply {
         Service::Views => views::missing,
         Service::Query => query::missing,
     };
-    let table = table_of(service);
+    let front = Arc::clone(&call.front);
+    let table = table_of(&front, service);
     if let Some(reply) = api::other_methods(table, &call) {
         return reply;
     }
@@ -740,12 +751,12 @@ async fn route(call: Call) -> Reply {
 }
 
 /// The endpoints of a port.
-fn table_of(service: Service) -> &'static Table<Handler> {
+fn table_of(front: &Front, service: Service) -> &Table<Handler> {
     match service {
         Service::Management => &MANAGEMENT,
         Service::Views => &VIEWS,
         Service::Query => &QUERY,
-        Service::Eventing => &EVENTING,
+        Service::Eventing => &front.functions,
         Service::Registered(_) => &REGISTERED,
     }
 }
@@ -788,8 +799,6 @@ static VIEWS: LazyLock<Table<Handler>> =
     LazyLock::new(|| Table::new([changes::ROUTES, views::ROUTES]));
 static QUERY: LazyLock<Table<Handler>> =
     LazyLock::new(|| Table::new([libraries::ROUTES, query::ROUTES]));
-static EVENTING: LazyLock<Table<Handler>> =
-    LazyLock::new(|| Table::new([eventing::ROUTES, eventing::neighbours::ROUTES]));
 /// Services of the registry have their own routes.
 static REGISTERED: LazyLock<Table<Handler>> = LazyLock::new(|| Table::new([registered::ROUTES]));
 
@@ -811,23 +820,28 @@ Every endpoint of a node with its method and the right that a user needs. This p
 request, it is the one to what the body, the query or the path names.
 ";
 
+    /// The rows of the list for a table. Handlers of functions take the requests of the library, not those of this test.
+    fn rows<H>(table: &Table<H>) -> String {
+        let rows = table.routes().into_iter().map(|route| {
+            let (method, access) = (route.method.name(), route.access);
+            format!("| `{}` | {method} | {access} |\n", route.path)
+        });
+        rows.collect()
+    }
+
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the list is a file of the documentation")]
     fn the_list_of_endpoints_is_that_of_the_tables() {
         let mut text = HEAD.to_owned();
         let tables = [
-            ("Management, port 8091", &MANAGEMENT),
-            ("Views and changes, port 8092", &VIEWS),
-            ("Queries, port 8093", &QUERY),
-            ("Functions, port 8096", &EVENTING),
+            ("Management, port 8091", rows(&MANAGEMENT)),
+            ("Views and changes, port 8092", rows(&VIEWS)),
+            ("Queries, port 8093", rows(&QUERY)),
+            ("Functions, port 8096", rows(&nacre_rest_functions::table())),
         ];
-        for (port, table) in tables {
-            write!(text, "\n## {port}\n\n| path | method | right |\n| --- | --- | --- |\n")
+        for (port, rows) in tables {
+            write!(text, "\n## {port}\n\n| path | method | right |\n| --- | --- | --- |\n{rows}")
                 .unwrap();
-            for route in table.routes() {
-                let (method, access) = (route.method.name(), route.access);
-                writeln!(text, "| `{}` | {method} | {access} |", route.path).unwrap();
-            }
         }
         let services = nacre_server::services();
         let ports = services.iter().flat_map(|service| service.spec().ports);

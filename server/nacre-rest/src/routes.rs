@@ -11,58 +11,58 @@ use nacre_http::{Access, BODY_BYTES_MAX, Caller, Lookup, Method, Table};
 use std::pin::Pin;
 
 /// Answer that is being made.
-pub(super) type Answer = Pin<Box<dyn Future<Output = Result<Reply, Reply>> + Send>>;
+pub type Answer = Pin<Box<dyn Future<Output = Result<Reply, Reply>> + Send>>;
 /// Function that answers a request.
-pub(super) type Handler = fn(Call) -> Answer;
+pub type Handler = fn(Call) -> Answer;
 /// Endpoint.
-pub(super) type Route = nacre_http::Route<Handler>;
+pub type Route = nacre_http::Route<Handler>;
 
 /// Right to read the settings and the state of the cluster.
-pub(super) const READ: Access = Access::Cluster(Privilege::ReadCluster);
+pub const READ: Access = Access::Cluster(Privilege::ReadCluster);
 /// Right to read what is measured.
-pub(super) const READ_STATS: Access = Access::Cluster(Privilege::ReadStats);
+pub const READ_STATS: Access = Access::Cluster(Privilege::ReadStats);
 /// Right to change the cluster.
-pub(super) const ADMINISTER: Access = Access::Cluster(Privilege::AdministerCluster);
+pub const ADMINISTER: Access = Access::Cluster(Privilege::AdministerCluster);
 /// Right to read and change users, and the settings that decide who is a user.
-pub(super) const USERS: Access = Access::Cluster(Privilege::AdministerUsers);
+pub const USERS: Access = Access::Cluster(Privilege::AdministerUsers);
 
 /// Route for GET.
-pub(super) const fn get(path: &'static str, access: Access, handler: Handler) -> Route {
+pub const fn get(path: &'static str, access: Access, handler: Handler) -> Route {
     Route::new(Method::Get, path, access, handler)
 }
 
 /// Route for HEAD.
-pub(super) const fn head(path: &'static str, access: Access, handler: Handler) -> Route {
+pub const fn head(path: &'static str, access: Access, handler: Handler) -> Route {
     Route::new(Method::Head, path, access, handler)
 }
 
 /// Route for POST.
-pub(super) const fn post(path: &'static str, access: Access, handler: Handler) -> Route {
+pub const fn post(path: &'static str, access: Access, handler: Handler) -> Route {
     Route::new(Method::Post, path, access, handler)
 }
 
 /// Route for PUT.
-pub(super) const fn put(path: &'static str, access: Access, handler: Handler) -> Route {
+pub const fn put(path: &'static str, access: Access, handler: Handler) -> Route {
     Route::new(Method::Put, path, access, handler)
 }
 
 /// Route for PATCH.
-pub(super) const fn patch(path: &'static str, access: Access, handler: Handler) -> Route {
+pub const fn patch(path: &'static str, access: Access, handler: Handler) -> Route {
     Route::new(Method::Patch, path, access, handler)
 }
 
 /// Route for DELETE.
-pub(super) const fn delete(path: &'static str, access: Access, handler: Handler) -> Route {
+pub const fn delete(path: &'static str, access: Access, handler: Handler) -> Route {
     Route::new(Method::Delete, path, access, handler)
 }
 
 /// Route for every method.
-pub(super) const fn any(path: &'static str, access: Access, handler: Handler) -> Route {
+pub const fn any(path: &'static str, access: Access, handler: Handler) -> Route {
     Route::new(Method::Any, path, access, handler)
 }
 
 /// An answer that needs no waiting.
-pub(super) fn ready(answer: Result<Reply, Reply>) -> Answer {
+pub fn ready(answer: Result<Reply, Reply>) -> Answer {
     Box::pin(std::future::ready(answer))
 }
 

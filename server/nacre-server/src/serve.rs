@@ -325,8 +325,9 @@ pub(crate) fn run<S: Future<Output = ()>>(
     let threads =
         Threads { queries: querying.handle().clone(), answers: making.handle().clone(), web };
     let records = Records::new(options.data_dir.clone());
+    let (hosts, functions) = (options.hosts(), nacre_rest_functions::table());
     let front =
-        Front::new(&consensus, &tls, &claim, records, options.hosts(), threads, &connections);
+        Front::new(&consensus, &tls, &claim, records, hosts, functions, threads, &connections);
     runtime.block_on(async {
         // Called before a client can see that the node serves, because a client that sees it may stop the node.
         let stop = stop().map_err(|error| format!("cannot wait for signals: {error}"))?;

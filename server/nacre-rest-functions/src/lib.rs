@@ -18,14 +18,11 @@
 
 mod error;
 mod form;
-pub(super) mod neighbours;
+mod neighbours;
 mod query_writes;
 mod stats;
 mod trial;
 
-use super::Call;
-use super::body::{Reply, blocking, not_found, ok, reply};
-use super::routes::{self, READ, Route, any, delete, get, post, ready};
 use error::Kind;
 use form::Written;
 use hyper::StatusCode;
@@ -33,8 +30,11 @@ use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{
     Change, Cluster, Function, FunctionChange, FunctionDefinition, FunctionId, FunctionState, Since,
 };
-use nacre_http::Access;
+use nacre_http::body::{Reply, blocking, not_found, ok, reply};
+use nacre_http::{Access, Table};
 use nacre_plugins_service::{NodePlugins, Progress, functions, rights};
+use nacre_rest::Call;
+use nacre_rest::routes::{self, Handler, READ, Route, any, delete, get, post, ready};
 use nacre_sandbox::Status;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -49,8 +49,13 @@ const CONFIG: &str = "/api/v1/functions/{name}/config";
 const CODE: &str = "/api/v1/functions/{name}/appcode";
 const ADMINISTER: Access = Access::Cluster(Privilege::AdministerEventing);
 
+/// Returns the endpoints of functions.
+pub fn table() -> Table<Handler> {
+    Table::new([ROUTES, neighbours::ROUTES])
+}
+
 /// Rights depend on the scope of a function, which the query or the body names.
-pub(super) const ROUTES: &[Route] = &[
+const ROUTES: &[Route] = &[
     get(FUNCTIONS, Access::Handler, |call| ready(functions(&call))),
     post(FUNCTIONS, Access::Handler, |call| Box::pin(import(call))),
     get("/api/v1/export", Access::Handler, |call| ready(functions(&call))),
@@ -142,8 +147,32 @@ async fn resume(call: Call) -> Result<Reply, Reply> {
     }
 }
 
-impl Call {
+/// Functions as the user of a request may see and change them.
+trait OfFunctions {
     /// The function of that name, in the scope that the query names.
+    fn function_id(&self, name: &str) -> FunctionId;
+
+    /// Returns true if the user has the right there.
+    fn may(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> bool;
+
+    /// Returns true if the user may see and change functions of that scope.
+    fn may_manage(&self, id: &FunctionId) -> bool;
+
+    /// Refuses users who may not see and change functions of that scope.
+    fn must_manage(&self, id: &FunctionId) -> Result<(), Reply>;
+
+    /// Checks that the caller may do everything that the bindings of a function do. Administrators of all functions
+    /// may.
+    fn must_reach(&self, definition: &FunctionDefinition) -> Result<(), Reply>;
+
+    /// The functions that the user may see.
+    fn visible<'c>(&self, cluster: &'c Cluster) -> Vec<(FunctionId, &'c Function)>;
+
+    /// Changes the agreed state. Returns the state after it.
+    async fn change_function(&self, change: Change) -> Result<Arc<Cluster>, Reply>;
+}
+
+impl OfFunctions for Call {
     fn function_id(&self, name: &str) -> FunctionId {
         let named = |parameter: &str| self.parameter(parameter).unwrap_or_default();
         let scope = form::Scope { bucket: named("bucket"), scope: named("scope") };
@@ -154,7 +183,6 @@ impl Call {
         self.holder(&self.node.users()).is_some_and(|user| user.may(privilege, keyspace))
     }
 
-    /// Returns true if the user may see and change functions of that scope.
     fn may_manage(&self, id: &FunctionId) -> bool {
         let (bucket, scope) =
             id.scope.as_ref().map(|(bucket, scope)| (&bucket[..], &scope[..])).unzip();
@@ -172,8 +200,6 @@ impl Call {
         }
     }
 
-    /// Checks that the caller may do everything that the bindings of a function do. Administrators of all functions
-    /// may.
     fn must_reach(&self, definition: &FunctionDefinition) -> Result<(), Reply> {
         if self.may(Privilege::AdministerEventing, Keyspace::default()) {
             return Ok(());
@@ -191,7 +217,6 @@ impl Call {
         })
     }
 
-    /// The functions that the user may see.
     fn visible<'c>(&self, cluster: &'c Cluster) -> Vec<(FunctionId, &'c Function)> {
         cluster.functions.iter().filter(|(id, _)| self.may_manage(id)).collect()
     }

@@ -3,11 +3,11 @@
 //! Settings without effect here are kept and returned unchanged; an unsupported value of one with effect is refused.
 
 use super::error::Kind;
-use crate::body::Reply;
 use nacre_cluster::{
     BucketBinding, ConstantBinding, Function, FunctionDefinition, FunctionId, FunctionKeyspace,
     FunctionState, Language, Since, UrlAuth, UrlBinding,
 };
+use nacre_http::body::Reply;
 use nacre_plugins_service::functions::TIMEOUT_S_MAX;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

@@ -2,14 +2,14 @@
 //! functions that are named.
 
 use super::error;
-use super::{asked, managed, stats};
-use crate::Call;
-use crate::body::{Reply, ok};
-use crate::routes::{Route, get, post, ready};
+use super::{OfFunctions, asked, managed, stats};
 use nacre_http::Access;
+use nacre_http::body::{Reply, ok};
 use nacre_plugins_service::Deployment;
 use nacre_plugins_service::NodePlugins;
 use nacre_plugins_service::functions::{self, FunctionStatus};
+use nacre_rest::Call;
+use nacre_rest::routes::{Route, get, post, ready};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 

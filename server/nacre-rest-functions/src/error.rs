@@ -1,8 +1,8 @@
 //! Refusals in the form of Eventing's clients: a name, a number, and a description.
 
-use crate::body::{Reply, json_reply};
 use hyper::StatusCode;
 use nacre_cluster::Refusal;
+use nacre_http::body::{Reply, json_reply};
 use nacre_node::Error;
 use serde_json::{Value, json};
 

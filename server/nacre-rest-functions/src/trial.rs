@@ -2,13 +2,14 @@
 
 use super::error::Kind;
 use super::form::{self, Written};
-use super::{Call, find};
-use crate::body::{Reply, blocking, ok};
+use super::{OfFunctions, find};
 use nacre_cluster::{Function, FunctionId, FunctionState};
+use nacre_http::body::{Reply, blocking, ok};
 use nacre_plugins_service::functions::{self, deployment_name};
 use nacre_plugins_service::{
     Chosen, DOCUMENTS_MAX, Deployment, NodePlugins, Range, Replay, Tried, rehearse,
 };
+use nacre_rest::Call;
 use nacre_sandbox::{Effect, Found, Rehearsed};
 use nacre_state::Timer;
 use nacre_types::{Document, Kind as Change, Seqno, Vbid};
