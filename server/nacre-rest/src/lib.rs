@@ -815,8 +815,8 @@ mod tests {
     const HEAD: &str = "# REST endpoints
 
 Every endpoint of a node with its method and the right that a user needs. This page is written from the tables of routes in
-`server/nacre-rest/src`; [protocol](protocol.md), [views](views.md), [changes](changes.md), [functions](eventing.md) and
-[plugins](plugins.md) say what the endpoints do. `*` is any method, `{rest...}` any segments or none. Where the right depends on the
+`server/nacre-rest/src` and `server/nacre-rest-functions/src`; [protocol](protocol.md), [views](views.md), [changes](changes.md),
+[functions](eventing.md) and [plugins](plugins.md) say what the endpoints do. `*` is any method, `{rest...}` any segments or none. Where the right depends on the
 request, it is the one to what the body, the query or the path names.
 ";
 

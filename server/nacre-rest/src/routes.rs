@@ -1,6 +1,6 @@
 //! Routes of the HTTP ports: the handler of a request, and the checks before it.
 //!
-//! Each module lists its endpoints as `ROUTES`. A row names the right that a user needs; [`answer`] checks it, so that
+//! Each module lists its endpoints as `ROUTES`. A row names the right that a user needs; `answer` checks it, so that
 //! a handler checks only rights that depend on the body or the query. Segments of a path that a row names are read with
 //! [`Call::segment`].
 

@@ -168,7 +168,7 @@ impl Peers {
     /// Sends a request and waits for its answer, at most until `patience` ends.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// `CallError`.
     pub async fn call(
         &self,
         to: NodeId,

@@ -1,6 +1,6 @@
 //! Sockets of the key-value protocol: a thread accepts connections and deals them out to threads with an event loop each.
 //!
-//! Plain connections go to rings ([`ring`]) where the kernel has io_uring, all others to streams of tokio ([`stream`]).
+//! Plain connections go to rings (`ring`) where the kernel has io_uring, all others to streams of tokio (`stream`).
 //! Both pass bytes to a [`nacre_bucket::kv::Session`] and send its answers, once for all bytes of a read.
 //!
 //! An idle connection holds no buffer: buffers belong to the threads. A connection only keeps the begin of an

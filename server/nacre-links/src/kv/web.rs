@@ -5,7 +5,7 @@
 //! GET /_sync/{bucket} ─► rights ─► 101 ─► text: Hello ─► binary: frames of the key-value protocol, cut anywhere
 //! ```
 //!
-//! A thread of its own serves them: the loops are those of [`stream`](super::stream), with their limits. The session has the user of
+//! A thread of its own serves them: the loops are those of `stream`, with their limits. The session has the user of
 //! the request, and that user's rights, which it checks again whenever they change.
 
 use super::stream::{Bell, Buffers, connection};

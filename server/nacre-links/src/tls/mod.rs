@@ -13,7 +13,7 @@
 //! └─ inbox/chain.pem, pkey.key, CA/  where an operator puts files for the node to take over
 //! ```
 //!
-//! All of it is read into a [`State`], which is replaced as a whole: a change that cannot be read leaves connections as
+//! All of it is read into a `State`, which is replaced as a whole: a change that cannot be read leaves connections as
 //! they are. A connection uses the state of its beginning.
 
 mod certificate;
