@@ -16,7 +16,9 @@ pub const BUCKET: &str = "default";
 const PORTS: u16 = 20;
 /// Port ranges of the nodes of this test binary, relative to `NACRE_TEST_PORT_BASE`.
 static NEXT_PORT_OFFSET: AtomicU16 = AtomicU16::new(0);
-const PORT_BASE_DEFAULT: u16 = 23_000;
+const PORT_BASE_DEFAULT: u16 = 12_000;
+/// The first port that the system gives to connections, on Linux: a node there would find some taken from time to time.
+const EPHEMERAL_PORTS: u16 = 32_768;
 
 /// How long a node may take to answer. The first start on a machine compiles the views plugin.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -32,6 +34,7 @@ pub fn port_base() -> u16 {
         .map_or(PORT_BASE_DEFAULT, |base| base.parse().expect("NACRE_TEST_PORT_BASE is a port"));
     loop {
         let base = first + NEXT_PORT_OFFSET.fetch_add(PORTS, Ordering::Relaxed);
+        assert!(base + PORTS <= EPHEMERAL_PORTS, "no ports are left for another node");
         if (base..base + PORTS).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
             return base;
         }
