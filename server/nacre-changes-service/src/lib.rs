@@ -197,7 +197,7 @@ pub struct Changes {
     map_rev: i64,
     broken: Option<String>,
     /// Only of a reader that [follows](Changes::follow): vBuckets that begin again, and were not reported yet.
-    begun_anew: Option<Vec<Vbid>>,
+    restarted: Option<Vec<Vbid>>,
 }
 
 impl Changes {
@@ -222,7 +222,7 @@ impl Changes {
     }
 
     /// Begins to read all changes after these points, and after nothing in other vBuckets. Where that is not possible the vBucket
-    /// is read from its beginning: see [`Changes::take_begun_anew`]. Does not block.
+    /// is read from its beginning: see [`Changes::take_restarted`]. Does not block.
     pub fn follow(
         node: &Arc<Node>,
         bucket: &Arc<Bucket>,
@@ -237,8 +237,8 @@ impl Changes {
         for (vbid, point) in points {
             stands.insert(vbid, Stand { point, ..Stand::BEGINNING });
         }
-        let begun_anew = Some(Vec::new());
-        Changes { begun_anew, ..Changes::at(node, bucket, collection, wanted, stands, waiter) }
+        let restarted = Some(Vec::new());
+        Changes { restarted, ..Changes::at(node, bucket, collection, wanted, stands, waiter) }
     }
 
     fn at(
@@ -268,7 +268,7 @@ impl Changes {
             given: 0,
             map_rev: node.map_rev(),
             broken: None,
-            begun_anew: None,
+            restarted: None,
         }
     }
 
@@ -279,7 +279,7 @@ impl Changes {
             if let Some(why) = &self.broken {
                 return Next::Broken(why.clone());
             }
-            if self.begun_anew.as_ref().is_some_and(|begun| !begun.is_empty()) {
+            if self.restarted.as_ref().is_some_and(|begun| !begun.is_empty()) {
                 return Next::Passed;
             }
             match self.others.next() {
@@ -339,17 +339,17 @@ impl Changes {
 
     /// Takes the vBuckets that have another history than the one that was read: their next changes come from its
     /// beginning. Call it after each [`Changes::next_change`].
-    pub fn take_begun_anew(&mut self) -> Vec<Vbid> {
-        self.begun_anew.as_mut().map(std::mem::take).unwrap_or_default()
+    pub fn take_restarted(&mut self) -> Vec<Vbid> {
+        self.restarted.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Drops a vBucket whose history is not the one that was read.
     fn lose(&mut self, vbid: Vbid, why: String) {
-        let Some(begun_anew) = &mut self.begun_anew else {
+        let Some(restarted) = &mut self.restarted else {
             self.broken = Some(why);
             return;
         };
-        begun_anew.push(vbid);
+        restarted.push(vbid);
         self.stands.insert(vbid, Stand::BEGINNING);
         self.behind.insert(vbid);
         self.loose.insert(vbid);

@@ -58,7 +58,7 @@ pub(super) struct PartitionsFeed {
     /// A batch to repeat.
     retry: Option<Batch>,
     /// vBuckets to read from their beginning, once the batch before is in the state.
-    begun_anew: Vec<Vbid>,
+    restarted: Vec<Vbid>,
     /// Up to where each vBucket is in the state.
     known: BTreeMap<Vbid, ResumePoint>,
     rebuilds: u32,
@@ -81,7 +81,7 @@ impl PartitionsFeed {
             signal: Signal::default(),
             changes: None,
             retry: None,
-            begun_anew: Vec::new(),
+            restarted: Vec::new(),
             known: BTreeMap::new(),
             rebuilds: 0,
             retrying: Retrying::default(),
@@ -117,16 +117,16 @@ impl PartitionsFeed {
                 NextChange::Complete => return Err("the changes have ended".into()),
                 NextChange::Broken(why) => return Err(why),
             }
-            self.begun_anew.extend(changes.take_begun_anew());
-            if is_all || !self.begun_anew.is_empty() {
+            self.restarted.extend(changes.take_restarted());
+            if is_all || !self.restarted.is_empty() {
                 break;
             }
         }
-        let is_anew = |vbid: &Vbid| self.begun_anew.contains(vbid);
-        batch.documents.retain(|(vbid, _)| !is_anew(vbid));
+        let is_restarted = |vbid: &Vbid| self.restarted.contains(vbid);
+        batch.documents.retain(|(vbid, _)| !is_restarted(vbid));
         let moved = changes.points().filter(|(vbid, point)| self.known.get(vbid) != Some(point));
-        batch.progress = moved.filter(|(vbid, _)| !is_anew(vbid)).collect();
-        Ok((batch, is_all && self.begun_anew.is_empty()))
+        batch.progress = moved.filter(|(vbid, _)| !is_restarted(vbid)).collect();
+        Ok((batch, is_all && self.restarted.is_empty()))
     }
 
     /// Takes a batch into the state.
@@ -174,9 +174,9 @@ impl PartitionsFeed {
         if let Some(batch) = self.retry.take() {
             self.take(batch)?;
         }
-        while let Some(vbid) = self.begun_anew.last().copied() {
+        while let Some(vbid) = self.restarted.last().copied() {
             self.forget(vbid)?;
-            self.begun_anew.pop();
+            self.restarted.pop();
         }
         let opened = self.changes.take().or_else(|| self.open());
         let Some(mut changes) = opened else { return Ok(Next::After(BROKEN_PAUSE)) };
@@ -226,7 +226,7 @@ impl PartitionsFeed {
         }
         self.deployment.branches.lock().clear();
         (self.changes, self.retry) = (None, None);
-        self.begun_anew.clear();
+        self.restarted.clear();
         self.partition.clear()
     }
 }
