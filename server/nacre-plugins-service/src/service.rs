@@ -8,9 +8,8 @@ use nacre_cluster::{
     BucketChange, Change, Cluster, Deployment, FunctionChange, IndexChange, PluginChange,
     RecordChange,
 };
-use nacre_node::Error;
-use nacre_node::Node;
 use nacre_node::service::{AgreedStep, DroppedKeyspace, Service, ServiceSpec};
+use nacre_node::{Error, Node};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
