@@ -268,7 +268,7 @@ pub enum Action {
     Remove(u64),
 }
 
-/// What a statement does to the documents of a keyspace.
+/// The rights of a statement to the documents of a keyspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     /// It reads them for more than to find what it changes.

@@ -21,7 +21,7 @@ pub(crate) struct UserFunction {
     text: String,
     path: FunctionPath,
     pub definition: CreateFunction,
-    /// What the queries in its expression need.
+    /// Rights that the queries in its expression need.
     pub needs: Needs,
 }
 

@@ -26,17 +26,17 @@ use std::collections::BTreeMap;
 /// Keyspaces as a statement names them, with what it does there. A keyspace may come several times.
 pub(crate) type Needs = Vec<(Path, Rights)>;
 
-/// What a request was found to be allowed.
+/// The rights that a request was found to have.
 pub(crate) type Asked = BTreeMap<Keyspace, Rights>;
 
-/// What a statement needs whose names are resolved. Walking needs a tree that may be changed; it stays as it is.
+/// Returns the rights that a statement needs. Its names are resolved. The walk takes a mutable tree and leaves it unchanged.
 pub(crate) fn of_statement(statement: &mut Statement) -> Needs {
     let mut needs = Needs::new();
     add_statement(statement, &mut needs);
     needs
 }
 
-/// What an expression needs: the queries in it.
+/// Returns the rights that the queries in an expression need.
 pub(crate) fn of_expr(expr: &mut Expr) -> Needs {
     let mut needs = Needs::new();
     add_expr(expr, &mut needs);
@@ -96,7 +96,7 @@ fn add_expr(expr: &mut Expr, needs: &mut Needs) {
     }
 }
 
-/// Nothing is refused while needs are collected.
+/// Discards the result of a walk, which refuses nothing while rights are collected.
 fn forgive(walked: Result<()>) {
     debug_assert!(walked.is_ok(), "collecting refuses nothing");
 }

@@ -260,7 +260,7 @@ fn targets(options: &Restore, mapping: &Mapping, part: &BucketPart) -> Result<Ta
                 .iter()
                 .find(|found| found.scope == target.scope && found.name == target.name);
             if let Some(found) = found {
-                // A negative one is none, although the bucket has one.
+                // A negative value exempts the collection from the bucket's limit.
                 let max_ttl_s = match found.max_ttl {
                     0 => of_bucket,
                     own => u64::try_from(own).unwrap_or(0),

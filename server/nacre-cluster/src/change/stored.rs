@@ -43,7 +43,7 @@ impl<'de> Visitor<'de> for ChangeVisitor {
         } else if is_of(names::<RecordChange>()) {
             read.into_domain().map(Change::Records)
         } else {
-            // Names that nobody knows are refused here, by name.
+            // An unknown name is refused here; the error contains it.
             read.into_domain().map(Change::Cluster)
         }
     }
@@ -128,10 +128,10 @@ mod tests {
     use crate::{Cluster, ClusterChange, FORM_VERSION};
     use std::path::PathBuf;
 
-    /// Writes the sample of the agreed state anew, when this variable is set.
+    /// When this variable is set, the test writes the sample of the agreed state again.
     const WRITE: &str = "NACRE_WRITE_DOCS";
 
-    /// The changes as nodes send and store them, one each line; each can be applied after the ones before.
+    /// Returns the changes as nodes send and store them, one a line. Each can be applied after those before it.
     fn sampled() -> String {
         let name = format!("changes-{FORM_VERSION}.jsonl");
         std::fs::read_to_string(path(&name)).expect("each version has samples")

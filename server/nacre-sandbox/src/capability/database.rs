@@ -162,7 +162,7 @@ pub struct IndexedRows {
     pub is_whole: bool,
 }
 
-/// The effects of a statement on the documents of a keyspace.
+/// The rights of a statement to the documents of a keyspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatabaseRights {
     /// True if it reads them for more than to find what it changes.
