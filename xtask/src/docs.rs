@@ -3,14 +3,14 @@
 //! `docs/README.md` is the table of contents: its sections and links are those of the site, and each page has its own title. What pages
 //! link to, as images and READMEs of other folders, keeps its place, so that no link differs between the repository and the site.
 
-use crate::command::{cargo, run, target_dir, workspace};
-use crate::tools;
 use clap::Args;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
+use xtask_setup::command::{cargo, run, target_dir, workspace};
+use xtask_setup::tools;
 
 const MDBOOK: &str = "0.5.4";
 /// The page that has all others, and the first page of the site.

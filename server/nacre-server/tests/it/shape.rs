@@ -45,8 +45,7 @@ const SHARED: [&str; 1] = ["nacre-value"];
 /// Lines of the sources of a crate, at most; tests do not count.
 const CRATE_LINES_MAX: usize = 12_000;
 /// Crates that may have more.
-const TOO_LARGE: [(&str, usize); 3] =
-    [("plugins/query", 14_200), ("plugins/search", 12_700), ("xtask", 13_200)];
+const TOO_LARGE: [(&str, usize); 2] = [("plugins/query", 14_200), ("plugins/search", 12_700)];
 
 /// Files with inherent methods of a type, at most.
 const FILES_OF_TYPE_MAX: usize = 4;
@@ -162,7 +161,7 @@ fn crates() -> Vec<PathBuf> {
     let root = Path::new("../..");
     let mut found: Vec<PathBuf> =
         ["conformance", "fuzz", "xtask"].map(|name| root.join(name)).into();
-    for group in ["server", "plugins"] {
+    for group in ["server", "plugins", "xtask"] {
         let entries = std::fs::read_dir(root.join(group)).unwrap();
         found.extend(entries.map(|entry| entry.unwrap().path()));
     }
