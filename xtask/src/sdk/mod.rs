@@ -2,7 +2,10 @@
 //!
 //! *compat* runs each program of `conformance/sdk/compat` with the official package and then with ours, its import changed,
 //! and holds what both saw against each other. *parity* writes the tables of what ours has of the official packages.
-//! *runtimes* runs the tests of sdk-js in Node.js, Bun and Deno. *transactions* and *live* are long forms of tests.
+//! *runtimes* runs the tests of sdk-js in Node.js, Bun and Deno. *transactions* and *live* are long forms of tests, *changes* follows
+//! a cluster whose nodes fail.
+
+mod changes;
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
@@ -69,6 +72,21 @@ enum What {
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
     },
+    /// Follow the changes of a cluster whose nodes fail and leave, through many disconnects
+    Changes {
+        /// How many durable writes
+        #[arg(long, default_value_t = 1_000_000)]
+        mutations: u64,
+        /// How often each SDK leaves its feed and goes on from its token
+        #[arg(long, default_value_t = 100)]
+        disconnects: u32,
+        /// How often a node is killed and replaced
+        #[arg(long, default_value_t = 5)]
+        failovers: u32,
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
+    },
     /// Write the tables of what our SDKs have of the official ones
     Parity {
         /// Only say whether the tables are up to date
@@ -92,6 +110,11 @@ pub fn run(options: &Sdk) -> Result<(), String> {
         What::Runtimes { node } => runtimes(&built(node)?, &["node", "bun", "deno"]),
         What::Transactions { steps, node } => transactions(&built(node)?, *steps),
         What::Live { steps, node } => live(&built(node)?, *steps),
+        What::Changes { mutations, disconnects, failovers, node } => {
+            let (mutations, disconnects) = ((*mutations).max(1000), *disconnects);
+            let effort = changes::Effort { mutations, disconnects, failovers: *failovers };
+            changes::run(&built(node)?, &effort)
+        }
         What::Parity { check } => parity(*check),
     }
 }
