@@ -6,7 +6,7 @@ mod mapping;
 pub use doc_config::DocConfig;
 pub use mapping::{DocumentMapping, FieldKind, FieldMapping, Mapping, Scoring};
 
-use crate::analysis::Token;
+use nacre_text::Token;
 use crate::document::{FieldValue, Place};
 use crate::error::{Error, Result};
 use serde_json::{Map, Value, json};

@@ -1,6 +1,6 @@
 //! Documents to fields, by a mapping.
 
-use crate::analysis::{Analyzer, DateParser};
+use nacre_text::{Analyzer, DateParser};
 use crate::definition::{Definition, DocumentMapping, FieldKind, FieldMapping, Mapping};
 use crate::error::Result;
 use crate::geo;

@@ -15,7 +15,6 @@
 //! 256 KiB, that texts above 1 MiB are cut into; a document has at most 10,000 names of fields. Not there yet: `nested`, synonyms,
 //! `custom_filter` and `custom_score`, attributes, vectors by lists rather than by a scan.
 
-mod analysis;
 mod blobs;
 mod component;
 mod definition;
@@ -31,7 +30,6 @@ mod search;
 mod service;
 mod vector;
 
-pub use analysis::Token;
 pub use blobs::{Blobs, MemoryBlobs};
 pub use component::SearchComponent;
 pub use definition::Definition;
@@ -42,4 +40,5 @@ pub use search::{
     Cancelled, Explanation, Nearest, Partial, PartialHit, RESULT_WINDOW, Request, Response, merge,
     nearest, search, search_with,
 };
+pub use nacre_text::Token;
 pub use service::{Platform, SearchService};

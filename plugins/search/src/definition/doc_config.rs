@@ -1,6 +1,6 @@
 //! Which type a document has: the member `doc_config` of a definition.
 
-use crate::analysis::DateParser;
+use nacre_text::DateParser;
 use crate::error::{Error, Result};
 use regex_automata::meta::Regex;
 use serde_json::Value;

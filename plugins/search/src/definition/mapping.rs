@@ -1,6 +1,6 @@
 //! The mapping of documents to indexed fields: the member `mapping` of a definition.
 
-use crate::analysis::Registry;
+use nacre_text::Registry;
 use crate::error::{Error, Result};
 use crate::vector::{Effort, Metric};
 use serde_json::{Map, Value};

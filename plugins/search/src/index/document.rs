@@ -2,7 +2,7 @@
 
 use super::encoded::{Encoder, TERM_MAX};
 use super::{Fields, column_key};
-use crate::analysis::Analyzer;
+use nacre_text::Analyzer;
 use crate::document::{Field as Value, FieldValue, Mapped};
 use crate::geo;
 use std::collections::{BTreeMap, BTreeSet};

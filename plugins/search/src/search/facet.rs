@@ -1,7 +1,7 @@
 //! Facets: how many hits have which terms, numbers and dates; histograms and statistics of them.
 
 use super::histogram::{Buckets, Histogram, Stats, check_buckets};
-use crate::analysis::{DateParser, format_rfc3339};
+use nacre_text::{DateParser, format_rfc3339};
 use crate::error::{Error, Result};
 use crate::index::{END, Numbers, Segment, Values};
 use regex_automata::meta::Regex;

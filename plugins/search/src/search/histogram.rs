@@ -1,7 +1,7 @@
 //! Buckets of equal width and statistics of the numbers and dates of hits, as parts of facets.
 
 use super::facet::number;
-use crate::analysis::{Unit, format_rfc3339};
+use nacre_text::{Unit, format_rfc3339};
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use super::scorer::{
     AllScorer, AndScorer, BooleanScorer, Formula, ListScorer, OrScorer, Scorer, TermScorer, Weight,
     WindowScorer,
 };
-use crate::analysis::Token;
+use nacre_text::Token;
 use crate::definition::{Definition, Scoring};
 use crate::error::{Error, Result};
 use crate::geo;

@@ -209,7 +209,8 @@ impl<'a> Collector<'a> {
         for facet in request.facets.values() {
             let mapping = &self.definition.mapping;
             let parser = |name: Option<&str>| {
-                mapping.registry.date_parser(name.unwrap_or(&mapping.default_date_parser))
+                let name = name.unwrap_or(&mapping.default_date_parser);
+                mapping.registry.date_parser(name).map_err(Error::from)
             };
             counters.push(Counter::new(facet, self.segment, parser)?);
         }

@@ -1,7 +1,7 @@
 //! The order of hits.
 
 use super::request::Cursor;
-use crate::analysis::{format_rfc3339, parse_rfc3339};
+use nacre_text::{format_rfc3339, parse_rfc3339};
 use crate::error::{Error, Result};
 use crate::geo;
 use crate::index::{END, Numbers, Segment, Values};

@@ -4,7 +4,7 @@
 //! merged, and all collections of the index.
 
 use super::expand::{TERMS_MAX, looks_like};
-use crate::analysis::Token;
+use nacre_text::Token;
 use crate::definition::Definition;
 use crate::error::{Error, Result};
 use crate::index::Segment;

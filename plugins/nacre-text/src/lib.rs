@@ -1,8 +1,15 @@
-//! Text to tokens: char filters, then a tokenizer, then token filters.
+//! Analysis of texts for search: char filters, then a tokenizer, then token filters; and dates, which are texts in documents.
+//!
+//! ```text
+//! Registry::new(definitions) ─► Registry ─ analyzer(name) ─► Analyzer ─ analyze(text) ─► Tokens
+//! ```
+//!
+//! Names and chains are those of Couchbase Search. No clock, file or chance; a text of any form has tokens or none, and is never an error.
 
 mod builtin;
 mod char_filter;
 mod dates;
+mod error;
 mod filter;
 mod language;
 mod registry;
@@ -10,6 +17,7 @@ mod tokenizer;
 mod unit;
 
 pub use dates::{DateParser, format_rfc3339, parse_rfc3339};
+pub use error::{Error, Result};
 pub use registry::Registry;
 pub use unit::Unit;
 

@@ -1,12 +1,12 @@
 //! The components of an index by name: those of its definition, and those that every index has.
 
-use super::builtin;
-use super::char_filter::CharFilter;
-use super::dates::{self, DateParser};
-use super::filter::{Filter, Form, Words};
-use super::tokenizer::Tokenizer;
-use super::{Analyzer, language};
-use crate::error::{Error, Result};
+use crate::builtin;
+use crate::char_filter::CharFilter;
+use crate::dates::{self, DateParser};
+use crate::filter::{Filter, Form, Words};
+use crate::tokenizer::Tokenizer;
+use crate::{Analyzer, language};
+use crate::{Error, Result};
 use regex_automata::meta::{Config, Regex};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -109,14 +109,14 @@ impl Registry {
 pub fn compile(pattern: &str) -> Result<Regex> {
     let config = Config::new().nfa_size_limit(Some(REGEXP_MAX));
     Regex::builder().configure(config).build(pattern).map_err(|error| {
-        Error::request(format!(
+        Error::new(format!(
             "unable to build regexp: error parsing regexp: `{pattern}`: {error}"
         ))
     })
 }
 
 fn missing(what: &str, name: &str) -> Error {
-    Error::request(format!("no {what} with name or type '{name}' registered"))
+    Error::new(format!("no {what} with name or type '{name}' registered"))
 }
 
 impl Builder<'_> {
@@ -132,7 +132,7 @@ impl Builder<'_> {
     fn enter(&mut self, name: &str) -> Result<()> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
-            return Err(Error::request(format!("definitions of '{name}' refer to each other")));
+            return Err(Error::new(format!("definitions of '{name}' refer to each other")));
         }
         Ok(())
     }
@@ -159,7 +159,7 @@ impl Builder<'_> {
                 );
             }
             Some(kind) => return Err(missing("analyzer", kind)),
-            None => return Err(Error::request("must specify type")),
+            None => return Err(Error::new("must specify type")),
         }
         let list = |key: &str| -> Result<Vec<String>> {
             let strings = match definition.get(key) {
@@ -172,12 +172,12 @@ impl Builder<'_> {
             };
             strings
                 .flatten()
-                .ok_or_else(|| Error::request(format!("{key} must be an array of strings")))
+                .ok_or_else(|| Error::new(format!("{key} must be an array of strings")))
         };
         let tokenizer = definition
             .get("tokenizer")
             .and_then(Value::as_str)
-            .ok_or_else(|| Error::request("must specify tokenizer"))?;
+            .ok_or_else(|| Error::new("must specify tokenizer"))?;
         self.chain(list("char_filters")?.into_iter(), tokenizer, list("token_filters")?.into_iter())
     }
 
@@ -203,7 +203,7 @@ impl Builder<'_> {
         match kind(definition)? {
             "regexp" => {
                 let pattern = text(definition, "regexp")
-                    .ok_or_else(|| Error::request("must specify regexp"))?;
+                    .ok_or_else(|| Error::new("must specify regexp"))?;
                 let replacement = text(definition, "replace").unwrap_or_default();
                 Ok(CharFilter::Regexp(compile(pattern)?, replacement.to_owned()))
             }
@@ -219,7 +219,7 @@ impl Builder<'_> {
         let tokenizer = match kind(&definition)? {
             "regexp" => {
                 let pattern = text(&definition, "regexp")
-                    .ok_or_else(|| Error::request("must specify regexp"))?;
+                    .ok_or_else(|| Error::new("must specify regexp"))?;
                 Tokenizer::Regexp(compile(pattern)?)
             }
             "exception" => {
@@ -227,12 +227,12 @@ impl Builder<'_> {
                 let patterns: Option<Vec<String>> = patterns.and_then(|all| {
                     all.iter().map(|one| one.as_str().map(|one| format!("(?:{one})"))).collect()
                 });
-                let patterns = patterns.ok_or_else(|| Error::request("must specify exceptions"))?;
+                let patterns = patterns.ok_or_else(|| Error::new("must specify exceptions"))?;
                 if patterns.is_empty() {
-                    return Err(Error::request("no pattern found in 'exception' property"));
+                    return Err(Error::new("no pattern found in 'exception' property"));
                 }
                 let rest = text(&definition, "tokenizer")
-                    .ok_or_else(|| Error::request("must specify tokenizer for remaining input"))?
+                    .ok_or_else(|| Error::new("must specify tokenizer for remaining input"))?
                     .to_owned();
                 let rest = self.tokenizer(&rest)?;
                 Tokenizer::Exception(compile(&patterns.join("|"))?, Arc::new(rest))
@@ -256,8 +256,8 @@ impl Builder<'_> {
         });
         match tokens {
             Some(Some(tokens)) => Ok(Arc::new(tokens)),
-            Some(None) => Err(Error::request("tokens must be an array of strings")),
-            None => Err(Error::request("must specify filename or list of tokens for token map")),
+            Some(None) => Err(Error::new("tokens must be an array of strings")),
+            None => Err(Error::new("must specify filename or list of tokens for token map")),
         }
     }
 
@@ -268,16 +268,16 @@ impl Builder<'_> {
         let definition = &definition;
         let mut words = |key: &str| -> Result<Words> {
             let name = text(definition, key)
-                .ok_or_else(|| Error::request(format!("must specify {key}")))?;
+                .ok_or_else(|| Error::new(format!("must specify {key}")))?;
             self.token_map(name)
-                .map_err(|error| Error::request(format!("error building {key} filter: {error}")))
+                .map_err(|error| Error::new(format!("error building {key} filter: {error}")))
         };
         let size = |key: &str| definition.get(key).and_then(Value::as_f64).map(|n| n as usize);
         let flag = |key: &str| definition.get(key).and_then(Value::as_bool);
         let range = |what: &str, default: (usize, usize)| -> Result<(usize, usize)> {
             let (min, max) = (size("min").unwrap_or(default.0), size("max").unwrap_or(default.1));
             if min > max {
-                return Err(Error::request(format!(
+                return Err(Error::new(format!(
                     "{what} min {min} must not be greater than max {max}"
                 )));
             }
@@ -306,10 +306,10 @@ impl Builder<'_> {
             "length" => {
                 let (min, max) = (size("min").unwrap_or(0), size("max").unwrap_or(0));
                 if min == 0 && max == 0 {
-                    return Err(Error::request("either min or max must be non-zero"));
+                    return Err(Error::new("either min or max must be non-zero"));
                 }
                 if max != 0 && min > max {
-                    return Err(Error::request("min can't be greater than max"));
+                    return Err(Error::new("min can't be greater than max"));
                 }
                 Filter::Length { min, max }
             }
@@ -319,7 +319,7 @@ impl Builder<'_> {
             }
             "shingle" => {
                 let needs =
-                    |key| size(key).ok_or_else(|| Error::request(format!("must specify {key}")));
+                    |key| size(key).ok_or_else(|| Error::new(format!("must specify {key}")));
                 needs("min")?;
                 needs("max")?;
                 let (min, max) = range("shingle", (2, 2))?;
@@ -333,23 +333,23 @@ impl Builder<'_> {
             }
             "stemmer_snowball" => {
                 let name = text(definition, "language")
-                    .ok_or_else(|| Error::request("must specify language"))?;
+                    .ok_or_else(|| Error::new("must specify language"))?;
                 let algorithm = language::stemmer(name).ok_or_else(|| {
-                    Error::request(format!("unsupported snowball language {name}"))
+                    Error::new(format!("unsupported snowball language {name}"))
                 })?;
                 Filter::Stem(algorithm)
             }
             "stop_tokens" => Filter::Stop(words("stop_token_map")?),
             "truncate_token" => Filter::Truncate(
-                size("length").ok_or_else(|| Error::request("must specify length"))?,
+                size("length").ok_or_else(|| Error::new("must specify length"))?,
             ),
             "normalize_unicode" => match text(definition, "form").unwrap_or_default() {
                 "nfc" => Filter::Unicode(Form::Nfc),
                 "nfd" => Filter::Unicode(Form::Nfd),
                 "nfkc" => Filter::Unicode(Form::Nfkc),
                 "nfkd" => Filter::Unicode(Form::Nfkd),
-                "" => return Err(Error::request("must specify form")),
-                form => return Err(Error::request(format!("no form named {form}"))),
+                "" => return Err(Error::new("must specify form")),
+                form => return Err(Error::new(format!("no form named {form}"))),
             },
             "cjk_bigram" => Filter::CjkBigram(flag("output_unigram").unwrap_or(false)),
             kind => builtin::filter(kind).ok_or_else(|| missing("token filter", kind))?,
@@ -372,14 +372,14 @@ impl Builder<'_> {
         let layouts = definition
             .get("layouts")
             .and_then(Value::as_array)
-            .ok_or_else(|| Error::request("must specify layouts"))?;
+            .ok_or_else(|| Error::new("must specify layouts"))?;
         let layouts = layouts.iter().filter_map(Value::as_str).map(parse);
         Ok(DateParser::Layouts(layouts.collect::<Result<_>>()?))
     }
 }
 
 fn kind(definition: &Map<String, Value>) -> Result<&str> {
-    text(definition, "type").ok_or_else(|| Error::request("must specify type"))
+    text(definition, "type").ok_or_else(|| Error::new("must specify type"))
 }
 
 fn text<'a>(definition: &'a Map<String, Value>, key: &str) -> Option<&'a str> {

@@ -1,6 +1,6 @@
 //! Units of time: where one begins and ends.
 
-use super::dates::{DAY, civil, days};
+use crate::dates::{DAY, civil, days};
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -63,7 +63,7 @@ impl Unit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::{format_rfc3339, parse_rfc3339};
+    use crate::{format_rfc3339, parse_rfc3339};
 
     fn of(unit: &str, moment: &str) -> String {
         let unit = Unit::parse(unit).unwrap();

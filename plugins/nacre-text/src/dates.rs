@@ -1,6 +1,6 @@
 //! Dates: nanoseconds since 1970 in coordinated universal time, and the layouts they are written in.
 
-use crate::error::{Error, Result};
+use crate::{Error, Result};
 
 const NANOS: i64 = 1_000_000_000;
 /// Nanoseconds of a day.
@@ -246,7 +246,7 @@ pub fn percent(layout: &str) -> Result<Vec<Element>> {
             Some('%') => Element::Text("%".into()),
             other => {
                 let other = other.map(String::from).unwrap_or_default();
-                return Err(Error::request(format!(
+                return Err(Error::new(format!(
                     "invalid format string, unknown format specifier: {other}"
                 )));
             }
@@ -269,7 +269,7 @@ pub fn iso(layout: &str) -> Result<Vec<Element>> {
         if character == '\'' {
             let end = characters[at + 1..].iter().position(|c| *c == '\'');
             let Some(end) = end else {
-                return Err(Error::request(
+                return Err(Error::new(
                     "invalid format string, expected text literal delimiter: '",
                 ));
             };
@@ -316,7 +316,7 @@ pub fn iso(layout: &str) -> Result<Vec<Element>> {
             ('x', 1) => Element::Zone { z: false, colon: false, minutes: false },
             ('X', 1) => Element::Zone { z: true, colon: false, minutes: false },
             _ => {
-                return Err(Error::request(format!(
+                return Err(Error::new(format!(
                     "invalid format string, unknown format specifier: {character}"
                 )));
             }

@@ -1,11 +1,11 @@
 //! The components that every index has, by name.
 
-use super::char_filter::CharFilter;
-use super::dates::DateParser;
-use super::filter::{Filter, Form, Words};
-use super::language::{self, Normalizer};
-use super::registry::compile;
-use super::tokenizer::Tokenizer;
+use crate::char_filter::CharFilter;
+use crate::dates::DateParser;
+use crate::filter::{Filter, Form, Words};
+use crate::language::{self, Normalizer};
+use crate::registry::compile;
+use crate::tokenizer::Tokenizer;
 use frostem::Algorithm;
 use std::sync::Arc;
 

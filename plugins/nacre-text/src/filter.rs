@@ -1,6 +1,6 @@
 //! Token filters.
 
-use super::{Kind, Token, language};
+use crate::{Kind, Token, language};
 use frostem::{Algorithm, Stemmer};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

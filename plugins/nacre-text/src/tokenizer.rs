@@ -1,6 +1,6 @@
 //! Tokenizers: how a text is cut.
 
-use super::{Kind, Token};
+use crate::{Kind, Token};
 use regex_automata::meta::Regex;
 use std::sync::Arc;
 use unicode_segmentation::UnicodeSegmentation;
