@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// Queries of a kind.
 pub const PER_KIND: usize = 50;
 const SEED: u64 = 56;
+/// Letters of a prefix. With four, some stand for more than the 1,024 words that a query may have.
+const PREFIX_LETTERS: usize = 5;
 
 /// Queries of one kind.
 pub struct Kind {
@@ -183,10 +185,10 @@ pub fn kinds(bodies: &[&str], stop_words: &BTreeSet<String>) -> Vec<Kind> {
     let words = Words::of(bodies, stop_words, &mut random);
     let mut maker = Maker { words, count: bodies.len() as u64, random };
     let mut prefixes = maker.texts("prefix", Of::Middling, 1, |words| {
-        request(json!({"prefix": &words[0][..4], "field": "body"}))
+        request(json!({"prefix": &words[0][..PREFIX_LETTERS], "field": "body"}))
     });
     // For other engines as well, the prefix is what is looked for.
-    prefixes.words.iter_mut().flatten().for_each(|word| word.truncate(4));
+    prefixes.words.iter_mut().flatten().for_each(|word| word.truncate(PREFIX_LETTERS));
     vec![
         maker.texts("term, common", Of::Common, 1, |words| request(term(&words[0]))),
         maker.texts("term, rare", Of::Rare, 1, |words| request(term(&words[0]))),
