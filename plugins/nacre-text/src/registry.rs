@@ -109,9 +109,7 @@ impl Registry {
 pub fn compile(pattern: &str) -> Result<Regex> {
     let config = Config::new().nfa_size_limit(Some(REGEXP_MAX));
     Regex::builder().configure(config).build(pattern).map_err(|error| {
-        Error::new(format!(
-            "unable to build regexp: error parsing regexp: `{pattern}`: {error}"
-        ))
+        Error::new(format!("unable to build regexp: error parsing regexp: `{pattern}`: {error}"))
     })
 }
 
@@ -202,8 +200,8 @@ impl Builder<'_> {
         };
         match kind(definition)? {
             "regexp" => {
-                let pattern = text(definition, "regexp")
-                    .ok_or_else(|| Error::new("must specify regexp"))?;
+                let pattern =
+                    text(definition, "regexp").ok_or_else(|| Error::new("must specify regexp"))?;
                 let replacement = text(definition, "replace").unwrap_or_default();
                 Ok(CharFilter::Regexp(compile(pattern)?, replacement.to_owned()))
             }
@@ -218,8 +216,8 @@ impl Builder<'_> {
         self.enter(name)?;
         let tokenizer = match kind(&definition)? {
             "regexp" => {
-                let pattern = text(&definition, "regexp")
-                    .ok_or_else(|| Error::new("must specify regexp"))?;
+                let pattern =
+                    text(&definition, "regexp").ok_or_else(|| Error::new("must specify regexp"))?;
                 Tokenizer::Regexp(compile(pattern)?)
             }
             "exception" => {
@@ -267,8 +265,8 @@ impl Builder<'_> {
         };
         let definition = &definition;
         let mut words = |key: &str| -> Result<Words> {
-            let name = text(definition, key)
-                .ok_or_else(|| Error::new(format!("must specify {key}")))?;
+            let name =
+                text(definition, key).ok_or_else(|| Error::new(format!("must specify {key}")))?;
             self.token_map(name)
                 .map_err(|error| Error::new(format!("error building {key} filter: {error}")))
         };
@@ -334,15 +332,14 @@ impl Builder<'_> {
             "stemmer_snowball" => {
                 let name = text(definition, "language")
                     .ok_or_else(|| Error::new("must specify language"))?;
-                let algorithm = language::stemmer(name).ok_or_else(|| {
-                    Error::new(format!("unsupported snowball language {name}"))
-                })?;
+                let algorithm = language::stemmer(name)
+                    .ok_or_else(|| Error::new(format!("unsupported snowball language {name}")))?;
                 Filter::Stem(algorithm)
             }
             "stop_tokens" => Filter::Stop(words("stop_token_map")?),
-            "truncate_token" => Filter::Truncate(
-                size("length").ok_or_else(|| Error::new("must specify length"))?,
-            ),
+            "truncate_token" => {
+                Filter::Truncate(size("length").ok_or_else(|| Error::new("must specify length"))?)
+            }
             "normalize_unicode" => match text(definition, "form").unwrap_or_default() {
                 "nfc" => Filter::Unicode(Form::Nfc),
                 "nfd" => Filter::Unicode(Form::Nfd),

@@ -36,9 +36,9 @@ pub use definition::Definition;
 pub use document::Place;
 pub use error::{Error, Result};
 pub use index::{Applied, Change, Commit, Index};
+pub use nacre_text::Token;
 pub use search::{
     Cancelled, Explanation, Nearest, Partial, PartialHit, RESULT_WINDOW, Request, Response, merge,
     nearest, search, search_with,
 };
-pub use nacre_text::Token;
 pub use service::{Platform, SearchService};
