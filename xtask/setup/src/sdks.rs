@@ -85,7 +85,9 @@ pub fn command(language: Language, target: &Target, script: &str) -> Command {
             command.arg(workspace().join(format!("{script}.py"))).arg(package);
             command
                 .env("PYTHONPATH", workspace().join("sdk-py/src"))
-                .env("PYTHONDONTWRITEBYTECODE", "1")
+                // Bytecode is kept, as it is of installed packages, but not beside the sources.
+                .env_remove("PYTHONDONTWRITEBYTECODE")
+                .env("PYTHONPYCACHEPREFIX", std::env::temp_dir().join("nacre-bytecode"))
                 .env("PYTHONWARNINGS", "ignore");
         }
     }
