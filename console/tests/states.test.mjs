@@ -541,6 +541,7 @@ describe('a person', () => {
       await keyboard.press('Space');
       await reach(dialog.getByRole('button', { name: 'Deploy' }));
       await keyboard.press('Enter');
+      await dialog.waitFor({ state: 'hidden' });
       await page.getByRole('heading', { name: 'audit' }).waitFor();
       assert.deepEqual(JSON.parse(made.node.deployed), { package: 'audit', version: '1.2.0', bucket: 'travel', since: 'everything', config: {}, grants: { kv: { read: ['orders.all'] }, 'http-out': [XSS] } });
     }, { claimed: false, session: false }));
