@@ -11,10 +11,12 @@ mod conditional;
 mod date;
 mod date_format;
 mod date_parts;
+pub mod find_error;
 pub mod infer;
 mod json;
 pub mod number;
 mod object;
+mod redact;
 mod regexp;
 mod service;
 mod string;
@@ -127,10 +129,12 @@ static TABLES: &[&[Function]] = &[
     comparison::FUNCTIONS,
     conditional::FUNCTIONS,
     date::FUNCTIONS,
+    find_error::FUNCTIONS,
     infer::FUNCTIONS,
     json::FUNCTIONS,
     number::FUNCTIONS,
     object::FUNCTIONS,
+    redact::FUNCTIONS,
     regexp::FUNCTIONS,
     SEARCHES,
     service::FUNCTIONS,
