@@ -15,6 +15,7 @@ mod administer;
 mod catalog;
 #[cfg(target_arch = "wasm32")]
 mod component;
+mod controls;
 mod curl;
 mod datastore;
 mod dml;
@@ -46,6 +47,7 @@ mod service_functions;
 mod signature;
 mod span_text;
 mod statistics;
+mod style;
 mod transaction;
 mod watch;
 
@@ -60,4 +62,5 @@ pub use request::Request;
 pub use response::{Piece, Response, Status};
 pub use run::Settings;
 pub use service::Service;
+pub use style::Style;
 pub use transaction::Transaction;

@@ -2,6 +2,7 @@
 
 use super::of_function::FunctionQueries;
 use super::row::QUERY;
+use super::transaction::Durability;
 use super::unbuilt::own_unbuilt;
 use super::{Queries, Step, StepReply, answer_step};
 use crate::NodeQueries;
@@ -103,7 +104,7 @@ impl PeerMessage for QueryMessage {
     fn writes(&self) -> bool {
         match self {
             QueryMessage::Step { step, .. } => step.writes(),
-            QueryMessage::Collection { call, .. } => matches!(call, CollectionCall::Mutate(_)),
+            QueryMessage::Collection { call, .. } => matches!(call, CollectionCall::Mutate(..)),
             QueryMessage::Index(_)
             | QueryMessage::Forget(_)
             | QueryMessage::Note(_)
@@ -189,8 +190,8 @@ pub enum CollectionCall {
     },
     /// Counts the documents.
     Count(Vbids),
-    /// Changes of documents.
-    Mutate(Vec<Mutation>),
+    /// Changes of documents, with the durability of the writes.
+    Mutate(Vec<Mutation>, Durability),
 }
 
 /// A question for entries of an index.
