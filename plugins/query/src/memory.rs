@@ -111,6 +111,17 @@ impl MemoryDatastore {
         next(&self.version);
     }
 
+    /// Keeps the statistics of a keyspace with another stamp, or removes them.
+    fn put_statistics(&self, request: &Value) {
+        let part = |name: &str| request.field(name).as_str().unwrap_or_default().to_owned();
+        let key = format!("statistics/{}/{}/{}", part("bucket"), part("scope"), part("collection"));
+        let row = request.field("row");
+        let stamp = next(&self.version).to_string();
+        let is_there = !row.is_missing();
+        self.note(&format!("{key}/stamp"), is_there.then_some(stamp.as_str()));
+        self.note(&key, is_there.then(|| row.to_json()).as_deref());
+    }
+
     fn with<T>(
         &self,
         keyspace: &Keyspace,
@@ -473,6 +484,10 @@ impl Datastore for MemoryDatastore {
         match request.field("do").as_str() {
             // What is in memory is there at once, and as durable as anything here is.
             Some("set_terms") => Ok(Value::Null),
+            Some("put_statistics") => {
+                self.put_statistics(request);
+                Ok(Value::Null)
+            }
             _ => self.sequences.administer(request),
         }
     }

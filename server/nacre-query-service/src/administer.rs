@@ -5,6 +5,7 @@ use super::buckets::Fields;
 use super::curl::CurlRequest;
 use super::failure::{code, failure, refused};
 use super::session::{Session, Terms};
+use super::statistics;
 use super::transaction::Durability;
 use crate::NodeQueries;
 use nacre_auth::{
@@ -14,7 +15,7 @@ use nacre_bucket::before_blocking;
 use nacre_cluster::{BucketChange, Change, FunctionId, QueryChange, Refusal, Sequence};
 use nacre_node::Error;
 use nacre_node::agreement::is_there;
-use nacre_sandbox::Failure;
+use nacre_sandbox::{DatabaseKeyspace, Failure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -72,6 +73,13 @@ enum Request {
     SetTerms {
         scan_wait_ms: Option<u64>,
         durability: Option<String>,
+    },
+    /// Statistics of a collection; without a row they are removed.
+    PutStatistics {
+        bucket: String,
+        scope: String,
+        collection: String,
+        row: Option<Value>,
     },
     AlterCollection {
         bucket: String,
@@ -178,6 +186,11 @@ impl Session {
             Request::Curl(request) => self.curl(request, left)?,
             Request::SetTerms { scan_wait_ms, durability } => {
                 self.set_terms(scan_wait_ms, durability.as_deref())?
+            }
+            Request::PutStatistics { bucket, scope, collection, row } => {
+                let keyspace = DatabaseKeyspace { bucket, scope, collection };
+                statistics::put(self, &keyspace, row.map(|row| row.to_string()))?;
+                Value::Null
             }
             Request::AlterCollection { bucket, scope, collection, max_ttl } => {
                 self.require_scope(Privilege::AdministerCollections, &bucket, &scope)?;

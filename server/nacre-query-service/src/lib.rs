@@ -29,6 +29,7 @@ mod row;
 mod scripts;
 mod session;
 mod slow;
+mod statistics;
 mod transaction;
 mod unbuilt;
 mod vitals;
