@@ -216,6 +216,15 @@ impl Definition {
         Ok(entries)
     }
 
+    /// The encodings of an entry's parts, in the place of what is in `parts`; `None` when it is no entry of this index.
+    pub fn split<'e>(&self, mut entry: &'e [u8], parts: &mut Vec<&'e [u8]>) -> Option<()> {
+        parts.clear();
+        for key in &self.keys {
+            parts.push(key::split(&mut entry, key.descending)?);
+        }
+        Some(())
+    }
+
     /// The values of an entry's parts, and the id of its document; `None` when it is no entry of this index.
     pub fn decode(&self, mut entry: &[u8]) -> Option<(Vec<Value>, Name)> {
         let parts = self.parts().iter();

@@ -35,6 +35,7 @@ mod plan;
 mod planner;
 mod prepared_key;
 mod prepared_use;
+mod pushed_text;
 mod request;
 mod resolve;
 mod response;

@@ -3,6 +3,7 @@
 pub(crate) mod aggregate;
 mod group;
 mod join;
+mod pushed;
 pub(crate) mod scan;
 mod set;
 pub(crate) mod sort;

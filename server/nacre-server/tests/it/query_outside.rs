@@ -101,7 +101,6 @@ fn statistics_outlive_their_node_and_end_with_their_collection() {
     // What is too large is refused, and what was there stays.
     rows(&server, USER, &format!("UPSERT INTO {orders} VALUES(\"k\", {{\"a\": 8}})"));
     rows(&server, USER, &format!("UPDATE STATISTICS FOR {orders}(a)"));
-
     let long = "SELECT RAW TO_STRING(x) || REPEAT('x', 400) FROM ARRAY_RANGE(0, 800) AS x";
     let insert = format!(
         "INSERT INTO {orders} (KEY k, VALUE {{'text': t}}) SELECT t AS t, UUID() AS k FROM ({long}) AS t"
