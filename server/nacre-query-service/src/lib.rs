@@ -13,6 +13,7 @@ mod committed;
 mod curl;
 mod deployed;
 mod documents;
+mod elsewhere;
 mod enlisted;
 mod functions;
 mod gathered;

@@ -40,8 +40,7 @@ impl Key {
     fn read(key: &str) -> Option<Key> {
         let mut parts = key.strip_prefix(STATISTICS)?.split('/');
         let mut next = || parts.next().map(str::to_owned);
-        let keyspace =
-            DatabaseKeyspace { bucket: next()?, scope: next()?, collection: next()? };
+        let keyspace = DatabaseKeyspace { bucket: next()?, scope: next()?, collection: next()? };
         match (parts.next(), parts.next()) {
             (None, _) => Some(Key { keyspace, is_stamp: false }),
             (Some(STAMP), None) => Some(Key { keyspace, is_stamp: true }),
@@ -161,7 +160,8 @@ mod tests {
         let name = || "statistics/b/s/c".to_owned();
         assert_eq!(read("statistics/b/s/c"), Some((name(), false)));
         assert_eq!(read("statistics/b/s/c/stamp"), Some((name(), true)));
-        for key in ["statistics/b/s", "statistics/b/s/c/other", "statistics/b/s/c/stamp/x", "other"] {
+        for key in ["statistics/b/s", "statistics/b/s/c/other", "statistics/b/s/c/stamp/x", "other"]
+        {
             assert_eq!(read(key), None, "{key}");
         }
     }
