@@ -12,12 +12,10 @@
 
 use crate::ast::{Collect, Comprehension, CreateIndex, Expr, IndexKey, Statement};
 use crate::env::{Caches, Context, Env, Meta, NoHost};
-use crate::error::{Error, Result, SEMANTICS};
 use crate::eval::{bindings_of, children, eval};
-use crate::key;
 use crate::scope::{Scope, resolve_expr};
-use crate::value::{Name, Value};
 use crate::visit::any_in;
+use crate::{Error, Name, Result, SEMANTICS, Value, key};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;

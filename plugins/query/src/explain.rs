@@ -1,12 +1,12 @@
 //! Plans as JSON, with the names of operators that people of the field know.
 
-use crate::datastore::Keyspace;
 use crate::plan::{
     Access, IndexScan, Join, Node, Page, Sarg, Scan, ScanSource, SearchScan, Strategy, text,
 };
 use crate::pushed_text;
 use crate::span_text::spans;
 use nacre_cost::Estimate;
+use nacre_datastore::Keyspace;
 use nacre_sql::ast::{
     Changes, Expr, Insert, InsertSource, JoinKind, Projection, Set, SetOp, Side, Term,
 };

@@ -17,7 +17,6 @@ mod catalog;
 mod component;
 mod controls;
 mod curl;
-mod datastore;
 mod dml;
 mod exec;
 mod explain;
@@ -27,10 +26,7 @@ mod hints;
 mod host;
 mod infer;
 mod lines;
-mod memory;
-mod memory_sequences;
 mod object_text;
-mod options;
 mod plan;
 mod planner;
 mod prepared_key;
@@ -53,12 +49,11 @@ mod transaction;
 mod watch;
 
 pub use admin::{AdminReply, admin};
-pub use datastore::{
-    Action, Consistency, Datastore, Document, Found, FunctionPath, Index, IndexRange, Indexed,
-    Keyspace, Mutation, Notes, Platform, Refusal, Rights, Script, Span, Staged,
-    TransactionSettings, TransactionStep,
+pub use nacre_datastore::{
+    Action, Authorizer, Consistency, Datastore, Document, Evaluator, Found, FunctionPath, Index,
+    IndexRange, Indexed, Keyspace, MemoryDatastore, Mutation, Notes, Platform, Refusal, Rights,
+    Script, Searcher, Span, Staged, TransactionSettings, TransactionStep,
 };
-pub use memory::{Authorizer, Evaluator, MemoryDatastore, Searcher};
 pub use request::Request;
 pub use response::{Piece, Response, Status};
 pub use run::Settings;

@@ -61,8 +61,7 @@ mod tests {
         object.text_if("some", Some("a \"b\""));
         object.json("all", "[1]");
         object.number("most", u64::MAX);
-        let expected =
-            r#"{"least":-9223372036854775808,"some":"a \"b\"","all":[1],"most":18446744073709551615}"#;
+        let expected = r#"{"least":-9223372036854775808,"some":"a \"b\"","all":[1],"most":18446744073709551615}"#;
         assert_eq!(object.end(), expected);
     }
 }

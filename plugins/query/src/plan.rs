@@ -1,8 +1,8 @@
 //! What a plan is made of. [`crate::planner`] makes it, [`crate::exec`] runs it, [`crate::explain`] shows it.
 
-use crate::datastore::Keyspace;
 use nacre_cost::Estimate;
 pub(crate) use nacre_cost::Sarg;
+use nacre_datastore::Keyspace;
 use nacre_sql::ast::{Aggregate, Bound, Expr, JoinKind, OrderTerm, Projection, SetOp, Side, With};
 use nacre_sql::index::Definition;
 use nacre_sql::{Name, Value};

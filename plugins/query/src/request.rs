@@ -1,9 +1,9 @@
 //! Requests: the members of a JSON body, or pairs of a form, checked.
 
-use crate::datastore::Consistency;
 use crate::run::Settings;
 use crate::style::Style;
 use crate::transaction::Transaction;
+use nacre_datastore::Consistency;
 use nacre_sql::ast::Path;
 use nacre_sql::{Error, Name, Result, Value};
 
@@ -398,7 +398,8 @@ mod tests {
 
     #[test]
     fn a_limit_that_is_not_above_zero_is_none() {
-        for (text, ms) in [("5s", Some(5000)), ("0", None), ("0s", None), ("-1", None), ("-2m", None)]
+        for (text, ms) in
+            [("5s", Some(5000)), ("0", None), ("0s", None), ("-1", None), ("-2m", None)]
         {
             assert_eq!(limit_ms(text), Ok(ms), "{text}");
         }
@@ -459,7 +460,9 @@ mod tests {
             let refused = of(wrong).err();
             assert!(refused.is_some_and(|code| [1030, 1040, 1065, 1070].contains(&code)), "{name}");
         }
-        for name in ["natural", "natural_cred", "natural_orgid", "natural_output", "natural_context"] {
+        for name in
+            ["natural", "natural_cred", "natural_orgid", "natural_output", "natural_context"]
+        {
             assert_eq!(Request::from_pairs([(name, "x")]).unwrap_err().code, 1065, "{name}");
         }
     }

@@ -1,7 +1,6 @@
 //! Responses: one JSON object, in pieces. Rows come before the status, as clients read them while they come.
 
 use crate::controls;
-use crate::datastore::{Datastore, Platform, Together};
 use crate::exec::Passage;
 use crate::explain;
 use crate::object_text::ObjectText;
@@ -13,6 +12,7 @@ use crate::service::{Begun, Service, Source};
 use crate::style::Style;
 use crate::transaction;
 use crate::watch::{self, End};
+use nacre_datastore::{Datastore, Platform, Together};
 use nacre_sql::ast::{Expr, Statement};
 use nacre_sql::{Content, Context, Error, Json, Result, Value, parse, write_string};
 use std::sync::Arc;

@@ -9,10 +9,10 @@
 //! The store keeps them for all instances, and shows them as notes. The planner reads the histograms ([`table`]). The stamp says whether what an instance has read of them, and a prepared plan,
 //! still hold.
 
-use crate::datastore::Keyspace;
 use crate::run::Run;
 use crate::service::index_names;
 use nacre_cost::{Table, Tally};
+use nacre_datastore::Keyspace;
 use nacre_sql::ast::{CreateIndex, Expr, IndexKey, Path, Statement, Statistics, StatisticsOf};
 use nacre_sql::index::Definition;
 use nacre_sql::{Context, Error, Meta, Name, Result, SEMANTICS, Value, parse};

@@ -4,10 +4,10 @@
 //! request however that ends; the embedder sees to it.
 
 use crate::controls;
-use crate::datastore::{Datastore, Platform};
 use crate::object_text::ObjectText;
 use crate::request::Request;
 use crate::run::Run;
+use nacre_datastore::{Datastore, Platform};
 use nacre_sql::ast::Expr;
 use nacre_sql::{Env, Error, Name, Result, Value, eval, functions};
 

@@ -5,8 +5,7 @@
 
 use super::{Function, regexp, strict};
 use crate::env::Context;
-use crate::error::Result;
-use crate::value::Value;
+use crate::{Result, Value};
 
 static TABLE: &str = include_str!("find_error.txt");
 
@@ -60,7 +59,9 @@ fn find(args: &[Value], context: &Context<'_>) -> Result<Value> {
     let found: Vec<Value> = match &args[0] {
         Value::Int(_) | Value::Float(_) => {
             let code = args[0].as_i64();
-            all.filter(|known| Some(i64::from(known.code)) == code).map(|known| known.row()).collect()
+            all.filter(|known| Some(i64::from(known.code)) == code)
+                .map(|known| known.row())
+                .collect()
         }
         Value::String(text) => {
             // What is no regular expression can still be in a message as it is.

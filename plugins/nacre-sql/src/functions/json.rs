@@ -2,9 +2,7 @@
 
 use super::{Function, RESULT_MAX, of_string, open, strict};
 use crate::env::Context;
-use crate::error::{Error, Result};
-use crate::pattern;
-use crate::value::Value;
+use crate::{Error, Result, Value, pattern};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use md5::Md5;

@@ -2,8 +2,7 @@
 
 use super::{Function, MANY, open, strict};
 use crate::env::Context;
-use crate::error::Result;
-use crate::value::{Name, Object, Value, sorted};
+use crate::{Name, Object, Result, Value, sorted};
 use std::sync::Arc;
 
 /// A strict function of one object.
@@ -88,11 +87,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
     strict("OBJECT_TYPES_NESTED", 1, 1, |args, _| {
         Ok(if args[0].as_object().is_some() { nested_types(&args[0]) } else { Value::Null })
     }),
-    strict("OBJECT_PAIRS_NESTED", 1, 2, |args, context| {
-        match wants_types(args) {
-            true => nested(args, context, false, |path, value| typed(&path.into(), value)),
-            false => nested(args, context, false, |path, value| pair(&path.into(), value.clone())),
-        }
+    strict("OBJECT_PAIRS_NESTED", 1, 2, |args, context| match wants_types(args) {
+        true => nested(args, context, false, |path, value| typed(&path.into(), value)),
+        false => nested(args, context, false, |path, value| pair(&path.into(), value.clone())),
     }),
     strict("OBJECT_PATHS", 1, 2, |args, context| {
         nested(args, context, true, |path, _| path.into())

@@ -12,8 +12,7 @@
 
 use super::{Function, MANY, RESULT_MAX, open, regexp, too_large};
 use crate::env::Context;
-use crate::error::{Error, Result};
-use crate::value::{Name, Object, Value, sorted};
+use crate::{Error, Name, Object, Result, Value, sorted};
 use regex_lite::Regex;
 use std::sync::Arc;
 
@@ -27,7 +26,11 @@ enum Pattern {
     /// All of them.
     All,
     /// Names that are this text, or have it in them, whatever the case of letters where `ignores_case` says so.
-    Text { text: String, is_exact: bool, ignores_case: bool },
+    Text {
+        text: String,
+        is_exact: bool,
+        ignores_case: bool,
+    },
     Regex(Arc<Regex>),
 }
 
@@ -75,7 +78,9 @@ fn redact(args: &[Value], context: &Context<'_>) -> Result<Value> {
 impl Filter {
     fn read(options: &Value, context: &Context<'_>) -> Result<Filter> {
         let Some(members) = options.as_object() else {
-            return Err(Error::execution(format!("A filter of REDACT is an object, not {options}")));
+            return Err(Error::execution(format!(
+                "A filter of REDACT is an object, not {options}"
+            )));
         };
         let mut filter = Filter {
             pattern: Pattern::All,

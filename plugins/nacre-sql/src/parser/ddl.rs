@@ -2,9 +2,8 @@
 
 use super::Parser;
 use crate::ast::{CreateFunction, CreateIndex, Expr, FunctionBody, IndexKey, Path, Statement};
-use crate::error::Result;
 use crate::lexer::Token;
-use crate::value::{Name, Value};
+use crate::{Name, Result, Value};
 
 impl Parser<'_> {
     fn if_exists(&mut self) -> bool {

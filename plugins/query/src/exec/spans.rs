@@ -1,7 +1,7 @@
 //! What is asked of an index, as ranges of its entries.
 
-use crate::datastore::Span;
 use crate::plan::{IndexScan, Sarg};
+use nacre_datastore::Span;
 use nacre_sql::ast::Expr;
 use nacre_sql::{Context, Env, Result, Value, eval, key, like_prefix};
 
@@ -134,8 +134,7 @@ fn ranges_of(sarg: &Sarg, env: &Env, context: &Context<'_>) -> Result<Vec<Span>>
         Sarg::Equal(expr) => Some(value_of(expr)?).filter(equal).iter().map(exactly).collect(),
         Sarg::In(expr) => {
             let values = value_of(expr)?;
-            let wanted =
-                values.as_array().unwrap_or_default().iter().filter(|value| equal(value));
+            let wanted = values.as_array().unwrap_or_default().iter().filter(|value| equal(value));
             let mut ranges: Vec<Span> = wanted.map(exactly).collect();
             ranges.sort();
             ranges.dedup();

@@ -63,10 +63,7 @@ fn parts_of(index: &IndexScan, alias: &Name) -> Vec<Expr> {
 }
 
 /// The part that an aggregate is of; none of one that counts entries. The outer none says that it is of something else.
-fn part_of(
-    aggregate: &Aggregate,
-    place: &dyn Fn(&Expr) -> Option<usize>,
-) -> Option<Option<usize>> {
+fn part_of(aggregate: &Aggregate, place: &dyn Fn(&Expr) -> Option<usize>) -> Option<Option<usize>> {
     let is_plain = aggregate.filter.is_none() && aggregate.over.is_none();
     if !is_plain || !AGGREGATES.contains(&&*aggregate.name) {
         return None;

@@ -46,7 +46,7 @@ const SHARED: [&str; 1] = ["nacre-value"];
 const CRATE_LINES_MAX: usize = 12_000;
 /// Crates that may have more.
 const TOO_LARGE: [(&str, usize); 3] =
-    [("plugins/query", 14_200), ("plugins/search", 12_700), ("xtask", 13_200)];
+    [("plugins/query", 13_100), ("plugins/search", 12_700), ("xtask", 13_200)];
 
 /// Files with inherent methods of a type, at most.
 const FILES_OF_TYPE_MAX: usize = 4;

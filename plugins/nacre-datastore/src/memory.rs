@@ -1,11 +1,11 @@
 //! A datastore in memory, with real indexes: for tests, and for whoever has documents and no node.
 
-use crate::datastore::{
+use crate::options;
+use crate::sequences::MemorySequences;
+use crate::store::{
     Action, Consistency, Datastore, Document, Documents, FunctionPath, Index, IndexRange, Indexed,
     Keyspace, Mutation, Notes, Refusal, Rights, Script,
 };
-use crate::memory_sequences::MemorySequences;
-use crate::options;
 use nacre_sql::ast::{CreateIndex, Path, Statement};
 use nacre_sql::index::Definition;
 use nacre_sql::{Error, Meta, Name, Result, Value};
@@ -392,7 +392,7 @@ impl Datastore for MemoryDatastore {
                 range.partitions.is_empty()
                     || partition.is_some_and(|partition| range.partitions.contains(&partition))
             };
-            let in_spans = |span: &crate::datastore::Span| {
+            let in_spans = |span: &crate::store::Span| {
                 let bounds = (Bound::Included(&span.low), Bound::Excluded(&span.high));
                 let found = entries.range::<Vec<u8>, _>(bounds);
                 found.filter(|(_, partition)| is_wanted(partition)).map(|(entry, _)| entry)
