@@ -101,7 +101,7 @@ export type {
   QueryIndexManager,
   WatchQueryIndexOptions,
 } from './query-indexes.js'
-export type { DiagnosticsResult, PingResult } from './reports.js'
+export type { DiagnosticsResult, PingResult, Report } from './reports.js'
 export type * from './results.js'
 export {
   PrefixScan,
@@ -165,12 +165,21 @@ export {
   WildcardSearchQuery,
 } from './search-queries.js'
 export {
+  type Listener,
   StreamablePromise,
   StreamablePromise as StreamableReplicasPromise,
   StreamablePromise as StreamableRowPromise,
   StreamablePromise as StreamableScanPromise,
 } from './streamable.js'
-export { LookupInMacro, LookupInSpec, MutateInMacro, MutateInSpec } from './subdocument.js'
+export {
+  type AddSpecOptions,
+  type ArraySpecOptions,
+  LookupInMacro,
+  LookupInSpec,
+  MutateInMacro,
+  MutateInSpec,
+  type SpecOptions,
+} from './subdocument.js'
 export {
   getOTelMeter,
   getOTelTracer,
@@ -218,6 +227,7 @@ export {
 export type { ViewIndexManager } from './view-index-manager.js'
 export {
   DesignDocument,
+  type DesignDocumentInit,
   DesignDocumentNamespace,
   DesignDocumentView,
   ViewErrorMode,

@@ -15,7 +15,8 @@ import { InvalidArgumentError } from './errors.js'
 /** Calls in the next turn of the event loop. */
 const soon: (callback: () => void) => unknown = globalThis.setImmediate ?? setTimeout
 
-type Listener = (value: any) => void
+/** What is called with each value of an event. */
+export type Listener = (value: any) => void
 
 /** What the items of a result come from; its return value is what the server says about all of them. */
 export type Source<Item, Meta> = () => AsyncGenerator<Item, Meta, void>

@@ -3,15 +3,17 @@
 //!
 //! Its workspace is one of its own, so that nothing else compiles its engine.
 
-use crate::command::{cargo, output, run, workspace};
-use crate::node::{self, Node, PASSWORD, USER};
-use crate::{sdk, suites, tools};
+use crate::suites;
 use clap::{Args, ValueEnum};
 use nacre_conformance::http;
 use nacre_conformance::run::{Target, run_analytics, table};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+use xtask_setup::command::{cargo, output, run, workspace};
+use xtask_setup::node::{self, Node, PASSWORD, USER};
+use xtask_setup::sdks::NODE_VERSION;
+use xtask_setup::tools;
 
 /// Bucket of the clients' runs.
 const BUCKET: &str = "shells";
@@ -203,7 +205,7 @@ fn python(node: &Node) -> Result<(), String> {
 
 /// Plays the steps of the official Node SDK.
 fn node_sdk(node: &Node) -> Result<(), String> {
-    let package = tools::npm("couchbase", sdk::NODE_VERSION)?;
+    let package = tools::npm("couchbase", NODE_VERSION)?;
     let modules = package.parent().expect("a package is in a folder");
     let mut steps = Command::new("node");
     steps

@@ -1,10 +1,10 @@
 //! `cargo xtask attack`: attacks nodes as hostile strangers, users, browsers and neighbours would, and shows that they hold.
 
-use crate::command::{run as run_command, workspace};
-use crate::node;
 use clap::Args;
 use std::path::Path;
 use std::process::Command;
+use xtask_setup::command::{run as run_command, workspace};
+use xtask_setup::node;
 
 /// Options of `cargo xtask attack`.
 #[derive(Args)]

@@ -1,10 +1,10 @@
 //! `cargo xtask console`: builds the web console and tests it in a browser.
 
-use crate::command::{run as run_command, workspace};
-use crate::node::{self, Node};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use xtask_setup::command::{run as run_command, workspace};
+use xtask_setup::node::{self, Node};
 
 /// Options of `cargo xtask console`.
 #[derive(Args, Debug)]

@@ -1,14 +1,14 @@
 //! `cargo xtask demo`: real data in, views out, each answer checked against a count by hand.
 
-use crate::command::{run as run_command, workspace};
-use crate::node::{self, Node, PASSWORD, USER};
-use crate::tools;
 use clap::Args;
 use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use xtask_setup::command::{run as run_command, workspace};
+use xtask_setup::node::{self, Node, PASSWORD, USER};
+use xtask_setup::tools;
 
 /// Options of `cargo xtask demo`.
 #[derive(Args, Debug)]

@@ -1,18 +1,23 @@
-//! `cargo xtask docs`: the documentation as one site with search, made by mdBook.
+//! `cargo xtask docs`: the documentation as one site with search, made by mdBook, with the references of the SDKs by TypeDoc and pdoc.
 //!
 //! `docs/README.md` is the table of contents: its sections and links are those of the site, and each page has its own title. What pages
 //! link to, as images and READMEs of other folders, keeps its place, so that no link differs between the repository and the site.
 
-use crate::command::{cargo, run, target_dir, workspace};
-use crate::tools;
 use clap::Args;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
+use xtask_setup::command::{cargo, run, target_dir, workspace};
+use xtask_setup::tools;
 
 const MDBOOK: &str = "0.5.4";
+const TYPEDOC: &str = "0.28.20";
+const PDOC: &str = "pdoc==16.0.0";
+/// Folders of the site with the references of the SDKs.
+const JS_REFERENCE: &str = "api/js";
+const PY_REFERENCE: &str = "api/py";
 /// The page that has all others, and the first page of the site.
 const CONTENTS: &str = "docs/README.md";
 const FIRST: &str = "README.md";
@@ -60,8 +65,37 @@ pub fn run_chore(options: &Docs) -> Result<(), String> {
     if !broken.is_empty() {
         return Err(format!("links of the site lead nowhere:\n{}", broken.join("\n")));
     }
+    references(&site)?;
     println!("{} files, no link leads nowhere: {}", files.len(), site.join("index.html").display());
     Ok(())
+}
+
+/// Makes the references of the SDKs from their comments; each public name has one, or this fails.
+fn references(site: &Path) -> Result<(), String> {
+    let typedoc = tools::npm("typedoc", TYPEDOC)?;
+    let mut js = Command::new("node");
+    js.arg(typedoc.join("bin/typedoc")).current_dir(workspace().join("sdk-js"));
+    js.args(["--entryPoints", "src/index.ts", "src/web.ts", "--readme", "README.md"]);
+    js.args([
+        "--name",
+        "sdk-js",
+        "--excludeInternal",
+        "--excludeProtected",
+        "--skipErrorChecking",
+        "--disableSources",
+    ]);
+    js.args(["--treatValidationWarningsAsErrors", "--logLevel", "Warn", "--out"])
+        .arg(site.join(JS_REFERENCE));
+    run(&mut js, "make the reference of sdk-js with TypeDoc")?;
+    let pdoc = tools::python("pdoc-16", &[PDOC])?;
+    let mut py = Command::new(pdoc);
+    py.args(["-m", "pdoc", "nacre", "nacre.exceptions", "nacre.options"]);
+    py.args(["--docformat", "google", "--output-directory"]).arg(site.join(PY_REFERENCE));
+    py.env("PYTHONPATH", workspace().join("sdk-py/src"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        // It warns of each member that a class inherits from one of a private module.
+        .env("PYTHONWARNINGS", "ignore");
+    run(&mut py, "make the reference of sdk-py with pdoc")
 }
 
 fn mdbook() -> Result<PathBuf, String> {

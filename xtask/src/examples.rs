@@ -1,11 +1,11 @@
 //! The plugins among the examples: their scripts and tests, and those without a state on a node; and projects as they begin.
 
-use crate::command::{cargo, run as run_command, target_dir, workspace};
-use crate::node::{self, Node, PASSWORD, USER};
 use nacre_conformance::kv::KvClient;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use xtask_setup::command::{cargo, run as run_command, target_dir, workspace};
+use xtask_setup::node::{self, Node, PASSWORD, USER};
 
 /// Ports of the node.
 const PORT_BASE: u16 = 19_600;

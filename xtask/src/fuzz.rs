@@ -1,9 +1,9 @@
 //! `cargo xtask fuzz`: looks for bytes over which a decoder or the planner falls, by the paths that they take through it.
 
-use crate::command::{cargo, output, run as run_command, target_dir, workspace};
 use clap::Args;
 use std::fs;
 use std::process::Command;
+use xtask_setup::command::{cargo, output, run as run_command, target_dir, workspace};
 
 /// What has the compiler count the paths that are taken, as libFuzzer expects it. Source: LLVM's reference of SanitizerCoverage.
 const COUNTING: [&str; 7] = [

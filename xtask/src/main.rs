@@ -9,9 +9,7 @@
 
 mod analytics;
 mod attack;
-mod bench;
 mod chaos;
-mod command;
 mod console;
 mod demo;
 mod docs;
@@ -19,18 +17,16 @@ mod examples;
 mod fuzz;
 mod monitor;
 mod mutants;
-mod node;
 mod packaging;
-mod plugins;
 mod readme;
 mod sdk;
 mod sim;
 mod suites;
 mod test;
-mod tools;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
+use xtask_setup::{command, plugins};
 
 /// Project chores.
 #[derive(Parser)]
@@ -53,7 +49,7 @@ enum Chore {
     /// Check alert rules and dashboard with Prometheus
     Monitor(monitor::Monitor),
     /// Measure, as ratios to a peer in the same run
-    Bench(bench::Bench),
+    Bench(xtask_bench::Bench),
     /// Put a simulated cluster through faults
     Sim(sim::Sim),
     /// Put real nodes through faults, with an official SDK as their client
@@ -84,7 +80,7 @@ fn main() -> ExitCode {
         Chore::Plugins(options) => plugins::run_chore(&options),
         Chore::Dist(options) => packaging::run_chore(&options),
         Chore::Monitor(options) => monitor::run_chore(&options),
-        Chore::Bench(options) => bench::run(&options),
+        Chore::Bench(options) => xtask_bench::run(&options),
         Chore::Sim(options) => sim::run(&options),
         Chore::Chaos(options) => chaos::run(&options),
         Chore::Attack(options) => attack::run(&options),

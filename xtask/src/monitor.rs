@@ -3,15 +3,15 @@
 //! `promtool` checks the rules and runs their tests. Then Prometheus scrapes a running node that has a view, and every expression of the
 //! dashboard and of the rules must be one that it evaluates; those of the dashboard must have values.
 
-use crate::command::{run, workspace};
-use crate::node::{self, Node, PASSWORD, USER};
-use crate::tools;
 use clap::Args;
 use nacre_conformance::http;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use xtask_setup::command::{run, workspace};
+use xtask_setup::node::{self, Node, PASSWORD, USER};
+use xtask_setup::tools;
 
 /// Ports of the node and of Prometheus.
 const NODE_PORT_BASE: u16 = 19_700;

@@ -1,6 +1,5 @@
 //! `cargo xtask sim --mutants`: whether the simulations find faults that are put in on purpose.
 
-use crate::command::{cargo, run as run_command, target_dir, workspace};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,6 +7,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use xtask_setup::command::{cargo, run as run_command, target_dir, workspace};
 
 /// How long the seeds may take with one fault, in seconds of a processor: then the kernel ends them.
 const SECONDS_MAX: u64 = 3000;

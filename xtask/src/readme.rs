@@ -1,9 +1,9 @@
 //! Runs what the README and the lessons show, as a reader would paste it.
 
-use crate::command::{target_dir, workspace};
-use crate::node;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use xtask_setup::command::{target_dir, workspace};
+use xtask_setup::node;
 
 /// The fenced blocks of a page, with their languages.
 fn blocks(page: &str) -> Vec<(&str, &str)> {

@@ -1,9 +1,9 @@
 //! `cargo xtask sim`: a cluster, or several ones that follow each other, in one thread, under faults that a seed decides.
 
-use crate::command::{cargo, run as run_command, target_dir, workspace};
 use crate::mutants;
 use clap::Args;
 use std::process::Command;
+use xtask_setup::command::{cargo, run as run_command, target_dir, workspace};
 
 /// Options of `cargo xtask sim`.
 #[derive(Args)]

@@ -1,14 +1,16 @@
 //! `cargo xtask test`: everything that must hold, on a machine with nothing but the language tools.
 
-use crate::command::{cargo, run as run_command, target_dir, workspace};
 use crate::demo::{self, Demo};
-use crate::node::{self, Node, PASSWORD, USER};
 use crate::suites::java;
-use crate::{attack, examples, packaging, plugins, readme, sdk, tools};
+use crate::{attack, examples, packaging, readme, sdk};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use xtask_setup::command::{cargo, run as run_command, target_dir, workspace};
+use xtask_setup::node::{self, Node, PASSWORD, USER};
+use xtask_setup::sdks::{self, NODE_VERSION};
+use xtask_setup::{plugins, tools};
 
 /// Options of `cargo xtask test`.
 #[derive(Args, Debug)]
@@ -85,7 +87,7 @@ pub fn run(options: &Test) -> Result<(), String> {
         step("databases in the process", || sdk::embedded(&binary))?;
         step("HTTP API and agents", || http_api(&binary))?;
         step("programs for the official SDKs", || {
-            sdk::build_js().and_then(|()| sdk::compat(&binary, ""))
+            sdks::build_js().and_then(|()| sdk::compat(&binary, ""))
         })?;
         step("parity of the SDKs", || sdk::parity(true))?;
         step("guest kit in Go", go_kit)?;
@@ -211,7 +213,7 @@ fn node_sdk(binary: &Path) -> Result<(), String> {
     // As outside of a network of containers: there is no such name here.
     node.cluster(binary, &["init", "--host-name", "nacre.invalid"])?;
     node.cluster(binary, &["elsewhere", "127.0.0.1"])?;
-    let package = tools::npm("couchbase", sdk::NODE_VERSION)?;
+    let package = tools::npm("couchbase", NODE_VERSION)?;
     let modules = package.parent().expect("a package lies in a folder");
     for (script, purpose) in [
         ("queries.cjs", "run queries with the official Node SDK (Node.js is needed)"),

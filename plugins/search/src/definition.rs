@@ -6,9 +6,9 @@ mod mapping;
 pub use doc_config::DocConfig;
 pub use mapping::{DocumentMapping, FieldKind, FieldMapping, Mapping, Scoring};
 
-use crate::analysis::Token;
 use crate::document::{FieldValue, Place};
 use crate::error::{Error, Result};
+use nacre_text::Token;
 use serde_json::{Map, Value, json};
 
 /// Definition of an index: which documents are indexed, and how.

@@ -1,10 +1,10 @@
 //! Documents to fields, by a mapping.
 
-use crate::analysis::{Analyzer, DateParser};
 use crate::definition::{Definition, DocumentMapping, FieldKind, FieldMapping, Mapping};
 use crate::error::Result;
 use crate::geo;
 use crate::vector;
+use nacre_text::{Analyzer, DateParser};
 use serde_json::Value;
 use std::sync::Arc;
 

@@ -40,6 +40,12 @@ impl From<tantivy::TantivyError> for Error {
     }
 }
 
+impl From<nacre_text::Error> for Error {
+    fn from(error: nacre_text::Error) -> Error {
+        Error::request(error.to_string())
+    }
+}
+
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Error {
         Error::internal(error)

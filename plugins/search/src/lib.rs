@@ -15,7 +15,6 @@
 //! 256 KiB, that texts above 1 MiB are cut into; a document has at most 10,000 names of fields. Not there yet: `nested`, synonyms,
 //! `custom_filter` and `custom_score`, attributes, vectors by lists rather than by a scan.
 
-mod analysis;
 mod blobs;
 mod component;
 mod definition;
@@ -31,13 +30,13 @@ mod search;
 mod service;
 mod vector;
 
-pub use analysis::Token;
 pub use blobs::{Blobs, MemoryBlobs};
 pub use component::SearchComponent;
 pub use definition::Definition;
 pub use document::Place;
 pub use error::{Error, Result};
 pub use index::{Applied, Change, Commit, Index};
+pub use nacre_text::Token;
 pub use search::{
     Cancelled, Explanation, Nearest, Partial, PartialHit, RESULT_WINDOW, Request, Response, merge,
     nearest, search, search_with,

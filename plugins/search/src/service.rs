@@ -59,8 +59,8 @@ pub trait Platform {
 pub struct SearchService<P> {
     config: Config,
     definition: Arc<Definition>,
-    /// Opened with the first call, as of a commit.
-    index: Option<(String, Index)>,
+    /// Opened with the first call, as of a commit, with the commit as it is in the state.
+    index: Option<(Vec<u8>, Index)>,
     platform: PhantomData<P>,
 }
 
@@ -227,28 +227,28 @@ impl<P: Platform> Service for SearchService<P> {
 impl<P: Platform> SearchService<P> {
     /// The index as of the commit in the state.
     fn index(&mut self, state: &dyn State) -> Result<&mut Index, Fault> {
-        let commit = match state.get(META) {
-            None => None,
-            Some(bytes) => Some(serde_json::from_slice::<Commit>(&bytes).map_err(broken)?),
-        };
-        let meta = commit.map(|commit| commit.meta).unwrap_or_default();
+        let bytes = state.get(META).unwrap_or_default();
         let opened = match self.index.take() {
-            Some((of, index)) if of == meta => index,
-            Some((_, mut index)) if !meta.is_empty() => {
-                index.advance(&meta).map_err(fatal)?;
-                index
-            }
-            _ => {
-                let (definition, seed) = (self.definition.clone(), self.config.seed);
-                if meta.is_empty() {
-                    Index::create(definition, P::blobs(), seed).map_err(fatal)?
-                } else {
-                    Index::open(definition, P::blobs(), seed, &meta).map_err(fatal)?
-                }
-            }
+            // Most calls are queries of the same commit, which has some KB.
+            Some((of, index)) if of == bytes => index,
+            opened => self.open(&bytes, opened.map(|(_, index)| index))?,
         };
-        let (_, index) = self.index.insert((meta, opened));
+        let (_, index) = self.index.insert((bytes, opened));
         Ok(index)
+    }
+
+    /// Opens the index as of a commit, from what was open before.
+    fn open(&self, commit: &[u8], opened: Option<Index>) -> Result<Index, Fault> {
+        let (definition, seed) = (self.definition.clone(), self.config.seed);
+        if commit.is_empty() {
+            return Index::create(definition, P::blobs(), seed).map_err(fatal);
+        }
+        let Commit { meta, .. } = serde_json::from_slice(commit).map_err(broken)?;
+        match opened {
+            Some(mut index) => index.advance(&meta).map(|()| index),
+            None => Index::open(definition, P::blobs(), seed, &meta),
+        }
+        .map_err(fatal)
     }
 
     /// Changes the index and commits it into the state. After a failure the index is opened anew.
@@ -262,8 +262,9 @@ impl<P: Platform> SearchService<P> {
         change(&mut index).map_err(|error| Fault::Retry(error.text))?;
         let commit = index.commit("").map_err(fatal)?;
         index.collect_garbage(&commit).map_err(fatal)?;
-        state.put(META, &serde_json::to_vec(&commit).map_err(broken)?);
-        self.index = Some((commit.meta, index));
+        let bytes = serde_json::to_vec(&commit).map_err(broken)?;
+        state.put(META, &bytes);
+        self.index = Some((bytes, index));
         Ok(())
     }
 

@@ -5,6 +5,7 @@ import { execFile } from 'node:child_process'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
 import { formatWithOptions, promisify } from 'node:util'
 import { test } from 'node:test'
 
@@ -12,6 +13,18 @@ import * as nacre from '../../src/index.js'
 import { managementUrl, nodeOfEnvironment, nodeTest, unique } from './node.js'
 
 const SHORT = { timeout: 900 }
+
+/** The exports of a program. It is a file, as not every runtime has exports of a `data:` URL. */
+async function moduleOf(source: string): Promise<{ main: (...login: string[]) => Promise<void> }> {
+  const folder = await mkdtemp(join(tmpdir(), 'nacre-js-'))
+  try {
+    const file = join(folder, 'program.mjs')
+    await writeFile(file, source)
+    return await import(pathToFileURL(file).href)
+  } finally {
+    await rm(folder, { recursive: true })
+  }
+}
 
 nodeTest('a wrong password is refused', async ({ node }) => {
   for (const [user, password] of [[node.user, 'wrong'], ['nobody', 'password']] as const) {
@@ -100,7 +113,7 @@ test('the example of the README runs', async (context) => {
   const example = /```js\n(.*?)```/s.exec(readme)![1]!
   const index = new URL('../../src/index.js', import.meta.url)
   const source = example.replace("'nacre'", `'${index}'`).replace("bucket('default')", `bucket('${node.bucketName}')`)
-  const { main } = await import(`data:text/javascript,${encodeURIComponent(source)}`)
+  const { main } = await moduleOf(source)
   const printed: unknown[][] = []
   context.mock.method(console, 'log', (...values: unknown[]) => printed.push(values))
   await main(node.url, node.user, node.password)
@@ -121,7 +134,7 @@ test('the examples of the guide run and print what stands below them', async (co
       .replace("'nacre'", `'${index}'`)
       .replace("'nacre/http'", `'${new URL('../../src/web.js', import.meta.url)}'`)
       .replaceAll("bucket('default')", `bucket('${node.bucketName}')`)
-    const { main } = await import(`data:text/javascript,${encodeURIComponent(source)}`)
+    const { main } = await moduleOf(source)
     printed = []
     await main(isWeb ? await managementUrl(node) : node.url, node.user, node.password)
     assert.equal(`${printed.join('\n')}\n`, expected)

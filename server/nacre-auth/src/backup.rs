@@ -246,27 +246,25 @@ impl Restored {
     pub fn users(&self) -> impl Iterator<Item = &User> {
         self.administrator.iter().chain(&self.users)
     }
-}
 
-impl Users {
     /// Brings users and groups back. Roles on keyspaces that `is_there` denies are left out.
     ///
     /// # Errors
     /// [`Refused::ReservedName`], or [`Refused::GroupsNotFound`] if a user belongs to a group that is neither here nor in the backup.
-    pub(crate) fn restore(
-        &mut self,
-        restored: &Restored,
+    pub(crate) fn apply_to(
+        &self,
+        users: &mut Users,
         is_there: impl Fn(Keyspace<'_>) -> bool,
     ) -> Result<(), Refused> {
-        let names = restored.users().map(|user| &user.name);
-        let mut names = names.chain(restored.groups.iter().map(|group| &group.name));
+        let names = self.users().map(|user| &user.name);
+        let mut names = names.chain(self.groups.iter().map(|group| &group.name));
         if names.any(|name| name.is_empty() || name.starts_with('@')) {
             return Err(Refused::ReservedName);
         }
         let is_known = |name: &String| {
-            self.group(name).is_some() || restored.groups.iter().any(|group| group.name == *name)
+            users.group(name).is_some() || self.groups.iter().any(|group| group.name == *name)
         };
-        let missing = restored.users().flat_map(|user| &user.groups).filter(|name| !is_known(name));
+        let missing = self.users().flat_map(|user| &user.groups).filter(|name| !is_known(name));
         let missing: Vec<&str> = missing.map(String::as_str).collect();
         if !missing.is_empty() {
             return Err(Refused::GroupsNotFound(missing.join(",")));
@@ -274,22 +272,22 @@ impl Users {
         let kept = |roles: &[Role]| {
             roles.iter().filter(|role| is_there(role.keyspace())).cloned().collect()
         };
-        for group in &restored.groups {
-            if restored.overwrite || self.group(&group.name).is_none() {
-                self.insert_group(Group { roles: kept(&group.roles), ..group.clone() });
+        for group in &self.groups {
+            if self.overwrite || users.group(&group.name).is_none() {
+                users.insert_group(Group { roles: kept(&group.roles), ..group.clone() });
             }
         }
-        for user in restored.users() {
-            if restored.overwrite || self.of(user.domain, &user.name).is_none() {
+        for user in self.users() {
+            if self.overwrite || users.of(user.domain, &user.name).is_none() {
                 let mut user = User { roles: kept(&user.roles), ..user.clone() };
-                let known = self.of(user.domain, &user.name);
+                let known = users.of(user.domain, &user.name);
                 let same = known.filter(|known| known.credentials() == user.credentials());
                 user.password_set_at = match (same, user.credentials()) {
                     (Some(known), _) => known.password_set_at,
-                    (None, Some(_)) => Some(restored.at),
+                    (None, Some(_)) => Some(self.at),
                     (None, None) => None,
                 };
-                self.put(user);
+                users.put(user);
             }
         }
         Ok(())

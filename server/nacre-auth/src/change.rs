@@ -214,7 +214,7 @@ impl Users {
             Edit::RemoveGroup(name) => {
                 self.remove_group(name).ok_or_else(|| Refused::GroupNotFound(name.clone()))?;
             }
-            Edit::Restore(restored) => self.restore(restored, is_there)?,
+            Edit::Restore(restored) => restored.apply_to(self, is_there)?,
             Edit::CreateToken(token) => self.create_token(change.by.as_ref(), token, is_there)?,
             Edit::RevokeToken { user, id } => self.revoke_token(user, id)?,
         }

@@ -36,37 +36,6 @@ impl Scanned {
     }
 }
 
-impl Deployment {
-    /// The next entries of documents in `vbids`, all of which this node has to serve.
-    fn page(&self, vbids: &Vbids, scan: &Scan, left: Duration) -> Result<Page, Missing> {
-        let wanted = if scan.fresh { Wanted::Everything } else { Wanted::Anything };
-        let vbucket_count = self.bucket.vbucket_count();
-        self.read(vbids, &wanted, left, |_| {
-            let reader = self.readers.first().ok_or("the index does not run")?;
-            let node = self.node.upgrade().ok_or("the node stops")?;
-            let begun_ns = node.now().monotonic_ns;
-            let snapshot = reader.index().map_err(|error| error.to_string())?;
-            let kept = self.collections();
-            let is_wanted = |found: &Indexed| {
-                // Documents of a collection that is dropped are not taken back.
-                found.collection.is_none_or(|collection| kept.contains(&collection))
-                    && vbids.contains(Vbid::of(&found.id, vbucket_count))
-            };
-            let page = snapshot.page(scan, is_wanted);
-            reader.count_scan(node.now().monotonic_ns.saturating_sub(begun_ns));
-            Ok::<_, String>(page)
-        })
-    }
-
-    /// The collections that it reads and that there are.
-    fn collections(&self) -> BTreeSet<CollectionId> {
-        let Ok(source) = &self.spec.source else { return BTreeSet::new() };
-        let manifest = self.bucket.manifest();
-        let found = manifest.collections(source.scope.as_deref(), source.collection.as_deref());
-        found.unwrap_or_default().into_iter().collect()
-    }
-}
-
 impl Plugins {
     /// Answers another node's scan of a part.
     pub(crate) fn answer_scan(
@@ -75,7 +44,7 @@ impl Plugins {
         left: Duration,
     ) -> Result<PluginReply, NoReply> {
         let found = self.deployment(&part.deployment).ok_or_else(not_loaded)?;
-        Ok(PluginReply::Page(found.page(&part.vbids, &part.scan, left)?))
+        Ok(PluginReply::Page(page_of(&found, &part.vbids, &part.scan, left)?))
     }
 
     /// The next entries of a deployment that is an index, from wherever they are. Blocks: do not call it on a thread that others wait
@@ -100,6 +69,40 @@ impl Plugins {
     }
 }
 
+/// The next entries of documents in `vbids`, all of which this node has to serve.
+fn page_of(
+    deployment: &Deployment,
+    vbids: &Vbids,
+    scan: &Scan,
+    left: Duration,
+) -> Result<Page, Missing> {
+    let wanted = if scan.fresh { Wanted::Everything } else { Wanted::Anything };
+    let vbucket_count = deployment.bucket.vbucket_count();
+    deployment.read(vbids, &wanted, left, |_| {
+        let reader = deployment.readers.first().ok_or("the index does not run")?;
+        let node = deployment.node.upgrade().ok_or("the node stops")?;
+        let begun_ns = node.now().monotonic_ns;
+        let snapshot = reader.index().map_err(|error| error.to_string())?;
+        let kept = collections_of(deployment);
+        let is_wanted = |found: &Indexed| {
+            // Documents of a collection that is dropped are not taken back.
+            found.collection.is_none_or(|collection| kept.contains(&collection))
+                && vbids.contains(Vbid::of(&found.id, vbucket_count))
+        };
+        let page = snapshot.page(scan, is_wanted);
+        reader.count_scan(node.now().monotonic_ns.saturating_sub(begun_ns));
+        Ok::<_, String>(page)
+    })
+}
+
+/// The collections that it reads and that there are.
+fn collections_of(deployment: &Deployment) -> BTreeSet<CollectionId> {
+    let Ok(source) = &deployment.spec.source else { return BTreeSet::new() };
+    let manifest = deployment.bucket.manifest();
+    let found = manifest.collections(source.scope.as_deref(), source.collection.as_deref());
+    found.unwrap_or_default().into_iter().collect()
+}
+
 /// A page of all vBuckets.
 fn page_of_all(
     node: &Arc<Node>,
@@ -110,7 +113,7 @@ fn page_of_all(
     let bucket = &deployment.bucket.name;
     let owners = node.owners(bucket).ok_or_else(no_bucket)?;
     if owners.only() == Some(node.id()) {
-        match deployment.page(&owners.all(), scan, patience) {
+        match page_of(deployment, &owners.all(), scan, patience) {
             // vBuckets have just moved.
             Err(Missing::Elsewhere) => {}
             page => return page,

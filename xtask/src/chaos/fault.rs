@@ -1,12 +1,12 @@
 //! What is done to the nodes, and when.
 
 use super::Chaos;
-use super::cluster::Cluster;
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
+use xtask_setup::cluster::Cluster;
 
 /// Whom a fault meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

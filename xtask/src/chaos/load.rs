@@ -1,12 +1,12 @@
 //! The load: `conformance/chaos`, a program with the official Go SDK that also judges what it has seen.
 
-use crate::command::{run, workspace};
-use crate::node::{PASSWORD, USER};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use xtask_setup::command::{run, workspace};
+use xtask_setup::node::{PASSWORD, USER};
 
 /// What was seen in a round, or in all.
 #[derive(Debug, Deserialize)]

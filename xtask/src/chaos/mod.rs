@@ -4,20 +4,18 @@
 //! whole as an operator would, and what the clients saw is checked: no acknowledged durable write is lost, and each
 //! document was one register throughout. What may differ is how long a document could not be read or written: the gap.
 
-mod cluster;
 mod fault;
 mod load;
-mod network;
 
-use crate::node;
 use clap::Args;
-pub use cluster::{BUCKET, Cluster};
 use comfy_table::{CellAlignment, Table, presets};
 use fault::{Fault, What, schedule};
 use load::{Gap, Load, Sums};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use xtask_setup::cluster::{BUCKET, Cluster};
+use xtask_setup::node;
 
 /// The documents of a round for each level of durability.
 const DOCUMENTS: usize = 8;

@@ -1,8 +1,8 @@
 //! The bill of materials: every crate that is in the binary, with its licence and the checksum of its source.
 
-use crate::command::{cargo, output, workspace};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use xtask_setup::command::{cargo, output, workspace};
 
 /// Crates of the components that the binary carries besides those of the server.
 const COMPONENTS: [&str; 6] = [

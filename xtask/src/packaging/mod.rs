@@ -14,14 +14,14 @@
 mod bill;
 mod trial;
 
-use crate::command::{cargo, output, run, target_dir, workspace};
-use crate::{node, plugins};
 use clap::Args;
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use xtask_setup::command::{cargo, output, run, target_dir, workspace};
+use xtask_setup::{node, plugins};
 
 /// Largest stripped binary of the profile `release`, in bytes.
 const BINARY_BYTES_MAX: u64 = 60 << 20;

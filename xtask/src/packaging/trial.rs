@@ -1,11 +1,11 @@
 //! Trials of the artefacts.
 
 use super::{copy, create, link, mode};
-use crate::command::{output, run};
 use crate::readme;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+use xtask_setup::command::{output, run};
 
 /// Time from the archive to the answer of the first query.
 const START_MAX: Duration = Duration::from_secs(60);

@@ -3,12 +3,12 @@
 use super::limit;
 use super::report::Report;
 use super::{BUCKET, Prepared, SIZES, folder, python, write};
-use crate::command::{run, workspace};
-use crate::node::{Node, PASSWORD, USER};
-use crate::tools;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
+use xtask_setup::command::{run, workspace};
+use xtask_setup::node::{Node, PASSWORD, USER};
+use xtask_setup::tools;
 
 /// Version 3.12.2 lacks a library that it needs.
 const VERSION: &str = "3.12.1";

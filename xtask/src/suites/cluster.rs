@@ -1,8 +1,8 @@
 //! The nodes that a suite runs against.
 
 use super::BUCKET;
-use crate::node::Node;
 use std::path::Path;
+use xtask_setup::node::Node;
 
 /// Where the nodes are: all on the default ports, as nodes on machines of their own are, so that suites conclude nothing
 /// from ports. Linux has all these addresses.

@@ -3,13 +3,13 @@
 use super::limit;
 use super::report::{Outcome, Reasons, Report, Test, explain, means};
 use super::{BUCKET, Prepared, SIZES, STATED_VERSION, copy_package, folder};
-use crate::command::{output, run};
-use crate::node::{Node, PASSWORD, USER};
-use crate::tools;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use xtask_setup::command::{output, run};
+use xtask_setup::node::{Node, PASSWORD, USER};
+use xtask_setup::tools;
 
 /// Of a whole suite, which takes some minutes on a machine that does nothing else.
 const LIMIT: Duration = Duration::from_secs(2700);

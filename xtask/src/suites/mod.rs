@@ -14,13 +14,13 @@ mod python;
 mod report;
 mod rust;
 
-use crate::command::workspace;
-use crate::node::{self, Node};
-use crate::tools;
 use clap::{Args, ValueEnum};
 use cluster::Cluster;
 use report::Report;
 use std::path::{Path, PathBuf};
+use xtask_setup::command::workspace;
+use xtask_setup::node::{self, Node};
+use xtask_setup::tools;
 
 /// The page that the table is written into, from the workspace.
 const PAGE: &str = "docs/reference/compatibility.md";

@@ -2,8 +2,8 @@
 
 use super::report::{Outcome, Report, Test};
 use super::{BUCKET, Prepared};
-use crate::node::{Node, PASSWORD, USER};
 use nacre_conformance::run::{Target, run};
+use xtask_setup::node::{Node, PASSWORD, USER};
 
 /// The cases; nothing has to be installed.
 pub(super) struct Cases;

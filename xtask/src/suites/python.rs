@@ -3,12 +3,12 @@
 use super::limit::{self, End};
 use super::report::{Outcome, Report, Test};
 use super::{BUCKET, Prepared, SIZES, folder, write};
-use crate::command::workspace;
-use crate::node::{Node, PASSWORD, USER};
-use crate::tools;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
+use xtask_setup::command::workspace;
+use xtask_setup::node::{Node, PASSWORD, USER};
+use xtask_setup::tools;
 
 const VERSION: &str = "4.6.3";
 const LIMIT: Duration = Duration::from_secs(900);

@@ -3,12 +3,12 @@
 use super::limit::{self, End};
 use super::report::{Outcome, Report, Test};
 use super::{BUCKET, Prepared, SIZES, STATED_VERSION, copy_package, folder, write};
-use crate::command::{cargo, output};
-use crate::node::{Node, PASSWORD, USER};
-use crate::tools;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use xtask_setup::command::{cargo, output};
+use xtask_setup::node::{Node, PASSWORD, USER};
+use xtask_setup::tools;
 
 const CRATE: &str = "couchbase";
 const VERSION: &str = "1.1.0";

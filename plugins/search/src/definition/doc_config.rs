@@ -1,7 +1,7 @@
 //! Which type a document has: the member `doc_config` of a definition.
 
-use crate::analysis::DateParser;
 use crate::error::{Error, Result};
+use nacre_text::DateParser;
 use regex_automata::meta::Regex;
 use serde_json::Value;
 

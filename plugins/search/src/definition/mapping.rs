@@ -1,8 +1,8 @@
 //! The mapping of documents to indexed fields: the member `mapping` of a definition.
 
-use crate::analysis::Registry;
 use crate::error::{Error, Result};
 use crate::vector::{Effort, Metric};
+use nacre_text::Registry;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,9 +2,9 @@
 
 use super::encoded::{Encoder, TERM_MAX};
 use super::{Fields, column_key};
-use crate::analysis::Analyzer;
 use crate::document::{Field as Value, FieldValue, Mapped};
 use crate::geo;
+use nacre_text::Analyzer;
 use std::collections::{BTreeMap, BTreeSet};
 use tantivy::TantivyDocument;
 use tantivy::schema::{Field, OwnedValue};

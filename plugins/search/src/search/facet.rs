@@ -1,9 +1,9 @@
 //! Facets: how many hits have which terms, numbers and dates; histograms and statistics of them.
 
 use super::histogram::{Buckets, Histogram, Stats, check_buckets};
-use crate::analysis::{DateParser, format_rfc3339};
 use crate::error::{Error, Result};
 use crate::index::{END, Numbers, Segment, Values};
+use nacre_text::{DateParser, format_rfc3339};
 use regex_automata::meta::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

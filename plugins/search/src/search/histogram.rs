@@ -1,8 +1,8 @@
 //! Buckets of equal width and statistics of the numbers and dates of hits, as parts of facets.
 
 use super::facet::number;
-use crate::analysis::{Unit, format_rfc3339};
 use crate::error::{Error, Result};
+use nacre_text::{Unit, format_rfc3339};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -6,12 +6,12 @@ use super::scorer::{
     AllScorer, AndScorer, BooleanScorer, Formula, ListScorer, OrScorer, Scorer, TermScorer, Weight,
     WindowScorer,
 };
-use crate::analysis::Token;
 use crate::definition::{Definition, Scoring};
 use crate::error::{Error, Result};
 use crate::geo;
 use crate::index::{ALL, COLLECTION, END, Numbers, Segment};
 use crate::query::{Fuzziness, Leaf, Query, Range, Relation};
+use nacre_text::Token;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tantivy::DocSet;

@@ -7,7 +7,7 @@ use super::locate::{Located, Places};
 use super::plan::{Node, Planner};
 use super::request::Request;
 use super::scorer::Explanation;
-use super::sort::{KeyReader, Order, Ranked, SortValue, compare, is_beyond};
+use super::sort::{KeyReader, Order, Ranked, SortValue, is_beyond};
 use super::suggest::Suggestion;
 use crate::definition::Definition;
 use crate::document::{FieldValue, Mapped, Place};
@@ -16,6 +16,7 @@ use crate::index::{COLLECTION, END, Index, Segment};
 use crate::query::{Leaf, Query};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::cell::OnceCell;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
@@ -68,24 +69,54 @@ pub struct Partial {
 struct Candidate<'a> {
     request: &'a Request,
     score: f32,
-    id: String,
+    /// Read only where nothing else decides, and for hits that are returned: IDs are in compressed blocks.
+    id: OnceCell<String>,
     keys: Vec<SortValue>,
-    segment: usize,
+    segment: &'a Segment,
+    /// The number of its segment.
+    at: usize,
     doc: u32,
     /// The place of its ID among those of its segment.
     ordinal: u64,
 }
 
 impl Candidate<'_> {
-    fn ranked(&self) -> Ranked<'_> {
-        Ranked { score: self.score, id: &self.id, keys: &self.keys }
+    /// Its ID; an empty one if it cannot be read, which is an error once the hit is returned.
+    fn id(&self) -> &str {
+        self.id.get_or_init(|| self.segment.id(self.doc).unwrap_or_default())
+    }
+
+    fn unnamed(&self) -> Ranked<'_> {
+        Ranked { score: self.score, id: "", keys: &self.keys }
+    }
+
+    /// Its place in the order that the request asks for.
+    fn order(&self, other: &Candidate<'_>) -> Ordering {
+        for (at, key) in self.request.sort.iter().enumerate() {
+            let order = match (&key.order, key.descending) {
+                (Order::Id, false) => self.order_of_ids(other),
+                (Order::Id, true) => self.order_of_ids(other).reverse(),
+                _ => key.compare(&self.unnamed(), &other.unnamed(), at),
+            };
+            if order != Ordering::Equal {
+                return order;
+            }
+        }
+        self.order_of_ids(other)
+    }
+
+    fn order_of_ids(&self, other: &Candidate<'_>) -> Ordering {
+        match self.at == other.at {
+            true => self.ordinal.cmp(&other.ordinal),
+            false => self.id().cmp(other.id()),
+        }
     }
 }
 
 // The worst is the greatest: it is the first that a heap gives away.
 impl Ord for Candidate<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
-        let order = compare(&self.request.sort, &self.ranked(), &other.ranked());
+        let order = self.order(other);
         // Those nearest before a cursor are wanted.
         let reversed = self.request.cursor.as_ref().is_some_and(|cursor| cursor.before);
         if reversed { order.reverse() } else { order }
@@ -173,12 +204,10 @@ fn run(
         collector.collect(node, &mut partial, &mut best, cancelled)?;
     }
     let mut best = best.into_vec();
-    best.sort_by(|a, b| compare(&request.sort, &a.ranked(), &b.ranked()));
+    best.sort_by(Candidate::order);
     let loader = Loader { definition, request, node };
-    partial.hits = best
-        .into_iter()
-        .map(|candidate| loader.hit(&segments[candidate.segment], candidate))
-        .collect::<Result<_>>()?;
+    partial.hits =
+        best.into_iter().map(|candidate| loader.hit(candidate)).collect::<Result<_>>()?;
     Ok(partial)
 }
 
@@ -209,7 +238,8 @@ impl<'a> Collector<'a> {
         for facet in request.facets.values() {
             let mapping = &self.definition.mapping;
             let parser = |name: Option<&str>| {
-                mapping.registry.date_parser(name.unwrap_or(&mapping.default_date_parser))
+                let name = name.unwrap_or(&mapping.default_date_parser);
+                mapping.registry.date_parser(name).map_err(Error::from)
             };
             counters.push(Counter::new(facet, self.segment, parser)?);
         }
@@ -260,8 +290,11 @@ impl<'a> Collector<'a> {
             return Ok(());
         }
         let request = self.request;
-        let keys = readers.iter().map(|reader| reader.value(doc)).collect::<Result<Vec<_>>>()?;
         let ordinal = self.segment.id_ordinal(doc);
+        if best.len() >= self.wanted && self.is_worse_by_score(score, ordinal, best.peek())? {
+            return Ok(());
+        }
+        let keys = readers.iter().map(|reader| reader.value(doc)).collect::<Result<Vec<_>>>()?;
         if best.len() >= self.wanted
             && request.cursor.is_none()
             && let Some(worst) = best.peek()
@@ -269,18 +302,37 @@ impl<'a> Collector<'a> {
         {
             return Ok(());
         }
-        let id = self.segment.id(doc)?;
-        let candidate = Candidate { request, score, id, keys, segment: self.ordinal, doc, ordinal };
-        if let Some(cursor) = &request.cursor
-            && !is_beyond(&request.sort, cursor, &candidate.ranked())
-        {
-            return Ok(());
+        let (id, segment, at) = (OnceCell::new(), self.segment, self.ordinal);
+        let candidate = Candidate { request, score, id, keys, segment, at, doc, ordinal };
+        if let Some(cursor) = &request.cursor {
+            let ranked = Ranked { id: candidate.id(), ..candidate.unnamed() };
+            if !is_beyond(&request.sort, cursor, &ranked) {
+                return Ok(());
+            }
         }
         best.push(candidate);
         if best.len() > self.wanted {
             best.pop();
         }
         Ok(())
+    }
+
+    /// Returns true if hits are ordered by their scores and one comes after the worst kept one: most hits of a common word end here.
+    fn is_worse_by_score(
+        &mut self,
+        score: f32,
+        ordinal: u64,
+        worst: Option<&Candidate<'_>>,
+    ) -> Result<bool> {
+        let (Some(worst), [key]) = (worst, &self.request.sort[..]) else { return Ok(false) };
+        if !matches!(key.order, Order::Score) || !key.descending || self.request.cursor.is_some() {
+            return Ok(false);
+        }
+        match score.total_cmp(&worst.score) {
+            Ordering::Less => Ok(true),
+            Ordering::Equal => self.is_after(ordinal, worst),
+            Ordering::Greater => Ok(false),
+        }
     }
 
     /// Returns true if a hit comes after the worst kept one, as far as that can be decided without reading its ID.
@@ -291,7 +343,7 @@ impl<'a> Collector<'a> {
                 (Order::Id, true) => {
                     return self.is_after(ordinal, worst).map(|is_after| !is_after);
                 }
-                _ => key.compare(hit, &worst.ranked(), at),
+                _ => key.compare(hit, &worst.unnamed(), at),
             };
             if order != Ordering::Equal {
                 return Ok(order == Ordering::Greater);
@@ -303,13 +355,13 @@ impl<'a> Collector<'a> {
     /// Returns true if the ID of a place of this segment comes after that of a hit.
     fn is_after(&mut self, ordinal: u64, hit: &Candidate<'_>) -> Result<bool> {
         // IDs of one segment are in the order of their ordinals, and those of hits of two segments are not equal.
-        if hit.segment == self.ordinal {
+        if hit.at == self.ordinal {
             return Ok(ordinal > hit.ordinal);
         }
-        let key = (hit.segment, hit.doc);
+        let key = (hit.at, hit.doc);
         let before = match self.before {
             Some((of, before)) if of == key => before,
-            _ => self.segment.ids_before(&hit.id)?,
+            _ => self.segment.ids_before(hit.id())?,
         };
         self.before = Some((key, before));
         Ok(ordinal >= before)
@@ -344,14 +396,15 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    fn hit(&self, segment: &Segment, candidate: Candidate<'_>) -> Result<PartialHit> {
+    fn hit(&self, candidate: Candidate<'_>) -> Result<PartialHit> {
         let request = self.request;
-        let doc = candidate.doc;
-        let (id, collection) = match candidate.id.rsplit_once('\0') {
+        let (segment, doc) = (candidate.segment, candidate.doc);
+        let id = segment.id(doc)?;
+        let (id, collection) = match id.rsplit_once('\0') {
             Some((id, collection)) if self.definition.doc_config.by_collection => {
                 (id.to_owned(), Some(collection.to_owned()))
             }
-            _ => (candidate.id, None),
+            _ => (id, None),
         };
         let mut hit = PartialHit {
             id,

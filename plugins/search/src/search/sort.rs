@@ -1,10 +1,10 @@
 //! The order of hits.
 
 use super::request::Cursor;
-use crate::analysis::{format_rfc3339, parse_rfc3339};
 use crate::error::{Error, Result};
 use crate::geo;
 use crate::index::{END, Numbers, Segment, Values};
+use nacre_text::{format_rfc3339, parse_rfc3339};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::cell::OnceCell;

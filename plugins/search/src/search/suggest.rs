@@ -4,11 +4,11 @@
 //! merged, and all collections of the index.
 
 use super::expand::{TERMS_MAX, looks_like};
-use crate::analysis::Token;
 use crate::definition::Definition;
 use crate::error::{Error, Result};
 use crate::index::Segment;
 use crate::query::{Fuzziness, kind};
+use nacre_text::Token;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -9,7 +9,7 @@
 //! | vectors of a path | form | a search reads |
 //! | --- | --- | --- |
 //! | fewer than 1,000 | the vectors | all of them |
-//! | fewer than 20,000 | codes of a byte a number as well | all codes, and the vectors of the best |
+//! | fewer than 4,000 | codes of a byte a number as well | all codes, and the vectors of the best |
 //! | more | in lists around centroids, by these | the codes of the nearest lists, and the vectors of the best |
 //!
 //! A document with several vectors is there several times. Files of earlier versions have the vectors only.
@@ -39,7 +39,7 @@ const CHUNK: usize = 256 << 10;
 /// From so many vectors on they have codes.
 const CODED_MIN: usize = 1_000;
 /// From so many vectors on they are in lists.
-const LISTS_MIN: usize = 20_000;
+const LISTS_MIN: usize = 4_000;
 /// Vectors of a sample for each list, and bytes of a sample at most: both bound the time of a merge.
 const SAMPLED: usize = 16;
 const SAMPLE_BYTES_MAX: usize = 24 << 20;

@@ -343,8 +343,10 @@ fn path_of(
     find()?.ok_or_else(|| format!("the group {group} is gone again").into())
 }
 
+/// The name of a node in the lists of a cluster, which leave out the default port.
 fn otp_node(node: &str) -> String {
-    if node.contains('@') { node.to_owned() } else { format!("ns_1@{node}") }
+    let address = node.strip_prefix("ns_1@").unwrap_or(node);
+    format!("ns_1@{}", address.strip_suffix(":8091").unwrap_or(address))
 }
 
 /// Waits until the rebalance is over.
@@ -445,6 +447,8 @@ mod tests {
             check_known(&known, names.iter())
         };
         assert_eq!(named(&["a:1", "ns_1@a:2"]), Ok(()));
+        let of_the_default_port = ["ns_1@a"];
+        assert_eq!(check_known(&of_the_default_port, [&"a:8091".to_owned()].into_iter()), Ok(()));
         assert!(named(&["a:1", "a:3"]).unwrap_err().contains("no node a:3"));
     }
 

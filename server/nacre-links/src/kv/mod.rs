@@ -29,6 +29,9 @@ const BUFFER_BYTES_KEPT: usize = 1 << 20;
 const PIECE_BYTES: usize = 256 << 10;
 /// Unit in which the system gives memory to a process that has grown large.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// Unit of advice to the kernel about memory.
+#[cfg(target_os = "linux")]
+const SMALL_PAGE_BYTES: usize = 4096;
 /// How long the rest of a frame that has begun, or the next piece of a long one, may take.
 const HALF_FRAME_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a client may take none of its answers while there is no memory for more.
@@ -122,13 +125,37 @@ pub fn serve(
 /// Returns false if there is none.
 ///
 /// `rest` has capacity for the whole frame then, so that it never moves: unwritten memory costs only addresses. Written
-/// memory is accounted for in huge pages, because a byte takes a whole one.
+/// memory is accounted for in huge pages, because a byte may take a whole one.
 fn reserve_piece(session: &mut Session, rest: &mut Vec<u8>, missing: usize) -> bool {
     let whole = rest.len() + missing;
     let touched = rest.len() + missing.min(PIECE_BYTES);
-    session.reserve_input(touched.next_multiple_of(HUGE_PAGE_BYTES).min(whole))
-        && (missing == 0 || rest.try_reserve_exact(missing).is_ok())
+    if !session.reserve_input(touched.next_multiple_of(HUGE_PAGE_BYTES).min(whole)) {
+        return false;
+    }
+    if rest.capacity() >= whole {
+        return true;
+    }
+    let has_room = rest.try_reserve_exact(missing).is_ok();
+    if has_room && whole >= HUGE_PAGE_BYTES {
+        avoid_huge_pages(rest.spare_capacity_mut());
+    }
+    has_room
 }
+
+/// Has the kernel take memory for `room` in small pages. It clears a page before the first byte is written: clearing 2 MiB in the middle of
+/// a round keeps all connections of the thread waiting, for a millisecond where the machine is a virtual one.
+#[cfg(target_os = "linux")]
+fn avoid_huge_pages(room: &mut [std::mem::MaybeUninit<u8>]) {
+    let range = room.as_ptr_range();
+    let [start, end] = [range.start as usize, range.end as usize];
+    let start = start.next_multiple_of(SMALL_PAGE_BYTES);
+    let length = (end - end % SMALL_PAGE_BYTES).saturating_sub(start);
+    // SAFETY: the range is within memory that is exclusively borrowed, and the advice changes no content. A refusal is harmless.
+    unsafe { libc::madvise(start as *mut libc::c_void, length, libc::MADV_NOHUGEPAGE) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn avoid_huge_pages(_room: &mut [std::mem::MaybeUninit<u8>]) {}
 
 fn accept(port: &Port, connections: &Arc<Connections>, mut deal: Deal) {
     depend_on_this_thread();

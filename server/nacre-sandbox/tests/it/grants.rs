@@ -64,7 +64,7 @@ fn the_plugin_tells_what_it_is() {
         serde_json::from_str(&views().describe(Limits::default()).unwrap()).unwrap();
     assert_eq!(described["name"], "views");
     assert_eq!(described["limits"]["emit_key_bytes_max"], 4096);
-    assert!(host().fingerprint().starts_with("0.1.0-"));
+    assert!(host().fingerprint().starts_with(concat!(env!("CARGO_PKG_VERSION"), "-")));
 }
 
 #[test]

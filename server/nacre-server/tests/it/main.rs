@@ -23,6 +23,7 @@ mod eventing_queries;
 mod eventing_trials;
 mod eventing_typescript;
 mod exactly_once;
+mod formats;
 mod forms;
 mod help;
 mod history;

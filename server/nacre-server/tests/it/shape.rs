@@ -45,17 +45,14 @@ const SHARED: [&str; 1] = ["nacre-value"];
 /// Lines of the sources of a crate, at most; tests do not count.
 const CRATE_LINES_MAX: usize = 12_000;
 /// Crates that may have more.
-const TOO_LARGE: [(&str, usize); 3] =
-    [("plugins/query", 13_100), ("plugins/search", 12_700), ("xtask", 13_200)];
+const TOO_LARGE: [(&str, usize); 1] = [("plugins/query", 13_100)];
 
 /// Files with inherent methods of a type, at most.
 const FILES_OF_TYPE_MAX: usize = 4;
 /// Types that may have more, each with the number of its files.
-const TOO_WIDE: [(&str, &str, usize); 7] = [
+const TOO_WIDE: [(&str, &str, usize); 5] = [
     ("plugins/nacre-sql", "Parser", 10),
-    ("server/nacre-auth", "Users", 5),
     ("server/nacre-node", "Node", 12),
-    ("server/nacre-plugins-service", "Deployment", 5),
     ("server/nacre-plugins-service", "Plugins", 7),
     ("server/nacre-query-service", "Session", 12),
     ("server/nacre-vbucket", "Vbucket", 9),
@@ -162,7 +159,7 @@ fn crates() -> Vec<PathBuf> {
     let root = Path::new("../..");
     let mut found: Vec<PathBuf> =
         ["conformance", "fuzz", "xtask"].map(|name| root.join(name)).into();
-    for group in ["server", "plugins"] {
+    for group in ["server", "plugins", "xtask"] {
         let entries = std::fs::read_dir(root.join(group)).unwrap();
         found.extend(entries.map(|entry| entry.unwrap().path()));
     }

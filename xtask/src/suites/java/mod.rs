@@ -11,15 +11,15 @@ mod moves;
 use super::limit::{self, End};
 use super::report::{Outcome, Report, Test};
 use super::{BUCKET, Prepared, copy_package, folder};
-use crate::command::workspace;
-use crate::node::{Node, PASSWORD, USER};
-use crate::tools;
 use nacre_conformance::kv::{KvClient, Request};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use xtask_setup::command::workspace;
+use xtask_setup::node::{Node, PASSWORD, USER};
+use xtask_setup::tools;
 
 const LIBRARY: &str = "com.couchbase.client:dcp-client:0.56.0";
 /// Of one run of the client.

@@ -1,12 +1,12 @@
 //! A bucket that is written to, spread over another node, and taken over from one that is killed, while the client follows.
 
 use super::{Documents, Follower, compare};
-use crate::node::Node;
 use crate::suites::{BUCKET, folder};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use xtask_setup::node::Node;
 
 /// Of the three nodes.
 const PORT_BASES: [u16; 3] = [19_300, 19_400, 19_500];

@@ -1,0 +1,24 @@
+//! Definitions that cannot be used.
+
+use std::fmt;
+
+/// Why a definition cannot be used, in the words that clients match on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error(String);
+
+/// A result whose error is an [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub(crate) fn new(text: impl Into<String>) -> Error {
+        Error(text.into())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,72 @@
+//! `cargo xtask bench kills`, `once`, `feeds`, `timers` and `search-kills`: the server's own crash tests, for longer.
+
+use super::PORT_BASE;
+use xtask_setup::command::{cargo, run as run_command, workspace};
+use xtask_setup::{node, plugins};
+
+/// A test that takes numbers from its environment.
+pub struct Endurance {
+    tests: &'static str,
+    variable: &'static str,
+    purpose: &'static str,
+}
+
+/// What was acknowledged as durable is there after a kill, and history never goes back.
+pub const KILLS: Endurance =
+    Endurance { tests: "crash::", variable: "NACRE_KILL_CYCLES", purpose: "survive the kills" };
+
+/// A plugin takes every document once, whatever disturbs it.
+pub const ONCE: Endurance = Endurance {
+    tests: "exactly_once::",
+    variable: "NACRE_ONCE_CYCLES",
+    purpose: "take every document once",
+};
+
+/// Every feed has every row, although the node is killed while a function fills them.
+pub const FEEDS: Endurance = Endurance {
+    tests: "eventing::every_feed",
+    variable: "NACRE_FEED_USERS",
+    purpose: "fill every feed",
+};
+
+/// Timers that are due while the node is killed fire once each.
+pub const TIMERS: Endurance = Endurance {
+    tests: "eventing::timers",
+    variable: "NACRE_TIMERS",
+    purpose: "fire every timer once",
+};
+
+/// A search index has every document once, although its node is killed while it indexes and merges.
+pub const SEARCH: Endurance = Endurance {
+    tests: "search::a_node_that_was_killed",
+    variable: "NACRE_SEARCH_KILLS",
+    purpose: "find every document once",
+};
+
+impl Endurance {
+    /// Runs the test with so many cycles, users or timers.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn run(&self, count: u64) -> Result<(), String> {
+        self.run_with(count, &[])
+    }
+
+    /// The same, with more in its environment.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn run_with(&self, count: u64, more: &[(&str, String)]) -> Result<(), String> {
+        plugins::build()?;
+        let mut tests = cargo();
+        tests
+            .current_dir(workspace())
+            .args(["test", "--quiet", "-p", "nacre-server", "--test", "it", self.tests])
+            .args(["--", "--nocapture"])
+            .env("NACRE_PLUGIN_CACHE", node::aot_dir()?)
+            .env("NACRE_TEST_PORT_BASE", PORT_BASE.to_string())
+            .env(self.variable, count.to_string())
+            .envs(more.iter().map(|(name, value)| (name, value)));
+        run_command(&mut tests, self.purpose)
+    }
+}

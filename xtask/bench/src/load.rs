@@ -1,0 +1,99 @@
+//! Runs of `nacre bench kv`, and what they printed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use xtask_setup::command::{output, wrapped};
+use xtask_setup::node::{Node, PASSWORD, USER};
+
+/// The bucket that is measured.
+pub const BUCKET: &str = "bench";
+
+/// What one run says; latencies in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    /// Operations a second.
+    pub ops: f64,
+    /// Half were faster.
+    pub p50: f64,
+    /// One in a hundred was slower.
+    pub p99: f64,
+    /// Requests sent again after temporary failures.
+    pub retries: f64,
+}
+
+/// What a run printed in one line, by the names of columns.
+pub type Row = BTreeMap<String, String>;
+
+/// Options that lead `nacre bench kv` to the bucket of a node.
+pub fn target(node: &Node) -> Vec<String> {
+    let server = format!("127.0.0.1:{}", node.kv_port());
+    let options = ["--server", &server, "--user", USER, "--password", PASSWORD, "--bucket", BUCKET];
+    options.map(str::to_owned).into()
+}
+
+/// Measures with `options`, on the processors that `wrapper` leaves it.
+///
+/// # Errors
+/// What the server refused, or that the line cannot be read.
+pub fn measure(
+    binary: &Path,
+    wrapper: &[&str],
+    target: &[String],
+    options: &[&str],
+) -> Result<Figures, String> {
+    let options: Vec<String> =
+        target.iter().cloned().chain(options.iter().map(|option| (*option).to_owned())).collect();
+    let rows = rows(binary, wrapper, "kv", &options)?;
+    let row = rows.first().ok_or("the measurement printed nothing")?;
+    let (ops, p50, p99) =
+        (figure(row, "ops_per_s")?, figure(row, "p50_us")?, figure(row, "p99_us")?);
+    Ok(Figures { ops, p50, p99, retries: figure(row, "retries")? })
+}
+
+/// Runs `nacre bench` for `what`; gives the rows that it printed.
+///
+/// # Errors
+/// As for [`measure`].
+pub fn rows(
+    binary: &Path,
+    wrapper: &[&str],
+    what: &str,
+    options: &[String],
+) -> Result<Vec<Row>, String> {
+    let mut command = wrapped(binary, wrapper);
+    command.args(["bench", what, "--csv", "-"]).args(options);
+    let text = output(&mut command, "measure")?;
+    let unreadable = |error: csv::Error| format!("cannot read {text:?}: {error}");
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    reader.deserialize().collect::<Result<_, _>>().map_err(unreadable)
+}
+
+/// A figure of a row.
+///
+/// # Errors
+/// When there is no such column, or no number in it.
+pub fn figure(row: &Row, name: &str) -> Result<f64, String> {
+    let value = row.get(name).and_then(|value| value.parse().ok());
+    value.ok_or_else(|| format!("no {name} in {row:?}"))
+}
+
+/// The value in the middle.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Creates the bucket that is measured.
+///
+/// # Errors
+/// What the node says about it.
+pub fn create_bucket(node: &Node, kind: &str, quota_mb: u32) -> Result<(), String> {
+    let quota = quota_mb.to_string();
+    let form = [("name", BUCKET), ("ramQuotaMB", quota.as_str()), ("bucketType", kind)];
+    let created = node.rest("POST", "/pools/default/buckets", &form)?;
+    if created.status == 202 {
+        Ok(())
+    } else {
+        Err(format!("cannot create the bucket: {}", created.text()))
+    }
+}

@@ -1,0 +1,15 @@
+//! What chores install, build and start: tools, plugins, SDKs, nodes and clusters of them.
+//!
+//! Each installs or builds what it needs into folders of the project's own, or says in one line what is missing.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a chore reads and writes files, starts programs and reads the clock"
+)]
+
+pub mod cluster;
+pub mod command;
+pub mod network;
+pub mod node;
+pub mod plugins;
+pub mod sdks;
+pub mod tools;

@@ -1,0 +1,182 @@
+//! `cargo xtask sdk changes`: feeds of changes while nodes fail and leave.
+//!
+//! ```text
+//! write.mjs ──► cluster (as in `chaos`) ──► follow.mjs, follow.py, which leave their feeds and go on from their tokens
+//!    └ progress, by which nodes are killed and removed
+//! ```
+
+use serde::Deserialize;
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use xtask_setup::cluster::{BUCKET, Cluster};
+use xtask_setup::node::{PASSWORD, USER};
+use xtask_setup::sdks::{Language, command, targets};
+
+const NODES: usize = 3;
+/// Seconds after which a silent node is replaced without an operator: longer than each of these takes.
+const FAILOVER_S: u64 = 60;
+
+/// What a feed is put through.
+pub struct Effort {
+    /// Writes, each of which is confirmed by most nodes.
+    pub mutations: u64,
+    /// How often each reader leaves its feed.
+    pub disconnects: u32,
+    /// How often a node is killed and replaced by others.
+    pub failovers: u32,
+}
+
+/// What a reader has seen.
+#[derive(Deserialize)]
+struct Seen {
+    documents: u64,
+    changes: u64,
+    passes: u64,
+    /// Changes whose number is not above that of the one before in their vBucket, within a pass.
+    backwards: u64,
+}
+
+/// A script with what it prints.
+struct Script {
+    name: &'static str,
+    process: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Script {
+    fn start(name: &'static str, command: &mut Command) -> Result<Script, String> {
+        let spawned = command.stdout(Stdio::piped()).spawn();
+        let mut process = spawned.map_err(|error| format!("cannot run {name}: {error}"))?;
+        let stdout = process.stdout.take().ok_or("no output")?;
+        Ok(Script { name, process, lines: BufReader::new(stdout) })
+    }
+
+    /// The next line that it prints; `None` when it has ended well.
+    fn line(&mut self) -> Result<Option<String>, String> {
+        let mut line = String::new();
+        let read =
+            self.lines.read_line(&mut line).map_err(|error| format!("{}: {error}", self.name))?;
+        if read > 0 {
+            return Ok(Some(line.trim().to_owned()));
+        }
+        let status = self.process.wait().map_err(|error| format!("{}: {error}", self.name))?;
+        if status.success() { Ok(None) } else { Err(format!("{}: {status}", self.name)) }
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Follows `effort.mutations` writes with both SDKs while nodes are killed, replaced and taken back, and one leaves and returns.
+///
+/// # Errors
+/// When a reader misses the last version of a document, or changes of a vBucket come out of order more often than faults explain.
+pub fn run(binary: &Path, effort: &Effort) -> Result<(), String> {
+    let mut cluster = Cluster::start(binary, NODES, FAILOVER_S, false)?;
+    let folder = std::env::temp_dir().join(format!("nacre-changes-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let table = folder.join("table.json");
+    let mut readers = readers(&cluster, effort.disconnects, &table)?;
+    for reader in &mut readers {
+        if reader.line()?.as_deref() != Some("ready") {
+            return Err(format!("{} did not begin", reader.name));
+        }
+    }
+    let js = targets(Language::Node)?.own;
+    let mut write = command(Language::Node, &js, "conformance/sdk/changes/write");
+    write.arg(cluster.seeds()).args([USER, PASSWORD, BUCKET]);
+    write.arg(effort.mutations.to_string()).arg(&table);
+    let mut writer = Script::start("the writer", &mut write)?;
+    let mut faults = faults(effort.failovers);
+    while let Some(line) = writer.line()? {
+        let share: u32 = line.parse().map_err(|_| format!("the writer: {line}"))?;
+        if let Some(fault) = faults.pop_front_if(|fault| fault.at <= share) {
+            // The writer waits for its durable writes meanwhile, or goes on where it can.
+            strike(&mut cluster, &fault)?;
+            println!("{share} %: {}", fault.what());
+        }
+    }
+    let mut within = true;
+    for mut reader in readers {
+        let answer = reader.line()?.ok_or_else(|| format!("{} said nothing", reader.name))?;
+        let seen: Seen =
+            serde_json::from_str(&answer).map_err(|error| format!("{answer}: {error}"))?;
+        println!(
+            "{}: {} documents, each with its last version; {} changes in {} passes, {} of them not behind the one before",
+            reader.name, seen.documents, seen.changes, seen.passes, seen.backwards
+        );
+        // The node that a reader is connected to may die with each fault: its changes since the last token come again then.
+        within &= seen.backwards <= u64::from(effort.failovers + 2) * VBUCKETS;
+        if reader.line()?.is_some() {
+            return Err(format!("{} goes on", reader.name));
+        }
+    }
+    cluster.stop()?;
+    let _ = std::fs::remove_dir_all(&folder);
+    if within { Ok(()) } else { Err("changes of a vBucket came out of order".into()) }
+}
+
+/// vBuckets of the bucket: changes of each of them may be repeated from a token on.
+const VBUCKETS: u64 = 1024;
+
+fn readers(cluster: &Cluster, disconnects: u32, table: &Path) -> Result<[Script; 2], String> {
+    let of = |language| -> Result<Command, String> {
+        let mut command =
+            command(language, &targets(language)?.own, "conformance/sdk/changes/follow");
+        command.arg(cluster.seeds()).args([USER, PASSWORD, BUCKET]);
+        command.arg(disconnects.to_string()).arg(table);
+        Ok(command)
+    };
+    let js = Script::start("sdk-js", &mut of(Language::Node)?)?;
+    let py = Script::start("sdk-py", &mut of(Language::Python)?)?;
+    Ok([js, py])
+}
+
+/// What happens when the writer has done a share of its work.
+struct Fault {
+    /// In per cent.
+    at: u32,
+    node: usize,
+    /// Killed and replaced, or removed and added again.
+    kills: bool,
+}
+
+impl Fault {
+    fn what(&self) -> String {
+        let done = if self.kills {
+            "killed, replaced and taken back"
+        } else {
+            "removed by a rebalance and added again"
+        };
+        format!("node {} was {done}", self.node + 1)
+    }
+}
+
+/// Failovers, spread over the first two thirds of the writes, and then a rebalance.
+fn faults(failovers: u32) -> VecDeque<Fault> {
+    let kill = |number: u32| Fault {
+        at: 5 + number * 60 / failovers,
+        node: number as usize % NODES,
+        kills: true,
+    };
+    (0..failovers).map(kill).chain([Fault { at: 75, node: 1, kills: false }]).collect()
+}
+
+fn strike(cluster: &mut Cluster, fault: &Fault) -> Result<(), String> {
+    let other = (fault.node + 1) % NODES;
+    if fault.kills {
+        cluster.nodes[fault.node].kill()?;
+        cluster.fail_over(other, fault.node)?;
+        cluster.nodes[fault.node].respawn()?;
+    } else {
+        cluster.remove(other, fault.node)?;
+        cluster.add(other, fault.node)?;
+    }
+    cluster.make_whole(false)
+}

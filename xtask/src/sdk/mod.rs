@@ -1,0 +1,314 @@
+//! `cargo xtask sdk`: this project's SDKs beside the official ones.
+//!
+//! *compat* runs each program of `conformance/sdk/compat` with the official package and then with ours, its import changed,
+//! and holds what both saw against each other. *parity* writes the tables of what ours has of the official packages.
+//! *runtimes* runs the tests of sdk-js in Node.js, Bun and Deno. *transactions* and *live* are long forms of tests, *changes* follows
+//! a cluster whose nodes fail.
+
+mod changes;
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use xtask_setup::command::{output, run as run_command, target_dir, workspace};
+use xtask_setup::node::{self, Node, PASSWORD, USER};
+use xtask_setup::sdks::{
+    Language, NODE_VERSION, Target, build_js, command, official_python, targets,
+};
+use xtask_setup::tools;
+
+const PORT_BASE: u16 = 26_300;
+
+/// Writes of a transaction that moves something, and one that its next attempt begins with.
+const STEPS: u32 = 12;
+
+/// Tests that start a browser.
+const BROWSER_TESTS: [&str; 3] = ["browser.test.js", "todo.test.js", "web-in-browser.test.js"];
+
+const BUN_VERSION: &str = "1.4.5";
+const DENO_VERSION: &str = "2.9.6";
+
+/// Options of `cargo xtask sdk`.
+#[derive(Args, Debug)]
+pub struct Sdk {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Run programs for the official SDKs with ours in their place
+    Compat {
+        /// Only programs whose names contain this
+        #[arg(long, default_value = "")]
+        only: String,
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
+    },
+    /// Run the tests of sdk-js that need a node in Node.js, Bun and Deno
+    Runtimes {
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
+    },
+    /// Kill clients of the official SDKs and of ours in transactions at the same documents
+    Transactions {
+        /// How many writes of a transaction a client is killed before and after
+        #[arg(long, default_value_t = STEPS)]
+        steps: u32,
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
+    },
+    /// Follow the results of statements through many random changes
+    Live {
+        /// How many changes
+        #[arg(long, default_value_t = 10_000)]
+        steps: u32,
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
+    },
+    /// Follow the changes of a cluster whose nodes fail and leave, through many disconnects
+    Changes {
+        /// How many durable writes
+        #[arg(long, default_value_t = 1_000_000)]
+        mutations: u64,
+        /// How often each SDK leaves its feed and goes on from its token
+        #[arg(long, default_value_t = 100)]
+        disconnects: u32,
+        /// How often a node is killed and replaced
+        #[arg(long, default_value_t = 5)]
+        failovers: u32,
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
+    },
+    /// Write the tables of what our SDKs have of the official ones
+    Parity {
+        /// Only say whether the tables are up to date
+        #[arg(long)]
+        check: bool,
+    },
+}
+
+/// Runs the chore.
+///
+/// # Errors
+/// When something is missing, programs see different things, or a table is old.
+pub fn run(options: &Sdk) -> Result<(), String> {
+    build_js()?;
+    let built = |named: &Option<PathBuf>| match named {
+        Some(binary) => Ok(binary.clone()),
+        None => node::build("dev"),
+    };
+    match &options.what {
+        What::Compat { only, node } => compat(&built(node)?, only),
+        What::Runtimes { node } => runtimes(&built(node)?, &["node", "bun", "deno"]),
+        What::Transactions { steps, node } => transactions(&built(node)?, *steps),
+        What::Live { steps, node } => live(&built(node)?, *steps),
+        What::Changes { mutations, disconnects, failovers, node } => {
+            let (mutations, disconnects) = ((*mutations).max(1000), *disconnects);
+            let effort = changes::Effort { mutations, disconnects, failovers: *failovers };
+            changes::run(&built(node)?, &effort)
+        }
+        What::Parity { check } => parity(*check),
+    }
+}
+
+/// Runs the tests of sdk-js that need a node in each of the runtimes, on a node of its own.
+///
+/// # Errors
+/// When a runtime cannot be installed, or a test fails in one.
+fn runtimes(binary: &Path, names: &[&str]) -> Result<(), String> {
+    let native = |package: &str, version: &str, path: &str| {
+        // The packages that people install run these files, after a script that links them.
+        tools::npm(package, version).map(|folder| folder.join(path))
+    };
+    let bun = native("@oven/bun-linux-x64", BUN_VERSION, "bin/bun")?;
+    let deno = native("@deno/linux-x64-glibc", DENO_VERSION, "deno")?;
+    let commands: [(&str, &Path, &[&str]); 3] = [
+        ("node", Path::new("node"), &["--test", "--test-reporter=dot"]),
+        ("bun", &bun, &["test", "--timeout", "60000"]),
+        ("deno", &deno, &["test", "--allow-all", "--no-check", "--quiet"]),
+    ];
+    let folder = workspace().join("sdk-js");
+    let mut tests: Vec<PathBuf> = std::fs::read_dir(folder.join("dist/test/integration"))
+        .map_err(|error| format!("the tests of sdk-js: {error}"))?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.to_string_lossy().ends_with(".test.js"))
+        // A browser is the same whatever leads it.
+        .filter(|path| !BROWSER_TESTS.iter().any(|name| path.ends_with(name)))
+        .collect();
+    tests.sort();
+    for (_, runtime, arguments) in commands.iter().filter(|(name, ..)| names.contains(name)) {
+        let node = Node::start(binary, Some(PORT_BASE), &["default"], &[])?;
+        let mut run = Command::new(runtime);
+        run.args(*arguments).args(&tests).current_dir(&folder);
+        run.env("NACRE_TEST_URL", format!("couchbase://127.0.0.1:{}", node.kv_port()))
+            .env("NACRE_TEST_USER", USER)
+            .env("NACRE_TEST_PASSWORD", PASSWORD)
+            .env("NACRE_TEST_BUCKET", "default")
+            .env("NACRE_TEST_BINARY", binary);
+        run_command(&mut run, &format!("pass the tests of sdk-js in {}", runtime.display()))?;
+        node.stop()?;
+        println!("{}: passed", runtime.display());
+    }
+    Ok(())
+}
+
+/// Kills clients of both SDKs and of the official ones at each step of transactions, on a node of its own.
+///
+/// # Errors
+/// When something stays staged, or a sum does not hold.
+fn transactions(binary: &Path, steps: u32) -> Result<(), String> {
+    let node = Node::start(binary, Some(PORT_BASE), &["default"], &[])?;
+    let mut clients = Command::new(official_python()?);
+    clients
+        .arg(workspace().join("conformance/sdk/transactions/run.py"))
+        .arg(format!("couchbase://127.0.0.1:{}", node.kv_port()))
+        .args([USER, PASSWORD, "default"])
+        .arg(tools::npm("couchbase", NODE_VERSION)?)
+        .arg(workspace().join("sdk-js/dist/src/index.js"))
+        .arg(steps.to_string())
+        .env("PYTHONPATH", workspace().join("sdk-py/src"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("PYTHONWARNINGS", "ignore");
+    run_command(&mut clients, "leave nothing of transactions whose clients are killed")?;
+    node.stop()
+}
+
+/// Follows results of statements with both SDKs, on a node of its own.
+///
+/// # Errors
+/// When a result is not that of the statement.
+fn live(binary: &Path, steps: u32) -> Result<(), String> {
+    let node = Node::start(binary, Some(PORT_BASE), &["default"], &[])?;
+    let mut python = Command::new("python3");
+    python.args(["-m", "unittest", "-q", "-k", "random_steps", "tests.integration.test_live"]);
+    python.current_dir(workspace().join("sdk-py")).env("PYTHONPATH", "src");
+    let mut js = Command::new("node");
+    js.args(["--test", "--test-name-pattern=random steps", "dist/test/integration/live.test.js"]);
+    js.current_dir(workspace().join("sdk-js"));
+    for command in [&mut python, &mut js] {
+        command
+            .env("NACRE_TEST_STEPS", steps.to_string())
+            .env("NACRE_TEST_URL", format!("couchbase://127.0.0.1:{}", node.kv_port()))
+            .env("NACRE_TEST_USER", USER)
+            .env("NACRE_TEST_PASSWORD", PASSWORD)
+            .env("NACRE_TEST_BUCKET", "default");
+        run_command(command, "follow the result of a statement")?;
+    }
+    node.stop()
+}
+
+/// Runs the tests of databases in the process, of both SDKs, with the libraries that the tests in Rust have built.
+///
+/// # Errors
+/// When a library is missing, or a test fails.
+pub fn embedded(binary: &Path) -> Result<(), String> {
+    build_js()?;
+    let mut python = Command::new("python3");
+    python.args(["-m", "unittest", "-q", "tests.embedded.folder", "tests.embedded.devices"]);
+    python
+        .current_dir(workspace().join("sdk-py"))
+        .env("PYTHONPATH", "src:plugin")
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("NACRE_LIBRARY", library("libnacre_c.so")?)
+        .env("NACRE_TEST_BINARY", binary)
+        .env("NACRE_PLUGIN_CACHE", node::aot_dir()?);
+    run_command(&mut python, "pass the tests of databases in the process of sdk-py")?;
+    let mut js = Command::new("node");
+    js.args(["--test", "--test-reporter=dot", "dist/test/embedded/embedded.test.js"])
+        .current_dir(workspace().join("sdk-js"))
+        .env("NACRE_ADDON", library("libnacre_embedded_node.so")?);
+    run_command(&mut js, "pass the tests of databases in the process of sdk-js")
+}
+
+/// A library that Cargo has built for its tests: there, or beside the programs if it was asked for by name.
+fn library(name: &str) -> Result<PathBuf, String> {
+    let folder = target_dir()?.join("debug");
+    let places = [folder.join("deps").join(name), folder.join(name)];
+    let found = places.into_iter().find(|place| place.exists());
+    found.ok_or_else(|| format!("{name} is missing: `cargo test --workspace --no-run` builds it"))
+}
+
+/// Runs the programs whose names contain `only` on a node of its own.
+///
+/// # Errors
+/// When programs fail, or see other things with our package than with the official one.
+pub fn compat(binary: &Path, only: &str) -> Result<(), String> {
+    let mut failures = Vec::new();
+    for language in [Language::Node, Language::Python] {
+        let targets = targets(language)?;
+        // A node for each: what one package leaves behind the other one does not see.
+        let official = outcomes(binary, language, &targets.official, only)?;
+        let own = outcomes(binary, language, &targets.own, only)?;
+        let before = failures.len();
+        for (program, expected) in &official {
+            let found = own.get(program).unwrap_or(&Value::Null);
+            if expected.get("value").is_none() {
+                failures.push(format!("{language:?} {program}: official: {expected}"));
+            } else if expected != found {
+                failures.push(format!("{language:?} {program}: official {expected}, ours {found}"));
+            }
+        }
+        let failed = failures.len() - before;
+        println!("{language:?}: {} of {} programs", official.len() - failed, official.len());
+    }
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+}
+
+/// Output of each program.
+fn outcomes(
+    binary: &Path,
+    language: Language,
+    target: &Target,
+    only: &str,
+) -> Result<BTreeMap<String, Value>, String> {
+    let node = Node::start(binary, Some(PORT_BASE), &["default"], &[])?;
+    let folder = match language {
+        Language::Node => "node",
+        Language::Python => "python",
+    };
+    let mut programs = command(language, target, &format!("conformance/sdk/compat/{folder}/run"));
+    programs.arg(format!("couchbase://127.0.0.1:{}", node.kv_port()));
+    programs.args([USER, PASSWORD, "default", "compat", only]);
+    let text = output(&mut programs, "run programs for an SDK")?;
+    node.stop()?;
+    let mut found = BTreeMap::new();
+    for line in text.lines().filter(|line| line.starts_with('{')) {
+        let mut outcome: Value =
+            serde_json::from_str(line).map_err(|error| format!("{line}: {error}"))?;
+        let members = outcome.as_object_mut().ok_or("a line is no object")?;
+        let program = members.remove("program").ok_or("a line has no program")?;
+        found.insert(program.as_str().unwrap_or_default().to_owned(), outcome);
+    }
+    if found.is_empty() {
+        return Err("no program has run".into());
+    }
+    Ok(found)
+}
+
+/// Writes the tables of parity, or checks them.
+///
+/// # Errors
+/// When something is missing, or a table is old.
+pub fn parity(check: bool) -> Result<(), String> {
+    let npm = tools::npm("couchbase", NODE_VERSION)?;
+    let folder = npm.parent().and_then(Path::parent).ok_or("a package is in a folder")?;
+    let mut node = Command::new("node");
+    node.arg("scripts/parity.mjs").arg(folder).current_dir(workspace().join("sdk-js"));
+    let mut python = Command::new("python3");
+    python.arg("scripts/parity.py").arg(official_python()?).current_dir(workspace().join("sdk-py"));
+    for command in [&mut node, &mut python] {
+        if check {
+            command.arg("--check");
+        }
+        run_command(command, "compare an SDK with the official one")?;
+    }
+    Ok(())
+}
