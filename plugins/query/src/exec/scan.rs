@@ -450,6 +450,9 @@ impl Part {
     }
 }
 
+/// Entries as they are stored, and the index that they are of.
+type OfIndex = (Vec<Vec<u8>>, Rc<Definition>);
+
 /// Entries of an index as they are stored, for what makes no rows of them.
 pub(super) struct StoredEntries(Entries);
 
@@ -513,7 +516,7 @@ impl Entries {
         keyspace: &Keyspace,
         limit: usize,
         run: &Run<'_>,
-    ) -> Result<Option<(Vec<Vec<u8>>, Rc<Definition>)>> {
+    ) -> Result<Option<OfIndex>> {
         while let Some(part) = self.scans.front_mut() {
             let (mut found, ended) = if part.spans().is_empty() {
                 (Vec::new(), true)

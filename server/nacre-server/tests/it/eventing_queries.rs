@@ -174,7 +174,8 @@ fn a_function_searches_with_the_rights_of_who_defined_it() {
     let index = json!({"type": "fulltext-index", "sourceType": "couchbase", "sourceName": BUCKET});
     let (login, kind) = (Some((USER, PASSWORD)), "application/json");
     let body = index.to_string();
-    let made = http::request(&address, "PUT", "/api/index/i", login, kind, body.as_bytes()).unwrap();
+    let made =
+        http::request(&address, "PUT", "/api/index/i", login, kind, body.as_bytes()).unwrap();
     assert_eq!(made.status, 200, "{}", made.text());
     let rights = "eventing_manage_functions[default:_default],data_dcp_reader[default],data_reader[default],data_writer[default:_default:dst]";
     user(&server, "author", rights);
