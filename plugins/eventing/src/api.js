@@ -32,12 +32,15 @@ class KVError extends Error {
 class CurlError extends Error {
     get name() { return "CurlError"; }
 }
-class N1QLError extends Error {
+/** What a service that answers queries refuses. */
+class RefusedQuery extends Error {
     constructor(message, code, cause) {
         super(message, { cause });
         this.code = code;
         this.errors = [{ code, message }];
     }
+}
+class N1QLError extends RefusedQuery {
     get name() { return "N1QLError"; }
 }
 for (const error of [EventingError, KVError, CurlError, N1QLError]) offer(error.name, error);
@@ -404,26 +407,26 @@ offer("couchbase", {
     base64Float64ArrayEncode: encode(Float64Array),
     base64Float32ArrayDecode: decode(Float32Array),
     base64Float64ArrayDecode: decode(Float64Array),
-    analyticsQuery() { throw new EventingError("there is no analytics service"); },
 });
 
 offer("crc64", (value) => host("crc64", checked(value)));
 
 // ---- Queries
 
-/** Runs `work`; what the query service refuses is thrown as a N1QLError with its code. */
-function queried(work) {
+/** What runs `work`; what the service refuses is thrown as a `Refusal` with its code, and counted under `counter` if there is one. */
+const queried = (Refusal, counter) => (work) => {
     try {
         return work();
     } catch (error) {
         if (typeof error?.code !== "string") throw error;
-        host("count", "n1ql_op_exception_count");
+        if (counter !== undefined) host("count", counter);
         const [, code, message] = /^(\d+) ([^]*)$/.exec(error.message) ?? [null, 5000, error.message];
-        throw new N1QLError(message, Number(code), error);
+        throw new Refusal(message, Number(code), error);
     }
-}
+};
 
-const Rows = rowsOf(host, queried);
+const askQuery = queried(N1QLError, "n1ql_op_exception_count");
+const Rows = rowsOf(host, askQuery);
 
 const CONSISTENCIES = { none: false, request: true };
 
@@ -434,7 +437,7 @@ offer("N1QL", function N1QL(statement, parameters, options) {
         throw new TypeError("the consistency of N1QL is \"none\" or \"request\"");
     }
     const given = parametersOf(parameters);
-    return new Rows(queried(() => host("query.begin", statement, given, CONSISTENCIES[consistency])));
+    return new Rows(askQuery(() => host("query.begin", statement, given, CONSISTENCIES[consistency])));
 });
 
 // ---- Everything else
@@ -565,13 +568,19 @@ function urlWithin(base, path) {
     return within === "" ? base : `${base.replace(/\/$/, "")}/${within}`;
 }
 
-/** Options of curl that are known, and those that Couchbase has and that mean nothing here. */
+/** The versions of Couchbase whose way to encode URLs a request may ask for. All are served by that of the last one. */
+const URL_ENCODE_VERSIONS = ["6.6.2", "7.1.0", "7.2.0"];
+
+/** Options of curl. */
 const CURL_OPTIONS = ["path", "params", "headers", "body", "encoding", "redirect", "timeout", "url_encode_version"];
 
 function request(method, binding, options) {
     const unknown = Object.keys(options).find((name) => !CURL_OPTIONS.includes(name));
     if (unknown !== undefined) throw new CurlError(`curl has no option ${unknown}`);
-    const { path = "", params, headers = {}, body, encoding, redirect = true, timeout } = options;
+    const { path = "", params, headers = {}, body, encoding, redirect = true, timeout, url_encode_version } = options;
+    if (url_encode_version !== undefined && !URL_ENCODE_VERSIONS.includes(url_encode_version)) {
+        throw new CurlError(`url_encode_version is one of ${URL_ENCODE_VERSIONS.join(", ")}`);
+    }
     const [content, type] = sent(body, encoding);
     const all = new Map_(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), String(value)]));
     if (type !== null && !all.has("content-type")) all.set("content-type", type);

@@ -7,7 +7,8 @@
 //! function OnDeploy(action) {}                                // before anything else: action.reason
 //! ```
 //!
-//! `api.js` has what code finds: the bindings by their aliases, `couchbase.…`, `createTimer`, `curl`, `log`.
+//! `api.js` has what code finds: the bindings by their aliases, `couchbase.…`, `createTimer`, `curl`, `log`; `services.js` the queries
+//! that other services answer.
 //!
 //! Invariants: an exception is counted, told to the log with its place in the user's source, and the feed goes on; what a
 //! function wrote to its own source does not wake it, also after a crash (see [`mark`]); nothing is remembered outside of
@@ -34,8 +35,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::LazyLock;
 
-static API: LazyLock<String> =
-    LazyLock::new(|| nacre_js::QUERIES.to_owned() + include_str!("api.js"));
+static API: LazyLock<String> = LazyLock::new(|| {
+    [nacre_js::QUERIES, include_str!("api.js"), include_str!("services.js")].concat()
+});
 
 /// The limits of user code, as `describe` shows them.
 const LIMITS: Limits = Limits {

@@ -43,7 +43,10 @@ impl Tally {
 
     /// Returns the counts for people: `distinct`, `max`, `min`, `missing`, `null`, `values`.
     pub fn summary(&self) -> Value {
-        let end = |value: Option<&Value>| value.cloned().unwrap_or_default();
+        // What is too long to be a bound of a bin is too long here.
+        let end = |value: Option<&Value>| {
+            value.filter(|value| value.size_bytes() <= BOUND_BYTES_MAX).cloned().unwrap_or_default()
+        };
         Value::object([
             ("distinct", Value::Int(self.values.len() as i64)),
             ("max", end(self.values.keys().next_back())),

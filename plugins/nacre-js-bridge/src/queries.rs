@@ -1,4 +1,4 @@
-//! `query`: queries in SQL++.
+//! `query`: queries in SQL++, and those of other services.
 
 use crate::arguments::{Arguments, error};
 use nacre_js::{HostError, HostValue as Value};
@@ -17,6 +17,13 @@ impl Open {
     pub fn close(&mut self) {
         std::mem::take(&mut self.0).into_iter().for_each(query::close);
     }
+
+    /// Takes a query that has begun; gives its number to the program.
+    fn add(&mut self, begun: Result<u32, query::Failure>) -> Result<Value, HostError> {
+        let number = begun.map_err(refused)?;
+        self.0.insert(number);
+        Ok(Value::Number(f64::from(number)))
+    }
 }
 
 /// Calls a function of `query`.
@@ -29,9 +36,19 @@ pub fn call(
         "begin" => {
             let (text, parameters) = (arguments.text()?, arguments.text()?);
             let statement = query::Statement { text, parameters, is_fresh: arguments.flag()? };
-            let number = query::begin(&statement).map_err(refused)?;
-            open.0.insert(number);
-            Ok(Value::Number(f64::from(number)))
+            let begun = query::begin(&statement);
+            open.add(begun)
+        }
+        "beginAt" => {
+            let service = match arguments.text()?.as_str() {
+                "analytics" => query::Service::Analytics,
+                "search" => query::Service::Search,
+                other => return Err(error("invalid", format!("no such service: {other}"))),
+            };
+            let (text, parameters) = (arguments.text()?, arguments.text()?);
+            let statement = query::Statement { text, parameters, is_fresh: arguments.flag()? };
+            let begun = query::begin_at(service, &statement);
+            open.add(begun)
         }
         "next" => {
             let number = arguments.number()? as u32;

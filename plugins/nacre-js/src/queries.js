@@ -47,7 +47,7 @@ function rowsOf(host, queried) {
 /** The parameters of a statement as the host takes them: named ones may have their `$`. */
 function parametersOf(parameters) {
     if (parameters === undefined || parameters === null) return "";
-    if (typeof parameters !== "object") throw new TypeError("the parameters of N1QL are an object or an array");
+    if (typeof parameters !== "object") throw new TypeError("the parameters of a query are an object or an array");
     if (isArray(parameters)) return stringify(parameters);
     const named = Object.entries(parameters).map(([name, value]) => [name.replace(/^\$/, ""), value]);
     return stringify(Object.fromEntries(named));

@@ -3,7 +3,7 @@
 //! The parser bounds how deep a tree is ([`crate::HEIGHT_MAX`]), so that whoever walks it may recurse.
 
 use crate::functions::Function;
-use crate::value::{Name, Value};
+use crate::{Name, Value};
 
 /// An expression.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,12 +5,11 @@
 
 use crate::ast::Expr;
 use crate::env::{Caches, Context, Env, Meta, NoHost};
-use crate::error::Result;
 use crate::eval::eval;
 use crate::index::{SELF, resolve_key};
 use crate::parser::parse_expr;
-use crate::value::{Name, Object, Value};
 use crate::visit::each_child;
+use crate::{Name, Object, Result, Value};
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,9 +1,8 @@
 //! What expressions are evaluated with: variables, parameters, and what comes from outside.
 
 use crate::ast::Select;
-use crate::error::{Error, Result};
 use crate::search::{Hits, Searched};
-use crate::value::{Name, Value, write_string};
+use crate::{Error, Name, Result, Value, write_string};
 use foldhash::fast::FixedState;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};

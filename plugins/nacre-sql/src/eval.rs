@@ -4,11 +4,8 @@ use crate::ast::{
     Binary, Binding, Case, Chain, Collect, Comprehension, Expr, Quantified, Quantifier, Unary,
 };
 use crate::env::{Context, Env, Set};
-use crate::error::{Error, Result};
 use crate::functions::{RESULT_MAX, number, too_large};
-use crate::key;
-use crate::pattern;
-use crate::value::{Name, Object, Value};
+use crate::{Error, Name, Object, Result, Value, key, pattern};
 use std::sync::Arc;
 
 /// From how many elements on an array is searched by hash.

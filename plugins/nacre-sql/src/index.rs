@@ -12,12 +12,10 @@
 
 use crate::ast::{Collect, Comprehension, CreateIndex, Expr, IndexKey, Statement};
 use crate::env::{Caches, Context, Env, Meta, NoHost};
-use crate::error::{Error, Result, SEMANTICS};
 use crate::eval::{bindings_of, children, eval};
-use crate::key;
 use crate::scope::{Scope, resolve_expr};
-use crate::value::{Name, Value};
 use crate::visit::any_in;
+use crate::{Error, Name, Result, SEMANTICS, Value, key};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -214,6 +212,15 @@ impl Definition {
         entries.sort();
         entries.dedup();
         Ok(entries)
+    }
+
+    /// The encodings of an entry's parts, in the place of what is in `parts`; `None` when it is no entry of this index.
+    pub fn split<'e>(&self, mut entry: &'e [u8], parts: &mut Vec<&'e [u8]>) -> Option<()> {
+        parts.clear();
+        for key in &self.keys {
+            parts.push(key::split(&mut entry, key.descending)?);
+        }
+        Some(())
     }
 
     /// The values of an entry's parts, and the id of its document; `None` when it is no entry of this index.

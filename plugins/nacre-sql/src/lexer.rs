@@ -1,7 +1,6 @@
 //! Text to tokens, each with the place where it starts.
 
-use crate::error::{Error, Result, SYNTAX};
-use crate::value::Name;
+use crate::{Error, Name, Result, SYNTAX};
 
 /// What a token is.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,9 +85,9 @@ pub(crate) fn syntax_error(text: &str, at: usize, what: &str, near: &str) -> Err
     let (line, column) = line_and_column(text, at);
     let near = if near.is_empty() { "at end of input".to_owned() } else { format!("at: {near}") };
     let message = format!("syntax error - line {line}, column {column}, {near} ({what})");
-    let reason = crate::value::Value::object([
-        ("line", crate::value::Value::Int(line as i64)),
-        ("column", crate::value::Value::Int(column as i64)),
+    let reason = crate::Value::object([
+        ("line", crate::Value::Int(line as i64)),
+        ("column", crate::Value::Int(column as i64)),
     ]);
     Error::new(SYNTAX, message).with_reason(reason)
 }

@@ -12,28 +12,27 @@
 pub mod ast;
 mod condition;
 mod env;
-mod error;
 mod eval;
 pub mod functions;
 pub mod index;
 pub mod inline;
-pub mod key;
 mod lexer;
 mod parser;
 mod pattern;
 mod print;
 mod scope;
 mod search;
-mod value;
 mod visit;
 
 pub use condition::Condition;
 pub use env::{Caches, Content, Context, Env, Host, Json, Kept, Library, Meta, NoHost};
-pub use error::{AMBIGUOUS, EXECUTION, Error, MEMORY, PLAN, Result, SEMANTICS, SYNTAX};
 pub use eval::{bindings_of, eval, position_name};
+pub use nacre_sql_values::{
+    AMBIGUOUS, DEPTH_MAX, EXECUTION, Error, MEMORY, Name, Object, PLAN, Result, SEMANTICS, SYNTAX,
+    Value, key, position, sorted, write_string,
+};
 pub use parser::{HEIGHT_MAX, parse, parse_analytics, parse_expr, parse_path};
 pub use pattern::prefix as like_prefix;
 pub use scope::{RESULT, Scope, resolve_expr, resolve_projection, resolve_select, resolve_source};
 pub use search::{Hits, Searched, out_of, target as search_target};
-pub use value::{DEPTH_MAX, Name, Object, Value, position, sorted, write_string};
 pub use visit::{any_in, each_child, each_in_select};

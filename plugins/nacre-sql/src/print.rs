@@ -5,7 +5,7 @@ use crate::ast::{
     Frame, FrameBound, FrameUnit, FromTerm, Group, IndexKey, JoinKind, On, OrderTerm, Over, Path,
     Projection, Quantifier, Select, SetOp, Side, Source, Term, Unary, Window,
 };
-use crate::value::{Name, Value};
+use crate::{Name, Value};
 use std::fmt::{self, Display, Formatter};
 
 /// Writes a name in back quotes.

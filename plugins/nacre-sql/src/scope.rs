@@ -4,10 +4,9 @@ use crate::ast::{
     Binding, Block, Body, Collect, Expr, From, FromTerm, Group, On, OrderTerm, Path, Projection,
     Select, Source, Term, Window,
 };
-use crate::error::{AMBIGUOUS, Error, PLAN, Result, SEMANTICS};
 use crate::parser::no_keys_of;
-use crate::value::{Name, Value};
 use crate::visit::each_child;
+use crate::{AMBIGUOUS, Error, Name, PLAN, Result, SEMANTICS, Value};
 use std::collections::BTreeSet;
 
 /// The name of the row where ORDER BY follows a set operator; no user can write it without quotes.

@@ -12,9 +12,8 @@
 
 use crate::ast::Expr;
 use crate::env::{Context, Env, Meta};
-use crate::error::{Error, Result};
 use crate::eval::eval;
-use crate::value::{Name, Value};
+use crate::{Error, Name, Result, Value};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Name of a hit unless the options of SEARCH have another.

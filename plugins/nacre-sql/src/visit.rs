@@ -1,10 +1,10 @@
 //! Walking trees.
 
+use crate::Result;
 use crate::ast::{
     Aggregate, Binding, Body, Expr, Frame, FrameBound, From, FromTerm, On, Over, Projection,
     Select, Source, Term, Window,
 };
-use crate::error::Result;
 
 type Visitor<'a> = &'a mut dyn FnMut(&mut Expr) -> Result<()>;
 
@@ -174,7 +174,7 @@ pub fn any_in(expr: &Expr, wanted: &dyn Fn(&Expr) -> bool) -> bool {
     fn search(expr: &mut Expr, wanted: &dyn Fn(&Expr) -> bool) -> Result<()> {
         if wanted(expr) {
             // The walk is stopped by an error, which nobody sees.
-            return Err(crate::error::Error::execution(""));
+            return Err(crate::Error::execution(""));
         }
         each_child(expr, &mut |child| search(child, wanted))
     }

@@ -10,12 +10,12 @@
 //! what the service goes by, and `POST` changes it, on this node until it stops: `{"timeout": nanoseconds}` is how long a request
 //! may take, where 0 is as long as it needs.
 
-use crate::datastore::{Datastore, Platform};
 use crate::prepared_key::PreparedKey;
 use crate::request::Request;
 use crate::run::{Run, State};
 use crate::service::Service;
 use crate::watch;
+use nacre_datastore::{Datastore, Platform};
 use nacre_sql::{Error, Result, Value};
 
 /// An answer of management.

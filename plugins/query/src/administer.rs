@@ -1,8 +1,8 @@
 //! Statements about users, groups, roles, buckets, collections and sequences: what the store is asked to do.
 
-use crate::datastore::{Action, Keyspace, Mutation, Rights};
 use crate::run::Run;
 use crate::statistics;
+use nacre_datastore::{Action, Keyspace, Mutation, Rights};
 use nacre_sql::ast::{AdminStatement, Path, SequenceOptions};
 use nacre_sql::{Context, Error, Name, Result, SEMANTICS, Value, parse_path};
 
@@ -233,8 +233,8 @@ fn flush(keyspace: &Keyspace, run: &Run<'_>) -> Result<()> {
             match removed {
                 Ok(_) => run.state.mutation_count.set(run.state.mutation_count.get() + 1),
                 // Somebody else has removed it.
-                Err(crate::datastore::Refusal::NotFound) => {}
-                Err(crate::datastore::Refusal::Other(error)) => return Err(error),
+                Err(nacre_datastore::Refusal::NotFound) => {}
+                Err(nacre_datastore::Refusal::Other(error)) => return Err(error),
                 Err(other) => return Err(Error::execution(format!("{other:?}"))),
             }
         }

@@ -1,6 +1,5 @@
 //! What `system:` has of the service itself: prepared statements, functions, requests that run and those that were slow.
 
-use crate::datastore::Keyspace;
 use crate::function;
 use crate::prepared_key::{PREPARED, PreparedKey};
 use crate::prepared_use;
@@ -9,6 +8,7 @@ use crate::service::Service;
 use crate::service_functions;
 use crate::statistics;
 use crate::watch;
+use nacre_datastore::Keyspace;
 use nacre_sql::{Error, Name, Result, Value};
 
 /// Keyspaces with the number of their documents: those that the user may query.

@@ -4,12 +4,12 @@
 
 mod change;
 
-use crate::datastore::{Action, Keyspace, Mutation, Refusal};
 use crate::exec::{self, projected};
 use crate::plan::{Node, Page, Project};
 use crate::planner::{attributes_in, conjuncts, plan_merge, plan_term};
 use crate::run::Run;
 use crate::transaction;
+use nacre_datastore::{Action, Keyspace, Mutation, Refusal};
 use nacre_sql::ast::{
     Delete, Expr, FromTerm, Insert, InsertSource, Merge, On, Projection, Row, Source, Update,
 };

@@ -1,11 +1,12 @@
 //! Plans as JSON, with the names of operators that people of the field know.
 
-use crate::datastore::Keyspace;
 use crate::plan::{
     Access, IndexScan, Join, Node, Page, Sarg, Scan, ScanSource, SearchScan, Strategy, text,
 };
+use crate::pushed_text;
 use crate::span_text::spans;
 use nacre_cost::Estimate;
+use nacre_datastore::Keyspace;
 use nacre_sql::ast::{
     Changes, Expr, Insert, InsertSource, JoinKind, Projection, Set, SetOp, Side, Term,
 };
@@ -115,6 +116,14 @@ fn add(node: &Node, steps: &mut Vec<Value>) {
         }
         Node::Filter(_, condition) => {
             steps.push(operator("Filter", vec![("condition", text(condition))]))
+        }
+        Node::Group(input, group) if group.pushed.is_some() => {
+            // It is the scan that makes the groups.
+            if let (Some(pushed), Node::Scan(scan)) = (&group.pushed, &**input)
+                && let Some(operator) = steps.pop()
+            {
+                steps.push(pushed_text::with_groups(&operator, group, pushed, scan));
+            }
         }
         Node::Group(_, group) => {
             let keys: Vec<Value> = group.keys.iter().map(|(_, expr, _)| text(expr)).collect();

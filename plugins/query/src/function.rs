@@ -1,10 +1,10 @@
 //! Functions that users make. The store keeps the statement of each; an instance keeps those parsed that it has called.
 
-use crate::datastore::{Datastore, FunctionPath, Script};
 use crate::resolve::resolve;
 use crate::rights::{self, Needs};
 use crate::run::Run;
 use crate::{explain, lines, planner, script};
+use nacre_datastore::{Datastore, FunctionPath, Script};
 use nacre_sql::ast::{CreateFunction, Expr, FunctionBody, Path, Statement};
 use nacre_sql::{Context, Env, Error, Name, Result, Value, each_child, eval, parse, write_string};
 use std::cell::RefCell;

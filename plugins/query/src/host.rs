@@ -1,12 +1,13 @@
 //! The datastore as the host of the sandbox has it.
 
-use crate::datastore::{
+use crate::admin;
+use crate::response::{Passed, Piece};
+use nacre_datastore::options;
+use nacre_datastore::{
     Action, Consistency, Datastore, Document, Documents, Found, FunctionPath, Index, IndexRange,
     Indexed, Keyspace, Mutation, Notes, Platform, Refusal, Rights, Script, Staged, Together,
     TransactionStep, binary,
 };
-use crate::response::{Passed, Piece};
-use crate::{admin, options};
 use nacre_plugin::bindings::world::nacre::plugin::database as abi;
 use nacre_sql::ast::{CreateIndex, Expr, Path, Statement};
 use nacre_sql::index::{Definition, Partitioning};

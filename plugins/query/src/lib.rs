@@ -15,8 +15,8 @@ mod administer;
 mod catalog;
 #[cfg(target_arch = "wasm32")]
 mod component;
+mod controls;
 mod curl;
-mod datastore;
 mod dml;
 mod exec;
 mod explain;
@@ -26,14 +26,12 @@ mod hints;
 mod host;
 mod infer;
 mod lines;
-mod memory;
-mod memory_sequences;
 mod object_text;
-mod options;
 mod plan;
 mod planner;
 mod prepared_key;
 mod prepared_use;
+mod pushed_text;
 mod request;
 mod resolve;
 mod response;
@@ -46,18 +44,19 @@ mod service_functions;
 mod signature;
 mod span_text;
 mod statistics;
+mod style;
 mod transaction;
 mod watch;
 
 pub use admin::{AdminReply, admin};
-pub use datastore::{
-    Action, Consistency, Datastore, Document, Found, FunctionPath, Index, IndexRange, Indexed,
-    Keyspace, Mutation, Notes, Platform, Refusal, Rights, Script, Span, Staged,
-    TransactionSettings, TransactionStep,
+pub use nacre_datastore::{
+    Action, Authorizer, Consistency, Datastore, Document, Evaluator, Found, FunctionPath, Index,
+    IndexRange, Indexed, Keyspace, MemoryDatastore, Mutation, Notes, Platform, Refusal, Rights,
+    Script, Searcher, Span, Staged, TransactionSettings, TransactionStep,
 };
-pub use memory::{Authorizer, Evaluator, MemoryDatastore, Searcher};
 pub use request::Request;
 pub use response::{Piece, Response, Status};
 pub use run::Settings;
 pub use service::Service;
+pub use style::Style;
 pub use transaction::Transaction;

@@ -29,6 +29,12 @@ impl ObjectText {
         let _ = write!(self.0, "{value}");
     }
 
+    /// A member that is JSON already.
+    pub fn json(&mut self, name: &str, json: &str) {
+        self.name(name);
+        self.0.push_str(json);
+    }
+
     pub fn end(self) -> String {
         self.0 + "}"
     }
@@ -53,9 +59,9 @@ mod tests {
         object.number("least", i64::MIN);
         object.text_if("none", None);
         object.text_if("some", Some("a \"b\""));
+        object.json("all", "[1]");
         object.number("most", u64::MAX);
-        let expected =
-            r#"{"least":-9223372036854775808,"some":"a \"b\"","most":18446744073709551615}"#;
+        let expected = r#"{"least":-9223372036854775808,"some":"a \"b\"","all":[1],"most":18446744073709551615}"#;
         assert_eq!(object.end(), expected);
     }
 }

@@ -1,8 +1,8 @@
 //! What a plan is made of. [`crate::planner`] makes it, [`crate::exec`] runs it, [`crate::explain`] shows it.
 
-use crate::datastore::Keyspace;
 use nacre_cost::Estimate;
 pub(crate) use nacre_cost::Sarg;
+use nacre_datastore::Keyspace;
 use nacre_sql::ast::{Aggregate, Bound, Expr, JoinKind, OrderTerm, Projection, SetOp, Side, With};
 use nacre_sql::index::Definition;
 use nacre_sql::{Name, Value};
@@ -184,6 +184,18 @@ pub(crate) struct Group {
     pub aggregates: Vec<(Name, Aggregate)>,
     /// GROUP AS, and the variables that it collects.
     pub collect: Option<(Name, Vec<Name>)>,
+    /// How they are made of the entries of the index that is read, if they are.
+    pub pushed: Option<Pushed>,
+}
+
+/// Groups of the entries of an index.
+pub(crate) struct Pushed {
+    /// The part of the index that each key is.
+    pub keys: Vec<usize>,
+    /// The part that each aggregate is of; none of those that count entries.
+    pub parts: Vec<Option<usize>>,
+    /// How many first parts are the same in a group, if no more than its first entries have to be read.
+    pub leading: Option<usize>,
 }
 
 impl Node {

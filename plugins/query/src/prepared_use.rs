@@ -1,11 +1,11 @@
 //! How often a prepared statement was executed on this node, and how long that took; and the members of its description.
 
-use crate::datastore::{Datastore, Platform};
 use crate::object_text::ObjectText;
 use crate::prepared_key::PreparedKey;
 use crate::response::duration;
 use crate::run::Run;
 use crate::watch;
+use nacre_datastore::{Datastore, Platform};
 use nacre_sql::{Result, Value};
 
 /// First word of the keys of notes about uses; behind it, they are those of the statements.

@@ -1,8 +1,9 @@
 //! Requests: the members of a JSON body, or pairs of a form, checked.
 
-use crate::datastore::Consistency;
 use crate::run::Settings;
+use crate::style::Style;
 use crate::transaction::Transaction;
+use nacre_datastore::Consistency;
 use nacre_sql::ast::Path;
 use nacre_sql::{Error, Name, Result, Value};
 
@@ -29,31 +30,21 @@ pub struct Request {
     pub names_writes: bool,
     /// How the statement is run.
     pub settings: Settings,
+    /// How rows are written.
+    pub style: Style,
+    /// Whether what the request asked for is told.
+    pub controls: bool,
+    /// How many errors are told at most; 0 for all.
+    pub error_limit: usize,
+    /// Milliseconds that an index may take to reach what the request wants of it.
+    pub scan_wait_ms: Option<u64>,
     /// The transaction that it belongs to, or begins.
     pub transaction: Transaction,
 }
 
-/// Parameters that are taken and mean nothing here.
-const IGNORED: &[&str] = &[
-    "scan_cap",
-    "pipeline_batch",
-    "pipeline_cap",
-    "creds",
-    "scan_wait",
-    "n1ql_feat_ctrl",
-    "controls",
-    "encoded_plan",
-    "durability_timeout",
-    "kvtimeout",
-    "kv_timeout",
-    "numatrs",
-    "query_id",
-    "use_fts",
-    "use_replica",
-    "loglevel",
-    "sort_projection",
-    "timeout_ms",
-];
+/// Parameters without an effect on any answer, which may have any value: the service plans each statement where it runs, and reads no
+/// plan that a client sends along.
+const IGNORED: &[&str] = &["encoded_plan", "query_id", "timeout_ms"];
 
 impl Request {
     /// A request for a statement, with the usual settings.
@@ -136,6 +127,10 @@ impl Request {
         if level == "at_plus" && vectors.is_missing() {
             return Err(Error::new(1050, "No scan_vector value, which at_plus needs"));
         }
+        let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        if is_given(&request.statement) && is_given(&request.prepared) {
+            return Err(Error::new(1060, "Multiple values for statement and prepared: give one"));
+        }
         Ok(request)
     }
 
@@ -165,14 +160,37 @@ impl Request {
             "profile" => {
                 self.profile = choice(name, &value, &["off", "phases", "timings"])?;
             }
-            // There is one way to write an answer.
+            "controls" => self.controls = boolean(name, &value)?,
+            "pretty" => self.style.pretty = boolean(name, &value)?,
+            "sort_projection" => self.style.sorted = boolean(name, &value)?,
+            "error_limit" => {
+                // As with limits elsewhere, what is not above 0 is none.
+                let limit = whole_number(name, &value)?;
+                self.error_limit = usize::try_from(limit).unwrap_or(0);
+            }
+            "scan_wait" => self.scan_wait_ms = limit_ms(&text(name, &value)?)?,
+            // There is one namespace for documents, and one way to write an answer.
+            "namespace" => _ = choice(name, &value, &["default"])?,
             "format" => _ = choice(name, &value, &["json"])?,
             "encoding" => _ = choice(name, &value, &["utf-8", "utf8"])?,
             "compression" => _ = choice(name, &value, &["none"])?,
-            "pretty" => _ = boolean(name, &value)?,
             "use_cbo" => settings.ignores_costs = !boolean(name, &value)?,
-            "max_parallelism" | "error_limit" => _ = whole_number(name, &value)?,
-            "timeout" => self.timeout_ms = Some(duration_ms(&text(name, &value)?)?),
+            // What follows tunes how a statement is carried out, and changes no answer.
+            "max_parallelism" | "scan_cap" | "pipeline_batch" | "pipeline_cap" | "numatrs"
+            | "n1ql_feat_ctrl" => {
+                _ = tuning(name, &value)?;
+            }
+            "kvtimeout" | "kv_timeout" | "durability_timeout" => {
+                _ = limit_ms(&text(name, &value)?)?;
+            }
+            "use_replica" => _ = switch(name, &value)?,
+            "use_fts" => _ = boolean(name, &value)?,
+            "loglevel" => _ = text(name, &value)?,
+            // The login of the request counts.
+            "creds" => {
+                value.as_array().ok_or_else(|| wrong_type(name, "array"))?;
+            }
+            "timeout" => self.timeout_ms = limit_ms(&text(name, &value)?)?,
             "memory_quota" => {
                 // Mebibytes, as in the settings of the field.
                 let quota = value.as_i64().or_else(|| value.as_str()?.parse().ok());
@@ -234,6 +252,23 @@ fn number(name: &str, value: &Value) -> Result<u64> {
     u64::try_from(whole_number(name, value)?).map_err(|_| wrong_type(name, "number"))
 }
 
+/// A number for tuning, which may be written in hexadecimal digits.
+fn tuning(name: &str, value: &Value) -> Result<i64> {
+    let hexadecimal = value.as_str().and_then(|text| text.strip_prefix("0x"));
+    match hexadecimal.and_then(|digits| i64::from_str_radix(digits, 16).ok()) {
+        Some(number) => Ok(number),
+        None => whole_number(name, value),
+    }
+}
+
+/// `on`, `off` or `unset`; a truth value is the first two of them.
+fn switch(name: &str, value: &Value) -> Result<String> {
+    match value {
+        Value::Bool(truth) => Ok(if *truth { "on" } else { "off" }.to_owned()),
+        _ => choice(name, value, &["on", "off", "unset"]),
+    }
+}
+
 /// One of these values, in small letters.
 fn choice(name: &str, value: &Value, choices: &[&str]) -> Result<String> {
     let text = text(name, value)?.to_ascii_lowercase();
@@ -279,6 +314,15 @@ fn parts_of(text: &str) -> Option<Path> {
     parts.push(part.into());
     let is_whole = !is_quoted && parts.iter().chain(&namespace).all(|part| !part.is_empty());
     is_whole.then_some(Path { namespace, parts })
+}
+
+/// Milliseconds of a limit; none for 0 and for what is below it, which are no limit.
+fn limit_ms(text: &str) -> Result<Option<u64>> {
+    if let Some(below) = text.strip_prefix('-') {
+        duration_ms(below)?;
+        return Ok(None);
+    }
+    Ok(Some(duration_ms(text)?).filter(|ms| *ms > 0))
 }
 
 /// Milliseconds of a duration as Go writes it, such as `8000ms`, `1.5s` or `1m14.9s`; a lone number is seconds.
@@ -349,6 +393,77 @@ mod tests {
         }
         for text in ["", "s", "1x", "1m3", "-1s", "1..2s", "soon"] {
             assert!(duration_ms(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_limit_that_is_not_above_zero_is_none() {
+        for (text, ms) in
+            [("5s", Some(5000)), ("0", None), ("0s", None), ("-1", None), ("-2m", None)]
+        {
+            assert_eq!(limit_ms(text), Ok(ms), "{text}");
+        }
+        for text in ["", "-", "-x", "--1s", "soon"] {
+            assert!(limit_ms(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_documented_parameter_is_honoured_or_refused() {
+        // Source: Couchbase's reference of the REST API of queries: each parameter with a value of it, and one that is refused.
+        for (name, fits, wrong) in [
+            ("args", "[1]", "7"),
+            ("atrcollection", "default:b.s.c", "true"),
+            ("auto_execute", "true", "1"),
+            ("client_context_id", "c", "true"),
+            ("compression", "none", "zip"),
+            ("controls", "true", "some"),
+            ("creds", "[]", "7"),
+            ("durability_level", "majority", "true"),
+            ("encoding", "UTF-8", "latin1"),
+            ("error_limit", "3", "few"),
+            ("format", "JSON", "XML"),
+            ("kvtimeout", "10ms", "soon"),
+            ("max_parallelism", "3", "many"),
+            ("memory_quota", "4", "much"),
+            ("metrics", "false", "no"),
+            ("namespace", "default", "other"),
+            ("numatrs", "20", "x"),
+            ("pipeline_batch", "64", "x"),
+            ("pipeline_cap", "1024", "x"),
+            ("prepared", "p", "true"),
+            ("preserve_expiry", "true", "1"),
+            ("pretty", "true", "1"),
+            ("profile", "timings", "full"),
+            ("query_context", "default:b.s", "b"),
+            ("readonly", "true", "1"),
+            ("scan_cap", "-1", "x"),
+            ("scan_consistency", "request_plus", "sometimes"),
+            ("scan_vector", "{}", "{"),
+            ("scan_vectors", "{}", "{"),
+            ("scan_wait", "30m", "x"),
+            ("signature", "true", "1"),
+            ("sort_projection", "true", "1"),
+            ("statement", "SELECT 1", "true"),
+            ("timeout", "30m", "x"),
+            ("txdata", "{}", "[]"),
+            ("txid", "t", "true"),
+            ("tximplicit", "true", "1"),
+            ("txstmtnum", "10", "-1"),
+            ("txtimeout", "30m", "x"),
+            ("use_cbo", "true", "1"),
+            ("use_fts", "true", "1"),
+            ("use_replica", "on", "sometimes"),
+        ] {
+            let of = |value| Request::from_pairs([(name, value)]).map_err(|error| error.code);
+            assert!(of(fits).is_ok(), "{name}={fits}: {:?}", of(fits).err());
+            let refused = of(wrong).err();
+            assert!(refused.is_some_and(|code| [1030, 1040, 1065, 1070].contains(&code)), "{name}");
+        }
+        for name in
+            ["natural", "natural_cred", "natural_orgid", "natural_output", "natural_context"]
+        {
+            assert_eq!(Request::from_pairs([(name, "x")]).unwrap_err().code, 1065, "{name}");
         }
     }
 

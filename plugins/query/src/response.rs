@@ -1,6 +1,6 @@
 //! Responses: one JSON object, in pieces. Rows come before the status, as clients read them while they come.
 
-use crate::datastore::{Datastore, Platform, Together};
+use crate::controls;
 use crate::exec::Passage;
 use crate::explain;
 use crate::object_text::ObjectText;
@@ -9,8 +9,10 @@ use crate::prepared_use;
 use crate::request::Request;
 use crate::run::{Run, State};
 use crate::service::{Begun, Service, Source};
+use crate::style::Style;
 use crate::transaction;
 use crate::watch::{self, End};
+use nacre_datastore::{Datastore, Platform, Together};
 use nacre_sql::ast::{Expr, Statement};
 use nacre_sql::{Content, Context, Error, Json, Result, Value, parse, write_string};
 use std::sync::Arc;
@@ -66,7 +68,10 @@ impl Piece {
         self.text.len() + self.passed_bytes
     }
 
-    fn add_row(&mut self, row: &Content) {
+    fn add_row(&mut self, row: &Content, style: Style) {
+        if !style.is_plain() {
+            return style.write(row.value(), &mut self.text);
+        }
         let Piece { text, passed, passed_bytes } = self;
         row.write_json_by(text, &mut |json, text| match json.as_kept() {
             Some(kept) => {
@@ -255,8 +260,9 @@ impl Response {
         if let Some(left) = self.left.take() {
             return Ok(Some(Next::Rows(left)));
         }
+        let is_plain = self.request.style.is_plain();
         self.step(service, store, platform, |source, run, context| {
-            let passage = source.next_passage(run, context)?;
+            let passage = if is_plain { source.next_passage(run, context)? } else { None };
             match passage {
                 Some(passage) => Ok(Some(Next::Rows(passage))),
                 None => Ok(source.next(run, context)?.map(Next::Row)),
@@ -317,7 +323,7 @@ impl Response {
                 Ok(Some(Next::Row(row))) => {
                     piece.text.push_str(row_begin);
                     let before = piece.bytes();
-                    piece.add_row(&row);
+                    piece.add_row(&row, self.request.style);
                     self.result_bytes += (piece.bytes() - before) as u64;
                     self.result_count += 1;
                 }
@@ -383,13 +389,21 @@ impl Response {
         out.push_str("\n]");
         if !self.errors.is_empty() {
             out.push_str(",\n\"errors\":");
-            Value::array(self.errors.iter().map(error_value).collect()).write_json(out);
+            let limit = match self.request.error_limit {
+                0 => self.errors.len(),
+                limit => limit,
+            };
+            Value::array(self.errors.iter().take(limit).map(error_value).collect()).write_json(out);
         }
         out.push_str(",\n\"status\":");
         write_string(self.status().text(), out);
         if self.request.metrics {
             out.push_str(",\n\"metrics\":");
             out.push_str(&self.metrics(now_us));
+        }
+        if self.request.controls {
+            out.push_str(",\n\"controls\":");
+            controls::of(&self.request).write_json(out);
         }
         if matches!(self.request.profile.as_str(), "phases" | "timings") {
             out.push_str(",\n\"profile\":");
@@ -459,6 +473,7 @@ fn new_id(platform: &dyn Platform) -> String {
 }
 
 fn begin(service: &Service, request: &Request, run: &Run<'_>) -> Result<Begun> {
+    set_terms(request, run)?;
     let context = run.context();
     if let Some(name) = &request.prepared {
         let key = PreparedKey::of(name, run);
@@ -487,6 +502,25 @@ fn begin(service: &Service, request: &Request, run: &Run<'_>) -> Result<Begun> {
     transaction::within(&statement.clone(), request, run, || {
         begin_parsed(service, statement, request, run)
     })
+}
+
+/// Tells the store what the request asks of all its reads and writes.
+fn set_terms(request: &Request, run: &Run<'_>) -> Result<()> {
+    let is_bounded = !matches!(request.settings.consistency.level.as_str(), "" | "not_bounded");
+    let scan_wait = request.scan_wait_ms.filter(|_| is_bounded);
+    // A transaction writes as its own settings say.
+    let durability = Some(request.transaction.settings.durability.as_str())
+        .filter(|level| !level.is_empty() && !request.transaction.is_given());
+    if scan_wait.is_none() && durability.is_none() {
+        return Ok(());
+    }
+    let scan_wait = scan_wait.and_then(|ms| i64::try_from(ms).ok());
+    let terms = Value::object([
+        ("do", "set_terms".into()),
+        ("scan_wait_ms", scan_wait.map_or(Value::Missing, Value::Int)),
+        ("durability", durability.map_or(Value::Missing, Value::from)),
+    ]);
+    run.store.administer(&terms).map(drop)
 }
 
 fn begin_parsed(

@@ -14,8 +14,8 @@
 //! changed needs no right of its own. EXPLAIN and ADVISE need what their statement needs. Source: Couchbase's authorization of
 //! SQL++.
 
-use crate::datastore::{Keyspace, Rights};
 use crate::run::Run;
+use nacre_datastore::{Keyspace, Rights};
 use nacre_sql::ast::{
     Body, Changes, Delete, Expr, FromTerm, Insert, InsertSource, Merge, On, Path, Projection, Row,
     Select, Set, Source, Statement, Term, Update,

@@ -1,6 +1,5 @@
 //! A request while it runs: where expressions find subqueries, time, memory and the store.
 
-use crate::datastore::{Consistency, Datastore, Keyspace, Platform};
 use crate::exec;
 use crate::exec::staged::Changed;
 use crate::function::UserFunction;
@@ -13,6 +12,7 @@ use crate::service::Service;
 use crate::service_functions;
 use crate::watch;
 use nacre_cost::Table;
+use nacre_datastore::{Consistency, Datastore, Keyspace, Platform};
 use nacre_sql::ast::{Expr, Path, Select};
 use nacre_sql::{
     Caches, Context, Env, Error, Host, MEMORY, Name, Result, Scope, Searched, Value, parse_path,

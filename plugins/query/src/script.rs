@@ -1,8 +1,8 @@
 //! Functions that run code of users, in JavaScript or of a plugin: what they run, and what a call of one comes to. The store runs
 //! them.
 
-use crate::datastore::{FunctionPath, Script};
 use crate::run::Run;
+use nacre_datastore::{FunctionPath, Script};
 use nacre_sql::ast::{FunctionBody, Path};
 use nacre_sql::{Error, Result, Value};
 

@@ -8,10 +8,10 @@
 //! | `{"do": "hits", "index", "field", "query", "options", "limit", "after", "by_score", "consistency"}` | `{"hits": […], "after": KEYS}`; `after` is there if more hits may follow |
 //! | `{"do": "evaluate", "id", "document", "field", "query", "options"}` | `{"hit": HIT}`, or `{}` if the document does not match |
 
-use crate::datastore::{Consistency, Keyspace};
 use crate::exec::sort::page_of;
 use crate::plan::SearchScan;
 use crate::run::Run;
+use nacre_datastore::{Consistency, Keyspace};
 use nacre_sql::ast::Expr;
 use nacre_sql::{Context, Env, Error, Name, Result, Searched, Value, eval, out_of, search_target};
 use std::collections::VecDeque;

@@ -1,6 +1,5 @@
 //! The service: what statements do, and the statements that are kept prepared.
 
-use crate::datastore::{Datastore, Platform};
 use crate::exec::{self, Passage, Rows};
 use crate::function::{self, FunctionCache};
 use crate::plan::{Page, SelectPlan};
@@ -12,8 +11,10 @@ use crate::response::Response;
 use crate::rights::{self, Asked};
 use crate::run::Run;
 use crate::statistics::{self, Stamps};
-use crate::{administer, dml, explain, hints, infer, options, planner, signature, transaction};
+use crate::{administer, dml, explain, hints, infer, planner, signature, transaction};
 use nacre_cost::Table;
+use nacre_datastore::options;
+use nacre_datastore::{Datastore, Platform};
 use nacre_sql::ast::{Expr, FromTerm, InsertSource, Path, Source as Origin, Statement};
 use nacre_sql::index::Definition;
 use nacre_sql::{Content, Context, Env, Error, Name, Result, Value, eval, parse};

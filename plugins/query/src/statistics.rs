@@ -6,13 +6,13 @@
 //! statistics/default/_default/orders/stamp   changes with them
 //! ```
 //!
-//! The planner reads the histograms ([`table`]). The stamp says whether what an instance has read of them, and a prepared plan,
+//! The store keeps them for all instances, and shows them as notes. The planner reads the histograms ([`table`]). The stamp says whether what an instance has read of them, and a prepared plan,
 //! still hold.
 
-use crate::datastore::Keyspace;
 use crate::run::Run;
 use crate::service::index_names;
 use nacre_cost::{Table, Tally};
+use nacre_datastore::Keyspace;
 use nacre_sql::ast::{CreateIndex, Expr, IndexKey, Path, Statement, Statistics, StatisticsOf};
 use nacre_sql::index::Definition;
 use nacre_sql::{Context, Error, Meta, Name, Result, SEMANTICS, Value, parse};
@@ -43,7 +43,7 @@ pub(crate) fn update(statistics: &Statistics, run: &Run<'_>, context: &Context<'
     let keyspace = run.keyspace(&statistics.keyspace)?;
     let note = note_of(&keyspace);
     if statistics.delete {
-        return remove(statistics, &note, run);
+        return remove(statistics, &keyspace, run);
     }
     let keys = described(statistics, &keyspace, run, context)?;
     if keys.is_empty() {
@@ -85,16 +85,20 @@ pub(crate) fn update(statistics: &Statistics, run: &Run<'_>, context: &Context<'
         ("sampled", Value::Int(found.documents as i64)),
         ("scope", keyspace.scope.clone().into()),
     ]);
-    keep(&note, Some(&row), run);
-    Ok(())
+    keep(&keyspace, Some(row), run)
 }
 
-/// Keeps statistics, or removes them. The stamp says that plans by earlier ones hold no longer.
-fn keep(note: &str, row: Option<&Value>, run: &Run<'_>) {
-    let notes = run.store.notes();
-    notes.note(note, row.map(Value::to_json).as_deref());
-    let stamp = row.map(|_| format!("{:016x}", run.platform.random()));
-    notes.note(&stamp_of(note), stamp.as_deref());
+/// Keeps statistics, or removes them. The store stamps them, so that plans by earlier ones hold no longer.
+fn keep(keyspace: &Keyspace, row: Option<Value>, run: &Run<'_>) -> Result<()> {
+    let Keyspace { bucket, scope, collection, .. } = keyspace;
+    let request = Value::object([
+        ("do", "put_statistics".into()),
+        ("bucket", bucket.clone().into()),
+        ("scope", scope.clone().into()),
+        ("collection", collection.clone().into()),
+        ("row", row.unwrap_or_default()),
+    ]);
+    run.store.administer(&request).map(drop)
 }
 
 /// The statistics of a keyspace by which plans are made; `None` if there are none, or the request asks for no costs.
@@ -180,12 +184,11 @@ fn sample_size(with: &Value) -> Result<usize> {
     Ok(given.unwrap_or(SAMPLE).min(SAMPLE_MAX))
 }
 
-fn remove(statistics: &Statistics, note: &str, run: &Run<'_>) -> Result<()> {
+fn remove(statistics: &Statistics, keyspace: &Keyspace, run: &Run<'_>) -> Result<()> {
     let StatisticsOf::Keys(keys) = &statistics.of else {
-        keep(note, None, run);
-        return Ok(());
+        return keep(keyspace, None, run);
     };
-    let Some(row) = recall(note, run) else { return Ok(()) };
+    let Some(row) = recall(&note_of(keyspace), run) else { return Ok(()) };
     let mut row = members(&row);
     let gone: Vec<Name> = keys.iter().map(|key| name_of(key).into()).collect();
     for member in ["distributions", "histograms"] {
@@ -197,8 +200,7 @@ fn remove(statistics: &Statistics, note: &str, run: &Run<'_>) -> Result<()> {
     let names = members(&row.get("distributions").cloned().unwrap_or_default()).into_keys();
     let names: Vec<Value> = names.map(Value::from).collect();
     row.insert("distributionKeys".into(), names.into());
-    keep(note, Some(&Value::object(row)), run);
-    Ok(())
+    keep(keyspace, Some(Value::object(row)), run)
 }
 
 /// The keys to describe, each by its name.

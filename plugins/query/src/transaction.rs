@@ -7,10 +7,10 @@
 //! EXECUTE __get, __insert, …     the same for one document, as SDKs ask within a transaction
 //! ```
 
-use crate::datastore::{Action, Keyspace, Mutation, Refusal, TransactionSettings, TransactionStep};
 use crate::request::Request;
 use crate::run::Run;
 use crate::service::{Begun, Source, read_only};
+use nacre_datastore::{Action, Keyspace, Mutation, Refusal, TransactionSettings, TransactionStep};
 use nacre_sql::ast::{Expr, Statement, TransactionStatement};
 use nacre_sql::{Error, Name, Result, Value, parse_path};
 

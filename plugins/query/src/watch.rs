@@ -3,10 +3,11 @@
 //! All of it is notes, so that each instance of the service sees the requests of all. A note below `request/` goes with its
 //! request however that ends; the embedder sees to it.
 
-use crate::datastore::{Datastore, Platform};
+use crate::controls;
 use crate::object_text::ObjectText;
 use crate::request::Request;
 use crate::run::Run;
+use nacre_datastore::{Datastore, Platform};
 use nacre_sql::ast::Expr;
 use nacre_sql::{Env, Error, Name, Result, Value, eval, functions};
 
@@ -64,18 +65,16 @@ fn told(id: &str, request: &Request, store: &dyn Datastore, state: &str) -> Obje
             (0..=STATEMENT_BYTES_MAX.min(text.len())).rfind(|end| text.is_char_boundary(*end));
         &text[..end.unwrap_or(0)]
     });
-    let level = match request.settings.consistency.level.as_str() {
-        "" | "not_bounded" => "unbounded",
-        "at_plus" => "at_plus",
-        _ => "scan_plus",
-    };
     let context = request.settings.context.as_ref().map(ToString::to_string);
     let mut row = ObjectText::new();
     row.text_if("clientContextID", request.client_context_id.as_deref());
     row.text_if("preparedName", request.prepared.as_deref());
     row.text_if("queryContext", context.as_deref());
     row.text("requestId", id);
-    row.text("scanConsistency", level);
+    if let Some(json) = controls::kept(request) {
+        row.json("controls", &json);
+    }
+    row.text("scanConsistency", controls::level_of(request));
     row.number("startedMs", request.settings.statement_ms);
     row.text("state", state);
     row.text_if("statement", statement);

@@ -37,6 +37,8 @@ pub struct BucketDocuments {
     node: Weak<Node>,
     platform: Arc<dyn Platform>,
     written: Mutex<Written>,
+    /// The durability of writes of which nothing else is wanted.
+    level: Option<Level>,
 }
 
 /// Up to where each vBucket was written since that was settled last.
@@ -72,7 +74,14 @@ impl BucketDocuments {
             node: Arc::downgrade(node),
             platform: Arc::clone(&node.platform),
             written: Mutex::default(),
+            level: None,
         }
+    }
+
+    /// The same documents, written with this durability, or that of the bucket if it wants more.
+    #[must_use]
+    pub fn with_level(self, level: Option<Level>) -> BucketDocuments {
+        BucketDocuments { level, ..self }
     }
 
     /// A document of the deployment's bucket, if nothing has to be waited for; otherwise [`Documents::get`] finds out why. `wire_key`
@@ -289,6 +298,7 @@ impl Call<'_> {
         if !matches!(command, Command::Delete { .. }) && bucket.refuses_growth() {
             return Err(KvError::Temporary("the bucket's memory or disk is full".into()));
         }
+        let level = level.or(self.documents.level);
         let level = durability::level_for(bucket, level, self.vbid).map_err(|_| {
             KvError::Denied("the bucket has too few copies to be written to".into())
         })?;

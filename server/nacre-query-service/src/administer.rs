@@ -4,7 +4,9 @@
 use super::buckets::Fields;
 use super::curl::CurlRequest;
 use super::failure::{code, failure, refused};
-use super::session::Session;
+use super::session::{Session, Terms};
+use super::statistics;
+use super::transaction::Durability;
 use crate::NodeQueries;
 use nacre_auth::{
     Credentials, Domain, Edit, Keyspace, Login, Privilege, Refused, Role, UserChange, UserEdit,
@@ -13,11 +15,14 @@ use nacre_bucket::before_blocking;
 use nacre_cluster::{BucketChange, Change, FunctionId, QueryChange, Refusal, Sequence};
 use nacre_node::Error;
 use nacre_node::agreement::is_there;
-use nacre_sandbox::Failure;
+use nacre_sandbox::{DatabaseKeyspace, Failure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// Code of a value that a parameter of a request does not take. Source: Couchbase's list of error codes.
+const UNKNOWN_VALUE: u32 = 1030;
 
 /// How often a node tries to take values of a sequence that other nodes take too.
 const TRIES_MAX: u32 = 64;
@@ -64,6 +69,18 @@ enum Request {
         name: String,
     },
     Curl(CurlRequest),
+    /// Says what the request asks of its reads and writes.
+    SetTerms {
+        scan_wait_ms: Option<u64>,
+        durability: Option<String>,
+    },
+    /// Statistics of a collection; without a row they are removed.
+    PutStatistics {
+        bucket: String,
+        scope: String,
+        collection: String,
+        row: Option<Value>,
+    },
     AlterCollection {
         bucket: String,
         scope: String,
@@ -167,6 +184,14 @@ impl Session {
             Request::AlterBucket { name, fields } => self.alter_bucket(&name, &fields)?,
             Request::DropBucket { name } => self.drop_bucket(&name)?,
             Request::Curl(request) => self.curl(request, left)?,
+            Request::SetTerms { scan_wait_ms, durability } => {
+                self.set_terms(scan_wait_ms, durability.as_deref())?
+            }
+            Request::PutStatistics { bucket, scope, collection, row } => {
+                let keyspace = DatabaseKeyspace { bucket, scope, collection };
+                statistics::put(self, &keyspace, row.map(|row| row.to_string()))?;
+                Value::Null
+            }
             Request::AlterCollection { bucket, scope, collection, max_ttl } => {
                 self.require_scope(Privilege::AdministerCollections, &bucket, &scope)?;
                 let (max_ttl, history) = (Some(max_ttl), None);
@@ -191,6 +216,24 @@ impl Session {
             Request::PreviousValue { path } => self.previous_value(&path)?,
         };
         Ok(told.to_string())
+    }
+
+    /// Takes over what the request asks of its reads and writes.
+    fn set_terms(
+        &self,
+        scan_wait_ms: Option<u64>,
+        durability: Option<&str>,
+    ) -> Result<Value, Failure> {
+        let durability = match durability {
+            // What says nothing wants the usual in transactions, and nothing elsewhere.
+            None | Some("") => Durability::None,
+            Some(name) => Durability::of_name(name).ok_or_else(|| {
+                failure(UNKNOWN_VALUE, format!("Unknown durability_level value: {name}"))
+            })?,
+        };
+        let scan_wait = scan_wait_ms.map(Duration::from_millis);
+        *self.terms.lock() = Terms { scan_wait, durability };
+        Ok(Value::Null)
     }
 
     pub(super) fn require_whole(&self, privilege: Privilege) -> Result<(), Failure> {

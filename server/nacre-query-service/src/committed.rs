@@ -143,6 +143,7 @@ impl Session {
     ) -> Result<Vec<Result<u64, RowRefusal>>, Failure> {
         let mut outcomes: Vec<Option<Result<u64, RowRefusal>>> = vec![None; mutations.len()];
         let vbid_of = |at: usize| owners.vbid_of(mutations[at].id.as_bytes());
+        let durability = self.terms.lock().durability;
         loop {
             let missing: Vec<usize> =
                 (0..mutations.len()).filter(|at| outcomes[*at].is_none()).collect();
@@ -154,7 +155,7 @@ impl Session {
             };
             let call = |vbids: &Vbids| {
                 let those = those(vbids).into_iter();
-                CollectionCall::Mutate(those.map(|at| mutations[at].clone()).collect())
+                CollectionCall::Mutate(those.map(|at| mutations[at].clone()).collect(), durability)
             };
             let wanted = missing.iter().map(|at| vbid_of(*at)).collect();
             for (vbids, answer) in self.ask(keyspace, wanted, &call, left)? {

@@ -1,7 +1,9 @@
 //! Messages of the query service between nodes: documents, entries of indexes, notes, and steps of transactions.
 
+use super::elsewhere::Elsewhere;
 use super::of_function::FunctionQueries;
 use super::row::QUERY;
+use super::transaction::Durability;
 use super::unbuilt::own_unbuilt;
 use super::{Queries, Step, StepReply, answer_step};
 use crate::NodeQueries;
@@ -10,7 +12,7 @@ use nacre_node::scatter_gather::{NoReply, PeerMessage, Vbids};
 use nacre_node::service::{self, Metric, Service, ServiceSpec};
 use nacre_plugins_service::End;
 use nacre_plugins_service::partitions::ends;
-use nacre_sandbox::{Consistency, KvError, Mutation, Row, RowRefusal};
+use nacre_sandbox::{Consistency, Failure, KvError, Mutation, Row, RowRefusal};
 use nacre_state::Span;
 use nacre_types::Vbid;
 use serde::{Deserialize, Serialize};
@@ -55,6 +57,8 @@ pub enum QueryMessage {
     Ends(String, Vbids),
     /// The indexes that the node has yet to build.
     Unbuilt,
+    /// A function asks a service that its own node does not have.
+    Elsewhere(Elsewhere),
 }
 
 /// A reply of the query service.
@@ -80,6 +84,8 @@ pub enum QueryReply {
     Ends(Vec<End>),
     /// Reply to [`QueryMessage::Unbuilt`]: UUIDs of indexes.
     Unbuilt(BTreeSet<String>),
+    /// Reply to [`QueryMessage::Elsewhere`]: status of HTTP and text.
+    Elsewhere(Result<(u16, String), Failure>),
     /// The message was taken in.
     Done,
 }
@@ -97,19 +103,21 @@ impl PeerMessage for QueryMessage {
             QueryMessage::Forget(_) | QueryMessage::Note(_) | QueryMessage::Unnote(_) => "requests",
             QueryMessage::Ends(..) => "ends",
             QueryMessage::Unbuilt => "unbuilt",
+            QueryMessage::Elsewhere(_) => "functions",
         }
     }
 
     fn writes(&self) -> bool {
         match self {
             QueryMessage::Step { step, .. } => step.writes(),
-            QueryMessage::Collection { call, .. } => matches!(call, CollectionCall::Mutate(_)),
+            QueryMessage::Collection { call, .. } => matches!(call, CollectionCall::Mutate(..)),
             QueryMessage::Index(_)
             | QueryMessage::Forget(_)
             | QueryMessage::Note(_)
             | QueryMessage::Unnote(_)
             | QueryMessage::Ends(..)
-            | QueryMessage::Unbuilt => false,
+            | QueryMessage::Unbuilt
+            | QueryMessage::Elsewhere(_) => false,
         }
     }
 
@@ -141,6 +149,7 @@ impl PeerMessage for QueryMessage {
                 ends.map(QueryReply::Ends).ok_or(NoReply::Elsewhere)
             }
             QueryMessage::Unbuilt => Ok(QueryReply::Unbuilt(own_unbuilt(node))),
+            QueryMessage::Elsewhere(asked) => Ok(QueryReply::Elsewhere(asked.answer(node))),
         }
     }
 }
@@ -189,8 +198,8 @@ pub enum CollectionCall {
     },
     /// Counts the documents.
     Count(Vbids),
-    /// Changes of documents.
-    Mutate(Vec<Mutation>),
+    /// Changes of documents, with the durability of the writes.
+    Mutate(Vec<Mutation>, Durability),
 }
 
 /// A question for entries of an index.

@@ -2,14 +2,15 @@
 //!
 //! The second word of a prepared statement's key is its user, with `%` and `/` percent-encoded. Other notes belong to the user of
 //! the request that made them, and a request to stop belongs to the user of the request that it stops. Settings of the service
-//! are for all, and administrators of the cluster change them. Statistics of a keyspace are for its readers.
+//! are for all, and administrators of the cluster change them. Statistics of a keyspace are for its readers, and are kept elsewhere
+//! ([`statistics`]).
 
 use super::message::{QueryMessage, QueryReply};
 use super::notes::Note;
 use super::session::Session;
+use super::statistics::{self, STATISTICS};
 use crate::NodeQueries;
 use nacre_auth::{Keyspace, Privilege};
-use nacre_sandbox::DatabaseKeyspace;
 use std::time::Duration;
 
 /// First word of the keys of prepared statements.
@@ -23,9 +24,6 @@ const STOP: &str = "stop/";
 
 /// First word of the keys of the service's settings.
 const SETTINGS: &str = "settings/";
-
-/// First word of the keys of statistics, which end with bucket, scope and collection. They are for all users who may query it.
-const STATISTICS: &str = "statistics/";
 
 /// How long another node may take to answer whether it knows a prepared statement.
 const NOTE_PATIENCE: Duration = Duration::from_secs(1);
@@ -43,7 +41,7 @@ impl Session {
         }
         let owner = self.owner_of(key)?;
         if key.starts_with(STATISTICS) {
-            return notes.get(key).map(|note| note.value);
+            return statistics::recall(self, key);
         }
         if let Some(note) = notes.get(key) {
             return (self.user == note.owner || self.manages_requests()).then_some(note.value);
@@ -65,6 +63,9 @@ impl Session {
     }
 
     pub(super) fn make_note(&self, key: &str, value: Option<Vec<u8>>) {
+        if key.starts_with(STATISTICS) {
+            return;
+        }
         let Some(owner) = self.owner_of(key) else { return };
         if let (true, Some(value)) = (key.starts_with(RUNNING), &value) {
             self.noted.lock().push(key.to_owned());
@@ -80,9 +81,7 @@ impl Session {
     pub(super) fn note_keys(&self, prefix: &str) -> Vec<String> {
         let notes = &self.node.queries().notes;
         if prefix.starts_with(STATISTICS) {
-            let mut keys = notes.keys(prefix, None);
-            keys.retain(|key| self.owner_of(key).is_some());
-            return keys;
+            return statistics::keys(self, prefix);
         }
         notes.keys(prefix, (!self.manages_requests()).then_some(self.user.as_str()))
     }
@@ -94,10 +93,8 @@ impl Session {
             let may = self.may_in(Privilege::AdministerCluster, Keyspace::default());
             return may.then(String::new);
         }
-        if let Some(rest) = key.strip_prefix(STATISTICS) {
-            let mut parts = rest.split('/').map(str::to_owned);
-            let (bucket, scope, collection) = (parts.next()?, parts.next()?, parts.next()?);
-            let keyspace = DatabaseKeyspace { bucket, scope, collection };
+        if key.starts_with(STATISTICS) {
+            let keyspace = statistics::keyspace_of(key)?;
             return self.may(Privilege::Query, &keyspace).then(String::new);
         }
         let owner = if let Some(rest) = key.strip_prefix(PREPARED) {

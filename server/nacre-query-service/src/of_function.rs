@@ -3,6 +3,7 @@
 //! The writes of such a query cannot be marked as the function's own, so they would wake it again: it may not change
 //! the keyspace that the function listens to.
 
+use super::elsewhere;
 use super::failure::{code, failure};
 use super::session::{Session, gone_by};
 use crate::Answer;
@@ -11,8 +12,8 @@ use nacre_cluster::Source;
 use nacre_node::Node;
 use nacre_node::service::{self, QueryWrites};
 use nacre_sandbox::{
-    DatabaseKeyspace, Effect, Failure, Mutation, Queries, Query, QueryRows, Request, RowRefusal,
-    TOO_MUCH,
+    DatabaseKeyspace, Effect, Failure, Mutation, Queries, Query, QueryRows, QueryService, Request,
+    RowRefusal, TOO_MUCH,
 };
 use nacre_types::Vbid;
 use serde_json::value::RawValue;
@@ -108,6 +109,9 @@ impl Queries for FunctionQueries {
                 code::FORBIDDEN,
                 "It is not known with whose rights the function queries: define it again",
             ));
+        }
+        if query.service != QueryService::Query {
+            return elsewhere::begin(&node, &self.owner, query, left);
         }
         let body = request(query, left)?;
         let gone = Arc::new(AtomicBool::new(false));

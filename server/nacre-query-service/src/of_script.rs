@@ -5,7 +5,7 @@ use super::failure::{code, failure};
 use super::of_function::{ask, request};
 use super::session::{Gone, Session, gone_by};
 use nacre_cluster::FunctionId;
-use nacre_sandbox::{Failure, Queries, Query, QueryRows};
+use nacre_sandbox::{Failure, Queries, Query, QueryRows, QueryService};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -41,6 +41,10 @@ impl ScriptQueries {
 impl Queries for ScriptQueries {
     fn begin(&self, query: &Query, left: Duration) -> Result<Box<dyn QueryRows>, Failure> {
         let name = &self.function.name;
+        if query.service != QueryService::Query {
+            let message = "Functions of queries ask no other services";
+            return Err(failure(code::INTERNAL, message));
+        }
         if self.depth >= DEPTH_MAX {
             let message =
                 format!("Error executing function '{name}': {DEPTH_MAX} nested javascript calls");

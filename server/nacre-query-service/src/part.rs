@@ -64,6 +64,10 @@ impl Queries {
             }
         };
         let documents = BucketDocuments::new(node, &bucket);
+        let documents = match &call {
+            CollectionCall::Mutate(_, durability) => documents.with_level(durability.level()),
+            _ => documents,
+        };
         let collection = Collection { node, bucket, id, path, documents, left };
         match call {
             CollectionCall::Fetch(ids) => collection.fetch(&ids).map(QueryReply::Fetched),
@@ -74,7 +78,7 @@ impl Queries {
                 .ids(asker, &collection, vbid)
                 .and_then(|ids| collection.scan(&ids, after.as_deref(), bodies, limit)),
             CollectionCall::Count(vbids) => collection.count(&vbids),
-            CollectionCall::Mutate(mutations) => collection.mutate(mutations),
+            CollectionCall::Mutate(mutations, _) => collection.mutate(mutations),
         }
     }
 

@@ -7,7 +7,7 @@ use super::gathered::{Gathered, Source};
 use super::message::{CollectionCall, Place, QueryMessage, QueryReply};
 use super::of_function::Guard;
 use super::scripts::Scripts;
-use super::transaction::Staged;
+use super::transaction::{Durability, Staged};
 use crate::NodeQueries;
 use nacre_auth::{Keyspace, Login, Privilege};
 use nacre_cluster::{BucketChange, Change, Index, IndexChange, Partitioning};
@@ -46,6 +46,21 @@ pub(super) fn gone_by(mark: &Arc<AtomicBool>) -> Gone {
     Arc::new(move || mark.load(Ordering::Relaxed))
 }
 
+/// What a request asks of all its reads and writes outside of a transaction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// Longest time that an index may take to reach what a read wants of it; `None` if it may take as long as the request.
+    pub scan_wait: Option<Duration>,
+    /// Durability of writes.
+    pub durability: Durability,
+}
+
+impl Default for Terms {
+    fn default() -> Terms {
+        Terms { scan_wait: None, durability: Durability::None }
+    }
+}
+
 /// A request's view of the database. Dropping it ends the request.
 pub struct Session {
     pub(super) node: Arc<Node>,
@@ -76,6 +91,8 @@ pub struct Session {
     pub(super) noted: Mutex<Vec<String>>,
     /// Collections in which the request may change documents, and so may find them without the privilege to read.
     targets: Mutex<BTreeSet<DatabaseKeyspace>>,
+    /// What the request asks of its reads and writes.
+    pub(super) terms: Mutex<Terms>,
     /// The transaction that the request belongs to.
     pub(super) transaction: Mutex<Option<Joined>>,
     /// Restrictions, for a query of a function.
@@ -103,6 +120,7 @@ impl Session {
             depth: 0,
             noted: Mutex::default(),
             targets: Mutex::default(),
+            terms: Mutex::default(),
             transaction: Mutex::default(),
             guard: None,
             scripts: Mutex::default(),
@@ -294,8 +312,9 @@ impl Session {
         Ok(Gathered::partitions(&wanted, &owners.all(), after.as_ref()))
     }
 
-    /// Returns the source of scans of a bucket's indexes.
+    /// Returns the source of scans of a bucket's indexes, which wait as long as the request permits.
     pub(super) fn source<'a>(&'a self, bucket: &'a str, left: Duration) -> Source<'a> {
+        let left = self.terms.lock().scan_wait.map_or(left, |wait| wait.min(left));
         Source { node: &self.node, bucket, asker: self.asker, left, holders: &self.holders }
     }
 

@@ -63,8 +63,9 @@ pub use capability::{
     Found, FunctionPath, Grants, Header, Http, HttpError, HttpRequest, HttpResponse, IndexPage,
     IndexScan, IndexedRows, KeyspaceGrant, KvError, LogLine, Looked, MemoryDocuments,
     MutateOptions, Mutated, Mutation, NewFunction, NewIndex, NewPartitioning, NoDocuments, NoHttp,
-    NoQueries, PathLookup, PathMutation, Queries, Query, QueryRows, Row, RowRefusal, Rows, Script,
-    StoreMode, TombstoneUse, TransactionSettings, TransactionStep, origin, path_failure,
+    NoQueries, PathLookup, PathMutation, Queries, Query, QueryRows, QueryService, Row, RowRefusal,
+    Rows, Script, StoreMode, TombstoneUse, TransactionSettings, TransactionStep, origin,
+    path_failure,
 };
 pub use capsule::{
     Answer as CapsuleAnswer, Bytes, Call, Capsule, CapsuleGrants, CapsuleLimits, CapsuleRequest,

@@ -216,6 +216,7 @@ fn curl_sends_requests_and_reads_answers_by_their_type() {
             go('POST', server, {body: {o: {n: [1]}}, encoding: 'FORM'}); go('GET', server, {path: '../..'});
             go('GET', server, {path: 'x/%2e%2E/../y/./z?to=..'}); go('GET', server, {path: 'circle'}); go('GET', server, {colour: 1});
             go('GET', server, {timeout: 0.5}); go('GET', server, {timeout: 'abc'});
+            go('GET', server, {params: '1=2&k=v', url_encode_version: '7.2.0'}); go('GET', server, {url_encode_version: '5.0'});
             const { headers } = curl('GET', server);
             log(headers['Content-Type'], headers['content-type'], 'CONTENT-TYPE' in headers, headers.none, Object.keys(headers));
         }",
@@ -273,11 +274,13 @@ fn curl_sends_requests_and_reads_answers_by_their_type() {
     [INFO] "CurlError: curl has no option colour"
     [INFO] {"status":200,"headers":{"Content-Type":"application/json"},"body":["GET","http://server:81/base","",["authorization=Basic eDp5","nacre-timeout-ms=500"]]}
     [INFO] "CurlError: the timeout of curl is a positive number of seconds"
+    [INFO] {"status":200,"headers":{"Content-Type":"application/json"},"body":["GET","http://server:81/base?1=2&k=v","",["authorization=Basic eDp5"]]}
+    [INFO] "CurlError: url_encode_version is one of 6.6.2, 7.1.0, 7.2.0"
     [INFO] "application/json" "application/json" true undefined ["Content-Type"]
     "#);
     assert_eq!(
         (count(&function, "curl_success_count"), count(&function, "curl_failure_count")),
-        (13.0, 4.0)
+        (14.0, 5.0)
     );
 }
 
@@ -303,7 +306,7 @@ fn builtins_compute_what_they_say() {
     [0.1]
     "fcd0dd899002d36d"
     "fcd0dd899002d36d"
-    "EventingError: there is no analytics service"
+    "AnalyticsError: there is no such service here"
     1700000000000
     true
     "#);
@@ -367,7 +370,7 @@ fn parameters_and_consistency_reach_the_query() {
     ["{\"a\":1,\"b\":[2]}",false]
     ["[1,\"x\"]",true]
     ["",false]
-    "TypeError: the parameters of N1QL are an object or an array"
+    "TypeError: the parameters of a query are an object or an array"
     "TypeError: the consistency of N1QL is \"none\" or \"request\""
     "TypeError: N1QL needs a statement as a string"
     "#);

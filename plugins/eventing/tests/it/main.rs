@@ -3,4 +3,5 @@
 mod bindings;
 mod fixture;
 mod handlers;
+mod services;
 mod timers;

@@ -178,6 +178,19 @@ pub fn begin_query(statement: &query::Statement) -> Result<u32, query::Failure> 
     host_query::begin(&host_query::Statement { text, parameters, is_fresh }).map_err(Into::into)
 }
 
+pub fn begin_query_at(
+    service: query::Service,
+    statement: &query::Statement,
+) -> Result<u32, query::Failure> {
+    let service = match service {
+        query::Service::Analytics => host_query::Service::Analytics,
+        query::Service::Search => host_query::Service::Search,
+    };
+    let query::Statement { text, parameters, is_fresh } = statement.clone();
+    let statement = host_query::Statement { text, parameters, is_fresh };
+    host_query::begin_at(service, &statement).map_err(Into::into)
+}
+
 pub fn next_rows(query: u32) -> Result<Vec<String>, query::Failure> {
     host_query::next(query).map_err(Into::into)
 }

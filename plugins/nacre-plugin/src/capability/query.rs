@@ -25,6 +25,23 @@ pub struct Failure {
     pub retry: bool,
 }
 
+/// Another service that answers queries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Analytics, whose statements change nothing here.
+    Analytics,
+    /// Search: the text of a statement is the name of an index, its parameters are a search request, and each row is a hit.
+    Search,
+}
+
+/// Begins a query that another service answers; gives what it is called in the other functions.
+///
+/// # Errors
+/// What is wrong with it, with a code of that service.
+pub fn begin_at(service: Service, statement: &Statement) -> Result<u32, Failure> {
+    outside::begin_query_at(service, statement)
+}
+
 /// Begins a query; gives what it is called in the other functions. It ends with the call of the plugin.
 ///
 /// # Errors

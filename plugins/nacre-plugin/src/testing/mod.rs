@@ -266,6 +266,15 @@ impl<S: Service> Harness<S> {
         outside::with(|outside| outside.querying = Some(Box::new(querying)));
     }
 
+    /// Gives the rows of the queries that the service asks of other services.
+    pub fn on_query_at(
+        &mut self,
+        querying: impl FnMut(query::Service, &query::Statement) -> Result<Vec<String>, query::Failure>
+        + 'static,
+    ) {
+        outside::with(|outside| outside.querying_at = Some(Box::new(querying)));
+    }
+
     /// How many queries have begun and not ended.
     pub fn open_queries(&self) -> usize {
         outside::with(|outside| outside.queries.len())

@@ -9,6 +9,9 @@ type Answering = Box<dyn FnMut(&http::Request) -> Result<http::Response, http::E
 
 type Querying = Box<dyn FnMut(&query::Statement) -> Result<Vec<String>, query::Failure>>;
 
+type QueryingAt =
+    Box<dyn FnMut(query::Service, &query::Statement) -> Result<Vec<String>, query::Failure>>;
+
 /// Everything that the functions of the kit reach.
 #[derive(Default)]
 pub(crate) struct Outside {
@@ -37,6 +40,8 @@ pub(crate) struct Outside {
     pub blobs: BTreeMap<String, (Vec<u8>, bool)>,
     pub answering: Option<Answering>,
     pub querying: Option<Querying>,
+    /// Answers for other services.
+    pub querying_at: Option<QueryingAt>,
     /// Rows of queries that have not ended, by the number of the query.
     pub queries: BTreeMap<u32, std::collections::VecDeque<String>>,
 }
@@ -312,10 +317,28 @@ pub(crate) fn begin_query(statement: &query::Statement) -> Result<u32, query::Fa
         return Err(query::Failure { code: 5000, message, retry: false });
     };
     let rows = querying(statement);
+    with(|outside| outside.querying = Some(querying));
+    opened(rows?)
+}
+
+pub(crate) fn begin_query_at(
+    service: query::Service,
+    statement: &query::Statement,
+) -> Result<u32, query::Failure> {
+    let Some(mut querying) = with(|outside| outside.querying_at.take()) else {
+        let message = "there is no such service here".into();
+        return Err(query::Failure { code: 5000, message, retry: false });
+    };
+    let rows = querying(service, statement);
+    with(|outside| outside.querying_at = Some(querying));
+    opened(rows?)
+}
+
+/// Opens a query of these rows; gives its number.
+fn opened(rows: Vec<String>) -> Result<u32, query::Failure> {
     with(|outside| {
-        outside.querying = Some(querying);
         let number = outside.queries.last_key_value().map_or(1, |(number, _)| number + 1);
-        outside.queries.insert(number, rows?.into());
+        outside.queries.insert(number, rows.into());
         Ok(number)
     })
 }

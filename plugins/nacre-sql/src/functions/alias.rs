@@ -11,6 +11,7 @@ pub(super) const ALIASES: &[(&str, &str)] = &[
     ("DECODE_BASE64", "BASE64_DECODE"),
     ("DEG", "DEGREES"),
     ("ENCODE_BASE64", "BASE64_ENCODE"),
+    ("FORMALISE", "FORMALIZE"),
     ("IF_INF", "IFINF"),
     ("IF_MISSING", "IFMISSING"),
     ("IF_MISSING_OR_NULL", "IFMISSINGORNULL"),

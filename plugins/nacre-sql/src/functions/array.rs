@@ -2,8 +2,7 @@
 
 use super::{Function, MANY, RESULT_MAX, number, of_array, open, strict, too_large};
 use crate::env::Context;
-use crate::error::Result;
-use crate::value::{Value, position};
+use crate::{Result, Value, position};
 use std::collections::BTreeMap;
 
 pub(super) const FUNCTIONS: &[Function] = &[

@@ -1,7 +1,7 @@
 //! Functions of the 64 bits of an integer. Bits count from 1, the lowest.
 
 use super::{Function, MANY, strict};
-use crate::value::Value;
+use crate::Value;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     strict("BITAND", 2, MANY, |args, _| Ok(fold(args, |a, b| a & b))),

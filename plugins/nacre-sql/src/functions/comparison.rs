@@ -1,7 +1,7 @@
 //! Functions that compare.
 
 use super::{Function, MANY, open};
-use crate::value::Value;
+use crate::Value;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     open("GREATEST", 2, MANY, |args, _| Ok(known(args).max().cloned().unwrap_or(Value::Null))),

@@ -1,7 +1,7 @@
 //! Functions that choose between values.
 
 use super::{Function, MANY, open};
-use crate::value::Value;
+use crate::Value;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     open("IFMISSING", 2, MANY, |args, _| Ok(first(args, |value| !value.is_missing()))),

@@ -3,8 +3,7 @@
 use super::date_format::{self, DAY_MS, DEFAULT, Date, Shape, YEARS, days_from_civil};
 use super::{Function, open, strict, too_large};
 use crate::env::Context;
-use crate::error::Result;
-use crate::value::Value;
+use crate::{Result, Value};
 use jiff::Timestamp;
 use jiff::tz::TimeZoneDatabase;
 

@@ -1,7 +1,7 @@
 //! The shapes of values: what INFER and `INFER_VALUE` tell. Source: SQL++ reference, INFER.
 
 use super::{Function, open};
-use crate::value::{Name, Value};
+use crate::{Name, Value};
 use std::collections::BTreeMap;
 
 pub(super) const FUNCTIONS: &[Function] = &[open("INFER_VALUE", 1, 2, |args, _| {

@@ -2,14 +2,12 @@
 
 use super::{Function, RESULT_MAX, of_string, open, strict};
 use crate::env::Context;
-use crate::error::{Error, Result};
-use crate::pattern;
-use crate::value::Value;
+use crate::{Error, Result, Value, pattern};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use md5::Md5;
 use miniz_oxide::{deflate, inflate};
-use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
+use sha2::{Digest, Sha224, Sha256, Sha384, Sha512, Sha512_224, Sha512_256};
 use std::collections::BTreeSet;
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -231,9 +229,44 @@ fn hash_bytes(args: &[Value], _: &Context<'_>) -> Result<Value> {
         "sha224" => Sha224::digest(&text).to_vec(),
         "sha384" => Sha384::digest(&text).to_vec(),
         "sha512" => Sha512::digest(&text).to_vec(),
+        "sha512/224" => Sha512_224::digest(&text).to_vec(),
+        "sha512/256" => Sha512_256::digest(&text).to_vec(),
+        "crc32" => match args.get(1).map_or(Some(IEEE), polynomial) {
+            Some(polynomial) => crc32(polynomial, text.as_bytes()).to_be_bytes().to_vec(),
+            None => return Ok(Value::Null),
+        },
         _ => return Ok(Value::Null),
     };
     Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into())
+}
+
+/// The polynomial of IEEE 802.3, its bits in reverse.
+const IEEE: u32 = 0xEDB8_8320;
+
+/// The polynomial of a CRC-32, its bits in reverse: one with a name, or a number. Source: SQL++ reference, HASHBYTES.
+fn polynomial(options: &Value) -> Option<u32> {
+    match options.field("polynomial") {
+        Value::Missing => Some(IEEE),
+        Value::String(text) => match text.to_ascii_lowercase().as_str() {
+            "ieee" => Some(IEEE),
+            "castagnoli" => Some(0x82F6_3B78),
+            "koopman" => Some(0xEB31_D82E),
+            text => match text.strip_prefix("0x") {
+                Some(digits) => u32::from_str_radix(digits, 16).ok(),
+                None => text.parse().ok(),
+            },
+        },
+        number => u32::try_from(number.as_i64()?).ok(),
+    }
+}
+
+fn crc32(polynomial: u32, bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(u32::MAX, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| match crc & 1 {
+            1 => crc >> 1 ^ polynomial,
+            _ => crc >> 1,
+        })
+    })
 }
 
 /// How hard zlib tries: its usual level.

@@ -11,10 +11,12 @@ mod conditional;
 mod date;
 mod date_format;
 mod date_parts;
+pub mod find_error;
 pub mod infer;
 mod json;
 pub mod number;
 mod object;
+mod redact;
 mod regexp;
 mod service;
 mod string;
@@ -26,8 +28,7 @@ pub use alias::OPERATORS;
 pub(crate) use alias::{operator, operator_takes};
 
 use crate::env::Context;
-use crate::error::{Error, MEMORY, Result};
-use crate::value::Value;
+use crate::{Error, MEMORY, Result, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::OnceLock;
@@ -127,10 +128,12 @@ static TABLES: &[&[Function]] = &[
     comparison::FUNCTIONS,
     conditional::FUNCTIONS,
     date::FUNCTIONS,
+    find_error::FUNCTIONS,
     infer::FUNCTIONS,
     json::FUNCTIONS,
     number::FUNCTIONS,
     object::FUNCTIONS,
+    redact::FUNCTIONS,
     regexp::FUNCTIONS,
     SEARCHES,
     service::FUNCTIONS,
@@ -240,8 +243,8 @@ macro_rules! of_number {
         $crate::functions::strict($name, 1, 1, |args, _| {
             let compute: fn(f64) -> f64 = $compute;
             Ok(match args[0].as_f64() {
-                Some(number) => $crate::value::Value::number(compute(number)),
-                None => $crate::value::Value::Null,
+                Some(number) => $crate::Value::number(compute(number)),
+                None => $crate::Value::Null,
             })
         })
     };
@@ -251,8 +254,8 @@ macro_rules! of_number {
 macro_rules! of_string {
     ($name:literal, $compute:expr) => {
         $crate::functions::strict($name, 1, 1, |args, _| {
-            let compute: fn(&str) -> $crate::value::Value = $compute;
-            Ok(args[0].as_str().map_or($crate::value::Value::Null, compute))
+            let compute: fn(&str) -> $crate::Value = $compute;
+            Ok(args[0].as_str().map_or($crate::Value::Null, compute))
         })
     };
 }
@@ -261,8 +264,8 @@ macro_rules! of_string {
 macro_rules! of_array {
     ($name:literal, $compute:expr) => {
         $crate::functions::strict($name, 1, 1, |args, _| {
-            let compute: fn(&[$crate::value::Value]) -> $crate::value::Value = $compute;
-            Ok(args[0].as_array().map_or($crate::value::Value::Null, compute))
+            let compute: fn(&[$crate::Value]) -> $crate::Value = $compute;
+            Ok(args[0].as_array().map_or($crate::Value::Null, compute))
         })
     };
 }

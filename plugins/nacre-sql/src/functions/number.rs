@@ -1,7 +1,7 @@
 //! Arithmetic, and functions of numbers.
 
 use super::{Function, MANY, of_number, open, strict};
-use crate::value::Value;
+use crate::Value;
 use std::f64::consts;
 
 pub(super) const FUNCTIONS: &[Function] = &[

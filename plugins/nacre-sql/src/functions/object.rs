@@ -2,8 +2,7 @@
 
 use super::{Function, MANY, open, strict};
 use crate::env::Context;
-use crate::error::Result;
-use crate::value::{Name, Object, Value, sorted};
+use crate::{Name, Object, Result, Value, sorted};
 use std::sync::Arc;
 
 /// A strict function of one object.
@@ -57,24 +56,13 @@ pub(super) const FUNCTIONS: &[Function] = &[
             .collect::<Vec<_>>()
             .into()
     }),
-    of_object!("OBJECT_OUTER_PAIRS", |fields| pairs(fields, true)),
+    strict("OBJECT_OUTER_PAIRS", 1, 2, |args, _| Ok(outer_pairs(args))),
     of_object!("OBJECT_OUTER_VALUES", values),
     of_object!("OBJECT_LENGTH", |fields| (fields.len() as i64).into()),
     of_object!("OBJECT_NAMES", |fields| {
         sorted(fields).into_iter().map(|(name, _)| name.clone().into()).collect::<Vec<_>>().into()
     }),
-    strict("OBJECT_PAIRS", 1, 2, |args, _| {
-        let typed = args.get(1).is_some_and(|options| options.field("types").truth());
-        Ok(args[0].as_object().map_or(Value::Null, |fields| {
-            if !typed {
-                return pairs(fields, true);
-            }
-            let typed = |(name, value): (&Name, &Value)| {
-                Value::object([("name", name.clone().into()), ("type", value.type_name().into())])
-            };
-            sorted(fields).into_iter().map(typed).collect::<Vec<_>>().into()
-        }))
-    }),
+    strict("OBJECT_PAIRS", 1, 2, |args, _| Ok(outer_pairs(args))),
     open("OBJECT_CONCAT2", 2, MANY, |args, _| {
         let mut fields = Object::default();
         for part in args.iter().flat_map(|arg| arg.as_array().unwrap_or(std::slice::from_ref(arg)))
@@ -99,8 +87,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
     strict("OBJECT_TYPES_NESTED", 1, 1, |args, _| {
         Ok(if args[0].as_object().is_some() { nested_types(&args[0]) } else { Value::Null })
     }),
-    strict("OBJECT_PAIRS_NESTED", 1, 2, |args, context| {
-        nested(args, context, false, |path, value| pair(&path.into(), value.clone()))
+    strict("OBJECT_PAIRS_NESTED", 1, 2, |args, context| match wants_types(args) {
+        true => nested(args, context, false, |path, value| typed(&path.into(), value)),
+        false => nested(args, context, false, |path, value| pair(&path.into(), value.clone())),
     }),
     strict("OBJECT_PATHS", 1, 2, |args, context| {
         nested(args, context, true, |path, _| path.into())
@@ -208,6 +197,25 @@ fn values(fields: &Object) -> Value {
     sorted(fields).into_iter().map(|(_, value)| value.clone()).collect::<Vec<_>>().into()
 }
 
+/// A pair for each field, with its value, or its type if that is asked for.
+fn outer_pairs(args: &[Value]) -> Value {
+    let Some(fields) = args[0].as_object() else { return Value::Null };
+    if !wants_types(args) {
+        return pairs(fields, true);
+    }
+    let typed = sorted(fields).into_iter().map(|(name, value)| typed(name, value));
+    typed.collect::<Vec<_>>().into()
+}
+
+/// Whether options ask for types in the place of values.
+fn wants_types(args: &[Value]) -> bool {
+    args.get(1).is_some_and(|options| options.field("types").truth())
+}
+
+fn typed(name: &Name, value: &Value) -> Value {
+    Value::object([("name", name.clone().into()), ("type", value.type_name().into())])
+}
+
 fn pair(name: &Name, value: Value) -> Value {
     Value::object([("name", name.clone().into()), ("val", value)])
 }
@@ -265,9 +273,20 @@ struct Listing {
     composites: bool,
     /// Elements have their positions, instead of `*`.
     subscripts: bool,
+    /// A path comes once, however many elements have it.
+    is_unique: bool,
 }
 
-/// What is made of each path into an object, as its options want; `pattern` chooses among the paths.
+/// A path into an object.
+struct Listed {
+    path: String,
+    /// The field at its end.
+    name: Name,
+    value: Value,
+}
+
+/// What is made of each path into an object, as its options want; `pattern` chooses among the paths, or with `patternspace` among
+/// the fields at their ends.
 fn nested(
     args: &[Value],
     context: &Context<'_>,
@@ -284,27 +303,30 @@ fn nested(
     let listing = Listing {
         composites: option("composites", composites),
         subscripts: option("arraysubscript", true),
+        is_unique: option("unique", true),
     };
-    let mut all = Vec::new();
+    let mut all: Vec<Listed> = Vec::new();
     listing.walk(&args[0], "", &mut all);
     if let Some(pattern) = args.get(1).map(|options| options.field("pattern"))
         && let Some(pattern) = pattern.as_str()
     {
         let regex = super::regexp::compile(pattern, context)?;
-        all.retain(|(path, _)| regex.is_match(path));
+        let space = args.get(1).map(|options| options.field("patternspace")).unwrap_or_default();
+        let is_of_fields = space.as_str() == Some("field");
+        all.retain(|at| regex.is_match(if is_of_fields { &at.name } else { &at.path }));
     }
-    Ok(all.iter().map(|(path, value)| make(path, value)).collect::<Vec<_>>().into())
+    Ok(all.iter().map(|at| make(&at.path, &at.value)).collect::<Vec<_>>().into())
 }
 
 impl Listing {
-    fn walk(&self, of: &Value, path: &str, out: &mut Vec<(String, Value)>) {
+    fn walk(&self, of: &Value, path: &str, out: &mut Vec<Listed>) {
         for (name, value) in of.as_object().map(sorted).unwrap_or_default() {
             let path = join(path, name);
             let has_fields = |value: &Value| value.as_object().is_some();
             let inner =
                 has_fields(value) || value.as_array().is_some_and(|all| all.iter().any(has_fields));
             if self.composites || !inner {
-                out.push((path.clone(), value.clone()));
+                out.push(Listed { path: path.clone(), name: name.clone(), value: value.clone() });
             }
             self.walk(value, &path, out);
             for (at, element) in value.as_array().unwrap_or_default().iter().enumerate() {
@@ -312,10 +334,11 @@ impl Listing {
                     if self.subscripts { format!("{path}[{at}]") } else { format!("{path}[*]") };
                 let from = out.len();
                 self.walk(element, &step, out);
-                // Without positions, the same path comes once.
+                // Without positions, several elements have the same path.
                 let new = out.split_off(from);
                 for entry in new {
-                    if self.subscripts || !out.iter().any(|(path, _)| *path == entry.0) {
+                    let is_new = || !out.iter().any(|known| known.path == entry.path);
+                    if self.subscripts || !self.is_unique || is_new() {
                         out.push(entry);
                     }
                 }

@@ -2,9 +2,7 @@
 
 use super::{Function, RESULT_MAX, strict, too_large};
 use crate::env::Context;
-use crate::error::{Error, Result};
-use crate::pattern;
-use crate::value::Value;
+use crate::{Error, Result, Value, pattern};
 use regex_lite::Regex;
 use std::sync::Arc;
 

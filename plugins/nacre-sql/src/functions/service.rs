@@ -2,8 +2,7 @@
 
 use super::{Function, MANY, open};
 use crate::env::Context;
-use crate::error::Result;
-use crate::value::Value;
+use crate::{Result, Value};
 
 macro_rules! of_service {
     ($name:literal, $least:literal, $most:expr) => {

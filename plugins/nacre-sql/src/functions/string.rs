@@ -2,9 +2,8 @@
 
 use super::{Function, MANY, RESULT_MAX, of_string, open, strict, too_large};
 use crate::env::Context;
-use crate::error::Result;
 use crate::eval::concat;
-use crate::value::Value;
+use crate::{Result, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[
     strict("CONCAT", 1, MANY, |args, _| concat(args)),

@@ -11,8 +11,7 @@
 
 use super::object::at_path;
 use super::{Function, open};
-use crate::error::{Error, Result};
-use crate::value::Value;
+use crate::{Error, Result, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[open("_TIMESERIES", 1, 2, |args, _| points(args))];
 

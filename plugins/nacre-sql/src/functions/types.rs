@@ -1,7 +1,7 @@
 //! What a value is, and what it becomes as another type.
 
 use super::{Function, open, strict};
-use crate::value::{Name, Value};
+use crate::{Name, Value};
 
 /// A function that says whether a value is of a kind; MISSING and NULL stay what they are.
 macro_rules! is {

@@ -1,8 +1,7 @@
 //! Functions of vectors: arrays of numbers, or 32-bit floats in base64.
 
 use super::{Function, open, strict};
-use crate::error::{Error, Result};
-use crate::value::Value;
+use crate::{Error, Result, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 

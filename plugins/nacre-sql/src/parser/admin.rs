@@ -4,10 +4,8 @@ use super::Parser;
 use crate::ast::{
     AdminStatement, Expr, Grant, GroupChange, Path, SequenceOptions, Statement, UserChange,
 };
-use crate::error::{Error, Result};
-use crate::functions;
 use crate::lexer::Token;
-use crate::value::{Name, Value};
+use crate::{Error, Name, Result, Value, functions};
 
 impl Parser<'_> {
     /// What follows CREATE, if it makes a user, a group or a sequence.

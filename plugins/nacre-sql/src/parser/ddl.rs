@@ -2,9 +2,14 @@
 
 use super::Parser;
 use crate::ast::{CreateFunction, CreateIndex, Expr, FunctionBody, IndexKey, Path, Statement};
-use crate::error::Result;
 use crate::lexer::Token;
-use crate::value::{Name, Value};
+use crate::{Error, Name, Result, SEMANTICS, Value};
+
+/// Why an index of vectors is refused.
+fn no_vectors() -> Error {
+    let message = "Indexes of SQL++ have no vectors: make a search index that has the field as a vector, and ask it by knn";
+    Error::new(SEMANTICS, message)
+}
 
 impl Parser<'_> {
     fn if_exists(&mut self) -> bool {
@@ -41,6 +46,7 @@ impl Parser<'_> {
         match () {
             () if self.word("PRIMARY INDEX") => self.create_index(true),
             () if self.word("INDEX") => self.create_index(false),
+            () if self.word("VECTOR INDEX") => Err(no_vectors()),
             () if self.word("SCOPE") => {
                 let before = self.if_not_exists();
                 let path = self.path()?;
@@ -125,6 +131,9 @@ impl Parser<'_> {
         let outside = std::mem::replace(&mut self.in_array_key, array.is_some());
         let expr = self.expr()?;
         self.in_array_key = outside;
+        if self.is_word("VECTOR") {
+            return Err(no_vectors());
+        }
         if in_parentheses {
             self.expect(")")?;
         }

@@ -6,9 +6,8 @@ use crate::ast::{
     Changes, Delete, Expr, Hints, Infer, Insert, InsertSource, Merge, On, OptimizerHint, Prepare,
     Projection, Row, Set, Source, Statement, Update,
 };
-use crate::error::{Error, Result};
 use crate::lexer::Token;
-use crate::value::{Name, Value};
+use crate::{Error, Name, Result, Value};
 
 impl Parser<'_> {
     pub(super) fn statement(&mut self) -> Result<Statement> {

@@ -5,10 +5,8 @@ use crate::ast::{
     Aggregate, Binary, Binding, Case, Chain, Collect, Comprehension, Exclude, Expr, FlattenedKey,
     Frame, FrameBound, FrameUnit, Over, Quantified, Quantifier, Unary, Window,
 };
-use crate::error::Result;
-use crate::functions;
 use crate::lexer::Token;
-use crate::value::{Name, Value};
+use crate::{Name, Result, Value, functions};
 
 /// How tightly operators bind; higher is tighter.
 mod power {

@@ -2,9 +2,8 @@
 
 use super::Parser;
 use crate::ast::{Expr, From, FromTerm, Hints, Join, JoinKind, On, Path, Side, Source};
-use crate::error::{Error, Result};
 use crate::lexer::Token;
-use crate::value::Name;
+use crate::{Error, Name, Result};
 
 impl Parser<'_> {
     pub(super) fn terms_of_from(&mut self) -> Result<From> {

@@ -3,7 +3,7 @@
 use super::Parser;
 use crate::ast::{FromTerm, HintKind, OptimizerHint};
 use crate::lexer::Token;
-use crate::value::{Name, Value};
+use crate::{Name, Value};
 
 /// Hints that are understood. Source: SQL++ reference, Optimizer hints. Those that speak of services that are not there are never
 /// followed.

@@ -14,9 +14,8 @@ mod transaction;
 
 pub(crate) use self::from::no_keys_of;
 use crate::ast::{Expr, Path, Statement};
-use crate::error::Result;
 use crate::lexer::{Spanned, Token, lex, syntax_error};
-use crate::value::Name;
+use crate::{Name, Result};
 
 /// How deep a statement may nest: each level costs its parser, evaluator and printer a frame of their stacks.
 pub const HEIGHT_MAX: usize = 200;

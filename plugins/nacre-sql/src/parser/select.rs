@@ -3,9 +3,8 @@
 use super::hints::give;
 use super::{Parser, SELECT_HEIGHT};
 use crate::ast::{Block, Body, Expr, Group, OrderTerm, Projection, Select, SetOp, Term, With};
-use crate::error::Result;
 use crate::lexer::Token;
-use crate::value::Name;
+use crate::{Name, Result};
 
 /// From how many UNION in a row on they are one node of the tree.
 const UNION_FROM: usize = 16;

@@ -8,8 +8,7 @@
 
 use super::Parser;
 use crate::ast::{AdminStatement, Expr, IndexKey, Statement, Statistics, StatisticsOf};
-use crate::error::Result;
-use crate::value::Value;
+use crate::{Result, Value};
 
 impl Parser<'_> {
     pub(super) fn statistics(&mut self) -> Result<Statement> {

@@ -1,8 +1,8 @@
 //! BEGIN, COMMIT, ROLLBACK, SAVEPOINT and SET TRANSACTION.
 
 use super::Parser;
+use crate::Result;
 use crate::ast::TransactionStatement;
-use crate::error::Result;
 
 impl Parser<'_> {
     pub(super) fn transaction(&mut self) -> Result<TransactionStatement> {

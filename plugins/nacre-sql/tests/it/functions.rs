@@ -1,6 +1,6 @@
 //! The tables of functions as a whole: every one takes every kind of argument without a panic.
 
-use nacre_sql::functions::{AGGREGATES, WINDOW_FUNCTIONS, all};
+use nacre_sql::functions::{AGGREGATES, WINDOW_FUNCTIONS, all, find_error};
 use nacre_sql::{Caches, Context, Env, NoHost, Value, eval, parse_expr};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -96,6 +96,18 @@ fn the_reference_names_every_function() {
     for name in nacre_sql::functions::names() {
         assert!(page().contains(&format!("`{name}`")), "{name}");
     }
+}
+
+#[test]
+fn the_errors_of_the_reference_can_be_found() {
+    let known: BTreeSet<u32> = find_error::codes().collect();
+    let (_, table) = page().split_once("| code | when |").expect("the page lists codes");
+    let rows = table.lines().take_while(|line| line.is_empty() || line.starts_with('|'));
+    let codes = rows.filter_map(|row| row.split('|').nth(1)).flat_map(|cell| cell.split(','));
+    let codes: Vec<u32> = codes.filter_map(|code| code.trim().parse().ok()).collect();
+    assert!(codes.len() > 50, "{codes:?}");
+    let unknown: Vec<u32> = codes.into_iter().filter(|code| !known.contains(code)).collect();
+    assert_eq!(unknown, [] as [u32; 0]);
 }
 
 #[test]

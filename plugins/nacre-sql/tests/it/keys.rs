@@ -57,16 +57,22 @@ proptest! {
         for (value, descending) in &values {
             key::encode(value, *descending, &mut bytes);
         }
-        let mut rest = bytes.as_slice();
+        let (mut rest, mut whole) = (bytes.as_slice(), bytes.as_slice());
         for (value, descending) in &values {
+            let encoding = key::split(&mut whole, *descending).unwrap();
+            prop_assert_eq!(key::decode(&mut &*encoding, *descending), Some(value.clone()));
+            prop_assert_eq!(key::is_known(encoding, *descending), value.is_known());
             prop_assert_eq!(key::decode(&mut rest, *descending), Some(value.clone()));
+            prop_assert_eq!(rest, whole);
         }
         prop_assert!(rest.is_empty());
     }
 
     #[test]
     fn bytes_from_anywhere_are_no_reason_to_panic(bytes: Vec<u8>, descending: bool) {
-        let _ = key::decode(&mut bytes.as_slice(), descending);
+        let decoded = key::decode(&mut bytes.as_slice(), descending);
+        let encoding = key::split(&mut bytes.as_slice(), descending);
+        prop_assert!(decoded.is_none() || encoding.is_some());
     }
 
     #[test]
@@ -89,5 +95,7 @@ proptest! {
 
 #[test]
 fn deep_bytes_are_no_key() {
-    assert_eq!(key::decode(&mut vec![7u8; 100_000].as_slice(), false), None);
+    let bytes = vec![7u8; 100_000];
+    assert_eq!(key::decode(&mut bytes.as_slice(), false), None);
+    assert_eq!(key::split(&mut bytes.as_slice(), false), None);
 }

@@ -43,13 +43,24 @@ impl Accumulator {
             return Ok(0);
         }
         let Some(arg) = aggregate.args.first() else {
-            self.count += 1;
+            self.count_row();
             return Ok(0);
         };
         Ok(self.take(&aggregate.name, eval(arg, row, context)?))
     }
 
-    fn take(&mut self, name: &str, value: Value) -> usize {
+    /// Takes a row of which nothing is looked at.
+    pub fn count_row(&mut self) {
+        self.count += 1;
+    }
+
+    /// Whether there was a value that counts.
+    pub fn has_seen(&self) -> bool {
+        self.count > 0
+    }
+
+    /// Takes a value; tells by how many bytes it has grown.
+    pub fn take(&mut self, name: &str, value: Value) -> usize {
         let wanted = match name {
             "array_agg" => !value.is_missing(),
             "count" | "max" | "min" => value.is_known(),

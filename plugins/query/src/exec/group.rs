@@ -1,21 +1,22 @@
 //! GROUP BY.
 
 use super::aggregate::Accumulator;
-use super::{Operator, Rows};
+use super::{Operator, Rows, pushed};
 use crate::plan::{Group, Node};
 use crate::run::Run;
 use nacre_sql::{Context, Env, Result, Value, eval, key};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-struct Bucket {
+/// A group.
+pub(super) struct Bucket {
     keys: Vec<Value>,
-    accumulators: Vec<Accumulator>,
+    pub accumulators: Vec<Accumulator>,
     rows: Vec<Value>,
 }
 
 impl Bucket {
-    fn new(group: &Group, keys: Vec<Value>) -> Bucket {
+    pub fn new(group: &Group, keys: Vec<Value>) -> Bucket {
         let accumulators =
             group.aggregates.iter().map(|(_, aggregate)| Accumulator::new(aggregate));
         Bucket { keys, accumulators: accumulators.collect(), rows: Vec::new() }
@@ -84,9 +85,14 @@ impl GroupRows {
 impl Operator for GroupRows {
     fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>> {
         let node = self.node.clone();
-        let Node::Group(_, group) = &*node else { return Ok(None) };
+        let Node::Group(input, group) = &*node else { return Ok(None) };
         if self.groups.is_none() {
-            self.groups = Some(self.read(group, run, context)?);
+            self.groups = Some(match (&group.pushed, &**input) {
+                (Some(pushed), Node::Scan(scan)) => {
+                    pushed::read(group, pushed, scan, &self.base, run, context)?
+                }
+                _ => self.read(group, run, context)?,
+            });
         }
         let Some(bucket) = self.groups.as_mut().and_then(VecDeque::pop_front) else {
             return Ok(None);

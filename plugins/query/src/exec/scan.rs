@@ -5,10 +5,12 @@ use super::spans::{partitions, spans};
 use super::staged;
 use super::wide::Wide;
 use super::{Operator, Passage};
-use crate::datastore::{self, Document, Documents, IndexRange, Indexed, Keyspace, Span, Together};
 use crate::plan::{Access, IndexScan, Node, Passing, Scan, ScanSource};
 use crate::run::Run;
 use crate::search::HitRows;
+use nacre_datastore::{
+    self as datastore, Document, Documents, IndexRange, Indexed, Keyspace, Span, Together,
+};
 use nacre_sql::index::Definition;
 use nacre_sql::{Content, Context, Env, Host, Meta, Name, Result, Value, eval};
 use std::collections::{BTreeSet, VecDeque};
@@ -415,6 +417,19 @@ impl Part {
         ended || self.done >= self.spans.len()
     }
 
+    /// Goes on at `low`, of a part that is read from its beginning.
+    fn skip_to(&mut self, low: Vec<u8>) {
+        debug_assert!(!self.reverse, "it goes on upwards");
+        let passed = self.spans[self.done..].iter().take_while(|span| span.high <= low).count();
+        self.done += passed;
+        if let Some(span) = self.spans.get_mut(self.done)
+            && span.low < low
+        {
+            span.low = low;
+        }
+        (self.after, self.wide) = (None, None);
+    }
+
     /// Goes on behind an entry, or to the next spans when these have no more; says whether there is nothing left.
     fn advance(&mut self, last: Option<Vec<u8>>, ended: bool) -> bool {
         if ended {
@@ -432,6 +447,36 @@ impl Part {
         self.done += passed;
         self.after = last;
         false
+    }
+}
+
+/// Entries as they are stored, and the index that they are of.
+type OfIndex = (Vec<Vec<u8>>, Rc<Definition>);
+
+/// Entries of an index as they are stored, for what makes no rows of them.
+pub(super) struct StoredEntries(Entries);
+
+impl StoredEntries {
+    /// The entries of a scan that gives no document twice.
+    pub fn open(index: &IndexScan, env: &Env, context: &Context<'_>) -> Result<StoredEntries> {
+        Entries::open(index, env, context).map(StoredEntries)
+    }
+
+    /// The next entries; none after the last.
+    pub fn next(
+        &mut self,
+        keyspace: &Keyspace,
+        limit: usize,
+        run: &Run<'_>,
+    ) -> Result<Vec<Vec<u8>>> {
+        Ok(self.0.stored(keyspace, limit, run)?.map_or_else(Vec::new, |(found, _)| found))
+    }
+
+    /// Goes on at `low`, if that is behind what was read.
+    pub fn skip_to(&mut self, low: Vec<u8>) {
+        if let Some(part) = self.0.scans.front_mut() {
+            part.skip_to(low);
+        }
     }
 }
 
@@ -465,26 +510,42 @@ impl Entries {
         })
     }
 
-    /// The next entries that are wanted; none after the last.
-    fn next(&mut self, keyspace: &Keyspace, limit: usize, run: &Run<'_>) -> Result<Vec<Entry>> {
+    /// The next entries as they are stored, with the index that they are of; none after the last.
+    fn stored(
+        &mut self,
+        keyspace: &Keyspace,
+        limit: usize,
+        run: &Run<'_>,
+    ) -> Result<Option<OfIndex>> {
         while let Some(part) = self.scans.front_mut() {
-            let (mut found, ended) = if part.spans.is_empty() {
+            let (mut found, ended) = if part.spans().is_empty() {
                 (Vec::new(), true)
             } else {
                 staged::entries(&part.definition, keyspace, &part.range(limit), run)?
             };
             let is_over = part.take(&mut found, ended);
-            let mut entries = Vec::new();
+            let definition = Rc::clone(&part.definition);
+            if is_over {
+                self.scans.pop_front();
+            }
+            if !found.is_empty() {
+                return Ok(Some((found, definition)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next entries that are wanted; none after the last.
+    fn next(&mut self, keyspace: &Keyspace, limit: usize, run: &Run<'_>) -> Result<Vec<Entry>> {
+        while let Some((found, definition)) = self.stored(keyspace, limit, run)? {
+            let mut entries = Vec::with_capacity(found.len());
             for entry in &found {
-                let Some((parts, id)) = part.definition.decode(entry) else {
+                let Some((parts, id)) = definition.decode(entry) else {
                     return Err(nacre_sql::Error::execution(
                         "an index has an entry that is none of its own",
                     ));
                 };
                 entries.push(Entry { parts, id });
-            }
-            if is_over {
-                self.scans.pop_front();
             }
             entries.retain(|entry| self.among.iter().all(|ids| ids.contains(&entry.id)));
             if let Some(once) = &mut self.once {

@@ -1,7 +1,7 @@
 //! What is asked of an index, as ranges of its entries.
 
-use crate::datastore::Span;
 use crate::plan::{IndexScan, Sarg};
+use nacre_datastore::Span;
 use nacre_sql::ast::Expr;
 use nacre_sql::{Context, Env, Result, Value, eval, key, like_prefix};
 
@@ -128,12 +128,13 @@ fn ranges_of(sarg: &Sarg, env: &Env, context: &Context<'_>) -> Result<Vec<Span>>
     // Above NULL, as what is compared with NULL and MISSING is never true.
     let above_null = || after(&key::encoded(&Value::Null));
     let known = |value: Value| Some(value).filter(Value::is_known);
+    // What has a NULL in it is equal to nothing.
+    let equal = |value: &Value| value.equals(value).truth();
     Ok(match sarg {
-        Sarg::Equal(expr) => known(value_of(expr)?).iter().map(exactly).collect(),
+        Sarg::Equal(expr) => Some(value_of(expr)?).filter(equal).iter().map(exactly).collect(),
         Sarg::In(expr) => {
             let values = value_of(expr)?;
-            let wanted =
-                values.as_array().unwrap_or_default().iter().filter(|value| value.is_known());
+            let wanted = values.as_array().unwrap_or_default().iter().filter(|value| equal(value));
             let mut ranges: Vec<Span> = wanted.map(exactly).collect();
             ranges.sort();
             ranges.dedup();

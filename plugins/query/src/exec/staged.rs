@@ -1,8 +1,8 @@
 //! Entries of an index as a transaction sees them: without those of documents that it has changed, and with those that these
 //! documents have now.
 
-use crate::datastore::{Consistency, IndexRange, Keyspace};
 use crate::run::Run;
+use nacre_datastore::{Consistency, IndexRange, Keyspace};
 use nacre_sql::index::Definition;
 use nacre_sql::{Meta, Name, Result, Value};
 use std::collections::BTreeSet;
@@ -100,7 +100,7 @@ pub(super) fn entries(
 
 /// Whether an entry is within a range, up to and with `until`.
 fn belongs(entry: &[u8], range: &IndexRange<'_>, until: Option<&[u8]>) -> bool {
-    let within = |span: &crate::datastore::Span| {
+    let within = |span: &nacre_datastore::Span| {
         span.low.as_slice() <= entry && (span.high.is_empty() || entry < span.high.as_slice())
     };
     let is_behind = |a: &[u8], b: &[u8]| if range.reverse { a < b } else { a > b };

@@ -5,7 +5,7 @@
 //! read      1 2 3 4 5 6 7 …                     3 is left out; once too many are, the ranges are asked for one by one
 //! ```
 
-use crate::datastore::Span;
+use nacre_datastore::Span;
 
 /// So many ranges are worth trying.
 const RANGES_MIN: usize = 256;

@@ -7,9 +7,9 @@
 use super::cost::{self, Basis};
 use super::cover::{Covered, cover};
 use super::{conjuncts, mentions, order, sarg};
-use crate::datastore::Keyspace;
 use crate::plan::{Access, IndexScan, Page, Sarg};
 use crate::run::Run;
+use nacre_datastore::Keyspace;
 use nacre_sql::ast::{Binary, Block, Body, Chain, Expr, FromTerm, OrderTerm, Select};
 use nacre_sql::index::{Definition, SELF};
 use nacre_sql::{Name, Result, any_in, each_in_select, functions};

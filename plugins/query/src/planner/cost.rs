@@ -1,11 +1,11 @@
 //! What the planner's choices cost, where UPDATE STATISTICS has described the keyspace. Without statistics nothing here has a value.
 
 use super::access::{Candidate, Wanted};
-use crate::datastore::Keyspace;
 use crate::plan::{Access, Costs, IndexScan, Sarg, Strategy};
 use crate::run::Run;
 use crate::statistics;
 use nacre_cost::{Estimate, IndexCost, Table, hash_join, lookup_join, loop_join};
+use nacre_datastore::Keyspace;
 use nacre_sql::ast::{self, Expr, JoinKind, Side};
 use nacre_sql::index::SELF;
 use nacre_sql::{Name, Value};

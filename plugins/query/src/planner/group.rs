@@ -1,6 +1,6 @@
 //! GROUP BY, aggregates and windows: what is computed before is bound to a name, and expressions above refer to it.
 
-use super::each_output;
+use super::{each_output, pushed};
 use crate::plan::{Group, Node, Project};
 use crate::run::Run;
 use nacre_sql::ast::{
@@ -225,8 +225,14 @@ pub(super) fn plan_groups(
     star.extend(letting.iter().map(|(name, _)| name.clone()));
     // Only names that were written are variables; the others would hide what they are named after.
     let keys = rewriter.keys.iter().cloned().zip(&group.by);
-    let keys = keys.map(|((name, expr, _), (_, alias))| (name, expr, alias.clone())).collect();
-    root = Rc::new(Node::Group(root, Group { keys, aggregates: rewriter.aggregates, collect }));
+    let keys = keys.map(|((name, expr, _), (_, alias))| (name, expr, alias.clone()));
+    let keys: Vec<_> = keys.collect();
+    let aggregates = rewriter.aggregates;
+    let (input, pushed) = match pushed::of(&root, &keys, &aggregates) {
+        Some((scan, pushed)) if collect.is_none() => (scan, Some(pushed)),
+        _ => (root, None),
+    };
+    root = Rc::new(Node::Group(input, Group { keys, aggregates, collect, pushed }));
     if !letting.is_empty() {
         root = Rc::new(Node::Let(root, letting));
     }

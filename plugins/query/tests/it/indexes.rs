@@ -104,3 +104,36 @@ fn a_name_of_with_is_not_taken_for_the_other_side_of_a_right_join() {
     let statement = "WITH b AS ([{\"x\": 1}]) SELECT a.x AS l, b.x AS r FROM b AS a RIGHT JOIN l AS b ON a.x = b.x";
     assert_eq!(rows(&documents, &[], statement), r#"[{"r":2},{"l":1,"r":1}]"#);
 }
+
+#[test]
+fn large_groups_are_the_same_from_entries_and_from_documents() {
+    let documents: Vec<String> = (0..6000)
+        .map(|n| {
+            let (group, value) = (["a", "b", "c"][n % 7 % 3], n * 31 % 6000);
+            match n % 11 {
+                0 => format!(r#"{{"g": "{group}", "h": {}}}"#, n % 2),
+                1 => format!(r#"{{"g": "{group}", "h": {}, "v": null}}"#, n % 2),
+                _ => format!(r#"{{"g": "{group}", "h": {}, "v": {value}}}"#, n % 2),
+            }
+        })
+        .collect();
+    let documents: Vec<&str> = documents.iter().map(String::as_str).collect();
+    for index in [
+        "CREATE INDEX i ON l(g, v)",
+        "CREATE INDEX i ON l(g DESC, v DESC)",
+        "CREATE INDEX i ON l(h, g, v)",
+        "CREATE INDEX i ON l(g, h, v DESC)",
+    ] {
+        for statement in [
+            "SELECT d.g, MIN(d.v) AS m FROM l AS d WHERE d.g >= 'a' AND d.g < 'c' GROUP BY d.g",
+            "SELECT d.g, MAX(d.v) AS m FROM l AS d WHERE d.g >= 'a' GROUP BY d.g",
+            "SELECT d.g FROM l AS d WHERE d.g >= 'a' GROUP BY d.g",
+            "SELECT d.g, MIN(d.v) AS m, COUNT(*) AS n FROM l AS d WHERE d.g IN ['a', 'c'] GROUP BY d.g",
+            "SELECT d.g, MIN(d.v) AS m FROM l AS d WHERE d.h = 1 AND d.g > 'a' GROUP BY d.g",
+            "SELECT d.h, MIN(d.v) AS m FROM l AS d WHERE d.g = 'b' GROUP BY d.h",
+            "SELECT AVG(d.v) AS v, COUNT(DISTINCT d.v) AS n FROM l AS d WHERE d.g = 'b'",
+        ] {
+            rows(&documents, &[index], statement);
+        }
+    }
+}

@@ -199,3 +199,86 @@ fn a_profile_is_told_to_who_wants_it() {
     assert!(phases.field("executionTimings").is_missing());
     assert!(profile("timings").field("executionTimings").as_object().is_some());
 }
+
+/// What an answer has under a name, as JSON.
+fn member(world: &World, request: Request, name: &str) -> serde_json::Value {
+    let answer: serde_json::Value = serde_json::from_str(&body(world, request)).unwrap();
+    answer[name].clone()
+}
+
+fn asked(pairs: &[(&str, &str)]) -> Request {
+    let all = [("query_context", "default:default._default")].into_iter();
+    Request::from_pairs(all.chain(pairs.iter().copied())).unwrap()
+}
+
+#[test]
+fn a_pretty_answer_has_a_line_for_each_member_also_of_documents_that_only_pass_through() {
+    let world = World::new();
+    world.add("docs", [("k", Value::parse(br#"{"b":1,"a":[2]}"#).unwrap())]);
+    for (statement, rows) in [
+        ("SELECT 1 AS a", "[\n    {\n        \"a\": 1\n    }\n]"),
+        (
+            "SELECT RAW d FROM docs AS d",
+            "[\n    {\n        \"b\": 1,\n        \"a\": [\n            2\n        ]\n    }\n]",
+        ),
+    ] {
+        let body = body(&world, asked(&[("statement", statement), ("pretty", "true")]));
+        assert!(body.contains(&format!("\"results\":{rows}")), "{body}");
+    }
+}
+
+#[test]
+fn what_is_selected_is_sorted_if_the_request_wants_that() {
+    let world = World::new();
+    let statement = "SELECT 1 AS b, {'d': 2, 'c': 3} AS a";
+    let sorted = body(&world, asked(&[("statement", statement), ("sort_projection", "true")]));
+    assert!(sorted.contains(r#"{"a":{"d":2,"c":3},"b":1}"#), "{sorted}");
+    let plain = body(&world, asked(&[("statement", statement)]));
+    assert!(plain.contains(r#"{"b":1,"a":{"d":2,"c":3}}"#), "{plain}");
+}
+
+#[test]
+fn controls_say_what_was_asked_for() {
+    let world = World::new();
+    let request = asked(&[
+        ("statement", "SELECT $x AS x, $1 AS y"),
+        ("$x", "7"),
+        ("args", "[true]"),
+        ("controls", "true"),
+        ("use_cbo", "false"),
+        ("memory_quota", "3"),
+        ("timeout", "5s"),
+        ("scan_consistency", "request_plus"),
+    ]);
+    let expected = serde_json::json!({
+        "memoryQuota": 3,
+        "namedArgs": {"x": 7},
+        "positionalArgs": [true],
+        "scan_consistency": "scan_plus",
+        "timeout": "5000ms",
+        "use_cbo": "false",
+    });
+    assert_eq!(member(&world, request, "controls"), expected);
+    let without = member(&world, asked(&[("statement", "SELECT 1")]), "controls");
+    assert_eq!(without, serde_json::Value::Null);
+}
+
+#[test]
+fn no_more_errors_are_told_than_the_request_wants() {
+    for (limit, count) in [("0", 1), ("-1", 1), ("1", 1), ("5", 1)] {
+        let request = asked(&[("statement", "SELECT ABORT('x')"), ("error_limit", limit)]);
+        let errors = member(&World::new(), request, "errors");
+        assert_eq!(errors.as_array().map(Vec::len), Some(count), "{limit}");
+    }
+}
+
+#[test]
+fn a_change_outside_of_a_transaction_may_be_durable() {
+    let world = World::new();
+    world.add("docs", []);
+    for level in ["none", "majority", "majorityAndPersistActive", "persistToMajority", ""] {
+        let statement = format!("UPSERT INTO docs VALUES ('k', '{level}')");
+        let request = asked(&[("statement", &statement), ("durability_level", level)]);
+        assert_eq!(member(&world, request, "status"), "success", "{level}");
+    }
+}

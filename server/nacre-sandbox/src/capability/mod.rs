@@ -41,7 +41,7 @@ pub use metrics::MetricChanges;
 pub use paths::{
     Looked, MutateOptions, Mutated, PathLookup, PathMutation, TombstoneUse, path_failure,
 };
-pub use query::{NoQueries, OpenQueries, Queries, Query, QueryRows};
+pub use query::{NoQueries, OpenQueries, Queries, Query, QueryRows, QueryService};
 
 /// An interface that a plugin may import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,4 +1,4 @@
-//! `query`: queries in SQL++, answered by the embedder with the rights of the deployment's owner.
+//! `query`: queries in SQL++, and those of other services, answered by the embedder with the rights of the deployment's owner.
 
 use crate::abi::nacre::plugin::query as abi;
 use crate::capability::{Capability, Failure};
@@ -13,9 +13,23 @@ const OPEN_MAX: usize = 16;
 /// Code of an error of the call, not of its statement. Source: Couchbase's list of error codes.
 const INTERNAL: u32 = 5000;
 
+/// The service that answers a query.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueryService {
+    /// That of SQL++.
+    #[default]
+    Query,
+    /// Analytics.
+    Analytics,
+    /// Search: the text is the name of an index, the parameters are the request.
+    Search,
+}
+
 /// A query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
+    /// The service that answers it.
+    pub service: QueryService,
     /// The text.
     pub text: String,
     /// Values of its parameters as JSON: an object, an array, or empty.
@@ -76,34 +90,47 @@ impl From<Failure> for abi::Failure {
 /// Result of a call: inside, the failure of the query; outside, the reason why the guest ends.
 type Answer<T> = Result<std::result::Result<T, abi::Failure>>;
 
+/// Begins a query at a service; gives what the guest calls it.
+fn begin_at(data: &mut Data, service: QueryService, statement: abi::Statement) -> Answer<u32> {
+    data.count(Capability::Query)?;
+    // The answer cannot be asked for again on replay.
+    data.journal.cut();
+    let left = data.time_left()?;
+    let setup = &data.context.setup;
+    if !setup.grants.query {
+        return Ok(Err(failure("queries are not granted").into()));
+    }
+    if data.queries.rows.len() >= OPEN_MAX {
+        let message = format!("a call has at most {OPEN_MAX} queries open: close some");
+        return Ok(Err(failure(&message).into()));
+    }
+    let abi::Statement { text, parameters, is_fresh } = statement;
+    let queries = Arc::clone(data.view.queries.as_ref().unwrap_or(&setup.queries));
+    let begun = queries.begin(&Query { service, text, parameters, is_fresh }, left);
+    // Time that a query takes is time of the deadline.
+    data.time_left()?;
+    Ok(match begun {
+        Ok(rows) => {
+            data.queries.last += 1;
+            let number = data.queries.last;
+            data.queries.rows.insert(number, rows);
+            Ok(number)
+        }
+        Err(failure) => Err(failure.into()),
+    })
+}
+
 impl abi::Host for Data {
     fn begin(&mut self, statement: abi::Statement) -> Answer<u32> {
-        self.count(Capability::Query)?;
-        // The answer cannot be asked for again on replay.
-        self.journal.cut();
-        let left = self.time_left()?;
-        let setup = &self.context.setup;
-        if !setup.grants.query {
-            return Ok(Err(failure("queries are not granted").into()));
-        }
-        if self.queries.rows.len() >= OPEN_MAX {
-            let message = format!("a call has at most {OPEN_MAX} queries open: close some");
-            return Ok(Err(failure(&message).into()));
-        }
-        let abi::Statement { text, parameters, is_fresh } = statement;
-        let queries = Arc::clone(self.view.queries.as_ref().unwrap_or(&setup.queries));
-        let begun = queries.begin(&Query { text, parameters, is_fresh }, left);
-        // Time that a query takes is time of the deadline.
-        self.time_left()?;
-        Ok(match begun {
-            Ok(rows) => {
-                self.queries.last += 1;
-                let number = self.queries.last;
-                self.queries.rows.insert(number, rows);
-                Ok(number)
-            }
-            Err(failure) => Err(failure.into()),
-        })
+        begin_at(self, QueryService::Query, statement)
+    }
+
+    fn begin_at(&mut self, service: abi::Service, statement: abi::Statement) -> Answer<u32> {
+        let service = match service {
+            abi::Service::Analytics => QueryService::Analytics,
+            abi::Service::Search => QueryService::Search,
+        };
+        begin_at(self, service, statement)
     }
 
     fn next(&mut self, query: u32) -> Answer<Vec<String>> {

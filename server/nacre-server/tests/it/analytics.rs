@@ -1,7 +1,9 @@
 //! The service that starts analytics and passes requests on. The process of these tests is this test: a script names its port to the node.
 
+use crate::eventing::{Collection, collections, deploy, function};
 use crate::process::{PASSWORD, Server, USER, port_base};
 use nacre_conformance::http::{self, Answer};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -140,6 +142,44 @@ fn requests_are_passed_on_with_the_rights_of_their_users() {
     }
     assert_eq!(ask(&server, None, "SELECT+1").status, 401);
     assert!(passed.try_recv().is_err(), "nothing of a stranger is passed on");
+    server.stop();
+}
+
+#[test]
+fn a_function_asks_analytics_with_the_rights_of_who_defined_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (port, passed) = process();
+    let mut server = Server::start_with_env(
+        &folder.path().join("data"),
+        port_base(),
+        &[("NACRE_ANALYTICS", &program(folder.path(), port))],
+    );
+    collections(&server, &["meta", "dst"]);
+    let code = "function OnUpdate(doc, meta) {
+            try { dst[meta.id] = [...couchbase.analyticsQuery('SELECT $n', {n: doc.n}, {consistency: 'request'})] }
+            catch (e) { dst[meta.id] = [e.name, e.code] }
+        }";
+    deploy(&mut server, &function("f", code, "_default", &["dst"]));
+    let mut source = Collection::open(&server, "_default");
+    let mut told = Collection::open(&server, "dst");
+    source.put("a", &json!({"n": 1}));
+    let refused = server.wait_for("the refusal", |_| told.get("a"));
+    assert_eq!(refused, json!(["AnalyticsError", 5000]), "no node has the service");
+    give(&server);
+    let admin = Some((USER, PASSWORD));
+    crate::process::until(|| (ask(&server, admin, "SELECT+1").status == 200).then_some(()));
+    passed.recv().unwrap();
+    source.put("b", &json!({"n": 7}));
+    assert_eq!(server.wait_for("the rows", |_| told.get("b")), json!([]));
+    let (first, headers, body) = passed.recv().unwrap();
+    assert_eq!(first, "POST /analytics/service HTTP/1.1");
+    assert_eq!((&*headers["x-nacre-user"], &*headers["content-type"]), (USER, "application/json"));
+    let mut body: Value = serde_json::from_str(&body).unwrap();
+    let timeout = body["timeout"].take();
+    assert!(timeout.as_str().is_some_and(|text| text.ends_with("ms")), "{timeout}");
+    let expected = json!({"statement": "SELECT $n", "$n": 7, "readonly": true,
+        "scan_consistency": "request_plus", "timeout": null});
+    assert_eq!(body, expected);
     server.stop();
 }
 

@@ -3,6 +3,7 @@
 use crate::eventing::{Collection, ask, collections, define, deploy, eventing, function, get};
 use crate::process::{BUCKET, PASSWORD, Server, USER};
 use crate::queries::serving;
+use nacre_conformance::http;
 use serde_json::{Value, json};
 
 fn query(server: &Server, statement: &str) -> Value {
@@ -158,4 +159,46 @@ fn what_is_no_statement_within_code_is_refused_when_a_function_is_defined() {
     assert_eq!(ask(&server, "POST", "/api/v1/functions/level", &wrong).0, 400);
     wrong["settings"] = json!({"n1ql_consistency": "request"});
     define(&server, &wrong);
+}
+
+#[test]
+fn a_function_searches_with_the_rights_of_who_defined_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = serving(directory.path());
+    collections(&server, &["meta", "dst"]);
+    let mut source = Collection::open(&server, "_default");
+    for (key, word) in [("w1", "red wine"), ("w2", "white wine"), ("b1", "red beer")] {
+        assert!(source.put(key, &json!({"drink": word})));
+    }
+    let address = format!("127.0.0.1:{}", server.port_base + 3);
+    let index = json!({"type": "fulltext-index", "sourceType": "couchbase", "sourceName": BUCKET});
+    let (login, kind) = (Some((USER, PASSWORD)), "application/json");
+    let body = index.to_string();
+    let made =
+        http::request(&address, "PUT", "/api/index/i", login, kind, body.as_bytes()).unwrap();
+    assert_eq!(made.status, 200, "{}", made.text());
+    let rights = "eventing_manage_functions[default:_default],data_dcp_reader[default],data_reader[default],data_writer[default:_default:dst]";
+    user(&server, "author", rights);
+    let code = "function OnUpdate(doc, meta) {
+            if (!doc.wish) return;
+            const wish = couchbase.SearchQuery.match(doc.wish).field('drink');
+            try {
+                const hits = couchbase.searchQuery('i', wish, {sort: ['_id'], consistency: 'request'});
+                dst[meta.id] = [...hits].map(hit => hit.id);
+            } catch (e) { dst[meta.id] = [e.name, e.code] }
+        }";
+    let mut own = function("f", code, "_default", &["dst"]);
+    own["function_scope"] = json!({"bucket": BUCKET, "scope": "_default"});
+    own["settings"] = json!({"deployment_status": true, "processing_status": true});
+    let path = format!("/api/v1/functions/f?bucket={BUCKET}&scope=_default");
+    let answer = eventing(&server, "author", "POST", &path, &own);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let mut told = Collection::open(&server, "dst");
+    source.put("a", &json!({"wish": "wine"}));
+    let refused = server.wait_for("the refusal", |_| told.get("a"));
+    assert_eq!(refused, json!(["SearchError", 403]));
+    // Rights that are given later count from then on.
+    user(&server, "author", &format!("{rights},fts_searcher[default]"));
+    source.put("b", &json!({"wish": "wine"}));
+    assert_eq!(server.wait_for("the hits", |_| told.get("b")), json!(["w1", "w2"]));
 }

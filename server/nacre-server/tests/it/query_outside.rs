@@ -80,6 +80,37 @@ fn statistics_are_for_those_who_may_query() {
     assert_eq!(rows(&server, USER, seen), json!([]));
 }
 
+#[test]
+fn statistics_outlive_their_node_and_end_with_their_collection() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serving(directory.path());
+    rows(&server, USER, &format!("CREATE COLLECTION {BUCKET}._default.orders"));
+    let orders = format!("{BUCKET}._default.orders");
+    rows(&server, USER, &format!("UPSERT INTO {orders} VALUES(\"k\", {{\"a\": 7}})"));
+    rows(&server, USER, &format!("UPDATE STATISTICS FOR {orders}(a)"));
+    let seen = "SELECT RAW d.distributions.a.max FROM system:dictionary AS d";
+    assert_eq!(rows(&server, USER, seen), json!([7]));
+    server.stop();
+    let server = serving(directory.path());
+    assert_eq!(rows(&server, USER, seen), json!([7]));
+    let plan = rows(&server, USER, &format!("EXPLAIN SELECT RAW b FROM {orders} WHERE a = 1"));
+    assert!(plan.to_string().contains("optimizer_estimates"), "{plan}");
+    rows(&server, USER, &format!("DROP COLLECTION {orders}"));
+    rows(&server, USER, &format!("CREATE COLLECTION {orders}"));
+    assert_eq!(rows(&server, USER, seen), json!([]), "the new collection has none yet");
+    // What is too large is refused, and what was there stays.
+    rows(&server, USER, &format!("UPSERT INTO {orders} VALUES(\"k\", {{\"a\": 8}})"));
+    rows(&server, USER, &format!("UPDATE STATISTICS FOR {orders}(a)"));
+    let long = "SELECT RAW TO_STRING(x) || REPEAT('x', 400) FROM ARRAY_RANGE(0, 800) AS x";
+    let insert = format!(
+        "INSERT INTO {orders} (KEY k, VALUE {{'text': t}}) SELECT t AS t, UUID() AS k FROM ({long}) AS t"
+    );
+    rows(&server, USER, &insert);
+    let update = format!("UPDATE STATISTICS FOR {orders}(text) WITH {{\"resolution\": 0.1}}");
+    assert_eq!(code(&ask(&server, USER, &update)), 5360);
+    assert_eq!(rows(&server, USER, seen), json!([8]));
+}
+
 /// Answers each connection once: `/there` with JSON, `/away` with a redirection, `/large` with more than a call may get, `/echo` with the
 /// request. Ends with the test.
 fn serve_json() -> u16 {

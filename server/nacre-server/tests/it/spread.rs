@@ -62,6 +62,21 @@ pub fn fill(node: &Node) {
     }
 }
 
+#[test]
+fn statistics_are_known_on_every_node() {
+    let nodes = nodes_with_bucket(0);
+    rows(&nodes[0], &format!("UPSERT INTO {BUCKET} VALUES ('a', {{'n': 1}}), ('b', {{'n': 2}})"));
+    rows(&nodes[1], &format!("UPDATE STATISTICS FOR {BUCKET}(n)"));
+    let seen = "SELECT RAW d.distributions.n.max FROM system:dictionary AS d";
+    for node in &nodes {
+        assert_eq!(rows(node, seen), json!([2]));
+    }
+    rows(&nodes[2], &format!("UPDATE STATISTICS FOR {BUCKET} DELETE ALL"));
+    for node in &nodes {
+        assert_eq!(rows(node, seen), json!([]));
+    }
+}
+
 /// Checks the answer of a node, wherever vBuckets have moved.
 pub fn check(node: &Node, consistency: &str, count: u64) {
     let rows = |statement: &str| rows_at(node, consistency, statement);

@@ -326,12 +326,12 @@ fn a_transaction_does_what_its_user_may_and_only_what_a_transaction_can() {
         ("tximplicit", json!("yes"), 1070),
         ("txtimeout", json!("soon"), 1040),
         ("txdata", json!("x"), 1070),
+        ("durability_level", json!("a little"), 1030),
     ] {
         let request = json!({"statement": "SELECT 1", name: value});
         assert_eq!(code(&ask_as(server.port_base, USER, &request)), expected, "{name}");
     }
     for (name, value) in [
-        ("durability_level", json!("a little")),
         ("atrcollection", json!("a.b")),
         ("txdata", json!({"id": {"txn": "t", "atmpt": "a.b"}})),
         ("txdata", json!({"id": {"txn": "t", "atmpt": "a"}, "mutations": [{"id": "k1"}]})),

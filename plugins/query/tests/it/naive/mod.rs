@@ -20,7 +20,10 @@ const QUERIES: u64 = 2_000;
 const QUERIES_A_WORLD: u64 = 20;
 
 /// Index definitions, for one collection each.
-const INDEXES: [&str; 16] = [
+const INDEXES: [&str; 19] = [
+    "(b, c)",
+    "(c INCLUDE MISSING, b DESC)",
+    "(a DESC, c)",
     "(a)",
     "(b)",
     "(a, b)",

@@ -30,6 +30,7 @@ enum Function {
     CountAll,
     Count,
     CountDistinct,
+    Avg,
     Sum,
     Min,
     Max,
@@ -221,8 +222,67 @@ impl Maker<'_> {
 }
 
 impl Query {
+    /// Makes a query of groups that an index of fields can have: fields of one collection, under conditions that ranges of keys answer.
+    fn of_fields(chance: &mut StdRng) -> Query {
+        let names = |chance: &mut StdRng, count: usize| -> Vec<Expr> {
+            let names = ["a", "b", "c"].choose_multiple(chance, count);
+            names.map(|name| Expr::Field("x", name)).collect()
+        };
+        let count = chance.random_range(0..3);
+        let mut conditions: Vec<Expr> = names(chance, count)
+            .into_iter()
+            .map(|field| match chance.random_range(0..6) {
+                0 => {
+                    let (a, b) = (known_value(chance), known_value(chance));
+                    Expr::Between(field.into(), a.clone().min(b.clone()), a.max(b))
+                }
+                1 => {
+                    let count = chance.random_range(0..3);
+                    Expr::In(field.into(), (0..count).map(|_| known_value(chance)).collect())
+                }
+                2 => Expr::Is(field.into(), Kind::Valued, chance.random_bool(0.3)),
+                _ => {
+                    let value = Expr::Literal(known_value(chance));
+                    Expr::Compare(Comparison::any(chance), field.into(), value.into())
+                }
+            })
+            .collect();
+        let filter = match conditions.len() {
+            0 => None,
+            1 => conditions.pop(),
+            _ => Some(Expr::And(conditions)),
+        };
+        let count = chance.random_range(0..3);
+        let groups = names(chance, count);
+        let least = usize::from(groups.is_empty());
+        let aggregates: Vec<Aggregate> = (0..chance.random_range(least..4))
+            .map(|_| Aggregate { of: names(chance, 1).remove(0), ..Aggregate::of_any(chance) })
+            .collect();
+        let having = chance.random_bool(0.2).then(|| f64::from(chance.random_range(1..4)));
+        let width = groups.len() + aggregates.len();
+        let order = chance
+            .random_bool(0.3)
+            .then(|| (0..width).map(|_| chance.random_bool(0.3)).collect::<Vec<_>>());
+        Query {
+            from: ["l", "r"].choose(chance).unwrap(),
+            joins: Vec::new(),
+            filter,
+            subquery: None,
+            select: groups.clone(),
+            groups: Some(groups),
+            aggregates,
+            having,
+            distinct: false,
+            order,
+            limit: None,
+        }
+    }
+
     /// Makes a query over the collections `l` and `r`.
     pub fn any(chance: &mut StdRng) -> Query {
+        if chance.random_bool(0.25) {
+            return Query::of_fields(chance);
+        }
         let mut maker = Maker { chance, documents: vec!["x"], elements: Vec::new() };
         let mut nested = false;
         let mut joins = Vec::new();
@@ -524,9 +584,14 @@ impl Subquery {
 
 impl Aggregate {
     fn any(maker: &mut Maker<'_>) -> Aggregate {
-        use Function::{ArrayAgg, Count, CountAll, CountDistinct, Max, Min, Sum};
-        let all = [CountAll, Count, CountDistinct, Sum, Min, Max, ArrayAgg];
-        Aggregate { function: *all.choose(maker.chance).unwrap(), of: maker.operand() }
+        Aggregate { of: maker.operand(), ..Aggregate::of_any(maker.chance) }
+    }
+
+    /// Any aggregate, of nothing in particular.
+    fn of_any(chance: &mut StdRng) -> Aggregate {
+        use Function::{ArrayAgg, Avg, Count, CountAll, CountDistinct, Max, Min, Sum};
+        let all = [CountAll, Count, CountDistinct, Avg, Sum, Min, Max, ArrayAgg];
+        Aggregate { function: *all.choose(chance).unwrap(), of: Expr::Literal(Value::Null) }
     }
 
     fn text(&self) -> String {
@@ -535,6 +600,7 @@ impl Aggregate {
             Function::CountAll => "COUNT(*)".into(),
             Function::Count => format!("COUNT({of})"),
             Function::CountDistinct => format!("COUNT(DISTINCT {of})"),
+            Function::Avg => format!("AVG({of})"),
             Function::Sum => format!("SUM({of})"),
             Function::Min => format!("MIN({of})"),
             Function::Max => format!("MAX({of})"),
@@ -552,12 +618,18 @@ impl Aggregate {
             Function::CountDistinct => {
                 Value::Number(known.iter().collect::<BTreeSet<_>>().len() as f64)
             }
-            Function::Sum => {
+            Function::Sum | Function::Avg => {
                 let numbers = known.iter().filter_map(|value| match value {
                     Value::Number(number) => Some(*number),
                     _ => None,
                 });
-                numbers.reduce(|a, b| a + b).map_or(Value::Null, Value::Number)
+                let numbers: Vec<f64> = numbers.collect();
+                let sum = numbers.iter().copied().reduce(|a, b| a + b);
+                let count = match self.function {
+                    Function::Avg => numbers.len() as f64,
+                    _ => 1.0,
+                };
+                sum.map_or(Value::Null, |sum| Value::Number(sum / count))
             }
             Function::Min => known.first().map_or(Value::Null, |value| (*value).clone()),
             Function::Max => known.last().map_or(Value::Null, |value| (*value).clone()),

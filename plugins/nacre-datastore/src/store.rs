@@ -463,7 +463,7 @@ pub trait Datastore {
         mutations: &[Mutation],
     ) -> Result<Vec<std::result::Result<u64, Refusal>>>;
 
-    /// Asks the search service about the documents of a keyspace, as [`crate::search`] says.
+    /// Asks the search service about the documents of a keyspace, as JSON: what nacre-query says of searches.
     ///
     /// # Errors
     /// Code 5000 of a store without such a service, and others of these.

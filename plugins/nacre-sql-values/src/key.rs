@@ -28,6 +28,9 @@ const OBJECT: u8 = 8;
 /// Above each key that starts as the bytes before it do.
 pub const AFTER: u8 = 0xFF;
 
+/// Bytes of a number behind its first one.
+const NUMBER_BYTES: usize = 10;
+
 /// How deep values in keys may nest.
 const DEPTH_MAX: usize = 512;
 
@@ -57,6 +60,21 @@ pub fn decode(bytes: &mut &[u8], descending: bool) -> Option<Value> {
     let rest = reader.bytes;
     *bytes = rest;
     Some(value)
+}
+
+/// Removes the encoding at the start of `bytes`, and returns it; `None` when there is none. No value is made.
+pub fn split<'e>(bytes: &mut &'e [u8], descending: bool) -> Option<&'e [u8]> {
+    let whole = *bytes;
+    let mut reader = Reader { bytes: whole, invert: if descending { 0xFF } else { 0 } };
+    reader.skip(0)?;
+    *bytes = reader.bytes;
+    Some(&whole[..whole.len() - bytes.len()])
+}
+
+/// Whether the value of an encoding is neither MISSING nor NULL.
+pub fn is_known(encoding: &[u8], descending: bool) -> bool {
+    let invert = if descending { 0xFF } else { 0 };
+    encoding.first().is_some_and(|first| first ^ invert > NULL)
 }
 
 fn encode_value(value: &Value, out: &mut Vec<u8>) {
@@ -164,6 +182,47 @@ impl Reader<'_> {
             }
             _ => return None,
         })
+    }
+
+    /// Goes past a value.
+    fn skip(&mut self, depth: usize) -> Option<()> {
+        if depth > DEPTH_MAX {
+            return None;
+        }
+        match self.byte()? {
+            MISSING | NULL | FALSE | TRUE => {}
+            NUMBER => self.bytes = self.bytes.get(NUMBER_BYTES..)?,
+            STRING => self.skip_string()?,
+            ARRAY => {
+                while self.bytes.first()? ^ self.invert != 0 {
+                    self.skip(depth + 1)?;
+                }
+                self.byte()?;
+            }
+            OBJECT => {
+                let count = u32::from_be_bytes(self.fixed()?);
+                for _ in 0..count {
+                    if self.byte()? != STRING {
+                        return None;
+                    }
+                    self.skip_string()?;
+                    self.skip(depth + 1)?;
+                }
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Goes past a string, behind its first byte.
+    fn skip_string(&mut self) -> Option<()> {
+        loop {
+            let zero = self.bytes.iter().position(|byte| *byte == self.invert)?;
+            self.bytes = &self.bytes[zero + 1..];
+            if self.byte()? == 1 {
+                return Some(());
+            }
+        }
     }
 
     fn number(&mut self) -> Option<Value> {

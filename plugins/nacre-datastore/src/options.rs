@@ -25,7 +25,7 @@ const OF_INDEX: [(&str, Kind); 9] = [
 ];
 
 /// Refuses options of CREATE INDEX that there are not, or whose values are of another type.
-pub(crate) fn check_index(create: &CreateIndex) -> Result<()> {
+pub fn check_index(create: &CreateIndex) -> Result<()> {
     for (name, value) in create.with.as_object().into_iter().flatten() {
         let Some((_, kind)) = OF_INDEX.iter().find(|(known, _)| **known == **name) else {
             return Err(Error::new(SEMANTICS, format!("CREATE INDEX has no option {name}")));
@@ -46,7 +46,7 @@ pub(crate) fn check_index(create: &CreateIndex) -> Result<()> {
 ///
 /// Partitions cannot be sent anywhere, as all nodes compute where they are, and their copies have no numbers by which one could
 /// be dropped.
-pub(crate) fn altered_replicas(with: &Value) -> Result<u8> {
+pub fn altered_replicas(with: &Value) -> Result<u8> {
     let action = with.field("action");
     let message = match action.as_str() {
         Some("replica_count") if !with.field("num_replica").is_missing() => {

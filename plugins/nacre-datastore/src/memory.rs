@@ -1,11 +1,11 @@
 //! A datastore in memory, with real indexes: for tests, and for whoever has documents and no node.
 
-use crate::datastore::{
+use crate::options;
+use crate::sequences::MemorySequences;
+use crate::store::{
     Action, Consistency, Datastore, Document, Documents, FunctionPath, Index, IndexRange, Indexed,
     Keyspace, Mutation, Notes, Refusal, Rights, Script,
 };
-use crate::memory_sequences::MemorySequences;
-use crate::options;
 use nacre_sql::ast::{CreateIndex, Path, Statement};
 use nacre_sql::index::Definition;
 use nacre_sql::{Error, Meta, Name, Result, Value};
@@ -109,6 +109,17 @@ impl MemoryDatastore {
         self.scopes.borrow_mut().insert((keyspace.bucket.clone(), keyspace.scope.clone()));
         self.collections.borrow_mut().entry(keyspace.clone()).or_default();
         next(&self.version);
+    }
+
+    /// Keeps the statistics of a keyspace with another stamp, or removes them.
+    fn put_statistics(&self, request: &Value) {
+        let part = |name: &str| request.field(name).as_str().unwrap_or_default().to_owned();
+        let key = format!("statistics/{}/{}/{}", part("bucket"), part("scope"), part("collection"));
+        let row = request.field("row");
+        let stamp = next(&self.version).to_string();
+        let is_there = !row.is_missing();
+        self.note(&format!("{key}/stamp"), is_there.then_some(stamp.as_str()));
+        self.note(&key, is_there.then(|| row.to_json()).as_deref());
     }
 
     fn with<T>(
@@ -381,7 +392,7 @@ impl Datastore for MemoryDatastore {
                 range.partitions.is_empty()
                     || partition.is_some_and(|partition| range.partitions.contains(&partition))
             };
-            let in_spans = |span: &crate::datastore::Span| {
+            let in_spans = |span: &crate::store::Span| {
                 let bounds = (Bound::Included(&span.low), Bound::Excluded(&span.high));
                 let found = entries.range::<Vec<u8>, _>(bounds);
                 found.filter(|(_, partition)| is_wanted(partition)).map(|(entry, _)| entry)
@@ -470,7 +481,15 @@ impl Datastore for MemoryDatastore {
     }
 
     fn administer(&self, request: &Value) -> Result<Value> {
-        self.sequences.administer(request)
+        match request.field("do").as_str() {
+            // What is in memory is there at once, and as durable as anything here is.
+            Some("set_terms") => Ok(Value::Null),
+            Some("put_statistics") => {
+                self.put_statistics(request);
+                Ok(Value::Null)
+            }
+            _ => self.sequences.administer(request),
+        }
     }
 
     fn search(&self, keyspace: &Keyspace, request: &Value) -> Result<Value> {

@@ -1,0 +1,336 @@
+//! Queries of functions that other services answer: statements of analytics, and searches.
+//!
+//! ```text
+//! function ─► request as a client of that service would send it ─► its route, on this node or on one that has the service ─► rows
+//! ```
+//!
+//! The service sees the function's owner as the user of the request, and so decides by that user's rights. Neither statement nor search
+//! changes anything. An answer is taken as a whole.
+
+use super::failure::{code, failure, retry};
+use super::message::{QueryMessage, QueryReply};
+use nacre_auth::Keyspace;
+use nacre_cluster::Membership;
+use nacre_node::Node;
+use nacre_node::service::{Access, HttpReply, HttpRequest, Route, ServiceSpec};
+use nacre_sandbox::{Failure, Query, QueryRows, QueryService};
+use nacre_types::NodeId;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Largest answer, in bytes.
+const ANSWER_BYTES_MAX: usize = 8 << 20;
+/// Statuses that may be others soon: too many requests, no service yet, too late.
+const PASSING: [u16; 3] = [429, 503, 504];
+
+/// A request for a service of another kind.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Elsewhere {
+    /// ID of the port of the service.
+    port: String,
+    /// Path of the route, with braces.
+    path: String,
+    /// What stands in the place of the braces.
+    parameters: Vec<String>,
+    /// JSON.
+    #[serde(with = "serde_bytes")]
+    body: Vec<u8>,
+    /// The user whose rights count.
+    user: String,
+}
+
+/// Begins a query of the function that `user` has defined.
+pub(super) fn begin(
+    node: &Arc<Node>,
+    user: &str,
+    query: &Query,
+    left: Duration,
+) -> Result<Box<dyn QueryRows>, Failure> {
+    let (port, path, parameters, body) = match query.service {
+        QueryService::Query => return Err(failure(code::INTERNAL, "This is a query of SQL++")),
+        QueryService::Analytics => {
+            ("analytics", "/analytics/service", Vec::new(), statement(query, left)?)
+        }
+        QueryService::Search => {
+            ("search", "/api/index/{index}/query", vec![query.text.clone()], search(query, left)?)
+        }
+    };
+    let asked = Elsewhere {
+        port: port.to_owned(),
+        path: path.to_owned(),
+        parameters,
+        body: body.to_string().into_bytes(),
+        user: user.to_owned(),
+    };
+    let (status, text) = asked.send(node, left)?;
+    let rows = match query.service {
+        QueryService::Search => hits(status, &text)?,
+        _ => results(status, &text)?,
+    };
+    Ok(Box::new(Whole(rows)))
+}
+
+/// The rows of an answer that is there as a whole.
+struct Whole(Vec<String>);
+
+impl QueryRows for Whole {
+    fn next(&mut self) -> Result<Vec<String>, Failure> {
+        Ok(std::mem::take(&mut self.0))
+    }
+}
+
+impl Elsewhere {
+    /// Asks this node, or one that has the service.
+    fn send(&self, node: &Arc<Node>, left: Duration) -> Result<(u16, String), Failure> {
+        let (spec, route) = self.route(node)?;
+        match self.node_with(node, spec)? {
+            None => self.answer_by(node, &route),
+            Some(other) => {
+                let reply = node.ask(other, &QueryMessage::Elsewhere(self.clone()), left).wait();
+                match reply {
+                    Ok(Ok(QueryReply::Elsewhere(answer))) => answer,
+                    Ok(Ok(_) | Err(_)) => {
+                        Err(retry(code::INTERNAL, "Another node answers something else"))
+                    }
+                    Err(error) => Err(retry(code::INTERNAL, error.to_string())),
+                }
+            }
+        }
+    }
+
+    /// Answers for a function of another node.
+    pub(super) fn answer(&self, node: &Arc<Node>) -> Result<(u16, String), Failure> {
+        let (_, route) = self.route(node)?;
+        self.answer_by(node, &route)
+    }
+
+    /// The service of the port and its route.
+    fn route(&self, node: &Node) -> Result<(&'static ServiceSpec, Route), Failure> {
+        let all = node
+            .services()
+            .iter()
+            .flat_map(|service| service.routes().iter().map(|route| (service.spec(), *route)));
+        let is_asked = |route: &Route| {
+            route.port == self.port && route.path == self.path && route.method == "POST"
+        };
+        let found = { all }.find(|(_, route)| is_asked(route));
+        found.ok_or_else(|| failure(code::INTERNAL, format!("There is no service {}", self.port)))
+    }
+
+    /// The node to ask, of those that have the service; `None` for this one.
+    fn node_with(&self, node: &Node, spec: &ServiceSpec) -> Result<Option<NodeId>, Failure> {
+        let (true, Some(name)) = (spec.on_request, spec.name) else { return Ok(None) };
+        let cluster = node.cluster();
+        let with = cluster.nodes.iter().filter(|(_, member)| {
+            member.membership == Membership::Active && member.services.contains(&name)
+        });
+        let with: Vec<NodeId> = with.map(|(id, _)| *id).collect();
+        match with.first() {
+            _ if with.contains(&node.id()) => Ok(None),
+            Some(first) => Ok(Some(*first)),
+            None => Err(failure(code::INTERNAL, format!("No node has the service {}", self.port))),
+        }
+    }
+
+    fn answer_by(&self, node: &Arc<Node>, route: &Route) -> Result<(u16, String), Failure> {
+        let login = node.users().login_again(&self.user);
+        if login.is_none() {
+            return Err(failure(code::FORBIDDEN, format!("There is no user {}", self.user)));
+        }
+        let request = HttpRequest {
+            parameters: self.parameters.clone(),
+            headers: vec![("content-type".into(), "application/json".into())],
+            body: self.body.clone(),
+            user: self.user.clone(),
+            login,
+            ..HttpRequest::default()
+        };
+        if let Access::Cluster(privilege) = route.access
+            && !request.may(node, privilege, Keyspace::default())
+        {
+            return Err(failure(code::FORBIDDEN, format!("{} may not do this", self.user)));
+        }
+        let HttpReply { status, body, .. } = (route.handler)(node, &request);
+        if body.len() > ANSWER_BYTES_MAX {
+            let message = format!("An answer to a function has {ANSWER_BYTES_MAX} bytes at most");
+            return Err(failure(code::INTERNAL, message));
+        }
+        let text = String::from_utf8(body);
+        text.map(|text| (status, text)).map_err(|_| {
+            failure(code::INTERNAL, format!("The service {} answers no text", self.port))
+        })
+    }
+}
+
+/// The body of a request to analytics.
+fn statement(query: &Query, left: Duration) -> Result<Value, Failure> {
+    let mut body = Map::new();
+    match query.parameters.as_str() {
+        "" => {}
+        text => match serde_json::from_str(text) {
+            Ok(Value::Array(values)) => drop(body.insert("args".into(), values.into())),
+            Ok(Value::Object(named)) => {
+                body.extend(named.into_iter().map(|(name, value)| (format!("${name}"), value)));
+            }
+            _ => return Err(failure(code::INTERNAL, "The parameters are no object or array")),
+        },
+    }
+    let level = if query.is_fresh { "request_plus" } else { "not_bounded" };
+    body.insert("statement".into(), query.text.as_str().into());
+    body.insert("scan_consistency".into(), level.into());
+    body.insert("timeout".into(), format!("{}ms", left.as_millis().max(1)).into());
+    // A handler may be called again for the same change.
+    body.insert("readonly".into(), true.into());
+    Ok(body.into())
+}
+
+/// The body of a request for a search. An answer that lacks some nodes is none.
+fn search(query: &Query, left: Duration) -> Result<Value, Failure> {
+    let Ok(Value::Object(mut body)) = serde_json::from_str(&query.parameters) else {
+        return Err(failure(code::INTERNAL, "A search is an object"));
+    };
+    let mut control = match body.remove("ctl") {
+        Some(Value::Object(control)) => control,
+        None => Map::new(),
+        Some(_) => return Err(failure(400, "The member ctl of a search is an object")),
+    };
+    let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
+    let wanted_ms = control.get("timeout").and_then(Value::as_u64).filter(|ms| *ms > 0);
+    let timeout_ms = wanted_ms.map_or(left_ms, |wanted_ms| wanted_ms.min(left_ms));
+    control.insert("timeout".into(), timeout_ms.into());
+    let consistency = control.entry("consistency").or_insert_with(|| json!({}));
+    if let Value::Object(consistency) = consistency {
+        consistency.entry("results").or_insert_with(|| "complete".into());
+        if query.is_fresh {
+            consistency.entry("level").or_insert_with(|| "scan_plus".into());
+        }
+    }
+    body.insert("ctl".into(), control.into());
+    Ok(body.into())
+}
+
+/// The rows of an answer of analytics.
+fn results(status: u16, text: &str) -> Result<Vec<String>, Failure> {
+    #[derive(Deserialize)]
+    struct Told<'a> {
+        #[serde(borrow, default)]
+        results: Vec<&'a RawValue>,
+        #[serde(default)]
+        errors: Vec<Value>,
+    }
+    let Ok(told) = serde_json::from_str::<Told>(text) else {
+        return Err(unreadable(status, "analytics"));
+    };
+    match told.errors.first() {
+        None if status >= 400 => Err(unreadable(status, "analytics")),
+        None => Ok(told.results.into_iter().map(|row| row.get().to_owned()).collect()),
+        Some(error) => Err(Failure {
+            code: number(&error["code"]).unwrap_or(code::INTERNAL),
+            message: error["msg"].as_str().unwrap_or_default().to_owned(),
+            retry: error["retriable"] == true,
+        }),
+    }
+}
+
+/// The hits of an answer of search. The code of a failure is its status of HTTP.
+fn hits(status: u16, text: &str) -> Result<Vec<String>, Failure> {
+    #[derive(Deserialize)]
+    struct Told<'a> {
+        #[serde(borrow, default)]
+        hits: Option<Vec<&'a RawValue>>,
+        error: Option<Value>,
+    }
+    let Ok(told) = serde_json::from_str::<Told>(text) else {
+        return Err(unreadable(status, "search"));
+    };
+    match told.error {
+        Some(error) => Err(Failure {
+            code: status.into(),
+            message: error.as_str().map_or_else(|| error.to_string(), str::to_owned),
+            retry: PASSING.contains(&status),
+        }),
+        None if status >= 400 => Err(unreadable(status, "search")),
+        None => {
+            let hits = told.hits.unwrap_or_default();
+            Ok(hits.into_iter().map(|hit| hit.get().to_owned()).collect())
+        }
+    }
+}
+
+fn unreadable(status: u16, service: &str) -> Failure {
+    let message = format!("The service {service} answers with status {status}");
+    Failure { code: code::INTERNAL, message, retry: PASSING.contains(&status) }
+}
+
+fn number(value: &Value) -> Option<u32> {
+    value.as_u64().and_then(|number| u32::try_from(number).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEFT: Duration = Duration::from_secs(2);
+
+    fn query(text: &str, parameters: &str, is_fresh: bool) -> Query {
+        Query { text: text.into(), parameters: parameters.into(), is_fresh, ..Query::default() }
+    }
+
+    #[test]
+    fn a_statement_has_its_parameters_and_the_time_of_the_function() {
+        assert_eq!(
+            statement(&query("SELECT $n", r#"{"n": 1}"#, true), LEFT),
+            Ok(json!({"statement": "SELECT $n", "$n": 1, "scan_consistency": "request_plus",
+                "timeout": "2000ms", "readonly": true}))
+        );
+        assert_eq!(
+            statement(&query("SELECT ?", "[1]", false), LEFT),
+            Ok(json!({"statement": "SELECT ?", "args": [1], "scan_consistency": "not_bounded",
+                "timeout": "2000ms", "readonly": true}))
+        );
+        assert!(statement(&query("SELECT 1", "1", false), LEFT).is_err());
+    }
+
+    #[test]
+    fn a_search_ends_with_the_function_and_lacks_no_node() {
+        let body = |parameters, is_fresh| search(&query("i", parameters, is_fresh), LEFT).unwrap();
+        assert_eq!(
+            body(r#"{"size": 1}"#, false),
+            json!({"size": 1, "ctl": {"timeout": 2000, "consistency": {"results": "complete"}}})
+        );
+        assert_eq!(
+            body(r#"{"ctl": {"timeout": 50}}"#, true)["ctl"],
+            json!({"timeout": 50, "consistency": {"results": "complete", "level": "scan_plus"}})
+        );
+        let given = r#"{"ctl": {"timeout": 9000, "consistency": {"level": "not_bounded"}}}"#;
+        assert_eq!(
+            body(given, true)["ctl"],
+            json!({"timeout": 2000, "consistency": {"results": "complete", "level": "not_bounded"}})
+        );
+        for wrong in ["", "[]", r#"{"ctl": 1}"#] {
+            assert!(search(&query("i", wrong, false), LEFT).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn rows_and_failures_are_those_of_the_service() {
+        let rows = |texts: &[&str]| Ok(texts.iter().map(|text| (*text).to_owned()).collect());
+        assert_eq!(results(200, r#"{"results": [1, {"a":2}]}"#), rows(&["1", r#"{"a":2}"#]));
+        let failed =
+            r#"{"results": [1], "errors": [{"code": 24045, "msg": "no", "retriable": true}]}"#;
+        let told = Failure { code: 24045, message: "no".into(), retry: true };
+        assert_eq!(results(400, failed), Err(told));
+        assert_eq!(results(503, "").unwrap_err().code, code::INTERNAL);
+        assert!(results(503, "{}").unwrap_err().retry);
+
+        assert_eq!(hits(200, r#"{"hits": [{"id":"a"}]}"#), rows(&[r#"{"id":"a"}"#]));
+        assert_eq!(hits(200, r#"{"hits": null}"#), rows(&[]));
+        let told = Failure { code: 400, message: "index not found".into(), retry: false };
+        assert_eq!(hits(400, r#"{"status": "fail", "error": "index not found"}"#), Err(told));
+        assert!(hits(504, r#"{"error": "late"}"#).unwrap_err().retry);
+        assert!(hits(500, "{}").is_err());
+    }
+}

@@ -1,0 +1,193 @@
+//! Statistics of keyspaces, as the nodes agree on them: every node plans by the same, and a restart forgets none.
+//!
+//! Those of a keyspace are a record of the agreed state, which goes with its scope. The version of the record begins with the ID of
+//! the collection, so that a new collection of the same name has none. Queries read them as notes:
+//!
+//! ```text
+//! statistics/shop/_default/orders          what UPDATE STATISTICS has found
+//! statistics/shop/_default/orders/stamp    the version, which changes with them
+//! ```
+//!
+//! Each node keeps the whole agreed state in memory and stores it with each change, so what they take is bounded.
+
+use super::failure::failure;
+use super::row::QUERY;
+use super::session::{Session, path};
+use nacre_auth::Privilege;
+use nacre_cluster::{Change, Cluster, Expected, RecordChange, Refusal, ServiceRecord};
+use nacre_node::Error;
+use nacre_sandbox::{DatabaseKeyspace, Failure};
+
+/// First word of the keys of statistics, and of the names of their records.
+pub(super) const STATISTICS: &str = "statistics/";
+/// Last word of the key of their version.
+const STAMP: &str = "stamp";
+
+/// Bytes of the statistics of one keyspace, and of all of them.
+const BYTES_MAX: usize = 256 << 10;
+const ALL_BYTES_MAX: usize = 8 << 20;
+
+/// Code of statistics that are refused. Source: Couchbase's list of error codes.
+const REFUSED: u32 = 5360;
+
+/// The key of a note about statistics.
+struct Key {
+    keyspace: DatabaseKeyspace,
+    is_stamp: bool,
+}
+
+impl Key {
+    fn read(key: &str) -> Option<Key> {
+        let mut parts = key.strip_prefix(STATISTICS)?.split('/');
+        let mut next = || parts.next().map(str::to_owned);
+        let keyspace = DatabaseKeyspace { bucket: next()?, scope: next()?, collection: next()? };
+        match (parts.next(), parts.next()) {
+            (None, _) => Some(Key { keyspace, is_stamp: false }),
+            (Some(STAMP), None) => Some(Key { keyspace, is_stamp: true }),
+            _ => None,
+        }
+    }
+}
+
+fn name_of(keyspace: &DatabaseKeyspace) -> String {
+    let DatabaseKeyspace { bucket, scope, collection } = keyspace;
+    // No name of a keyspace has a slash.
+    format!("{STATISTICS}{bucket}/{scope}/{collection}")
+}
+
+/// The beginning of the version of all records about the collection that the keyspace is now.
+fn version_prefix(cluster: &Cluster, keyspace: &DatabaseKeyspace) -> Option<String> {
+    let manifest = &cluster.bucket(&keyspace.bucket).ok()?.manifest;
+    Some(format!("{:x}-", manifest.resolve(&path(keyspace)).ok()?.0))
+}
+
+/// The record about the collection that the keyspace is now.
+fn record<'a>(cluster: &'a Cluster, keyspace: &DatabaseKeyspace) -> Option<&'a ServiceRecord> {
+    let record = cluster.service_records.get(QUERY.id, &name_of(keyspace))?;
+    record.version.starts_with(&version_prefix(cluster, keyspace)?).then_some(record)
+}
+
+/// Returns the keyspace that a note is about, if it is one about statistics.
+pub(super) fn keyspace_of(key: &str) -> Option<DatabaseKeyspace> {
+    Key::read(key).map(|key| key.keyspace)
+}
+
+/// Returns a note about statistics, whoever asks.
+pub(super) fn recall(session: &Session, key: &str) -> Option<Vec<u8>> {
+    let Key { keyspace, is_stamp } = Key::read(key)?;
+    let cluster = session.node.cluster();
+    let record = record(&cluster, &keyspace)?;
+    let text = if is_stamp { &record.version } else { &record.body };
+    Some(text.clone().into_bytes())
+}
+
+/// Returns the keys of notes about statistics that begin with `prefix`, without those of versions, for a user who may query their
+/// keyspaces.
+pub(super) fn keys(session: &Session, prefix: &str) -> Vec<String> {
+    session.node.catch_up();
+    let cluster = session.node.cluster();
+    let names = cluster.service_records.of(QUERY.id).map(|(name, _)| name);
+    let is_seen = |name: &&str| {
+        let keyspace = keyspace_of(name).filter(|_| name.starts_with(prefix));
+        keyspace.is_some_and(|keyspace| {
+            session.may(Privilege::Query, &keyspace) && record(&cluster, &keyspace).is_some()
+        })
+    };
+    names.filter(is_seen).map(str::to_owned).collect()
+}
+
+/// Puts the statistics of a keyspace in the place of those before, or removes them where there are none.
+pub(super) fn put(
+    session: &Session,
+    keyspace: &DatabaseKeyspace,
+    row: Option<String>,
+) -> Result<(), Failure> {
+    session.require(Privilege::Query, keyspace)?;
+    let name = name_of(keyspace);
+    let service = QUERY.id.to_owned();
+    let Some(body) = row else {
+        let expected = Expected::Anything;
+        let change = Change::Records(RecordChange::DropServiceRecord { service, name, expected });
+        return match session.node.change(&change) {
+            Ok(_) | Err(Error::Refused(Refusal::RecordNotFound { .. })) => Ok(()),
+            Err(_) => session.change(&change),
+        };
+    };
+    let cluster = session.node.cluster();
+    let missing = || failure(REFUSED, format!("There is no keyspace {}", path(keyspace)));
+    let prefix = version_prefix(&cluster, keyspace).ok_or_else(missing)?;
+    check_size(&cluster, &name, &body)?;
+    let record = ServiceRecord {
+        version: format!("{prefix}{:016x}", session.node.random()),
+        bucket: Some(keyspace.bucket.clone()),
+        scope: Some(keyspace.scope.clone()),
+        body,
+    };
+    session.change(&Change::Records(RecordChange::PutServiceRecord {
+        service,
+        name,
+        record: Box::new(record),
+        expected: Expected::Anything,
+    }))
+}
+
+fn check_size(cluster: &Cluster, name: &str, body: &str) -> Result<(), Failure> {
+    let others = cluster.service_records.of(QUERY.id).filter(|(known, _)| *known != name);
+    let all = others.map(|(_, record)| record.body.len()).sum::<usize>() + body.len();
+    let message = match () {
+        () if body.len() > BYTES_MAX => format!(
+            "The statistics have {} bytes, and at most {BYTES_MAX} are kept of a keyspace: describe fewer keys, or give a larger \
+             resolution",
+            body.len()
+        ),
+        () if all > ALL_BYTES_MAX => format!(
+            "The statistics of all keyspaces have {ALL_BYTES_MAX} bytes at most: remove some by UPDATE STATISTICS … DELETE ALL"
+        ),
+        () => return Ok(()),
+    };
+    Err(failure(REFUSED, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_name_a_keyspace_and_its_version() {
+        let read = |key: &str| {
+            Key::read(key).map(|Key { keyspace, is_stamp }| (name_of(&keyspace), is_stamp))
+        };
+        let name = || "statistics/b/s/c".to_owned();
+        assert_eq!(read("statistics/b/s/c"), Some((name(), false)));
+        assert_eq!(read("statistics/b/s/c/stamp"), Some((name(), true)));
+        for key in ["statistics/b/s", "statistics/b/s/c/other", "statistics/b/s/c/stamp/x", "other"]
+        {
+            assert_eq!(read(key), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn what_statistics_take_is_bounded() {
+        let mut cluster = Cluster::new("u".into());
+        assert!(check_size(&cluster, "a", &"x".repeat(BYTES_MAX)).is_ok());
+        let refused = check_size(&cluster, "a", &"x".repeat(BYTES_MAX + 1)).unwrap_err();
+        assert_eq!(refused.code, REFUSED);
+        for n in 0..ALL_BYTES_MAX / BYTES_MAX {
+            let record = ServiceRecord {
+                version: "1".into(),
+                bucket: None,
+                scope: None,
+                body: "x".repeat(BYTES_MAX),
+            };
+            let change = Change::Records(RecordChange::PutServiceRecord {
+                service: QUERY.id.into(),
+                name: format!("n{n}"),
+                record: Box::new(record),
+                expected: Expected::Anything,
+            });
+            cluster.apply(&change).unwrap();
+        }
+        assert_eq!(check_size(&cluster, "a", "x").unwrap_err().code, REFUSED);
+        assert!(check_size(&cluster, "n0", "x").is_ok(), "what is replaced makes room");
+    }
+}
