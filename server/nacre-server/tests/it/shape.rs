@@ -45,8 +45,12 @@ const SHARED: [&str; 1] = ["nacre-value"];
 /// Lines of the sources of a crate, at most; tests do not count.
 const CRATE_LINES_MAX: usize = 12_000;
 /// Crates that may have more.
-const TOO_LARGE: [(&str, usize); 3] =
-    [("plugins/query", 14_200), ("plugins/search", 12_700), ("xtask", 13_200)];
+const TOO_LARGE: [(&str, usize); 4] = [
+    ("plugins/query", 14_200),
+    ("plugins/search", 12_700),
+    ("server/nacre-cli", 12_800),
+    ("xtask", 13_400),
+];
 
 /// Files with inherent methods of a type, at most.
 const FILES_OF_TYPE_MAX: usize = 4;
