@@ -5,6 +5,7 @@
 //! backups/<id>/data/<n>.nbk          blocks of records              written once, under a number that was never used
 //! progress/<id>/begin.json, <n>.json vBuckets that are complete     for a backup that is resumed; removed at the end
 //! backups/<id>/manifest.json         names all of the above         written last, if absent: its existence completes the backup
+//! locks/<id>.json                    backups that are read or removed; ends by itself
 //! ```
 //!
 //! A backup has for each vBucket a *part*: the records of `(from, to]`, and the backup whose part ends at `from`, its *base*. The parts from
@@ -25,8 +26,10 @@
 
 mod block;
 mod cipher;
+mod contract;
 mod error;
 mod id;
+mod lock;
 mod manifest;
 mod merge;
 mod reader;
@@ -39,8 +42,10 @@ mod verify;
 
 pub use block::{BLOCK_RAW_BYTES, BLOCK_RAW_BYTES_MAX, Block, BlockBuilder, decode_block};
 pub use cipher::{Cipher, KeySlot, PASSPHRASE_ROUNDS};
+pub use contract::check_store;
 pub use error::{Error, StoreError};
 pub use id::BackupId;
+pub use lock::{LOCK_MS, Lock, LockKind};
 pub use manifest::{
     BucketPart, Collection, FORMAT, Manifest, ObjectInfo, Parent, Run, VbucketPart, Versions,
     decode_manifest,

@@ -365,7 +365,7 @@ fn restore(repository: &Repository, id: BackupId, vbid: u16) -> Result<(u64, Sta
 }
 
 #[test]
-fn a_complete_backup_is_what_the_source_was() {
+fn case_02_04_05_a_complete_backup_is_what_the_source_was_whatever_failed() {
     let asked = std::env::var("NACRE_BACKUP_SEEDS").ok();
     let seeds = asked.map_or(SEEDS, |asked| asked.parse().expect("NACRE_BACKUP_SEEDS is a number"));
     let (mut complete, mut parts, mut dropped, mut merges) = (0, 0, 0, 0);

@@ -1,6 +1,7 @@
 //! `nacre restore`.
 
 use super::definitions::{self, Definitions};
+use super::lock::Reading;
 use super::mapping::Mapping;
 use super::writer::{WriteRule, Writer, Written};
 use super::{Place, counted, find, now_ms};
@@ -125,6 +126,7 @@ pub fn restore(options: &Restore) -> Result<(), String> {
         (named, _) => find(&repository, named.as_deref().unwrap_or("latest"))?,
     };
     let mapping = Mapping::read(&options.mapping)?;
+    let reading = Reading::begin(&repository, id)?;
     let manifest = repository.manifest(id)?;
     let parts: Vec<&BucketPart> = match &options.bucket[..] {
         [] => manifest.0.buckets.iter().collect(),
@@ -149,7 +151,7 @@ pub fn restore(options: &Restore) -> Result<(), String> {
             Some(cas) => at_moment(reader, cas)?,
             None => reader,
         };
-        let counts = restore_bucket(options, cluster.as_ref(), &reader, &targets)?;
+        let counts = restore_bucket(options, cluster.as_ref(), (&reader, &reading), &targets)?;
         report(options, part, &mapping, &counts);
         if options.definitions && !options.dry_run {
             let [bucket, ..] = mapping.target(&part.name, "", "");
@@ -276,7 +278,7 @@ fn targets(options: &Restore, mapping: &Mapping, part: &BucketPart) -> Result<Ta
 fn restore_bucket(
     options: &Restore,
     cluster: Option<&Cluster<'_>>,
-    reader: &Reader<'_>,
+    (reader, reading): (&Reader<'_>, &Reading<'_>),
     targets: &Targets,
 ) -> Result<Counts, String> {
     let names: std::collections::BTreeSet<&String> =
@@ -311,6 +313,7 @@ fn restore_bucket(
             if let Err(reason) = restorer.restore(reader, vbid) {
                 *failed.lock() = Some(reason);
             }
+            reading.renew();
             bar.inc(1);
         }
         total.lock().add(&restorer.counts());
