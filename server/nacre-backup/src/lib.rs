@@ -14,6 +14,7 @@
 //!
 //! ```text
 //! [`Repository`] ─► [`Task`] ─► a [`Worker`] a thread ─► a [`VbucketTake`] a vBucket ─► Task::complete: the manifest
+//!               │     └► Task::join, on other nodes: vBuckets of the same backup, found by Task::refresh
 //!               └► [`Reader`]: records of a backup, oldest first ─► [`merge`]: increments as one backup
 //! ```
 //!
@@ -56,5 +57,7 @@ pub use record::{Record, RecordKind};
 pub use repository::{Repository, RepositoryFile};
 pub use store::{FolderStore, MemoryStore, Store};
 pub use take::{StreamRequest, VbucketTake};
-pub use task::{BucketSource, OBJECT_BYTES, OBJECT_BYTES_MAX, Task, TaskOptions, Worker};
+pub use task::{
+    BucketSource, OBJECT_BYTES, OBJECT_BYTES_MAX, SHARE_NUMBERS, Task, TaskOptions, Worker,
+};
 pub use verify::{Finding, Verified, verify};

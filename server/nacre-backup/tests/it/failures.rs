@@ -2,7 +2,7 @@
 
 use nacre_backup::{
     BackupId, BucketSource, Error, KeySlot, LOCK_MS, LockKind, MemoryStore, Reader, Record,
-    RecordKind, Repository, Store, Task, TaskOptions, verify,
+    RecordKind, Repository, SHARE_NUMBERS, Store, Task, TaskOptions, verify,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -251,6 +251,46 @@ fn a_backup_that_was_discarded_or_lost_its_base_while_it_ran_is_not_completed() 
     feed(&task, 0, 5, b"1");
     repository(&store).remove(base).unwrap();
     assert!(refused(&task).ends_with("manifest.json is missing"));
+}
+
+#[test]
+fn processes_that_join_a_backup_write_parts_of_it() {
+    let store = Arc::new(MemoryStore::default());
+    let (own, other) = (repository(&store), repository(&store));
+    let source = source("u", 4);
+    take(&own, &source, 5, 2);
+    let task = Task::begin(&own, std::slice::from_ref(&source), options(6)).unwrap();
+    let id = task.id();
+    let join = |first, random| Task::join(&other, id, first, [random; 16]);
+    assert!(join(0, 1).is_err() && join(7, 1).is_err());
+    assert!(Task::join(&other, BackupId::new(99, 9, None), SHARE_NUMBERS, [1; 16]).is_err());
+    let (first, second) = (join(SHARE_NUMBERS, 1).unwrap(), join(2 * SHARE_NUMBERS, 2).unwrap());
+    feed(&first, 0, 3, b"1");
+    feed(&second, 1, 4, b"1");
+    // Both take the same, as each knows only what was there when it joined.
+    feed(&first, 2, 5, b"1");
+    feed(&second, 2, 6, b"1");
+    assert_eq!(task.remaining(0), [0, 1, 2, 3]);
+    task.refresh().unwrap();
+    assert_eq!(task.remaining(0), [3], "what others have written is known");
+    drop(task);
+
+    // The process that completes the backup is another one now.
+    let task = Task::resume(&own, id, &[source], options(7)).unwrap();
+    assert_eq!(task.remaining(0), [3]);
+    feed(&task, 3, 3, b"1");
+    assert_eq!(complete(&task), id);
+    assert_eq!(verify(&own, id, true).unwrap().findings, []);
+    for (vbid, count) in [(0, 3), (1, 4), (3, 3)] {
+        assert_eq!(records(&own, id, vbid).unwrap(), count);
+    }
+    assert!([5, 6].contains(&records(&own, id, 2).unwrap()));
+    let numbers: Vec<u32> =
+        own.manifest(id).unwrap().0.objects.iter().map(|object| object.number).collect();
+    assert!(numbers.is_sorted() && numbers[0] < SHARE_NUMBERS, "{numbers:?}");
+    assert!(numbers.iter().any(|number| *number >= 2 * SHARE_NUMBERS), "{numbers:?}");
+    let complete = |id| Task::join(&own, id, SHARE_NUMBERS, [3; 16]).is_err();
+    assert!(complete(id), "nothing is left to join");
 }
 
 #[test]

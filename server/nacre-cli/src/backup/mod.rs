@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! create     DCP streams of all vBuckets ─► objects of a repository      history.rs, create.rs, definitions.rs
+//!            by nodes, which write what they serve                       shares.rs
 //! restore    records ─► SetWithMeta, DeleteWithMeta                      restore.rs, writer.rs
 //! list, show, verify, examine, diff, prune, remove                       inspect.rs, diff.rs
 //! merge      records of a chain ─► one backup                            merge.rs
@@ -14,6 +15,7 @@ mod definitions;
 mod diff;
 mod history;
 mod inspect;
+mod limit;
 mod lines;
 mod lock;
 mod mapping;
@@ -21,6 +23,7 @@ mod merge;
 mod patient;
 mod remote;
 mod restore;
+mod shares;
 mod writer;
 
 pub(crate) use definitions::present as present_collections;
@@ -70,6 +73,9 @@ struct OnlyPlace {
 enum Command {
     /// Back up a running cluster: what has changed since the last backup, or everything
     Create(create::Create),
+    /// Take the vBuckets that one node serves, for a backup that another process completes
+    #[command(hide = true)]
+    Take(shares::Take),
     /// List backups
     List(inspect::List),
     /// Show what is in a backup
@@ -99,6 +105,7 @@ enum Command {
 pub fn run(options: &Options) -> Result<(), String> {
     match &options.command {
         Command::Create(options) => create::create(options),
+        Command::Take(options) => shares::take(options),
         Command::List(options) => inspect::list(options),
         Command::Show(options) => inspect::show(options),
         Command::Verify(options) => inspect::verify(options),

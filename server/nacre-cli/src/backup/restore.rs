@@ -69,6 +69,9 @@ pub struct Restore {
     /// Expiry of documents
     #[arg(long, value_enum, default_value = "keep")]
     ttl: Ttl,
+    /// Leave out vBuckets that are damaged in the backup, and end with an error; without it nothing is restored after the first one
+    #[arg(long)]
+    skip_damaged: bool,
     /// Count what would be restored, and write nothing
     #[arg(long)]
     dry_run: bool,
@@ -88,6 +91,8 @@ struct Counts {
     expired: u64,
     /// Records of collections that were dropped before the backup was complete.
     dropped: u64,
+    /// vBuckets that were left out.
+    damaged: u64,
     written: Written,
 }
 
@@ -144,6 +149,7 @@ pub fn restore(options: &Restore) -> Result<(), String> {
         true => None,
         false => Some(Cluster::open(&options.server)?),
     };
+    let mut damaged = 0;
     for part in parts {
         let targets = targets(options, &mapping, part)?;
         let reader = Reader::new(&repository, id, &part.name)?;
@@ -153,6 +159,7 @@ pub fn restore(options: &Restore) -> Result<(), String> {
         };
         let counts = restore_bucket(options, cluster.as_ref(), (&reader, &reading), &targets)?;
         report(options, part, &mapping, &counts);
+        damaged += counts.damaged;
         if options.definitions && !options.dry_run {
             let [bucket, ..] = mapping.target(&part.name, "", "");
             let (created, failed) = definitions::create_others(&options.server, &bucket, part);
@@ -160,7 +167,11 @@ pub fn restore(options: &Restore) -> Result<(), String> {
             failed.iter().for_each(|reason| eprintln!("not created: {reason}"));
         }
     }
-    restore_others(options, &manifest.0.definitions)
+    restore_others(options, &manifest.0.definitions)?;
+    match damaged {
+        0 => Ok(()),
+        count => Err(format!("{} left out, as they are damaged", counted(count, "vBucket"))),
+    }
 }
 
 /// Restores what belongs to no bucket. Users come last: the one who restores may have another password then.
@@ -332,6 +343,7 @@ impl Counts {
         self.tombstones += other.tombstones;
         self.expired += other.expired;
         self.dropped += other.dropped;
+        self.damaged += other.damaged;
         self.written.written += other.written.written;
         self.written.kept += other.written.kept;
     }
@@ -362,10 +374,19 @@ impl Restorer<'_> {
     fn restore(&mut self, reader: &Reader<'_>, vbid: u16) -> Result<(), String> {
         // Seqnos rise along a lineage: one names a record.
         let mut newest: HashMap<u128, u64> = HashMap::new();
-        reader.for_each(vbid, |_, record| {
+        let read = reader.for_each(vbid, |_, record| {
             newest.insert(record.key_hash(), record.seqno);
             Ok::<(), Error>(())
-        })?;
+        });
+        match read {
+            // All of a vBucket is read before anything of it is written.
+            Err(error) if error.is_damage() && self.options.skip_damaged => {
+                eprintln!("left out the vBucket {vbid}: {error}");
+                self.counts.damaged += 1;
+                return Ok(());
+            }
+            read => read?,
+        }
         let (has_tombstones, now_s) = (self.options.tombstones, now_ms() / 1000);
         reader.for_each(vbid, |part, record| {
             let is_newest = newest.get(&record.key_hash()) == Some(&record.seqno);

@@ -7,6 +7,7 @@ use crate::process::{PASSWORD, Server, USER};
 use nacre_client::{
     Bucket, Durability, Error, Key, Login, Lookup, PathMutation, PathOperation, StoreOptions,
 };
+use nacre_conformance::http;
 use serde_json::{Value, json};
 use std::process::{Child, Stdio};
 use std::sync::atomic::AtomicBool;
@@ -15,6 +16,8 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(150);
 /// Backups that are taken, if `NACRE_BACKUP_KILLS` does not say how many.
 const BACKUPS: u64 = 5;
+/// Port of the backup service relative to that of management.
+const SERVICE: u16 = 6;
 /// Status of a write of a document that has a durable one under way.
 const WRITE_IN_PROGRESS: u16 = 0xa2;
 /// The record of transactions that begin with a document of vBucket 9, of 1024.
@@ -130,6 +133,105 @@ fn case_02_03_backups_go_on_while_nodes_are_killed_replaced_and_rebalanced() {
     let other = others[0].server();
     succeed(other, &["restore", &repository, "--bucket", "shop", "--quiet"]);
     succeed(other, &["backup", "diff", &repository, "--bucket", "shop"]);
+}
+
+/// Asks the backup service of a node; what it answers is JSON.
+fn ask_service(node: &Node, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    let address = format!("127.0.0.1:{}", node.port_base + SERVICE);
+    let (path, login) = (format!("/api/v1{path}"), Some((USER, PASSWORD)));
+    let text = if body.is_null() { String::new() } else { body.to_string() };
+    let json = "application/json";
+    let answer = http::request(&address, method, &path, login, json, text.as_bytes()).unwrap();
+    (answer.status, serde_json::from_str(&answer.text()).unwrap_or(Value::Null))
+}
+
+/// Sets documents whose values have a number.
+fn fill(node: &Node, turn: u32) {
+    let mut bucket = open(node.server(), "shop");
+    for n in 0..1000 {
+        let (name, value) = (format!("key-{n}"), format!("{{\"turn\":{turn}}}"));
+        let key = Key::of_default(name.as_bytes());
+        bucket.set(key, value.as_bytes(), StoreOptions::default()).unwrap();
+    }
+}
+
+#[test]
+fn case_03_nodes_write_what_they_serve_and_the_command_the_rest() {
+    let directory = tempfile::tempdir().unwrap();
+    let nodes = three();
+    let form = "name=shop&ramQuotaMB=100&numVBuckets=64&replicaNumber=1";
+    nodes[0].succeed("POST", "/pools/default/buckets", form);
+    let otp = |node: &Node| format!("ns_1%40{}", node.address());
+    let all: Vec<String> = nodes.iter().map(otp).collect();
+    let form = format!("knownNodes={}&topology[backup]={},{}", all.join(","), all[0], all[1]);
+    nodes[0].succeed("POST", "/controller/rebalance", &form);
+    settle(&nodes);
+    let schedule = json!({"job_type": "BACKUP", "frequency": 200, "period": "WEEKS"});
+    let plan = json!({"tasks": [{"name": "b", "task_type": "BACKUP", "schedule": schedule}]});
+    let active = "/cluster/self/repository/active/r";
+    let archive = directory.path().join("archive");
+    let repository = json!({"plan": "p", "archive": archive, "bucket_name": "shop"});
+    for (path, body) in [("/plan/p", &plan), (active, &repository)] {
+        let (status, answer) = ask_service(&nodes[0], "POST", path, body);
+        assert_eq!(status, 200, "{path}: {answer}");
+    }
+    let (_, shown) = ask_service(&nodes[0], "GET", active, &Value::Null);
+    let repository = archive.join(shown["repo"].as_str().unwrap()).display().to_string();
+    let server = nodes[0].server();
+    let create =
+        ["backup", "create", &repository, "--bucket", "shop", "--quiet", "--by-nodes", "r"];
+    let wrote = |said: &str| -> u32 {
+        let (_, rest) = said.split_once("nodes wrote ").unwrap();
+        rest.split(' ').next().unwrap().parse().unwrap()
+    };
+    let same = |repository: &str| {
+        succeed(server, &["backup", "verify", repository, "--read-data"]);
+        let said = succeed(server, &["backup", "diff", repository, "--bucket", "shop"]);
+        assert_eq!(said, "1000 documents the same, 0 different\n");
+    };
+
+    // Two of three nodes have the service: they write their share, and the command that of the third one.
+    fill(&nodes[0], 1);
+    let said = succeed(server, &create);
+    assert!((40..=46).contains(&wrote(&said)), "{said}");
+    same(&repository);
+    // A vBucket that moves is asked for where it comes to.
+    fill(&nodes[0], 2);
+    let process = begin(server, &create);
+    rebalance(&nodes, &[&nodes[2]]);
+    let output = process.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    nodes[0].wait_until("the node to leave", |node| {
+        node.json("/pools/default")["nodes"].as_array().unwrap().len() == 2
+    });
+    same(&repository);
+    // A task of the service does so by itself.
+    fill(&nodes[0], 3);
+    let (status, begun) = ask_service(&nodes[1], "POST", &format!("{active}/backup"), &json!({}));
+    assert_eq!(status, 200, "{begun}");
+    let path = format!("{active}/taskHistory?task_name={}", begun["task_name"].as_str().unwrap());
+    let run = || ask_service(&nodes[1], "GET", &path, &Value::Null).1[0].clone();
+    until(PATIENCE, || run()["status"] != "running");
+    assert_eq!(run()["status"], "done", "{}", run());
+    assert!(run().to_string().contains("nodes wrote 64 of 64 vBuckets"), "{}", run());
+    same(&repository);
+
+    // A store that nodes do not find is written by the command alone.
+    let elsewhere = directory.path().join("elsewhere").display().to_string();
+    let create = ["backup", "create", &elsewhere, "--bucket", "shop", "--quiet", "--by-nodes", "r"];
+    let said = succeed(server, &create);
+    assert_eq!(wrote(&said), 0, "{said}");
+    same(&elsewhere);
+
+    // Requests name a repository that is there, and no place.
+    let share = json!({"backup": "01J00000000000000000000000", "bucket": "shop"});
+    let post = |path: &str, body: &Value| ask_service(&nodes[0], "POST", path, body).0;
+    assert_eq!(post("/cluster/self/repository/active/none/share", &share), 404);
+    for (name, value) in [("backup", "../../x"), ("bucket", "none"), ("archive", "/tmp")] {
+        let mut share = share.clone();
+        share[name] = value.into();
+        assert_eq!(post(&format!("{active}/share"), &share), 400, "{share}");
+    }
 }
 
 #[test]

@@ -169,6 +169,41 @@ fn case_07_a_bucket_that_was_flushed_is_taken_as_a_whole() {
     assert!(said.contains("restored 50 documents"), "{said}");
 }
 
+#[test]
+fn case_11_a_damaged_vbucket_is_named_and_the_others_are_restored_on_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("node"));
+    create_bucket(&server, "shop", 4);
+    create_bucket(&server, "copy", 16);
+    let mut bucket = open(&server, "shop");
+    for n in 0..100 {
+        let name = format!("key-{n}");
+        bucket.set(Key::of_default(name.as_bytes()), b"1", StoreOptions::default()).unwrap();
+    }
+    let repository = directory.path().join("backups");
+    let place = repository.display().to_string();
+    let create = ["backup", "create", &place, "--bucket", "shop", "--quiet", "--threads", "1"];
+    succeed(&server, &[&create[..], &["--limit-mb", "100"]].concat());
+    let id = std::fs::read_dir(repository.join("backups")).unwrap().next().unwrap().unwrap();
+    // One object with a block for each vBucket: the last byte is that of the last one.
+    let object = id.path().join("data/0.nbk");
+    let mut bytes = std::fs::read(&object).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&object, bytes).unwrap();
+    let restore = ["restore", &place, "--mapping", "shop=copy", "--quiet", "--threads", "1"];
+    let (code, _, errors) = nacre(&server, &restore);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("0.nbk is damaged: vBucket 3, block at byte"), "{errors}");
+    let (code, said, errors) = nacre(&server, &[&restore[..], &["--skip-damaged"]].concat());
+    assert_eq!(code, Some(1), "{said}{errors}");
+    assert!(errors.contains("left out the vBucket 3: "), "{errors}");
+    assert!(errors.contains("1 vBucket left out, as they are damaged"), "{errors}");
+    let (restored, lost) = (count(&server, "copy"), 100 - count(&server, "copy"));
+    assert!(restored > 50 && lost > 5, "{said}");
+    let restored = format!("restored {restored} documents");
+    assert!(said.contains(&restored), "{said}");
+}
+
 /// Every case of the table of failures has a test, whose name begins with its number.
 #[test]
 fn every_case_has_a_test() {
