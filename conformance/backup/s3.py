@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 
 import boto3
 from moto.server import ThreadedMotoServer
@@ -70,6 +71,13 @@ def main():
     succeed("import", "json", "-", "--bucket", "default", "--key", "%id%", stdin=lines("first"))
     code, said = nacre("backup", "list", REPOSITORY)
     assert code != 0 and "there is no repository" in said, said
+    # The store and a folder pass the same checks, of which nothing is left.
+    empty = names(client)
+    with tempfile.TemporaryDirectory() as folder:
+        for place in [REPOSITORY, folder]:
+            said = succeed("backup", "check", place)
+            assert f"{place} can have backups" in said, said
+    assert names(client) == empty, names(client)
     said = succeed("backup", "create", REPOSITORY, "--bucket", "default", "--quiet")
     assert f"full: {DOCUMENTS} documents" in said, said
     before = names(client)
@@ -108,6 +116,7 @@ def main():
     code, said = nacre("backup", "list", REPOSITORY, environment={"AWS_ENDPOINT_URL": "http://127.0.0.1:1"})
     assert code != 0 and REPOSITORY in said, said
 
+    assert not any("/locks/" in name for name in names(client)), names(client)
     listed = [backup["id"] for backup in listed]
     succeed("backup", "remove", REPOSITORY, max(listed))
     assert len(json.loads(succeed("backup", "list", REPOSITORY, "--output", "json"))) == 1

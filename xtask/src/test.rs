@@ -32,6 +32,7 @@ const CASES_PORT_BASE: u16 = 19_200;
 const SDK_PORT_BASE: u16 = 19_250;
 const NODE_SDK_PORT_BASE: u16 = 19_350;
 const OBJECT_STORE_PORT_BASE: u16 = 19_375;
+const TOOLS_PORT_BASE: u16 = 19_600;
 const API_PORT_BASE: u16 = 19_575;
 /// The first of the unclaimed nodes of the conformance cases; each has 20 ports.
 const UNCLAIMED_PORT_BASE: u16 = 19_400;
@@ -83,6 +84,7 @@ pub fn run(options: &Test) -> Result<(), String> {
         step("official DCP client for Java", || java::check(&binary))?;
         step("official Node SDK", || node_sdk(&binary))?;
         step("backups in an object store", || object_store(&binary))?;
+        step("exports and backups for other tools", || other_tools(&binary))?;
         step("sdk-py and sdk-js", || own_sdks(&binary))?;
         step("databases in the process", || sdk::embedded(&binary))?;
         step("HTTP API and agents", || http_api(&binary))?;
@@ -205,6 +207,18 @@ fn object_store(binary: &Path) -> Result<(), String> {
     backups.arg(workspace().join("conformance/backup/s3.py")).arg(binary);
     backups.arg(format!("http://127.0.0.1:{}", node.mgmt_port())).args([USER, PASSWORD]);
     run_command(&mut backups, "back up into an object store and restore from it")?;
+    node.stop()
+}
+
+/// Exports as pandas and pyarrow read them, and a repository of backups that restic keeps.
+fn other_tools(binary: &Path) -> Result<(), String> {
+    let python = tools::python("data-tools-1", &["pyarrow==26.0.1", "pandas==3.1.1"])?;
+    let restic = tools::go_program("github.com/restic/restic/cmd/restic", "v0.18.1")?;
+    let node = Node::start(binary, Some(TOOLS_PORT_BASE), &["default"], &[])?;
+    let mut check = Command::new(python);
+    check.arg(workspace().join("conformance/backup/tools.py")).arg(binary);
+    check.arg(format!("http://127.0.0.1:{}", node.mgmt_port())).args([USER, PASSWORD]).arg(restic);
+    run_command(&mut check, "export for pandas, pyarrow and restic")?;
     node.stop()
 }
 

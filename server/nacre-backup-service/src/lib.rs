@@ -7,7 +7,8 @@
 //!
 //! Plans, repositories and what became of their tasks are records of the agreed state, so that every node answers the same. A task runs on
 //! the node that has claimed the repository; a claim is a change of one version of its record, so that of two nodes one runs a task that is
-//! due. The work is done by the commands of the program `nacre`: a backup that fails, or takes all memory, is the end of a process.
+//! due. The work is done by the commands of the program `nacre`: a backup that fails, or takes all memory, is the end of a process. Of a
+//! backup each node with the service writes what it serves itself (`share`).
 //!
 //! Invariants: a repository has one task at a time; a task whose node has restarted, or has left, counts as failed; no password is
 //! in a record, a path, or the arguments of a process.
@@ -23,6 +24,7 @@ mod restore;
 mod runner;
 mod schedule;
 mod settings;
+mod share;
 
 use nacre_auth::Privilege;
 use nacre_cluster::ServiceName;
@@ -34,7 +36,9 @@ use nacre_node::service::{
 use record::State;
 use reply::Failure;
 use runner::Runner;
+use share::ShareMessage;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// ID of the service, and of its port.
 const ID: &str = "backup";
@@ -95,6 +99,10 @@ impl Service for Backup {
             counter("backup_task_run", "Tasks of repositories that this node has begun", tasks),
             counter("backup_task_failed", "Tasks that have failed", failures),
         ]
+    }
+
+    fn answer(&self, node: &Arc<Node>, message: &[u8], left: Duration) -> Vec<u8> {
+        node.answer_message::<ShareMessage>(message, left)
     }
 
     fn start(&self, node: &Arc<Node>) {
@@ -160,6 +168,8 @@ static ROUTES: &[Route] = &[
     route!("DELETE" "/cluster/self/repository/imported/{id}" repository::delete, State::Imported),
     route!("POST" "/cluster/self/repository/active/{id}/backup" repository::back_up),
     route!("POST" "/cluster/self/repository/active/{id}/merge" repository::merge),
+    route!("POST" "/cluster/self/repository/active/{id}/share" share::begin),
+    route!("GET" "/cluster/self/repository/active/{id}/share/{backup}" share::look),
     route!(
         "DELETE" "/cluster/self/repository/active/{id}/backups/{name}" repository::delete_backup
     ),

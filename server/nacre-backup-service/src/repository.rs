@@ -6,7 +6,7 @@ use crate::plan::{self, MergeOptions, PlanTask, TaskType};
 use crate::record::{self, OnlyBucket, Repository, State, now_ms};
 use crate::reply::{Failure, body, check_name, done, ok, parameter, segment};
 use crate::runner::{Job, first_schedule, own_uuid};
-use crate::{Backup, ID, Outcome, info, settings};
+use crate::{Backup, ID, NAME, Outcome, info, settings};
 use nacre_cluster::Expected;
 use nacre_node::Node;
 use nacre_node::service::HttpRequest;
@@ -90,8 +90,7 @@ impl Place {
     /// As [`Place::check`]; refuses folders of the node's own files, and endpoints that it may not reach.
     fn check_at(&self, node: &Arc<Node>) -> Result<BTreeMap<String, String>, Failure> {
         let cloud = self.check()?;
-        let own = node.folder(ID);
-        if own.is_some_and(|folder| folder.parent().is_some_and(|own| is_in(&self.archive, own))) {
+        if is_of_node(node, &self.archive) {
             return Err(Failure::bad_request("the archive is in the data directory of this node"));
         }
         endpoint::variables(node, &cloud).map_err(|reason| {
@@ -131,6 +130,12 @@ impl Place {
         }
         Ok(variables)
     }
+}
+
+/// Returns true if an archive is in the data directory of this node.
+pub(crate) fn is_of_node(node: &Node, archive: &str) -> bool {
+    let own = node.folder(ID);
+    own.is_some_and(|folder| folder.parent().is_some_and(|own| is_in(archive, own)))
 }
 
 /// Returns true if a path leads into a folder, by links as well.
@@ -386,6 +391,11 @@ fn backup_job(node: &Arc<Node>, repository: &Repository, is_full: bool) -> Resul
     }
     if let Some(bucket) = &repository.bucket {
         command = command.with(format!("--bucket={}", bucket.name));
+    }
+    let cluster = node.cluster();
+    let with_service = cluster.nodes.values().filter(|member| member.services.contains(&NAME));
+    if with_service.count() > 1 {
+        command = command.with(format!("--by-nodes={}", repository.id));
     }
     let command = command.with("--").with(repository.place());
     let store = endpoint::variables(node, &repository.cloud)?;

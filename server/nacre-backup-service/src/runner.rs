@@ -4,6 +4,7 @@ use crate::command::Command;
 use crate::plan;
 use crate::record::{self, Repository, Run, Scheduled, State, Status, now_ms};
 use crate::reply::Failure;
+use crate::share::Shares;
 use crate::{NAME, settings};
 use nacre_cluster::{Cluster, Expected};
 use nacre_node::Node;
@@ -26,6 +27,8 @@ const COMMANDS_MAX: usize = 4;
 pub(crate) struct Runner {
     state: Mutex<Running>,
     changed: Condvar,
+    /// Shares of backups that this node takes.
+    pub shares: Mutex<Shares>,
     tasks: AtomicU64,
     failures: AtomicU64,
 }
@@ -130,6 +133,14 @@ impl Runner {
     fn run_task(&self, command: &Command) -> Result<String, String> {
         let (output, reported) = command.run(|time| self.wait_for_end(time))?;
         Ok(format!("{output}\n{reported}").trim().to_owned())
+    }
+
+    /// Runs the command of a share. Returns what it could not do.
+    ///
+    /// # Errors
+    /// As [`Command::run`].
+    pub fn run_share(&self, command: &Command) -> Result<String, String> {
+        command.run(|time| self.wait_for_end(time)).map(|(_, reported)| reported)
     }
 
     /// Reads a repository, with its version. A task that nobody runs any more has ended.

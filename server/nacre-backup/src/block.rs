@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_announces_more_than_there_can_be_is_refused_before_it_is_read() {
+    fn case_23_a_block_that_announces_more_than_there_can_be_is_refused_before_it_is_read() {
         let mut bytes = block(&[record(4, b"a", b"1")]);
         bytes[28..32].copy_from_slice(&u32::MAX.to_le_bytes());
         assert!(decode_block(&bytes, 0, None).unwrap_err().contains("announces"));

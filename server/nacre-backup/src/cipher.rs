@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_passphrase_opens_the_key() {
+    fn case_14_only_the_passphrase_opens_the_key() {
         let (slot, cipher) = KeySlot::new("open sesame", 10, [7; 48]);
         assert_eq!(slot.open("open sesame").unwrap().master, cipher.master);
         assert!(matches!(slot.open("open"), Err(Error::Passphrase(_))));

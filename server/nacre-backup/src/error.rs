@@ -13,6 +13,16 @@ pub enum StoreError {
     /// The store cannot be used. The operator has to look at the disk, the network or the rights.
     #[error("{0}")]
     Failed(String),
+    /// The store does not answer, or asks to be left alone for a while. The same request can succeed later.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl StoreError {
+    /// Returns true if the store has not done what it was asked for, and false for an answer about an object.
+    pub fn is_failure(&self) -> bool {
+        matches!(self, StoreError::Failed(_) | StoreError::Unavailable(_))
+    }
 }
 
 /// Failure of an operation on a repository. The text is a sentence for the person at a terminal.

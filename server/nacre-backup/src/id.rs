@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_greater_than_the_one_before_though_the_clock_was_set_back() {
+    fn case_22_an_id_is_greater_than_the_one_before_though_the_clock_was_set_back() {
         let first = BackupId::new(5_000, u128::MAX, None);
         let second = BackupId::new(1_000, 7, Some(first));
         assert!(second > first && second.to_string() > first.to_string());

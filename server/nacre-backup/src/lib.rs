@@ -5,6 +5,7 @@
 //! backups/<id>/data/<n>.nbk          blocks of records              written once, under a number that was never used
 //! progress/<id>/begin.json, <n>.json vBuckets that are complete     for a backup that is resumed; removed at the end
 //! backups/<id>/manifest.json         names all of the above         written last, if absent: its existence completes the backup
+//! locks/<id>.json                    backups that are read or removed; ends by itself
 //! ```
 //!
 //! A backup has for each vBucket a *part*: the records of `(from, to]`, and the backup whose part ends at `from`, its *base*. The parts from
@@ -13,6 +14,7 @@
 //!
 //! ```text
 //! [`Repository`] ─► [`Task`] ─► a [`Worker`] a thread ─► a [`VbucketTake`] a vBucket ─► Task::complete: the manifest
+//!               │     └► Task::join, on other nodes: vBuckets of the same backup, found by Task::refresh
 //!               └► [`Reader`]: records of a backup, oldest first ─► [`merge`]: increments as one backup
 //! ```
 //!
@@ -25,8 +27,10 @@
 
 mod block;
 mod cipher;
+mod contract;
 mod error;
 mod id;
+mod lock;
 mod manifest;
 mod merge;
 mod reader;
@@ -39,8 +43,10 @@ mod verify;
 
 pub use block::{BLOCK_RAW_BYTES, BLOCK_RAW_BYTES_MAX, Block, BlockBuilder, decode_block};
 pub use cipher::{Cipher, KeySlot, PASSPHRASE_ROUNDS};
+pub use contract::check_store;
 pub use error::{Error, StoreError};
 pub use id::BackupId;
+pub use lock::{LOCK_MS, Lock, LockKind};
 pub use manifest::{
     BucketPart, Collection, FORMAT, Manifest, ObjectInfo, Parent, Run, VbucketPart, Versions,
     decode_manifest,
@@ -51,5 +57,7 @@ pub use record::{Record, RecordKind};
 pub use repository::{Repository, RepositoryFile};
 pub use store::{FolderStore, MemoryStore, Store};
 pub use take::{StreamRequest, VbucketTake};
-pub use task::{BucketSource, OBJECT_BYTES, OBJECT_BYTES_MAX, Task, TaskOptions, Worker};
+pub use task::{
+    BucketSource, OBJECT_BYTES, OBJECT_BYTES_MAX, SHARE_NUMBERS, Task, TaskOptions, Worker,
+};
 pub use verify::{Finding, Verified, verify};

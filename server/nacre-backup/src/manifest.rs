@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_that_contradicts_itself_is_refused() {
+    fn case_23_a_manifest_that_contradicts_itself_is_refused() {
         for (expected, said) in [
             ("announces", refusal(|m| m.objects[0].bytes = 1 << 60)),
             ("too short", refusal(|m| m.buckets[0].parts[0].runs[0].offset = u64::MAX)),

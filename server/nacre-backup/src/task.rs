@@ -22,6 +22,9 @@ pub const OBJECT_BYTES_MAX: u64 = 64 << 20;
 pub(crate) const OBJECT_MAGIC: [u8; 4] = *b"NBK1";
 /// Bytes before the first block.
 pub(crate) const PREFIX_BYTES: usize = 20;
+/// Numbers of objects and pieces that one process has: those below are of the process that completes the backup, and each other process
+/// that writes into it begins at a multiple of this.
+pub const SHARE_NUMBERS: u32 = 1 << 20;
 /// Complete vBuckets that a process that is killed may lose, whatever their size.
 const PENDING_MAX: usize = 64;
 
@@ -72,7 +75,25 @@ struct Piece {
 struct Progress {
     done: BTreeMap<(usize, u16), Option<VbucketPart>>,
     objects: BTreeMap<u32, ObjectInfo>,
+    /// Pieces that are known.
+    pieces: BTreeSet<u32>,
     next_number: u32,
+}
+
+impl Progress {
+    /// Takes in what a piece says.
+    fn add(&mut self, piece: Piece) {
+        let objects = piece.objects.into_iter().map(|object| (object.number, object));
+        self.objects.extend(objects);
+        let done = piece.done.into_iter().map(|(bucket, vbid, part)| ((bucket, vbid), part));
+        self.done.extend(done);
+    }
+}
+
+/// The number in the name of a piece or an object: `…/7.json`, `…/7.nbk`.
+fn number_of(name: &str) -> Option<u32> {
+    let (number, ending) = name.rsplit('/').next()?.split_once('.')?;
+    ["json", "nbk"].contains(&ending).then(|| number.parse().ok())?
 }
 
 /// A backup that is being taken, by as many workers as wanted.
@@ -164,40 +185,68 @@ impl<'a> Task<'a> {
             }
         }
         let task = Task::new(repository, id, begin, options.random)?;
+        task.refresh()?;
         let mut progress = task.progress.lock();
-        for name in repository.store().list(&progress_folder(id))? {
-            let number = name
-                .rsplit('/')
-                .next()
-                .and_then(|file| file.strip_suffix(".json")?.parse::<u32>().ok());
-            let Some(number) = number else { continue };
-            progress.next_number = progress.next_number.max(number.saturating_add(1));
-            // One that was not written completely counts for nothing: its vBuckets are taken again.
-            let Ok(piece) = repository.read_json::<Piece>(&name) else { continue };
-            for object in piece.objects {
-                progress.next_number = progress.next_number.max(object.number.saturating_add(1));
-                progress.objects.insert(object.number, object);
-            }
-            progress
-                .done
-                .extend(piece.done.into_iter().map(|(bucket, vbid, part)| ((bucket, vbid), part)));
+        let pieces = repository.store().list(&progress_folder(id))?;
+        let objects = repository.store().list(&data_folder(id))?;
+        // Also what was written by a process that ended before it could say so.
+        let numbers = pieces.iter().chain(&objects).filter_map(|name| number_of(name));
+        let numbers = numbers.chain(progress.objects.keys().copied());
+        let own = numbers.filter(|number| *number < SHARE_NUMBERS).max();
+        progress.next_number = own.map_or(0, |number| number + 1);
+        drop(progress);
+        Ok(task)
+    }
+
+    /// Joins a backup that another process has begun and will complete, to write some of its vBuckets. Objects and pieces get numbers from
+    /// `first_number` on, a multiple of [`SHARE_NUMBERS`] that no other process has.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the backup is complete or a merge, or the number is none; [`Error::Damaged`] and [`StoreError::Missing`] if there is
+    /// no such backup.
+    pub fn join(
+        repository: &'a Repository,
+        id: BackupId,
+        first_number: u32,
+        random: [u8; 16],
+    ) -> Result<Task<'a>, Error> {
+        if first_number == 0 || !first_number.is_multiple_of(SHARE_NUMBERS) {
+            let reason = format!("{first_number} is not a multiple of {SHARE_NUMBERS}");
+            return Err(Error::Invalid(reason));
         }
-        for name in repository.store().list(&data_folder(id))? {
-            // Written, but by a process that ended before it could say so.
-            let number = name
-                .rsplit('/')
-                .next()
-                .and_then(|file| file.strip_suffix(".nbk")?.parse::<u32>().ok());
-            progress.next_number =
-                progress.next_number.max(number.map_or(0, |number| number.saturating_add(1)));
+        let begin: Begin = repository.read_json(&begin_name(id))?;
+        if !begin.merged.is_empty() {
+            return Err(Error::Invalid(format!("the backup {id} is a merge")));
+        }
+        let task = Task::new(repository, id, begin, random)?;
+        task.refresh()?;
+        task.progress.lock().next_number = first_number;
+        Ok(task)
+    }
+
+    /// Learns which vBuckets are complete, also by other processes.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn refresh(&self) -> Result<(), Error> {
+        let names = self.repository.store().list(&progress_folder(self.id))?;
+        let mut progress = self.progress.lock();
+        for name in names {
+            let Some(number) = number_of(&name).filter(|number| !progress.pieces.contains(number))
+            else {
+                continue;
+            };
+            // One that was not written completely counts for nothing: its vBuckets are taken again.
+            let Ok(piece) = self.repository.read_json::<Piece>(&name) else { continue };
+            progress.pieces.insert(number);
+            progress.add(piece);
         }
         let Progress { done, objects, .. } = &mut *progress;
         // A list may lack the piece that knows an object.
         done.retain(|_, part| {
             part.iter().flat_map(|part| &part.runs).all(|run| objects.contains_key(&run.object))
         });
-        drop(progress);
-        Ok(task)
+        Ok(())
     }
 
     fn new(
@@ -488,10 +537,8 @@ impl Worker<'_> {
         let salt = task.salt_of(&[b"piece", &number.to_le_bytes()[..]].concat());
         task.repository.create_json(&piece_name(task.id, number), &piece, &salt)?;
         let mut progress = task.progress.lock();
-        progress.objects.extend(piece.objects.into_iter().map(|object| (object.number, object)));
-        progress
-            .done
-            .extend(piece.done.into_iter().map(|(bucket, vbid, part)| ((bucket, vbid), part)));
+        progress.pieces.insert(number);
+        progress.add(piece);
         Ok(())
     }
 }

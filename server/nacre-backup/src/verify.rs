@@ -1,7 +1,7 @@
 //! Proof that a backup can be read.
 
 use crate::repository::{manifest_name, object_name};
-use crate::{BackupId, Error, Reader, Repository, StoreError};
+use crate::{BackupId, Error, Reader, Repository};
 use std::collections::BTreeSet;
 
 /// Something that is wrong with a backup.
@@ -36,7 +36,7 @@ pub struct Verified {
 pub fn verify(repository: &Repository, id: BackupId, has_data: bool) -> Result<Verified, Error> {
     let mut verified = Verified::default();
     let needed = match repository.needs(id) {
-        Err(error @ Error::Store(StoreError::Failed(_))) => return Err(error),
+        Err(Error::Store(error)) if error.is_failure() => return Err(error.into()),
         Err(error) => {
             note(&mut verified, manifest_name(id), error)?;
             BTreeSet::from([id])
@@ -116,7 +116,7 @@ fn verify_one(
 /// Adds a finding; a store that fails is an error.
 fn note(verified: &mut Verified, object: String, error: Error) -> Result<(), Error> {
     let finding = match error {
-        Error::Store(StoreError::Failed(_)) => return Err(error),
+        Error::Store(error) if error.is_failure() => return Err(error.into()),
         Error::Damaged { object, reason } => Finding { object, reason },
         error => Finding { object, reason: error.to_string() },
     };

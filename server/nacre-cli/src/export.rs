@@ -1,4 +1,4 @@
-//! `nacre export`: documents of a running cluster as JSON lines or CSV.
+//! `nacre export`: documents of a running cluster as JSON lines, CSV or Parquet.
 //!
 //! A line has a document, or with `--with-meta` all that makes a document, so that `nacre import --with-meta` writes the same again:
 //!
@@ -9,6 +9,7 @@
 //! A key that is no text is `key_base64`, a body that is no JSON `body_base64`.
 
 use crate::backup::{Failure, Source, counted, present_collections, stream_vbucket};
+use crate::parquet_writer::{Cell, Kind, ParquetWriter};
 use crate::reach::Cluster;
 use crate::target::Server;
 use base64::Engine as _;
@@ -33,6 +34,8 @@ enum Format {
     Json,
     /// Values separated by commas, names in the first line
     Csv,
+    /// Columns with types, compressed, for tools that analyse data; read by pandas, Arrow, Spark and DuckDB
+    Parquet,
 }
 
 /// Options of `nacre export`.
@@ -63,7 +66,9 @@ pub struct Export {
     /// Put the name of the collection into the document, under this name
     #[arg(long, value_name = "NAME")]
     collection_field: Option<String>,
-    /// Columns of CSV, separated by commas: members of documents, and the names of --include-key, --scope-field and --collection-field
+    /// Columns of CSV and Parquet, separated by commas: members of documents, and the names of --include-key, --scope-field and
+    /// --collection-field. Those of Parquet may have a type, as in price:double: text, integer, double or boolean (default: text). Without
+    /// the option, Parquet has key, scope, collection and document
     #[arg(long, value_delimiter = ',')]
     fields: Vec<String>,
     /// Streams at a time
@@ -77,32 +82,49 @@ pub struct Export {
 /// Extended attributes in their order: names, and values as JSON.
 type Xattrs<'a> = Vec<(&'a str, &'a RawValue)>;
 
-/// Documents of a vBucket by collection and key: each newer version takes the place of the one before.
-type Lines = BTreeMap<(u32, Vec<u8>), Option<Vec<u8>>>;
+/// A document in the format of the output.
+#[derive(Debug, PartialEq)]
+enum Row {
+    /// A line of text.
+    Line(Vec<u8>),
+    /// Cells of Parquet, and how many members of the document are not of the type of their column.
+    Cells(Vec<Cell>, u64),
+}
+
+/// Documents of a vBucket by collection and key: each newer version takes the place of the one before. `None` stands for one that the
+/// format cannot express.
+type Rows = BTreeMap<(u32, Vec<u8>), Option<Row>>;
+
+/// Name and type of a column of Parquet.
+type Column = (String, Kind);
+
+/// Documents that were written or not.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    written: u64,
+    skipped: u64,
+    /// Values that are null, as they are not of the type of their column.
+    misfits: u64,
+}
 
 /// Writes the documents of a bucket.
 ///
 /// # Errors
 /// A sentence.
 pub fn export(options: &Export) -> Result<(), String> {
-    if options.format == Format::Csv && options.fields.is_empty() {
-        return Err("--fields is missing: it names the columns of CSV, such as id,name".to_owned());
-    }
-    if options.format == Format::Csv && options.with_meta {
-        return Err("--with-meta makes JSON: leave it out, or name the format json".to_owned());
-    }
+    check(options)?;
     let cluster = Cluster::open(&options.server)?;
     let source = Source::open(&cluster, &options.bucket, options.threads)?;
-    let collections = collections(options)?;
+    let (collections, columns) = (collections(options)?, columns(options));
     let name = options.output.display().to_string();
     let cannot = |error: std::io::Error| format!("cannot write {name}: {error}");
-    let mut file = open(options).map_err(cannot)?;
+    let mut file = open(options, &columns).map_err(cannot)?;
     if options.format == Format::Csv {
-        file.write_all(&csv_row(options.fields.iter().map(String::as_str))).map_err(cannot)?;
+        let header = csv_row(options.fields.iter().map(String::as_str));
+        file.write(&Row::Line(header)).map_err(cannot)?;
     }
-    let file = Mutex::new(file);
+    let written = Mutex::new((file, Counts::default()));
     let remaining: Mutex<BTreeSet<u16>> = Mutex::new((0..source.vbuckets).collect());
-    let counts = Mutex::new((0_u64, 0_u64));
     let bar = if options.quiet {
         ProgressBar::hidden()
     } else {
@@ -114,30 +136,23 @@ pub fn export(options: &Export) -> Result<(), String> {
         |(), consumer, vbid, high| {
             let mut take = VbucketTake::new(vbid, Vec::new(), high);
             // All of a vBucket, so that one that has to be begun again is not written twice.
-            let mut lines = Lines::new();
+            let mut rows = Rows::new();
             stream_vbucket(consumer, &mut take, |take, record| {
                 if let Some(place) = collections.get(&record.collection) {
                     let key = (record.collection, record.key.to_vec());
                     match record.is_document() {
-                        true => drop(lines.insert(key, line(options, place, record))),
-                        false => drop(lines.remove(&key)),
+                        true => drop(rows.insert(key, row(options, &columns, place, record))),
+                        false => drop(rows.remove(&key)),
                     }
                 }
                 take.advanced(record.seqno).map_err(Failure::from)
             })?;
-            let mut file = file.lock();
-            let mut own = (0, 0);
-            for line in lines.into_values() {
-                match line {
-                    Some(line) => {
-                        own.0 += 1;
-                        file.write_all(&line).map_err(|error| Failure::Fatal(cannot(error)))?;
-                    }
-                    None => own.1 += 1,
-                }
+            let (file, counts) = &mut *written.lock();
+            for row in rows.into_values() {
+                counts.add(row.as_ref());
+                let Some(row) = row else { continue };
+                file.write(&row).map_err(|error| Failure::Fatal(cannot(error)))?;
             }
-            let mut counts = counts.lock();
-            *counts = (counts.0 + own.0, counts.1 + own.1);
             remaining.lock().remove(&vbid);
             bar.inc(1);
             Ok(())
@@ -145,17 +160,53 @@ pub fn export(options: &Export) -> Result<(), String> {
         |()| Ok(()),
     )?;
     bar.finish_and_clear();
-    file.into_inner().finish().map_err(cannot)?;
-    let (written, skipped) = counts.into_inner();
-    eprintln!("exported {} of {}", counted(written, "document"), options.bucket);
-    match skipped {
-        0 => Ok(()),
-        _ => {
-            eprintln!(
-                "left out {}, not JSON objects: --with-meta keeps them",
-                counted(skipped, "document")
-            );
-            Ok(())
+    let (file, counts) = written.into_inner();
+    file.finish().map_err(cannot)?;
+    report(options, counts);
+    Ok(())
+}
+
+/// Refuses options that do not go together.
+fn check(options: &Export) -> Result<(), String> {
+    match options.format {
+        Format::Csv if options.fields.is_empty() => {
+            Err("--fields is missing: it names the columns of CSV, such as id,name".to_owned())
+        }
+        Format::Csv | Format::Parquet if options.with_meta => {
+            Err("--with-meta makes JSON: leave it out, or name the format json".to_owned())
+        }
+        Format::Parquet if is_gzip(options) => {
+            Err("Parquet is compressed already: name a file that does not end with .gz".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn report(options: &Export, counts: Counts) {
+    eprintln!("exported {} of {}", counted(counts.written, "document"), options.bucket);
+    if counts.skipped > 0 {
+        eprintln!(
+            "left out {}, not JSON objects: the format json with --with-meta keeps them",
+            counted(counts.skipped, "document")
+        );
+    }
+    if counts.misfits > 0 {
+        eprintln!(
+            "{} not of the type of the column, and null: the type text keeps them",
+            counted(counts.misfits, "value")
+        );
+    }
+}
+
+impl Counts {
+    fn add(&mut self, row: Option<&Row>) {
+        match row {
+            None => self.skipped += 1,
+            Some(Row::Line(_)) => self.written += 1,
+            Some(Row::Cells(_, misfits)) => {
+                self.written += 1;
+                self.misfits += misfits;
+            }
         }
     }
 }
@@ -179,17 +230,50 @@ fn collections(options: &Export) -> Result<BTreeMap<u32, (String, String)>, Stri
         .collect())
 }
 
+/// Names and types of the columns of Parquet.
+fn columns(options: &Export) -> Vec<Column> {
+    if options.fields.is_empty() {
+        let named = |name: &Option<String>, default: &str| {
+            (name.clone().unwrap_or_else(|| default.to_owned()), Kind::Text)
+        };
+        return vec![
+            named(&options.include_key, "key"),
+            named(&options.scope_field, "scope"),
+            named(&options.collection_field, "collection"),
+            ("document".to_owned(), Kind::Text),
+        ];
+    }
+    options.fields.iter().map(|field| column(field)).collect()
+}
+
+/// Reads `name` or `name:type`. A name may have colons.
+fn column(field: &str) -> Column {
+    let (name, kind) = match field.rsplit_once(':') {
+        Some((name, "text")) => (name, Kind::Text),
+        Some((name, "integer")) => (name, Kind::Integer),
+        Some((name, "double")) => (name, Kind::Double),
+        Some((name, "boolean")) => (name, Kind::Boolean),
+        _ => (field, Kind::Text),
+    };
+    (name.to_owned(), kind)
+}
+
+type File = Box<dyn Write + Send>;
+
 /// A file, compressed or not.
 enum Output {
-    Plain(Box<dyn Write + Send>),
-    Gzip(Box<GzEncoder<Box<dyn Write + Send>>>),
+    Plain(File),
+    Gzip(Box<GzEncoder<File>>),
+    Parquet(Box<ParquetWriter<File>>),
 }
 
 impl Output {
-    fn write_all(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        match self {
-            Output::Plain(file) => file.write_all(bytes),
-            Output::Gzip(file) => file.write_all(bytes),
+    fn write(&mut self, row: &Row) -> std::io::Result<()> {
+        match (self, row) {
+            (Output::Plain(file), Row::Line(line)) => file.write_all(line),
+            (Output::Gzip(file), Row::Line(line)) => file.write_all(line),
+            (Output::Parquet(file), Row::Cells(cells, _)) => file.write(cells),
+            _ => Err(std::io::Error::other("a row is of another format than the file")),
         }
     }
 
@@ -197,19 +281,100 @@ impl Output {
         match self {
             Output::Plain(mut file) => file.flush(),
             Output::Gzip(file) => file.finish()?.flush(),
+            Output::Parquet(file) => file.finish()?.flush(),
         }
     }
 }
 
-fn open(options: &Export) -> std::io::Result<Output> {
-    let file: Box<dyn Write + Send> = match options.output.as_os_str() == "-" {
+fn is_gzip(options: &Export) -> bool {
+    options.output.extension().is_some_and(|extension| extension == "gz")
+}
+
+fn open(options: &Export, columns: &[Column]) -> std::io::Result<Output> {
+    let file: File = match options.output.as_os_str() == "-" {
         true => Box::new(BufWriter::new(std::io::stdout())),
         false => Box::new(BufWriter::new(std::fs::File::create(&options.output)?)),
     };
-    Ok(match options.output.extension().is_some_and(|extension| extension == "gz") {
-        true => Output::Gzip(Box::new(GzEncoder::new(file, Compression::fast()))),
-        false => Output::Plain(file),
+    Ok(match options.format {
+        Format::Parquet => Output::Parquet(Box::new(ParquetWriter::new(file, columns)?)),
+        Format::Json | Format::Csv if is_gzip(options) => {
+            Output::Gzip(Box::new(GzEncoder::new(file, Compression::fast())))
+        }
+        Format::Json | Format::Csv => Output::Plain(file),
     })
+}
+
+/// A document in the format of the output; `None` for one that the format cannot express.
+fn row(
+    options: &Export,
+    columns: &[Column],
+    place: &(String, String),
+    record: &Record<'_>,
+) -> Option<Row> {
+    match options.format {
+        Format::Json | Format::Csv => line(options, place, record).map(Row::Line),
+        Format::Parquet => cells(options, columns, place, record),
+    }
+}
+
+/// The cells of a document, one for each column.
+fn cells(
+    options: &Export,
+    columns: &[Column],
+    place: &(String, String),
+    record: &Record<'_>,
+) -> Option<Row> {
+    let (_, body) = split_xattrs(record)?;
+    let text = json_text(record, body)?;
+    let key = String::from_utf8_lossy(record.key);
+    if options.fields.is_empty() {
+        let texts = [&*key, &place.0, &place.1, text.trim()];
+        return Some(Row::Cells(texts.map(|text| Cell::Text(text.to_owned())).to_vec(), 0));
+    }
+    let mut object: Map<String, Value> = serde_json::from_str(text).ok()?;
+    let added = added(options, &key, place).into_iter();
+    object.extend(added.map(|(name, value)| (name.to_owned(), value.into())));
+    let (mut cells, mut misfits) = (Vec::with_capacity(columns.len()), 0);
+    for (name, kind) in columns {
+        let value = object.get(name).unwrap_or(&Value::Null);
+        let cell = cell(*kind, value);
+        misfits += u64::from(cell == Cell::Null && !value.is_null());
+        cells.push(cell);
+    }
+    Some(Row::Cells(cells, misfits))
+}
+
+/// The cell of a value; null for one of another type than the column. Text has every value, those that are no text as JSON.
+fn cell(kind: Kind, value: &Value) -> Cell {
+    match (kind, value) {
+        (_, Value::Null) => Cell::Null,
+        (Kind::Text, Value::String(text)) => Cell::Text(text.clone()),
+        (Kind::Text, value) => Cell::Text(value.to_string()),
+        (Kind::Integer, value) => value.as_i64().map_or(Cell::Null, Cell::Integer),
+        (Kind::Double, value) => value.as_f64().map_or(Cell::Null, Cell::Double),
+        (Kind::Boolean, value) => value.as_bool().map_or(Cell::Null, Cell::Boolean),
+    }
+}
+
+/// The text of a body that is JSON.
+fn json_text<'a>(record: &Record<'_>, body: &'a [u8]) -> Option<&'a str> {
+    let is_json =
+        record.datatype & DATATYPE_JSON != 0 || serde_json::from_slice::<&RawValue>(body).is_ok();
+    std::str::from_utf8(body).ok().filter(|_| is_json)
+}
+
+/// Members that options add to a document.
+fn added<'a>(
+    options: &'a Export,
+    key: &'a str,
+    (scope, collection): &'a (String, String),
+) -> Vec<(&'a str, &'a str)> {
+    let all = [
+        (&options.include_key, key),
+        (&options.scope_field, scope.as_str()),
+        (&options.collection_field, collection.as_str()),
+    ];
+    all.into_iter().filter_map(|(name, value)| Some((name.as_deref()?, value))).collect()
 }
 
 /// The line of a document; `None` for one that the format cannot express.
@@ -218,16 +383,9 @@ fn line(options: &Export, place: &(String, String), record: &Record<'_>) -> Opti
     if options.with_meta {
         return Some(line_with_meta(place, record, xattrs, body));
     }
-    let is_json =
-        record.datatype & DATATYPE_JSON != 0 || serde_json::from_slice::<&RawValue>(body).is_ok();
-    let text = std::str::from_utf8(body).ok().filter(|_| is_json)?;
+    let text = json_text(record, body)?;
     let key = String::from_utf8_lossy(record.key);
-    let added = [
-        (&options.include_key, &*key),
-        (&options.scope_field, place.0.as_str()),
-        (&options.collection_field, place.1.as_str()),
-    ];
-    let added = added.iter().filter_map(|(name, value)| Some((name.as_deref()?, *value)));
+    let added = added(options, &key, place).into_iter();
     if options.format == Format::Csv {
         let mut object: Map<String, Value> = serde_json::from_str(text).ok()?;
         object.extend(added.map(|(name, value)| (name.to_owned(), value.into())));
@@ -343,7 +501,7 @@ mod tests {
         export: Export,
     }
 
-    fn shown(arguments: &str, datatype: u8, value: &[u8]) -> Option<String> {
+    fn in_format(arguments: &str, datatype: u8, value: &[u8]) -> Option<Row> {
         let arguments = ["export"].into_iter().chain(arguments.split(' ')).chain(["--bucket", "b"]);
         let options = Command::try_parse_from(arguments).unwrap().export;
         let (kind, key) = (RecordKind::Set, &b"k\"1"[..]);
@@ -360,8 +518,14 @@ mod tests {
             value,
         };
         let place = ("s".to_owned(), "c".to_owned());
-        let line = line(&options, &place, &record)?;
-        Some(String::from_utf8(line).unwrap())
+        row(&options, &columns(&options), &place, &record)
+    }
+
+    fn shown(arguments: &str, datatype: u8, value: &[u8]) -> Option<String> {
+        match in_format(arguments, datatype, value)? {
+            Row::Line(line) => Some(String::from_utf8(line).unwrap()),
+            Row::Cells(..) => panic!("{arguments}: a row of Parquet"),
+        }
     }
 
     #[test]
@@ -378,6 +542,46 @@ mod tests {
         assert_eq!(shown("json", 0, b"\xff"), None);
         let csv = "csv --fields a,_id,b --include-key _id";
         assert_eq!(of(csv, "{\"a\":\"x,y\",\"b\":[1]}").unwrap(), "\"x,y\",\"k\"\"1\",[1]\n");
+    }
+
+    #[test]
+    fn cells_have_the_types_of_their_columns() {
+        let of = |arguments: &str, value: &str| in_format(arguments, 1, value.as_bytes());
+        let text = |text: &str| Cell::Text(text.to_owned());
+        let all = [text("k\"1"), text("s"), text("c"), text("{\"a\": 1}")];
+        assert_eq!(of("parquet", " {\"a\": 1}\n"), Some(Row::Cells(all.to_vec(), 0)));
+        assert_eq!(in_format("parquet", 0, b"\xff"), None);
+        let fields = "parquet --include-key _id --fields _id,n:integer,x:double,is:boolean,t,a:b";
+        let value = "{\"n\":-1,\"x\":2,\"is\":true,\"t\":[1],\"a:b\":\"c\"}";
+        let cells = [
+            text("k\"1"),
+            Cell::Integer(-1),
+            Cell::Double(2.0),
+            Cell::Boolean(true),
+            text("[1]"),
+            text("c"),
+        ];
+        assert_eq!(of(fields, value), Some(Row::Cells(cells.to_vec(), 0)));
+        let value = "{\"n\":1.5,\"x\":\"2\",\"is\":null}";
+        let mut cells = vec![Cell::Null; 6];
+        cells[0] = text("k\"1");
+        assert_eq!(of(fields, value), Some(Row::Cells(cells, 2)));
+        assert_eq!(of(fields, "[1]"), None);
+    }
+
+    #[test]
+    fn options_that_do_not_go_together_are_refused() {
+        for (words, arguments) in [
+            ("--fields is missing", "csv"),
+            ("--fields is missing", "csv --with-meta"),
+            ("--with-meta makes JSON", "parquet --with-meta"),
+            ("compressed already", "parquet -o a.parquet.gz"),
+        ] {
+            let arguments = arguments.split(' ').chain(["--bucket", "b"]);
+            let options = Command::try_parse_from(["export"].into_iter().chain(arguments));
+            let refused = check(&options.unwrap().export).unwrap_err();
+            assert!(refused.contains(words), "{words}: {refused}");
+        }
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub mod keyspace;
 mod listing;
 mod loader;
 pub mod mcp;
+mod parquet_writer;
 pub mod ping;
 mod reach;
 pub mod sample;

@@ -248,6 +248,14 @@ impl Server {
         self.url_of(["fts", "ftsSSL"], "searches")
     }
 
+    /// URL of the backup service, of this node or of another one of its cluster.
+    ///
+    /// # Errors
+    /// Why it cannot be found out.
+    pub fn backups(&self) -> Result<String, Failure> {
+        self.url_of(["backupAPI", "backupAPIHTTPS"], "requests about backups")
+    }
+
     /// URL of the view service, of this node or of another one of its cluster.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! `cargo xtask bench kills`, `once`, `feeds`, `timers` and `search-kills`: the server's own crash tests, for longer.
+//! `cargo xtask bench kills`, `once`, `feeds`, `timers`, `search-kills`, `backup-kills` and `backup-moments`: the server's own crash tests,
+//! for longer.
 
 use super::PORT_BASE;
 use xtask_setup::command::{cargo, run as run_command, workspace};
@@ -41,6 +42,20 @@ pub const SEARCH: Endurance = Endurance {
     tests: "search::a_node_that_was_killed",
     variable: "NACRE_SEARCH_KILLS",
     purpose: "find every document once",
+};
+
+/// Backups of three nodes that are killed, replaced and rebalanced meanwhile are what the bucket was, also in another cluster.
+pub const BACKUPS: Endurance = Endurance {
+    tests: "backup_cluster::case_02_03",
+    variable: "NACRE_BACKUP_KILLS",
+    purpose: "restore what was there",
+};
+
+/// A bucket goes back to any moment of which versions were kept.
+pub const MOMENTS: Endurance = Endurance {
+    tests: "backup::a_bucket_goes_back",
+    variable: "NACRE_BACKUP_MOMENTS",
+    purpose: "go back to every moment",
 };
 
 impl Endurance {

@@ -7,6 +7,7 @@
 )]
 
 mod application;
+mod backup;
 mod cluster;
 mod dcp;
 mod deployments;
@@ -217,6 +218,36 @@ enum What {
         #[arg(long)]
         csv: Option<PathBuf>,
     },
+    /// Backups to a folder and restores on one processor, an increment of nothing, and what requests beside them wait for
+    Backup {
+        /// How many documents of 1 KB
+        #[arg(long, default_value_t = 300_000)]
+        documents: u32,
+        /// Rounds; the medians count
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// Seconds of each measurement of requests
+        #[arg(long, default_value_t = 10.0)]
+        seconds: f64,
+        /// Limit the backups beside requests to so many megabytes in a second
+        #[arg(long, value_name = "MB")]
+        limit_mb: Option<u32>,
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
+    },
+    /// Back up three nodes while they are killed, replaced and rebalanced, and restore into two; nothing may differ
+    BackupKills {
+        /// How many backups
+        #[arg(long, default_value_t = 50)]
+        backups: u64,
+    },
+    /// Restore a bucket to moments that chance decides; each must be as it was written
+    BackupMoments {
+        /// How many moments
+        #[arg(long, default_value_t = 50)]
+        moments: u64,
+    },
     /// Cut the power at every moment of many workloads, turn bits, fill the disk; count what is lost
     Crashes {
         /// How many workloads; 16 are more than 100,000 points
@@ -377,6 +408,13 @@ pub fn run(options: &Bench) -> Result<(), String> {
             kv::run(*peer, kv::Effort { rounds: (*rounds).max(1), seconds: *seconds })
         }
         What::Store { documents, csv } => store::run((*documents).max(1000), csv.as_deref()),
+        What::Backup { documents, rounds, seconds, limit_mb, node } => {
+            let (documents, rounds) = ((*documents).max(1), (*rounds).max(1));
+            let (seconds, limit_mb) = (*seconds, *limit_mb);
+            backup::run(backup::Effort { documents, rounds, seconds, limit_mb }, node.as_deref())
+        }
+        What::BackupKills { backups } => kills::BACKUPS.run((*backups).max(1)),
+        What::BackupMoments { moments } => kills::MOMENTS.run((*moments).max(1)),
         What::Crashes { seeds } => store::crashes((*seeds).max(1)),
         What::Kills { cycles } => kills::KILLS.run((*cycles).max(1)),
         What::Dcp { documents, rounds } => dcp::run((*documents).max(1), (*rounds).max(1)),

@@ -97,6 +97,30 @@ pub fn python(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
     Ok(python)
 }
 
+/// A program in Go, as `host/owner/path`; gives its path. One that is installed already is taken instead.
+///
+/// # Errors
+/// One line that says what is missing.
+pub fn go_program(package: &str, version: &str) -> Result<PathBuf, String> {
+    let name = package.rsplit('/').next().unwrap_or(package);
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut installed = env::split_paths(&path).map(|folder| folder.join(name));
+    if let Some(program) = installed.find(|program| program.is_file()) {
+        return Ok(program);
+    }
+    let folder = dir()?.join(format!("{name}-{version}"));
+    once(&folder, || {
+        eprintln!("Installing {package} {version} into {}", folder.display());
+        run(
+            Command::new("go")
+                .args(["install", &format!("{package}@{version}")])
+                .env("GOBIN", &folder),
+            "install a program in Go (Go is needed, and its module proxy in reach)",
+        )
+    })?;
+    Ok(folder.join(name))
+}
+
 /// An npm package; gives its folder.
 ///
 /// # Errors

@@ -1,10 +1,10 @@
 //! Single cases of what goes wrong with a repository, each with the outcome that it must have.
 
 use nacre_backup::{
-    BackupId, BucketSource, Error, MemoryStore, Reader, Record, RecordKind, Repository, Store,
-    Task, TaskOptions, verify,
+    BackupId, BucketSource, Error, KeySlot, LOCK_MS, LockKind, MemoryStore, Reader, Record,
+    RecordKind, Repository, SHARE_NUMBERS, Store, Task, TaskOptions, verify,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 fn source(uuid: &str, vbuckets: u16) -> BucketSource {
@@ -69,7 +69,7 @@ fn records(repository: &Repository, id: BackupId, vbid: u16) -> Result<usize, Er
 }
 
 #[test]
-fn an_interrupted_backup_is_listed_as_such_and_is_continued_or_removed() {
+fn case_01_an_interrupted_backup_is_listed_as_such_and_is_continued_or_removed() {
     let store = Arc::new(MemoryStore::default());
     let repository = repository(&store);
     let source = source("u", 2);
@@ -122,7 +122,7 @@ fn an_increment_without_changes_is_one_small_object() {
 }
 
 #[test]
-fn another_bucket_of_the_name_begins_a_new_chain_and_the_old_one_is_kept() {
+fn case_06_another_bucket_of_the_name_begins_a_new_chain_and_the_old_one_is_kept() {
     let store = Arc::new(MemoryStore::default());
     let repository = repository(&store);
     let old = take(&repository, &source("u", 1), 5, 3);
@@ -135,7 +135,7 @@ fn another_bucket_of_the_name_begins_a_new_chain_and_the_old_one_is_kept() {
 }
 
 #[test]
-fn two_backups_at_once_both_complete_from_the_same_parent() {
+fn case_10_two_backups_at_once_both_complete_from_the_same_parent() {
     let store = Arc::new(MemoryStore::default());
     let repository = repository(&store);
     let source = source("u", 1);
@@ -151,7 +151,7 @@ fn two_backups_at_once_both_complete_from_the_same_parent() {
 }
 
 #[test]
-fn damage_is_found_and_named_and_a_damaged_chain_is_not_continued() {
+fn case_11_12_damage_is_found_and_named_and_a_damaged_chain_is_not_continued() {
     let store = Arc::new(MemoryStore::default());
     let source = source("u", 1);
     let id = take(&repository(&store), &source, 5, 3);
@@ -195,7 +195,7 @@ fn damage_is_found_and_named_and_a_damaged_chain_is_not_continued() {
 }
 
 #[test]
-fn a_manifest_of_another_backup_or_format_is_refused() {
+fn case_13_a_manifest_of_another_backup_or_format_is_refused() {
     let store = Arc::new(MemoryStore::default());
     let id = take(&repository(&store), &source("u", 1), 5, 3);
     let name = format!("backups/{id}/manifest.json");
@@ -251,4 +251,107 @@ fn a_backup_that_was_discarded_or_lost_its_base_while_it_ran_is_not_completed() 
     feed(&task, 0, 5, b"1");
     repository(&store).remove(base).unwrap();
     assert!(refused(&task).ends_with("manifest.json is missing"));
+}
+
+#[test]
+fn processes_that_join_a_backup_write_parts_of_it() {
+    let store = Arc::new(MemoryStore::default());
+    let (own, other) = (repository(&store), repository(&store));
+    let source = source("u", 4);
+    take(&own, &source, 5, 2);
+    let task = Task::begin(&own, std::slice::from_ref(&source), options(6)).unwrap();
+    let id = task.id();
+    let join = |first, random| Task::join(&other, id, first, [random; 16]);
+    assert!(join(0, 1).is_err() && join(7, 1).is_err());
+    assert!(Task::join(&other, BackupId::new(99, 9, None), SHARE_NUMBERS, [1; 16]).is_err());
+    let (first, second) = (join(SHARE_NUMBERS, 1).unwrap(), join(2 * SHARE_NUMBERS, 2).unwrap());
+    feed(&first, 0, 3, b"1");
+    feed(&second, 1, 4, b"1");
+    // Both take the same, as each knows only what was there when it joined.
+    feed(&first, 2, 5, b"1");
+    feed(&second, 2, 6, b"1");
+    assert_eq!(task.remaining(0), [0, 1, 2, 3]);
+    task.refresh().unwrap();
+    assert_eq!(task.remaining(0), [3], "what others have written is known");
+    drop(task);
+
+    // The process that completes the backup is another one now.
+    let task = Task::resume(&own, id, &[source], options(7)).unwrap();
+    assert_eq!(task.remaining(0), [3]);
+    feed(&task, 3, 3, b"1");
+    assert_eq!(complete(&task), id);
+    assert_eq!(verify(&own, id, true).unwrap().findings, []);
+    for (vbid, count) in [(0, 3), (1, 4), (3, 3)] {
+        assert_eq!(records(&own, id, vbid).unwrap(), count);
+    }
+    assert!([5, 6].contains(&records(&own, id, 2).unwrap()));
+    let numbers: Vec<u32> =
+        own.manifest(id).unwrap().0.objects.iter().map(|object| object.number).collect();
+    assert!(numbers.is_sorted() && numbers[0] < SHARE_NUMBERS, "{numbers:?}");
+    assert!(numbers.iter().any(|number| *number >= 2 * SHARE_NUMBERS), "{numbers:?}");
+    let complete = |id| Task::join(&own, id, SHARE_NUMBERS, [3; 16]).is_err();
+    assert!(complete(id), "nothing is left to join");
+}
+
+#[test]
+fn case_24_what_is_read_is_not_removed_and_what_is_removed_is_not_read() {
+    let store = Arc::new(MemoryStore::default());
+    let slot = KeySlot::new("open sesame", 1, [3; 48]).0;
+    Repository::create(&*store, BackupId::new(1, 1, None), Some(slot)).unwrap();
+    let open =
+        || Repository::open(Arc::clone(&store) as Arc<dyn Store>, Some("open sesame")).unwrap();
+    let (reader, remover) = (open(), open());
+    let source = source("u", 1);
+    let (first, second) = (take(&reader, &source, 5, 3), take(&reader, &source, 6, 5));
+    let other = take(&reader, &BucketSource { uuid: "v".into(), ..source }, 7, 2);
+    let read = reader.needs(second).unwrap();
+    assert_eq!(read, BTreeSet::from([first, second]));
+    let now = 10_000_000;
+    let lock = |repository: &Repository, kind, backups: &[BackupId], now, random| {
+        repository.lock(kind, &backups.iter().copied().collect(), now, [random; 16])
+    };
+    let held = reader.lock(LockKind::Read, &read, now, [1; 16]).unwrap();
+    // Others may read the same, and remove something else.
+    let also = lock(&remover, LockKind::Read, &[first], now + 1, 2).unwrap();
+    remover.unlock(also).unwrap();
+    let elsewhere = lock(&remover, LockKind::Remove, &[other], now + 1, 3).unwrap();
+    let refused = lock(&remover, LockKind::Remove, &[first], now + 1, 4).unwrap_err().to_string();
+    assert_eq!(refused, format!("the backup {first} is being read"));
+    assert_eq!(remover.locks(now + 1).unwrap().len(), 2, "a lock that is refused is released");
+    let refused = lock(&reader, LockKind::Read, &[other], now + 2, 5).unwrap_err().to_string();
+    assert_eq!(refused, format!("the backup {other} is being removed"));
+    remover.unlock(elsewhere).unwrap();
+
+    // A reader that was killed is waited for until its lock ends.
+    let locks = remover.locks(now + LOCK_MS - 1).unwrap();
+    assert_eq!((locks.len(), locks[0].ends_ms()), (1, now + LOCK_MS));
+    assert!(locks[0].covers(first) && !locks[0].covers(other));
+    assert_eq!(remover.locks(now + LOCK_MS).unwrap(), []);
+    let late = lock(&remover, LockKind::Remove, &[first, second], now + LOCK_MS, 6).unwrap();
+    remover.remove(second).unwrap();
+    remover.unlock(late).unwrap();
+    assert_eq!(remover.unlock_all().unwrap(), 1);
+    assert_eq!(remover.unlock_all().unwrap(), 0);
+    reader.unlock(held).unwrap();
+    // A reader that knows the manifest from before does not begin to read what is gone.
+    let refused = reader.lock(LockKind::Read, &read, now, [7; 16]).unwrap_err().to_string();
+    assert_eq!(refused, format!("the backup {second} was removed meanwhile"));
+    assert_eq!(store.list("locks/").unwrap(), [""; 0]);
+}
+
+#[test]
+fn case_24_a_lock_that_cannot_be_read_protects_all_backups_until_it_ends() {
+    let store = Arc::new(MemoryStore::default());
+    let repository = repository(&store);
+    let id = take(&repository, &source("u", 1), 5, 3);
+    let now = 10_000_000;
+    let torn = BackupId::new(now, 1, None);
+    store.tamper(&format!("locks/{torn}.json"), Some(b"{\"format\":1,".to_vec()));
+    store.tamper("locks/notes.txt", Some(Vec::new()));
+    let lock =
+        |now, random| repository.lock(LockKind::Remove, &BTreeSet::from([id]), now, [random; 16]);
+    assert!(lock(now + 1, 1).unwrap_err().to_string().contains("is being read"));
+    // One of a clock that was far ahead does not count for ever.
+    assert!(lock(now - LOCK_MS, 2).is_ok());
+    assert!(lock(now + LOCK_MS, 3).is_ok());
 }

@@ -2,6 +2,9 @@
 
 use super::definitions;
 use super::history::{Failure, Source, stream_vbucket};
+use super::limit::RateLimit;
+use super::patient::RealTime;
+use super::shares::Nodes;
 use super::{Place, bucket_names, counted, now_ms};
 use crate::reach::Cluster;
 use crate::target::Server;
@@ -35,6 +38,13 @@ pub(super) struct Create {
     /// Remove backups that were interrupted
     #[arg(long)]
     discard: bool,
+    /// Let nodes with the service backup write what they serve themselves: the id of their repository, which is REPOSITORY and has no
+    /// passphrase. What they cannot write is streamed as without the option
+    #[arg(long, value_name = "ID", conflicts_with = "passphrase_file")]
+    by_nodes: Option<String>,
+    /// Megabytes of documents that are read in a second at most, by the command and by each node that writes itself
+    #[arg(long, value_name = "MB")]
+    limit_mb: Option<u32>,
     /// Streams at a time
     #[arg(long, default_value_t = 4)]
     threads: usize,
@@ -126,7 +136,16 @@ fn stream(
     task: &Task<'_>,
     sources: &BTreeMap<String, Source<'_>>,
 ) -> Result<(), String> {
+    let nodes = match &options.by_nodes {
+        Some(id) => Some(Nodes::find(&options.server, id, options.history, options.limit_mb)?),
+        None => None,
+    };
+    let limit = RateLimit::new(RealTime::new(), options.limit_mb);
     for (place, bucket) in task.buckets().enumerate() {
+        if let Some(nodes) = &nodes {
+            let taken = nodes.take(task, place, &bucket.name)?;
+            println!("nodes wrote {taken} of {} vBuckets of {}", bucket.vbuckets, bucket.name);
+        }
         let source = sources.get(&bucket.name).ok_or_else(|| {
             format!("the interrupted backup has the bucket {}: name it, too", bucket.name)
         })?;
@@ -142,6 +161,7 @@ fn stream(
                 let mut take = worker.begin(place, vbid, high);
                 stream_vbucket(consumer, &mut take, |take, record| {
                     bar.inc(1);
+                    limit.pass(record.key.len() + record.value.len());
                     take.record(record, worker).map_err(Failure::from)
                 })?;
                 worker.finish(place, take).map_err(Failure::from)

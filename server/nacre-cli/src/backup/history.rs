@@ -149,6 +149,23 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// Streams those of the `wanted` vBuckets that the node serves which the user has named, each once. Returns why one was not streamed.
+    ///
+    /// # Errors
+    /// A sentence about what cannot be done.
+    pub fn stream_own<T>(
+        &self,
+        wanted: &[u16],
+        begin: impl Fn() -> T + Sync,
+        take: impl Fn(&mut T, &mut DcpConsumer, u16, u64) -> Result<(), Failure> + Sync,
+        end: impl Fn(T) -> Result<(), String> + Sync,
+    ) -> Result<Option<String>, String> {
+        let mut connection = self.cluster.connect_any(&[], &self.bucket)?;
+        let (seqnos, address) = (connection.active_seqnos()?, connection.address().to_owned());
+        let served = seqnos.into_iter().map(|(vbid, seqno)| (vbid.0, (address.clone(), seqno)));
+        self.round(wanted, &served.collect(), &begin, &take, &end)
+    }
+
     /// Tries each vBucket that is served once. Returns why one was not streamed.
     fn round<T>(
         &self,

@@ -1,12 +1,13 @@
 //! `nacre backup list`, `show`, `verify`, `examine`, `prune` and `remove`.
 
+use super::lock::{self, Reading};
 use super::restore::interval;
 use super::{Place, counted, find, split_path};
 use crate::listing::{Format, Listing};
 use clap::Args;
 use jiff::Timestamp;
 use nacre_backup::{
-    BackupId, Error, Manifest, Reader, Record, Repository, verify as verify_backup,
+    BackupId, Error, Lock, Manifest, Reader, Record, Repository, verify as verify_backup,
 };
 use nacre_types::{DATATYPE_JSON, DATATYPE_XATTR, Vbid};
 use serde_json::{Value, json};
@@ -238,6 +239,8 @@ pub(super) fn show(options: &Show) -> Result<(), String> {
 pub(super) fn verify(options: &Verify) -> Result<(), String> {
     let repository = options.place.open()?;
     let id = find(&repository, &options.backup)?;
+    // One that is damaged cannot be locked, and is what is looked for.
+    let _reading = Reading::begin(&repository, id).ok();
     let verified = verify_backup(&repository, id, options.read_data)?;
     for finding in &verified.findings {
         println!("{}: {}", finding.object, finding.reason);
@@ -334,25 +337,48 @@ pub(super) fn prune(options: &Prune) -> Result<(), String> {
             format!("{error}: nothing is removed while a kept backup cannot be read")
         })?);
     }
-    let unneeded: Vec<BackupId> =
-        backups.iter().copied().filter(|id| !needed.contains(id)).rev().collect();
-    for id in &unneeded {
-        if !options.dry_run {
-            repository.remove(*id)?;
+    let readers = lock::readers(&repository)?;
+    let mut unneeded = Vec::new();
+    for id in backups.iter().copied().filter(|id| !needed.contains(id)).rev() {
+        match readers.iter().find(|reader| reader.covers(id)) {
+            None => unneeded.push(id),
+            Some(reader) => println!("kept {id}: it is being read, {}", until(reader)),
         }
-        println!("{} {id}", if options.dry_run { "would remove" } else { "removed" });
+    }
+    if options.dry_run {
+        unneeded.iter().for_each(|id| println!("would remove {id}"));
+    } else {
+        lock::remove(&repository, &unneeded, |id, removed| {
+            removed?;
+            println!("removed {id}");
+            Ok(())
+        })?;
     }
     println!("kept {}", counted((backups.len() - unneeded.len()) as u64, "backup"));
     Ok(())
+}
+
+/// How long a lock counts, and what to do about that of a command that was killed.
+fn until(lock: &Lock) -> String {
+    format!(
+        "or was by a command that was killed: its lock ends at {}, or by `nacre backup unlock`",
+        lock::end_of(lock)
+    )
 }
 
 /// Removes one backup.
 pub(super) fn remove(options: &Remove) -> Result<(), String> {
     let repository = options.place.open()?;
     let id = removable(&repository, &options.backup)?;
-    repository.remove(id)?;
-    println!("removed {id}");
-    Ok(())
+    let readers = lock::readers(&repository)?;
+    if let Some(reader) = readers.iter().find(|reader| reader.covers(id)) {
+        return Err(format!("the backup {id} is being read, {}", until(reader)));
+    }
+    lock::remove(&repository, &[id], |id, removed| {
+        removed?;
+        println!("removed {id}");
+        Ok(())
+    })
 }
 
 fn removable(repository: &Repository, text: &str) -> Result<BackupId, String> {

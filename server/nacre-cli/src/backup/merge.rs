@@ -1,5 +1,6 @@
 //! `nacre backup merge`.
 
+use super::lock::{self, Reading};
 use super::{Place, counted, find, now_ms};
 use clap::Args;
 use nacre_backup::{BackupId, Error, MergeRange, Repository, TaskOptions, merge as merge_backups};
@@ -41,7 +42,9 @@ pub(super) fn merge(options: &Merge) -> Result<(), String> {
     let task_options = TaskOptions { now_ms: now_ms(), random: rand::random(), is_full: false };
     let range = MergeRange { last, first };
     let writer = concat!("nacre ", env!("CARGO_PKG_VERSION"));
+    let reading = Reading::begin(&repository, last)?;
     let manifest = merge_backups(&repository, range, task_options, writer)?;
+    drop(reading);
     let parts = || manifest.buckets.iter().flat_map(|bucket| &bucket.parts);
     println!(
         "merged {} into {}: {} and {}, {} bytes",
@@ -55,14 +58,18 @@ pub(super) fn merge(options: &Merge) -> Result<(), String> {
         println!("`nacre backup prune --keep-last 1` removes what it replaces");
         return Ok(());
     }
-    for id in manifest.merged.iter().rev() {
-        match repository.remove(*id) {
-            Ok(()) => println!("removed {id}"),
-            Err(Error::Invalid(reason)) => println!("kept {id}: {reason}"),
-            Err(error) => return Err(error.into()),
+    let merged: Vec<BackupId> = manifest.merged.iter().rev().copied().collect();
+    lock::remove(&repository, &merged, |id, removed| match removed {
+        Ok(()) => {
+            println!("removed {id}");
+            Ok(())
         }
-    }
-    Ok(())
+        Err(Error::Invalid(reason)) => {
+            println!("kept {id}: {reason}");
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    })
 }
 
 /// Finds the oldest backup that `last` continues, or itself, of those that were begun on a number of days.

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! create     DCP streams of all vBuckets ─► objects of a repository      history.rs, create.rs, definitions.rs
+//!            by nodes, which write what they serve                       shares.rs
 //! restore    records ─► SetWithMeta, DeleteWithMeta                      restore.rs, writer.rs
 //! list, show, verify, examine, diff, prune, remove                       inspect.rs, diff.rs
 //! merge      records of a chain ─► one backup                            merge.rs
-//! objects in a folder, or in an object store                             nacre_backup::FolderStore, remote.rs
+//! objects in a folder, or in an object store                             nacre_backup::FolderStore, remote.rs, patient.rs
+//! readers keep others from removing what they read                       lock.rs
 //! ```
 
 mod create;
@@ -13,11 +15,15 @@ mod definitions;
 mod diff;
 mod history;
 mod inspect;
+mod limit;
 mod lines;
+mod lock;
 mod mapping;
 mod merge;
+mod patient;
 mod remote;
 mod restore;
+mod shares;
 mod writer;
 
 pub(crate) use definitions::present as present_collections;
@@ -27,11 +33,14 @@ pub use restore::{Restore, restore};
 
 use crate::target::Server;
 use clap::{Args, Subcommand};
-use nacre_backup::{BackupId, FolderStore, KeySlot, PASSPHRASE_ROUNDS, Repository, Store};
+use nacre_backup::{
+    BackupId, FolderStore, KeySlot, PASSPHRASE_ROUNDS, Repository, Store, check_store,
+};
+use patient::{PatientStore, RealTime};
 use remote::{RemoteStore, is_remote};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Options of `nacre backup`.
 #[derive(Args, Clone, Debug)]
@@ -48,12 +57,25 @@ pub(crate) struct Place {
     /// File with the passphrase of an encrypted repository, in its first line
     #[arg(long, value_name = "FILE")]
     passphrase_file: Option<PathBuf>,
+    /// Seconds for which an object store is waited for that has answered and does not any more
+    #[arg(long, value_name = "SECONDS", env = "NACRE_STORE_TIMEOUT", default_value_t = 300)]
+    store_timeout: u64,
+}
+
+/// Options of `nacre backup check` and `nacre backup unlock`.
+#[derive(Args, Clone, Debug)]
+struct OnlyPlace {
+    #[command(flatten)]
+    place: Place,
 }
 
 #[derive(Subcommand, Clone, Debug)]
 enum Command {
     /// Back up a running cluster: what has changed since the last backup, or everything
     Create(create::Create),
+    /// Take the vBuckets that one node serves, for a backup that another process completes
+    #[command(hide = true)]
+    Take(shares::Take),
     /// List backups
     List(inspect::List),
     /// Show what is in a backup
@@ -70,6 +92,10 @@ enum Command {
     Prune(inspect::Prune),
     /// Remove one backup, or one that was interrupted
     Remove(inspect::Remove),
+    /// Check that a folder or an object store does what backups rely on; what is written for that is removed
+    Check(OnlyPlace),
+    /// Release the locks of commands that were killed while they read backups; none may run meanwhile
+    Unlock(OnlyPlace),
 }
 
 /// Runs a command.
@@ -79,6 +105,7 @@ enum Command {
 pub fn run(options: &Options) -> Result<(), String> {
     match &options.command {
         Command::Create(options) => create::create(options),
+        Command::Take(options) => shares::take(options),
         Command::List(options) => inspect::list(options),
         Command::Show(options) => inspect::show(options),
         Command::Verify(options) => inspect::verify(options),
@@ -87,13 +114,23 @@ pub fn run(options: &Options) -> Result<(), String> {
         Command::Merge(options) => merge::merge(options),
         Command::Prune(options) => inspect::prune(options),
         Command::Remove(options) => inspect::remove(options),
+        Command::Check(OnlyPlace { place }) => place.check(),
+        Command::Unlock(OnlyPlace { place }) => {
+            let count = place.open()?.unlock_all()?;
+            println!("released {}", counted(count, "lock"));
+            Ok(())
+        }
     }
 }
 
 impl Place {
     fn store(&self) -> Result<Arc<dyn Store>, String> {
         Ok(match is_remote(&self.repository) {
-            true => Arc::new(RemoteStore::new(&self.repository)?),
+            true => {
+                let patience = Duration::from_secs(self.store_timeout);
+                let remote = RemoteStore::new(&self.repository)?;
+                Arc::new(PatientStore::new(remote, RealTime::new(), patience))
+            }
             false => Arc::new(FolderStore::new(Path::new(&self.repository))),
         })
     }
@@ -106,6 +143,15 @@ impl Place {
             Some(line) if !line.is_empty() => Ok(Some(line.to_owned())),
             _ => Err(format!("{}: the first line is empty", path.display())),
         }
+    }
+
+    /// Checks that the store does what backups rely on.
+    fn check(&self) -> Result<(), String> {
+        let id = BackupId::new(now_ms(), rand::random(), None);
+        check_store(&*self.store()?, id)
+            .map_err(|error| format!("{}: {error}", self.repository))?;
+        println!("{} can have backups", self.repository);
+        Ok(())
     }
 
     /// Opens the repository.

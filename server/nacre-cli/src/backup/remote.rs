@@ -15,10 +15,13 @@ use tokio::runtime::Runtime;
 
 /// Scheme of the addresses of such repositories.
 const SCHEME: &str = "s3://";
-/// Time after which a request that fails is not sent again.
+/// Time after which the library does not send a request again that has failed. [`PatientStore`](super::patient::PatientStore) goes on.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Most times that a request is sent again.
-const RETRIES_MAX: usize = 6;
+/// Most times that it is sent again.
+const RETRIES_MAX: usize = 3;
+
+/// Code of a store that does not know conditional writes. Source: error codes of S3.
+const NOT_IMPLEMENTED: &str = "NotImplemented";
 
 /// Time of a connection, and of a request with its answer. Source: defaults of the library.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -135,6 +138,10 @@ fn store_error(name: &str, error: &Error) -> StoreError {
         Error::NotFound { .. } => StoreError::Missing(name.to_owned()),
         Error::AlreadyExists { .. } | Error::Precondition { .. } => {
             StoreError::Exists(name.to_owned())
+        }
+        // No answer, or that of a server that is overloaded. Others, such as that a right is missing, do not change by themselves.
+        Error::Generic { .. } if !reason(error).contains(NOT_IMPLEMENTED) => {
+            StoreError::Unavailable(format!("{name}: {}", reason(error)))
         }
         error => StoreError::Failed(format!("{name}: {}", reason(error))),
     }

@@ -1,6 +1,7 @@
 //! `nacre restore`.
 
 use super::definitions::{self, Definitions};
+use super::lock::Reading;
 use super::mapping::Mapping;
 use super::writer::{WriteRule, Writer, Written};
 use super::{Place, counted, find, now_ms};
@@ -68,6 +69,9 @@ pub struct Restore {
     /// Expiry of documents
     #[arg(long, value_enum, default_value = "keep")]
     ttl: Ttl,
+    /// Leave out vBuckets that are damaged in the backup, and end with an error; without it nothing is restored after the first one
+    #[arg(long)]
+    skip_damaged: bool,
     /// Count what would be restored, and write nothing
     #[arg(long)]
     dry_run: bool,
@@ -87,6 +91,8 @@ struct Counts {
     expired: u64,
     /// Records of collections that were dropped before the backup was complete.
     dropped: u64,
+    /// vBuckets that were left out.
+    damaged: u64,
     written: Written,
 }
 
@@ -125,6 +131,7 @@ pub fn restore(options: &Restore) -> Result<(), String> {
         (named, _) => find(&repository, named.as_deref().unwrap_or("latest"))?,
     };
     let mapping = Mapping::read(&options.mapping)?;
+    let reading = Reading::begin(&repository, id)?;
     let manifest = repository.manifest(id)?;
     let parts: Vec<&BucketPart> = match &options.bucket[..] {
         [] => manifest.0.buckets.iter().collect(),
@@ -142,6 +149,7 @@ pub fn restore(options: &Restore) -> Result<(), String> {
         true => None,
         false => Some(Cluster::open(&options.server)?),
     };
+    let mut damaged = 0;
     for part in parts {
         let targets = targets(options, &mapping, part)?;
         let reader = Reader::new(&repository, id, &part.name)?;
@@ -149,8 +157,9 @@ pub fn restore(options: &Restore) -> Result<(), String> {
             Some(cas) => at_moment(reader, cas)?,
             None => reader,
         };
-        let counts = restore_bucket(options, cluster.as_ref(), &reader, &targets)?;
+        let counts = restore_bucket(options, cluster.as_ref(), (&reader, &reading), &targets)?;
         report(options, part, &mapping, &counts);
+        damaged += counts.damaged;
         if options.definitions && !options.dry_run {
             let [bucket, ..] = mapping.target(&part.name, "", "");
             let (created, failed) = definitions::create_others(&options.server, &bucket, part);
@@ -158,7 +167,11 @@ pub fn restore(options: &Restore) -> Result<(), String> {
             failed.iter().for_each(|reason| eprintln!("not created: {reason}"));
         }
     }
-    restore_others(options, &manifest.0.definitions)
+    restore_others(options, &manifest.0.definitions)?;
+    match damaged {
+        0 => Ok(()),
+        count => Err(format!("{} left out, as they are damaged", counted(count, "vBucket"))),
+    }
 }
 
 /// Restores what belongs to no bucket. Users come last: the one who restores may have another password then.
@@ -276,7 +289,7 @@ fn targets(options: &Restore, mapping: &Mapping, part: &BucketPart) -> Result<Ta
 fn restore_bucket(
     options: &Restore,
     cluster: Option<&Cluster<'_>>,
-    reader: &Reader<'_>,
+    (reader, reading): (&Reader<'_>, &Reading<'_>),
     targets: &Targets,
 ) -> Result<Counts, String> {
     let names: std::collections::BTreeSet<&String> =
@@ -311,6 +324,7 @@ fn restore_bucket(
             if let Err(reason) = restorer.restore(reader, vbid) {
                 *failed.lock() = Some(reason);
             }
+            reading.renew();
             bar.inc(1);
         }
         total.lock().add(&restorer.counts());
@@ -329,6 +343,7 @@ impl Counts {
         self.tombstones += other.tombstones;
         self.expired += other.expired;
         self.dropped += other.dropped;
+        self.damaged += other.damaged;
         self.written.written += other.written.written;
         self.written.kept += other.written.kept;
     }
@@ -359,10 +374,19 @@ impl Restorer<'_> {
     fn restore(&mut self, reader: &Reader<'_>, vbid: u16) -> Result<(), String> {
         // Seqnos rise along a lineage: one names a record.
         let mut newest: HashMap<u128, u64> = HashMap::new();
-        reader.for_each(vbid, |_, record| {
+        let read = reader.for_each(vbid, |_, record| {
             newest.insert(record.key_hash(), record.seqno);
             Ok::<(), Error>(())
-        })?;
+        });
+        match read {
+            // All of a vBucket is read before anything of it is written.
+            Err(error) if error.is_damage() && self.options.skip_damaged => {
+                eprintln!("left out the vBucket {vbid}: {error}");
+                self.counts.damaged += 1;
+                return Ok(());
+            }
+            read => read?,
+        }
         let (has_tombstones, now_s) = (self.options.tombstones, now_ms() / 1000);
         reader.for_each(vbid, |part, record| {
             let is_newest = newest.get(&record.key_hash()) == Some(&record.seqno);

@@ -17,7 +17,7 @@ fn count(server: &Server, bucket: &str) -> u64 {
 }
 
 #[test]
-fn a_restore_that_is_killed_is_run_again_and_one_without_memory_goes_on_when_there_is_some() {
+fn case_16_17_24_a_restore_is_run_again_waits_for_memory_and_keeps_its_backup() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(&directory.path().join("node"));
     let create = |form: &str| {
@@ -64,6 +64,18 @@ fn a_restore_that_is_killed_is_run_again_and_one_without_memory_goes_on_when_the
     });
     assert!(last.0 < u64::from(LARGE_DOCUMENTS), "{last:?}: the bucket holds all of them");
     assert!(waiting.try_wait().unwrap().is_none(), "it waits");
+
+    // Nobody removes what it reads.
+    let listed = succeed(&server, &["backup", "list", &repository, "--output", "json"]);
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    let id = listed[0]["id"].as_str().unwrap().to_owned();
+    succeed(&server, &["backup", "create", &repository, "--bucket", "default", "--quiet"]);
+    let said = succeed(&server, &["backup", "prune", &repository, "--keep-last", "1"]);
+    assert!(said.contains(&format!("kept {id}: it is being read")), "{said}");
+    assert!(said.ends_with("kept 2 backups\n"), "{said}");
+    let (code, _, errors) = nacre(&server, &["backup", "remove", &repository, &id]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("is being read"), "{errors}");
     let more = server.rest("POST", "/pools/default/buckets/copy", "ramQuotaMB=400").unwrap();
     assert_eq!(more.status, 200, "{}", more.text());
     let done = waiting.wait_with_output().unwrap();
@@ -71,12 +83,22 @@ fn a_restore_that_is_killed_is_run_again_and_one_without_memory_goes_on_when_the
     let said = String::from_utf8(done.stdout).unwrap();
     assert!(said.contains(&format!("restored {LARGE_DOCUMENTS} documents")), "{said}");
     let (code, said, errors) =
-        nacre(&server, &["backup", "diff", &repository, "--bucket", "shop", "--with", "copy"]);
+        nacre(&server, &["backup", "diff", &repository, &id, "--bucket", "shop", "--with", "copy"]);
     assert_eq!(code, Some(0), "{said}{errors}");
+
+    // The lock of the one that was killed is left; that of the other one has gone with it.
+    let prune = ["backup", "prune", &repository, "--keep-last", "1"];
+    let said = succeed(&server, &prune);
+    assert!(said.contains("`nacre backup unlock`"), "{said}");
+    let said = succeed(&server, &["backup", "unlock", &repository]);
+    assert_eq!(said, "released 1 lock\n");
+    let said = succeed(&server, &prune);
+    assert_eq!(said, format!("removed {id}\nkept 1 backup\n"));
 }
 
 #[test]
-fn collections_that_were_made_again_get_their_documents_by_name_and_keep_their_own_expiry() {
+fn case_18_19_collections_that_were_made_again_get_their_documents_by_name_and_keep_their_own_expiry()
+ {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(&directory.path().join("node"));
     create_bucket(&server, "shop", 16);
@@ -114,4 +136,89 @@ fn collections_that_were_made_again_get_their_documents_by_name_and_keep_their_o
     }
     let gone = Key { collection: new, name: b"for a moment" };
     assert!(bucket.get(gone).unwrap().is_none());
+}
+
+#[test]
+fn case_07_a_bucket_that_was_flushed_is_taken_as_a_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("node"));
+    let form = "name=shop&ramQuotaMB=100&numVBuckets=16&replicaNumber=0&flushEnabled=1";
+    assert_eq!(server.rest("POST", "/pools/default/buckets", form).unwrap().status, 202);
+    let mut bucket = open(&server, "shop");
+    let mut set = |name: &str| {
+        bucket.set(Key::of_default(name.as_bytes()), b"1", StoreOptions::default()).unwrap();
+    };
+    (0..50).for_each(|n| set(&format!("old-{n}")));
+    let repository = directory.path().join("backups").display().to_string();
+    let create = ["backup", "create", &repository, "--bucket", "shop", "--quiet"];
+    succeed(&server, &create);
+    let flush = "/pools/default/buckets/shop/controller/doFlush";
+    assert_eq!(server.rest("POST", flush, "").unwrap().status, 200);
+    (0..20).for_each(|n| set(&format!("new-{n}")));
+    let said = succeed(&server, &create);
+    assert!(said.contains("20 documents and 0 deletions"), "{said}");
+    let said = succeed(&server, &["backup", "diff", &repository, "--bucket", "shop"]);
+    assert_eq!(said, "20 documents the same, 0 different\n");
+    // The older one still has what was there before.
+    let listed = succeed(&server, &["backup", "list", &repository, "--output", "json"]);
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    create_bucket(&server, "copy", 16);
+    let first = listed[0]["id"].as_str().unwrap();
+    let said =
+        succeed(&server, &["restore", &repository, first, "--mapping", "shop=copy", "--quiet"]);
+    assert!(said.contains("restored 50 documents"), "{said}");
+}
+
+#[test]
+fn case_11_a_damaged_vbucket_is_named_and_the_others_are_restored_on_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("node"));
+    create_bucket(&server, "shop", 4);
+    create_bucket(&server, "copy", 16);
+    let mut bucket = open(&server, "shop");
+    for n in 0..100 {
+        let name = format!("key-{n}");
+        bucket.set(Key::of_default(name.as_bytes()), b"1", StoreOptions::default()).unwrap();
+    }
+    let repository = directory.path().join("backups");
+    let place = repository.display().to_string();
+    let create = ["backup", "create", &place, "--bucket", "shop", "--quiet", "--threads", "1"];
+    succeed(&server, &[&create[..], &["--limit-mb", "100"]].concat());
+    let id = std::fs::read_dir(repository.join("backups")).unwrap().next().unwrap().unwrap();
+    // One object with a block for each vBucket: the last byte is that of the last one.
+    let object = id.path().join("data/0.nbk");
+    let mut bytes = std::fs::read(&object).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&object, bytes).unwrap();
+    let restore = ["restore", &place, "--mapping", "shop=copy", "--quiet", "--threads", "1"];
+    let (code, _, errors) = nacre(&server, &restore);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("0.nbk is damaged: vBucket 3, block at byte"), "{errors}");
+    let (code, said, errors) = nacre(&server, &[&restore[..], &["--skip-damaged"]].concat());
+    assert_eq!(code, Some(1), "{said}{errors}");
+    assert!(errors.contains("left out the vBucket 3: "), "{errors}");
+    assert!(errors.contains("1 vBucket left out, as they are damaged"), "{errors}");
+    let (restored, lost) = (count(&server, "copy"), 100 - count(&server, "copy"));
+    assert!(restored > 50 && lost > 5, "{said}");
+    let restored = format!("restored {restored} documents");
+    assert!(said.contains(&restored), "{said}");
+}
+
+/// Every case of the table of failures has a test, whose name begins with its number.
+#[test]
+fn every_case_has_a_test() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut cases = std::collections::BTreeSet::new();
+    for tests in
+        ["tests/it", "../nacre-backup/src", "../nacre-backup/tests/it", "../nacre-cli/src/backup"]
+    {
+        for file in std::fs::read_dir(folder.join(tests)).unwrap() {
+            let text = std::fs::read_to_string(file.unwrap().path()).unwrap_or_default();
+            for name in text.split("fn case_").skip(1) {
+                let numbers = name.split('_').map_while(|part| part.parse::<u8>().ok());
+                cases.extend(numbers);
+            }
+        }
+    }
+    assert_eq!(cases, (1..=24).collect());
 }

@@ -279,6 +279,8 @@ fn strangers_and_users_without_the_right_see_nothing() {
         ("POST", "/cluster/self/repository/active/r/backup"),
         ("POST", "/cluster/self/repository/active/r/restore"),
         ("POST", "/cluster/self/repository/active/r/examine"),
+        ("POST", "/cluster/self/repository/active/r/share"),
+        ("GET", "/cluster/self/repository/active/r/share/01J00000000000000000000000"),
         ("DELETE", "/cluster/self/repository/archived/r"),
     ] {
         assert_eq!(ask_as(&server, None, method, path, &Value::Null).0, 401, "{method} {path}");
