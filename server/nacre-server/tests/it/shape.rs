@@ -45,7 +45,7 @@ const SHARED: [&str; 1] = ["nacre-value"];
 /// Lines of the sources of a crate, at most; tests do not count.
 const CRATE_LINES_MAX: usize = 12_000;
 /// Crates that may have more.
-const TOO_LARGE: [(&str, usize); 2] = [("plugins/query", 13_100), ("server/nacre-cli", 12_500)];
+const TOO_LARGE: [(&str, usize); 2] = [("plugins/query", 13_100), ("server/nacre-cli", 12_600)];
 
 /// Files with inherent methods of a type, at most.
 const FILES_OF_TYPE_MAX: usize = 4;
