@@ -17,7 +17,7 @@ import pyarrow.parquet
 
 BINARY, URL, USER, PASSWORD, RESTIC = sys.argv[1:6]
 DOCUMENTS = 5000
-# More than one group of rows, of 64 MiB.
+# More than one group of rows, of 32 MiB.
 LARGE_DOCUMENTS, LARGE_BYTES = 72, 1 << 20
 
 
@@ -101,7 +101,7 @@ def check_groups(folder):
     path = os.path.join(folder, "large.parquet")
     nacre("export", "parquet", "--bucket", "large", "--output", path, "--quiet")
     file = pyarrow.parquet.ParquetFile(path)
-    assert (file.num_row_groups, file.metadata.num_rows) == (2, LARGE_DOCUMENTS), file.metadata
+    assert (file.num_row_groups, file.metadata.num_rows) == (3, LARGE_DOCUMENTS), file.metadata
     for row in file.read().to_pylist():
         found = json.loads(row["document"])
         assert found["id"] == row["key"] and len(found["filler"]) == LARGE_BYTES, row["key"]
