@@ -9,6 +9,7 @@
 
 use super::failure::{code, failure, retry};
 use super::message::{QueryMessage, QueryReply};
+use super::of_function;
 use nacre_auth::Keyspace;
 use nacre_cluster::Membership;
 use nacre_node::Node;
@@ -167,21 +168,7 @@ impl Elsewhere {
 
 /// The body of a request to analytics.
 fn statement(query: &Query, left: Duration) -> Result<Value, Failure> {
-    let mut body = Map::new();
-    match query.parameters.as_str() {
-        "" => {}
-        text => match serde_json::from_str(text) {
-            Ok(Value::Array(values)) => drop(body.insert("args".into(), values.into())),
-            Ok(Value::Object(named)) => {
-                body.extend(named.into_iter().map(|(name, value)| (format!("${name}"), value)));
-            }
-            _ => return Err(failure(code::INTERNAL, "The parameters are no object or array")),
-        },
-    }
-    let level = if query.is_fresh { "request_plus" } else { "not_bounded" };
-    body.insert("statement".into(), query.text.as_str().into());
-    body.insert("scan_consistency".into(), level.into());
-    body.insert("timeout".into(), format!("{}ms", left.as_millis().max(1)).into());
+    let mut body = of_function::statement(query, left)?;
     // A handler may be called again for the same change.
     body.insert("readonly".into(), true.into());
     Ok(body.into())

@@ -145,8 +145,16 @@ pub(super) fn ask(
     Ok(Box::new(rows))
 }
 
-/// The body of a request.
+/// The body of a request for rows alone.
 pub(super) fn request(query: &Query, left: Duration) -> Result<Map<String, Value>, Failure> {
+    let mut body = statement(query, left)?;
+    body.insert("signature".into(), json!(false));
+    body.insert("metrics".into(), json!(false));
+    Ok(body)
+}
+
+/// A statement with its parameters, consistency and time, as the services for queries and for analytics read them.
+pub(super) fn statement(query: &Query, left: Duration) -> Result<Map<String, Value>, Failure> {
     let mut body = Map::new();
     match query.parameters.as_str() {
         "" => {}
@@ -162,8 +170,6 @@ pub(super) fn request(query: &Query, left: Duration) -> Result<Map<String, Value
     body.insert("statement".into(), query.text.as_str().into());
     body.insert("timeout".into(), format!("{}ms", left.as_millis().max(1)).into());
     body.insert("scan_consistency".into(), level.into());
-    body.insert("signature".into(), json!(false));
-    body.insert("metrics".into(), json!(false));
     Ok(body)
 }
 
