@@ -13,7 +13,7 @@
 //! What is other than with the vendor: the "light" stemmers of languages are those of Snowball; the words of `sort` of a hit are those
 //! of the values, not of their encoding; ties are decided by the ID; filters of texts do not look across the borders of the parts, of
 //! 256 KiB, that texts above 1 MiB are cut into; a document has at most 10,000 names of fields. Not there yet: `nested`, synonyms,
-//! `custom_filter` and `custom_score`, attributes, vectors by lists rather than by a scan.
+//! `custom_filter` and `custom_score`, attributes.
 
 mod blobs;
 mod component;

@@ -90,12 +90,15 @@ impl Candidate<'_> {
         Ranked { score: self.score, id: "", keys: &self.keys }
     }
 
+    fn named(&self) -> Ranked<'_> {
+        Ranked { id: self.id(), ..self.unnamed() }
+    }
+
     /// Its place in the order that the request asks for.
     fn order(&self, other: &Candidate<'_>) -> Ordering {
         for (at, key) in self.request.sort.iter().enumerate() {
-            let order = match (&key.order, key.descending) {
-                (Order::Id, false) => self.order_of_ids(other),
-                (Order::Id, true) => self.order_of_ids(other).reverse(),
+            let order = match key.order {
+                Order::Id => key.compare(&self.named(), &other.named(), at),
                 _ => key.compare(&self.unnamed(), &other.unnamed(), at),
             };
             if order != Ordering::Equal {
@@ -305,8 +308,7 @@ impl<'a> Collector<'a> {
         let (id, segment, at) = (OnceCell::new(), self.segment, self.ordinal);
         let candidate = Candidate { request, score, id, keys, segment, at, doc, ordinal };
         if let Some(cursor) = &request.cursor {
-            let ranked = Ranked { id: candidate.id(), ..candidate.unnamed() };
-            if !is_beyond(&request.sort, cursor, &ranked) {
+            if !is_beyond(&request.sort, cursor, &candidate.named()) {
                 return Ok(());
             }
         }
