@@ -80,6 +80,16 @@ fn a_query_of_a_function_writes_elsewhere_and_never_what_would_wake_it() {
     });
 }
 
+/// Has the user `author` define and deploy the function `f` of the default scope.
+fn deploy_as_author(server: &Server, code: &str) {
+    let mut own = function("f", code, "_default", &["dst"]);
+    own["function_scope"] = json!({"bucket": BUCKET, "scope": "_default"});
+    own["settings"] = json!({"deployment_status": true, "processing_status": true});
+    let path = format!("/api/v1/functions/f?bucket={BUCKET}&scope=_default");
+    let answer = eventing(server, "author", "POST", &path, &own);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
 #[test]
 fn a_function_queries_with_the_rights_of_who_defined_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -92,12 +102,7 @@ fn a_function_queries_with_the_rights_of_who_defined_it() {
             try { dst[meta.id] = [...N1QL('SELECT RAW s FROM default._default.secret AS s USE KEYS \"s\"')] }
             catch (e) { dst[meta.id] = e.code }
         }";
-    let mut own = function("f", code, "_default", &["dst"]);
-    own["function_scope"] = json!({"bucket": BUCKET, "scope": "_default"});
-    own["settings"] = json!({"deployment_status": true, "processing_status": true});
-    let path = format!("/api/v1/functions/f?bucket={BUCKET}&scope=_default");
-    let answer = eventing(&server, "author", "POST", &path, &own);
-    assert_eq!(answer.status, 200, "{}", answer.text());
+    deploy_as_author(&server, code);
     let mut source = Collection::open(&server, "_default");
     let mut told = Collection::open(&server, "dst");
     source.put("a", &json!(1));
@@ -187,12 +192,7 @@ fn a_function_searches_with_the_rights_of_who_defined_it() {
                 dst[meta.id] = [...hits].map(hit => hit.id);
             } catch (e) { dst[meta.id] = [e.name, e.code] }
         }";
-    let mut own = function("f", code, "_default", &["dst"]);
-    own["function_scope"] = json!({"bucket": BUCKET, "scope": "_default"});
-    own["settings"] = json!({"deployment_status": true, "processing_status": true});
-    let path = format!("/api/v1/functions/f?bucket={BUCKET}&scope=_default");
-    let answer = eventing(&server, "author", "POST", &path, &own);
-    assert_eq!(answer.status, 200, "{}", answer.text());
+    deploy_as_author(&server, code);
     let mut told = Collection::open(&server, "dst");
     source.put("a", &json!({"wish": "wine"}));
     let refused = server.wait_for("the refusal", |_| told.get("a"));
