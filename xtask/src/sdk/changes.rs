@@ -17,6 +17,8 @@ use xtask_setup::sdks::{Language, command, targets};
 const NODES: usize = 3;
 /// Seconds after which a silent node is replaced without an operator: longer than each of these takes.
 const FAILOVER_S: u64 = 60;
+/// vBuckets of the bucket: changes of each of them may be repeated from a token on.
+const VBUCKETS: u64 = 1024;
 
 /// What a feed is put through.
 pub struct Effort {
@@ -121,9 +123,6 @@ pub fn run(binary: &Path, effort: &Effort) -> Result<(), String> {
     let _ = std::fs::remove_dir_all(&folder);
     if within { Ok(()) } else { Err("changes of a vBucket came out of order".into()) }
 }
-
-/// vBuckets of the bucket: changes of each of them may be repeated from a token on.
-const VBUCKETS: u64 = 1024;
 
 fn readers(cluster: &Cluster, disconnects: u32, table: &Path) -> Result<[Script; 2], String> {
     let of = |language| -> Result<Command, String> {
