@@ -1,4 +1,4 @@
-//! What queries need of a store ([`Datastore`]), and a store in memory ([`MemoryDatastore`]).
+//! The interface of queries to a store ([`Datastore`]), and a store in memory ([`MemoryDatastore`]).
 //!
 //! ```text
 //! nacre-query ─► Datastore ─┬─► the host of the component, which asks the nodes

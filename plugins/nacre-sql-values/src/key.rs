@@ -62,7 +62,7 @@ pub fn decode(bytes: &mut &[u8], descending: bool) -> Option<Value> {
     Some(value)
 }
 
-/// Removes the encoding at the start of `bytes`, and returns it; `None` when there is none. No value is made.
+/// Removes the encoding at the start of `bytes`, and returns it; `None` when there is none. Decodes no value.
 pub fn split<'e>(bytes: &mut &'e [u8], descending: bool) -> Option<&'e [u8]> {
     let whole = *bytes;
     let mut reader = Reader { bytes: whole, invert: if descending { 0xFF } else { 0 } };

@@ -1,6 +1,6 @@
-//! What SQL++ computes with: values, the bytes that order as they do, and errors.
+//! Values of SQL++, keys of bytes in the same order, and errors.
 //!
-//! nacre-sql has all of it under the same names; this crate is for what needs no statements.
+//! nacre-sql exports all of it under the same names; crates that need no statements depend on this one alone.
 
 mod error;
 pub mod key;

@@ -37,7 +37,7 @@ pub enum Service {
 /// Begins a query that another service answers; gives what it is called in the other functions.
 ///
 /// # Errors
-/// What is wrong with it, with a code of that service.
+/// The failure of the statement, with a code of that service.
 pub fn begin_at(service: Service, statement: &Statement) -> Result<u32, Failure> {
     outside::begin_query_at(service, statement)
 }

@@ -285,7 +285,7 @@ struct Listed {
     value: Value,
 }
 
-/// What is made of each path into an object, as its options want; `pattern` chooses among the paths, or with `patternspace` among
+/// Applies `make` to each path into an object that the options select; `pattern` chooses among the paths, or with `patternspace` among
 /// the fields at their ends.
 fn nested(
     args: &[Value],

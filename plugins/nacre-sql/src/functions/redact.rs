@@ -34,7 +34,7 @@ enum Pattern {
     Regex(Arc<Regex>),
 }
 
-/// What is done to some fields.
+/// A rule of redaction: the fields that it selects, and their replacement.
 struct Filter {
     pattern: Pattern,
     /// Names are replaced too.
