@@ -307,10 +307,10 @@ impl<'a> Collector<'a> {
         }
         let (id, segment, at) = (OnceCell::new(), self.segment, self.ordinal);
         let candidate = Candidate { request, score, id, keys, segment, at, doc, ordinal };
-        if let Some(cursor) = &request.cursor {
-            if !is_beyond(&request.sort, cursor, &candidate.named()) {
-                return Ok(());
-            }
+        if let Some(cursor) = &request.cursor
+            && !is_beyond(&request.sort, cursor, &candidate.named())
+        {
+            return Ok(());
         }
         best.push(candidate);
         if best.len() > self.wanted {
