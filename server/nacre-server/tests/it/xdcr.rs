@@ -5,6 +5,7 @@ use crate::copies::{is_rebalancing, rebalance};
 use crate::plugin_functions::upload;
 use crate::plugins::ask;
 use crate::process::{PASSWORD, USER};
+use crate::xdcr_failures::unix_ns;
 use nacre_client::{Bucket, Key, Login, Metadata, StoreOptions, Version};
 use nacre_conformance::http;
 use serde_json::{Value, json};
@@ -467,7 +468,10 @@ fn a_log_that_is_gone_holds_nothing_up() {
     node.succeed("DELETE", &format!("{scopes}/logs"), "");
     let mut clients = [client(&node, "one"), client(&node, "two")];
     let mut conflict = |key: &str| {
-        set(&mut clients[1], key, "1");
+        let id = Key::of_default(key.as_bytes());
+        let earlier = clients[1].set(id, b"1", StoreOptions::default()).unwrap().cas;
+        // Writes to two buckets within 65,536 ns may have the same CAS: then bodies are compared, and either may stay.
+        node.wait_until("the next tick of CAS", |_| unix_ns() > earlier);
         set(&mut clients[0], key, "2");
         let two = std::cell::RefCell::new(&mut clients[1]);
         node.wait_until("the later version", |_| {

@@ -37,8 +37,9 @@ fn send(
     sent.map(drop).map_err(|error| error.status().unwrap_or(0))
 }
 
+/// The clock of the machine, in ticks of CAS.
 #[allow(clippy::disallowed_methods, reason = "the node under test reads the clock of the machine")]
-fn unix_ns() -> u64 {
+pub fn unix_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64 & !0xffff
 }
 
