@@ -9,10 +9,7 @@ from urllib.parse import quote
 from ._client import KvClient
 from ._http import HttpRequest, HttpResponse, HttpStream
 from .collection import Collection
-from .diagnostics import PingResult, ping, wait_until_ready
 from .exceptions import InvalidArgumentException
-from .live import Live
-from .n1ql import QueryResult
 from .options import (
     ClusterTimeoutOptions,
     LiveOptions,
@@ -25,15 +22,18 @@ from .options import (
     seconds_of,
 )
 from .transcoder import Transcoder
-from .views import ViewIndexManager, ViewOptions, ViewResult
 
 if TYPE_CHECKING:
     from .cluster import Cluster
+    from .diagnostics import PingResult
+    from .live import Live
     from .management.collections import CollectionManager
     from .management.eventing import ScopeEventingFunctionManager
     from .management.queries import CollectionQueryIndexManager
     from .management.search import ScopeSearchIndexManager
+    from .n1ql import QueryResult
     from .search import SearchQuery, SearchRequest, SearchResult
+    from .views import ViewIndexManager, ViewOptions, ViewResult
 
 
 class Bucket:
@@ -69,8 +69,10 @@ class Bucket:
 
     async def ping(
         self, options: PingOptions | None = None, **kwargs: Unpack[PingOptions]
-    ) -> PingResult:
+    ) -> "PingResult":
         """Pings each node once for each of its services."""
+        from .diagnostics import ping
+
         merged = options_of("ping", PingOptions, options, kwargs)
         timeout = seconds_of(merged.get("timeout"), self.timeouts.connect_timeout)
         return await ping(self.client, self._cluster.http, merged, timeout)
@@ -82,6 +84,8 @@ class Bucket:
         **kwargs: Unpack[WaitUntilReadyOptions],
     ) -> None:
         """Returns when the bucket's nodes answer; see `Cluster.wait_until_ready`."""
+        from .diagnostics import wait_until_ready
+
         merged = options_of("wait_until_ready", WaitUntilReadyOptions, options, kwargs)
         await wait_until_ready(self.client, self._cluster.http, timeout, merged)
 
@@ -107,18 +111,22 @@ class Bucket:
 
         return CollectionManager(self._cluster, self.name)
 
-    def view_indexes(self) -> ViewIndexManager:
+    def view_indexes(self) -> "ViewIndexManager":
         """Reads, writes and drops design documents."""
+        from .views import ViewIndexManager
+
         return ViewIndexManager(self)
 
     def view_query(
         self,
         design_doc: str,
         view_name: str,
-        options: ViewOptions | None = None,
-        **kwargs: Unpack[ViewOptions],
-    ) -> ViewResult:
+        options: "ViewOptions | None" = None,
+        **kwargs: "Unpack[ViewOptions]",
+    ) -> "ViewResult":
         """Queries a view: ``async for row in bucket.view_query("shop", "by_price", limit=10)``."""
+        from .views import ViewOptions, ViewResult
+
         merged = options_of("view_query", ViewOptions, options, kwargs)
         return ViewResult(self, design_doc, view_name, merged)
 
@@ -151,14 +159,16 @@ class Bucket:
 
     def live(
         self,
-        ask: Callable[[str, QueryOptions], QueryResult],
+        ask: "Callable[[str, QueryOptions], QueryResult]",
         statement: str,
         options: LiveOptions,
-    ) -> Live:
+    ) -> "Live":
         """A query whose result stays up to date, asked in a context."""
+        from .live import Live
+
         return Live(self._cluster, ask, statement, options)
 
-    def query(self, statement: str, options: QueryOptions) -> QueryResult:
+    def query(self, statement: str, options: QueryOptions) -> "QueryResult":
         """A query, with the options as they are."""
         return self._cluster.query(statement, options)
 
@@ -215,7 +225,7 @@ class Scope:
         statement: str,
         *options: QueryOptions | None,
         **kwargs: Unpack[QueryOptions],
-    ) -> QueryResult:
+    ) -> "QueryResult":
         """Queries in SQL++; a lone name of a keyspace is a collection of this scope."""
         merged = query_options_of(options, kwargs)
         merged.setdefault("query_context", self._query_context)
@@ -265,7 +275,7 @@ class Scope:
         statement: str,
         options: LiveOptions | None = None,
         **kwargs: Unpack[LiveOptions],
-    ) -> Live:
+    ) -> "Live":
         """A query in the context of this scope whose result stays up to date."""
         merged = options_of("live", LiveOptions, options, kwargs)
         return self.bucket.live(self.query, statement, merged)

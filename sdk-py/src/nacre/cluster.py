@@ -7,22 +7,10 @@ from typing import TYPE_CHECKING, Self, Unpack
 from ._client import KvClient
 from ._connstr import ConnectionString
 from ._http import HttpClient, HttpRequest, HttpResponse
-from ._http_only import HttpOnlyClient
 from ._security import Security
 from .auth import CertificateAuthenticator, PasswordAuthenticator, TokenAuthenticator
 from .bucket import Bucket
-from .diagnostics import (
-    ClusterInfoResult,
-    DiagnosticsResult,
-    PingResult,
-    cluster_info,
-    diagnostics,
-    ping,
-    wait_until_ready,
-)
 from .exceptions import InvalidArgumentException, RequestCanceledException
-from .live import Live
-from .n1ql import PreparedStatements, QueryResult
 from .options import (
     ClusterOptions,
     ClusterTimeoutOptions,
@@ -40,11 +28,14 @@ from .options import (
 from .transcoder import DEFAULT_TRANSCODER
 
 if TYPE_CHECKING:
+    from .diagnostics import ClusterInfoResult, DiagnosticsResult, PingResult
+    from .live import Live
     from .management.buckets import BucketManager
     from .management.eventing import EventingFunctionManager
     from .management.queries import QueryIndexManager
     from .management.search import SearchIndexManager
     from .management.users import UserManager
+    from .n1ql import PreparedStatements, QueryResult
     from .search import SearchQuery, SearchRequest, SearchResult
     from .transactions import Transactions
 
@@ -84,7 +75,7 @@ class Cluster:
         self._is_http = parsed.is_http
         self._client = self._kv_client(None)
         self._buckets: dict[str, Bucket] = {}
-        self._prepared = PreparedStatements()
+        self._prepared: PreparedStatements | None = None
         self._transaction_config = options.transaction_config
         self._closed = False
 
@@ -120,8 +111,10 @@ class Cluster:
         if self._buckets.get(bucket.name) is bucket:
             del self._buckets[bucket.name]
 
-    async def cluster_info(self) -> ClusterInfoResult:
+    async def cluster_info(self) -> "ClusterInfoResult":
         """The nodes of the cluster, and the version of the server."""
+        from .diagnostics import cluster_info
+
         timeout = self.timeouts.management_timeout.total_seconds()
         request = HttpRequest("GET", "/pools/default", reads=True)
         return cluster_info(await self.http_management(request, timeout))
@@ -162,7 +155,11 @@ class Cluster:
         self._watching.start()
 
     def _kv_client(self, bucket: str | None) -> KvClient:
-        kind = HttpOnlyClient if self._is_http else KvClient
+        kind = KvClient
+        if self._is_http:
+            from ._http_only import HttpOnlyClient
+
+            kind = HttpOnlyClient
         return kind(self._seeds, self.security, bucket, self._network, self._watching)
 
     def set_authenticator(
@@ -183,16 +180,20 @@ class Cluster:
 
     async def ping(
         self, options: PingOptions | None = None, **kwargs: Unpack[PingOptions]
-    ) -> PingResult:
+    ) -> "PingResult":
         """Pings each node once for each of its services."""
+        from .diagnostics import ping
+
         merged = options_of("ping", PingOptions, options, kwargs)
         timeout = seconds_of(merged.get("timeout"), self.timeouts.connect_timeout)
         return await ping(self._client, self.http, merged, timeout)
 
     async def diagnostics(
         self, options: DiagnosticsOptions | None = None, **kwargs: Unpack[DiagnosticsOptions]
-    ) -> DiagnosticsResult:
+    ) -> "DiagnosticsResult":
         """How the connections to nodes are; asks no node."""
+        from .diagnostics import diagnostics
+
         merged = options_of("diagnostics", DiagnosticsOptions, options, kwargs)
         clients = [self._client, *(bucket.client for bucket in self._buckets.values())]
         return diagnostics(clients, merged)
@@ -209,6 +210,8 @@ class Cluster:
             UnAmbiguousTimeoutException: they do not in time.
             AuthenticationException: the user or password is wrong.
         """
+        from .diagnostics import wait_until_ready
+
         merged = options_of("wait_until_ready", WaitUntilReadyOptions, options, kwargs)
         await wait_until_ready(self._client, self.http, timeout, merged)
 
@@ -217,13 +220,17 @@ class Cluster:
         statement: str,
         *options: QueryOptions | None,
         **kwargs: Unpack[QueryOptions],
-    ) -> QueryResult:
+    ) -> "QueryResult":
         """Queries in SQL++: ``async for row in cluster.query("SELECT …", read_only=True)``.
 
         With ``adhoc=False`` the server prepares the statement once, and the client remembers that.
         """
+        from .n1ql import PreparedStatements, QueryResult
+
         merged = query_options_of(options, kwargs)
         timeout = seconds_of(merged.get("timeout"), self.timeouts.query_timeout)
+        if self._prepared is None:
+            self._prepared = PreparedStatements()
         return QueryResult(self._client, self.http, self._prepared, statement, merged, timeout)
 
     def search(
@@ -269,11 +276,13 @@ class Cluster:
         statement: str,
         options: LiveOptions | None = None,
         **kwargs: Unpack[LiveOptions],
-    ) -> Live:
+    ) -> "Live":
         """A query whose result stays up to date: ``async for update in cluster.live("SELECT …")``.
 
         See `nacre.live`.
         """
+        from .live import Live
+
         merged = options_of("live", LiveOptions, options, kwargs)
         return Live(self, self.query, statement, merged)
 

@@ -15,10 +15,7 @@ from ._instruments import watched
 from ._keys import check_key
 from ._multi import MultiOperations
 from ._opcodes import DATATYPE_JSON, Opcode, Status
-from ._records import Place
 from ._statuses import exception_of
-from .changes import Changes, ChangesOptions
-from .datastructures import CouchbaseList, CouchbaseMap, CouchbaseQueue, CouchbaseSet
 from .exceptions import (
     CouchbaseException,
     DecodingFailureException,
@@ -27,7 +24,6 @@ from .exceptions import (
     ErrorContext,
     InvalidArgumentException,
 )
-from .kv_range_scan import ScanResultIterable, ScanType
 from .result import (
     Entry,
     ExistsResult,
@@ -41,7 +37,11 @@ from .result import (
 from .transcoder import JSON_FLAGS, SchemaTranscoder, Serializer, decode_json
 
 if TYPE_CHECKING:
+    from ._records import Place
     from .binary import BinaryCollection
+    from .changes import Changes, ChangesOptions
+    from .datastructures import CouchbaseList, CouchbaseMap, CouchbaseQueue, CouchbaseSet
+    from .kv_range_scan import ScanResultIterable, ScanType
     from .management.queries import CollectionQueryIndexManager
 
 _SOME_FAILED = frozenset({Status.MULTI_PATH_FAILURE})
@@ -314,16 +314,18 @@ class Collection(Documents, MultiOperations):
 
     def scan(
         self,
-        scan_type: ScanType,
+        scan_type: "ScanType",
         options: o.ScanOptions | None = None,
         **kwargs: Unpack[o.ScanOptions],
-    ) -> ScanResultIterable:
+    ) -> "ScanResultIterable":
         """Scans the collection: ``async for found in collection.scan(PrefixScan("order:"))``.
 
         With ``ids_only`` the keys alone are read. ``consistent_with`` has the scan see these
         mutations. ``concurrency`` is the number of vBuckets at a time.
         """
         merged = o.options_of("scan", o.ScanOptions, options, kwargs)
+        from .kv_range_scan import ScanResultIterable
+
         return ScanResultIterable(
             self._client,
             self._operation(Request(Opcode.RANGE_SCAN_CREATE), ""),
@@ -334,35 +336,47 @@ class Collection(Documents, MultiOperations):
         )
 
     def changes(
-        self, options: ChangesOptions | None = None, **kwargs: Unpack[ChangesOptions]
-    ) -> Changes:
+        self, options: "ChangesOptions | None" = None, **kwargs: "Unpack[ChangesOptions]"
+    ) -> "Changes":
         """Changes of the collection: ``async for change in collection.changes(since=token)``.
 
         They begin with everything there is, with ``since`` at a token or at `changes.NOW`, and go
         on for ever unless ``follow=False``. See `nacre.changes`.
         """
+        from .changes import Changes, ChangesOptions
+
         merged = o.options_of("changes", ChangesOptions, options, kwargs)
         return Changes(self._scope, self._name, merged)
 
-    def place(self, key: str) -> Place:
+    def place(self, key: str) -> "Place":
         """Where a document of the collection is."""
         check_key(key, True)
+        from ._records import Place
+
         return Place(self._client, self._scope.name, self._name, key)
 
-    def couchbase_list(self, key: str) -> CouchbaseList:
+    def couchbase_list(self, key: str) -> "CouchbaseList":
         """A document that is a list."""
+        from .datastructures import CouchbaseList
+
         return CouchbaseList(self, key)
 
-    def couchbase_map(self, key: str) -> CouchbaseMap:
+    def couchbase_map(self, key: str) -> "CouchbaseMap":
         """A document that is a map."""
+        from .datastructures import CouchbaseMap
+
         return CouchbaseMap(self, key)
 
-    def couchbase_set(self, key: str) -> CouchbaseSet:
+    def couchbase_set(self, key: str) -> "CouchbaseSet":
         """A document that is a set."""
+        from .datastructures import CouchbaseSet
+
         return CouchbaseSet(self, key)
 
-    def couchbase_queue(self, key: str) -> CouchbaseQueue:
+    def couchbase_queue(self, key: str) -> "CouchbaseQueue":
         """A document that is a queue."""
+        from .datastructures import CouchbaseQueue
+
         return CouchbaseQueue(self, key)
 
     async def mutate_in(
