@@ -17,8 +17,8 @@ const TRANSACTION_RECORDS: &[u8] = b"_txn:atr-";
 pub trait Condition: fmt::Debug + Send + Sync {
     /// Returns true if a document fulfils the condition.
     ///
+    /// # Errors
     /// The reason why the condition cannot be evaluated. The document is not sent then.
-    /// The reason why that cannot be decided. Such a document is not sent.
     fn holds(&self, document: &Document) -> Result<bool, String>;
 }
 

@@ -42,6 +42,7 @@ struct Parts {
 impl Expression {
     /// Reads an expression.
     ///
+    /// # Errors
     /// A sentence with the position of the error, in characters from 1.
     pub fn parse(text: &str) -> Result<Expression, String> {
         let (test, looks_at) = parser::parse(text)?;
