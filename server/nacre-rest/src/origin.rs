@@ -1,20 +1,20 @@
-//! Protection of administrators against web pages that their browser shows at the same time.
+//! Protection of administrators against malicious web pages in the same browser.
 //!
-//! A browser sends requests for any page: with the login that its user has typed, or that a URL contains, and from
-//! inside the user's network. A page may send links, forms, and `fetch` without custom headers to other sites without
-//! permission. A page whose name is made to resolve to the node (DNS rebinding) has the same origin as the node and may
-//! send and read everything. The rules, in the order in which they are checked:
+//! A browser sends requests on behalf of any page, with the login that its user has typed or that a URL contains, and
+//! from inside the user's network. Without permission, a page may send links, forms, and `fetch` without custom headers
+//! to other sites. A page whose name is made to resolve to the node (DNS rebinding) has the node's origin, so it may
+//! send and read everything. The server checks these rules in this order:
 //!
 //! ```text
-//! Host is a name that a stranger may own             421   requests of browsers only
-//! from another site, and not a link that is followed 403   Sec-Fetch-Site, or else Origin
-//! from a page, and JSON that does not say so         415   Content-Type
+//! a stranger may own the name in Host              421   requests of browsers only
+//! from another site, and no top-level navigation   403   Sec-Fetch-Site, or else Origin
+//! from a page, JSON without its media type         415   Content-Type
 //! ```
 //!
-//! The operator may allow pages of other sites to use the API, see [`Allowed`].
+//! The operator may allow pages of other sites to use the API: see [`Allowed`].
 //!
-//! Clients that are not browsers send none of the headers that are looked at, and may use any name for the node.
-//! Decision 0051 has measurements of the headers that a page can set.
+//! Clients that are not browsers send none of these headers, and may use any name for the node. Decision 0051 contains
+//! measurements of the headers that a page can set.
 
 use super::Service;
 use super::api::cors::Allowed;
@@ -33,7 +33,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Site of the page that made a request, in relation to the node. A page cannot change headers whose names begin with
+/// Relation of the page that made a request to the node's site. A page cannot set headers whose names begin with
 /// `Sec-`.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Mode of a request: a followed link, a script, an image.
@@ -44,17 +44,18 @@ const PERMISSIONS_POLICY: HeaderName = HeaderName::from_static("permissions-poli
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 
-/// The names by which browsers may reach the node, in addition to addresses, `localhost` and the names of the cluster's nodes.
+/// The names by which browsers may reach the node. IP addresses, `localhost` and the names of the cluster's nodes are always
+/// allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
-    /// In lower case, without a dot at the end.
+    /// Names in lower case, without a trailing dot.
     names: BTreeSet<String>,
-    /// Any name will do.
+    /// True if any name is allowed.
     any: bool,
 }
 
 impl Hosts {
-    /// The names that the operator has configured; `*` allows any name.
+    /// Creates the set from the names that the operator has configured; `*` allows any name.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Hosts {
         let names: BTreeSet<String> =
             names.into_iter().filter(|name| !name.is_empty()).map(normal).collect();
@@ -62,11 +63,11 @@ impl Hosts {
         Hosts { names, any }
     }
 
-    /// Returns true if only the node, or someone whom its operator trusts, can have a page under `host`.
+    /// Returns true if only the node, or someone whom its operator trusts, can serve a page under `host`.
     fn allows(&self, host: &str, cluster: impl FnOnce() -> Arc<Cluster>) -> bool {
         let host = normal(host);
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
-        // An IP address needs no name server, so it cannot be rebound.
+        // An IP address involves no name server, so it is safe from DNS rebinding.
         self.any
             || bare.parse::<IpAddr>().is_ok()
             || host == "localhost"
@@ -76,7 +77,7 @@ impl Hosts {
     }
 }
 
-/// A name as it is compared.
+/// Normalizes a name for comparisons.
 fn normal(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
@@ -89,7 +90,8 @@ fn is_in_cluster(cluster: &Cluster, host: &str) -> bool {
     })
 }
 
-/// The only value of a header, as text. An error when there are several, or it is not text.
+/// Returns the value of a header that may occur only once, as text. Fails if the header occurs several times or is not
+/// text.
 fn only(headers: &HeaderMap, name: impl hyper::header::AsHeaderName) -> Result<Option<&str>, ()> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -101,9 +103,9 @@ fn only(headers: &HeaderMap, name: impl hyper::header::AsHeaderName) -> Result<O
 
 /// Returns true if a browser may have sent the request.
 ///
-/// Browsers send `Sec-Fetch-*` to addresses, to `localhost` and with TLS only. For names without TLS they are
-/// recognised by headers that browsers add to every request. `fetch` of Node.js sends only `Sec-Fetch-Mode`, which no
-/// page can do.
+/// Browsers send `Sec-Fetch-*` only to IP addresses, to `localhost` and over TLS. For other names without TLS, the
+/// server recognizes browsers by headers that they add to every request. `fetch` of Node.js sends `Sec-Fetch-Mode`
+/// alone, which no page can do.
 fn is_of_browser(headers: &HeaderMap) -> bool {
     if headers.contains_key(ORIGIN) || headers.contains_key(FETCH_SITE) {
         return true;
@@ -116,7 +118,7 @@ fn is_of_browser(headers: &HeaderMap) -> bool {
             || headers.get(USER_AGENT).is_some_and(is_mozilla))
 }
 
-/// Host and perhaps port by which the request names the node.
+/// Returns the host, perhaps with a port, by which the request names the node.
 fn authority(head: &Parts) -> Option<Authority> {
     if let Some(authority) = head.uri.authority() {
         return Some(authority.clone());
@@ -125,7 +127,7 @@ fn authority(head: &Parts) -> Option<Authority> {
     host.parse().ok().filter(|_| !host.contains('@'))
 }
 
-/// Returns true if a page of `origin` is one of the node, which the request names by `authority`.
+/// Returns true if `origin` is the node's own origin. The request names the node by `authority`.
 fn is_own(origin: &str, authority: &Authority) -> bool {
     let Some((scheme, place)) = origin.split_once("://") else { return false };
     let default = match scheme {
@@ -138,23 +140,23 @@ fn is_own(origin: &str, authority: &Authority) -> bool {
         && place.port_u16().unwrap_or(default) == authority.port_u16().unwrap_or(default)
 }
 
-/// Returns true if a page of another site is behind the request.
+/// Returns true if a page of another site caused the request.
 ///
-/// `Sec-Fetch-Site` decides where there is one, as it also holds behind a proxy that changes `Host`. `same-site` is another port or
-/// another name of the same domain: another program.
+/// `Sec-Fetch-Site` decides if it exists, as it is correct even behind a proxy that changes `Host`. `same-site` is another port or
+/// another name of the same domain, and so another program.
 fn is_foreign(head: &Parts, authority: Option<&Authority>) -> bool {
     let is_foreign_origin = |origin| !authority.is_some_and(|own| is_own(origin, own));
     match (only(&head.headers, FETCH_SITE), only(&head.headers, ORIGIN)) {
         (Err(()), _) | (_, Err(())) => true,
         (Ok(Some("same-origin")), _) => false,
-        // By hand: an address that was typed, a bookmark.
+        // The user typed an address or opened a bookmark.
         (Ok(Some("none")), Ok(origin)) => origin.is_some_and(is_foreign_origin),
         (Ok(Some(_)), _) => true,
         (Ok(None), Ok(origin)) => origin.is_some_and(is_foreign_origin),
     }
 }
 
-/// Returns true if the request is a link that was followed in a tab of its own.
+/// Returns true if the request is a top-level navigation: a followed link in a tab of its own.
 fn is_link(head: &Parts) -> bool {
     let is = |name, value| only(&head.headers, name) == Ok(Some(value));
     (head.method == Method::GET || head.method == Method::HEAD)
@@ -162,16 +164,16 @@ fn is_link(head: &Parts) -> bool {
         && is(FETCH_DEST, "document")
 }
 
-/// Returns true for a path that changes something by GET, as Couchbase's clients expect.
+/// Returns true for a path whose GET changes something, as Couchbase's clients expect.
 fn changes_by_get(service: Service, path: &str) -> bool {
     service == Service::Eventing && path.trim_matches('/') == "resetStatsCounters"
 }
 
-/// Answers a request that a browser must not send, and the question of a browser whether it may.
+/// Refuses requests that a browser must not send, and answers the preflight requests of browsers.
 ///
 /// # Errors
-/// The answer, when the request is not to be looked at any further: 421 for a name that is not the node's, 403 for a request of a
-/// page of another site, 204 without any permission for OPTIONS from such a page.
+/// The answer, if the request ends here: 421 for a name that is not the node's, 403 for a request of a page of another site, 204
+/// without any permission for an OPTIONS request of such a page.
 pub(super) fn check(
     head: &Parts,
     service: Service,
@@ -205,7 +207,7 @@ pub(super) fn check(
     Err(error_reply(StatusCode::FORBIDDEN, "foreign_origin", reason))
 }
 
-/// Returns true for a request whose body is JSON and nothing else.
+/// Returns true for a request whose body can only be JSON.
 fn takes_json(service: Service, method: &Method, path: &[String]) -> bool {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     match (service, method.as_str(), &path[..]) {
@@ -218,14 +220,15 @@ fn takes_json(service: Service, method: &Method, path: &[String]) -> bool {
         | (Service::Management, _, ["api", "v1", ..])
         | (Service::Views, "PUT", [_, "_design", _])
         | (Service::Views, "POST", [_, "_design", _, "_view", _]) => true,
-        // Code of a function is text.
+        // The code of a function is text.
         (Service::Eventing, "POST" | "PUT", path) => path.last() != Some(&"appcode"),
         (Service::Registered(_), _, _) => true,
         _ => false,
     }
 }
 
-/// Refuses JSON from a page that is not declared as such: a form of another site can send any body, but not with that type.
+/// Refuses JSON from a page without the media type of JSON: a form on another site can send any body, but not with that
+/// type.
 ///
 /// # Errors
 /// 415.
@@ -249,18 +252,19 @@ pub(super) fn check_type(head: &Parts, service: Service, path: &[String]) -> Res
     }
 }
 
-/// Policy for answers of the node: browsers may only show them.
+/// Content security policy for answers of the node: browsers may only display them.
 const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
-/// Policy for an answer of a plugin, which may be a page with styles and small images. Without `allow-…` it has no
-/// scripts and no forms, and an opaque origin, so that its links act as those of any other site.
+/// Content security policy for an answer of a plugin, which may be a page with styles and small images. The sandbox
+/// without `allow-…` means no scripts, no forms, and an opaque origin, so that the page's links count as those of
+/// another site.
 const PLUGIN_POLICY: &str =
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'";
 
-/// Marks an answer whose body a deployed plugin has made.
+/// Marks an answer whose body comes from a deployed plugin.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OfPlugin;
 
-/// Adds the headers that keep browsers from using an answer on other pages.
+/// Adds the headers that keep other pages from using an answer in a browser.
 pub(super) fn protect(answer: &mut Reply) {
     let is_of_plugin = answer.extensions().get::<OfPlugin>().is_some();
     let is_of_console = answer.extensions().get::<OfConsole>().is_some();
@@ -287,8 +291,8 @@ pub(super) fn protect(answer: &mut Reply) {
     }
 }
 
-/// Headers by which an answer would change how a browser treats other answers of the node: cookies, the node's
-/// location, permissions to read. Plugins cannot set them.
+/// Headers that plugins cannot set, because they change how a browser treats other answers of the node: cookies, the
+/// node's location, permissions to read.
 const RESERVED: [&str; 13] = [
     "alt-svc",
     "clear-site-data",
@@ -326,7 +330,7 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
-    /// The status with which a request is refused, or 0.
+    /// Returns the status with which the server refuses a request, or 0.
     fn refused(line: &str, headers: &[(&str, &str)]) -> u16 {
         let head = head(line, headers);
         let hosts = Hosts::new(["", "db.example"]);

@@ -1,15 +1,15 @@
-//! Documents over HTTP. The version of a document, its CAS, is its ETag.
+//! Documents over HTTP. The ETag of a document is its CAS.
 //!
 //! | request | condition | meaning |
 //! | --- | --- | --- |
-//! | `PUT` | none | store, whatever is there |
-//! | `PUT` | `If-None-Match: *` | store a new document; 412 if there is one |
-//! | `PUT`, `DELETE` | `If-Match: "CAS"` | only that version; 412 if it is another, or none |
-//! | `PUT`, `DELETE` | `If-Match: *` | only if there is a document |
-//! | `GET` | `If-None-Match: "CAS"` | 304 if it is still that version |
+//! | `PUT` | none | stores the document, whatever exists |
+//! | `PUT` | `If-None-Match: *` | creates the document; 412 if it exists |
+//! | `PUT`, `DELETE` | `If-Match: "CAS"` | changes that version only; 412 if the document has another CAS or does not exist |
+//! | `PUT`, `DELETE` | `If-Match: *` | changes an existing document only |
+//! | `GET` | `If-None-Match: "CAS"` | 304 if the document still has that CAS |
 //!
-//! `ttl` of the query is the life of the document in seconds. Without it the document has no expiry of its own, as after a `SET` of the
-//! key-value protocol; `ttl=keep` leaves the expiry as it is.
+//! The query parameter `ttl` is the document's time to live in seconds. Without it the document has no expiry of its own, as after a
+//! `SET` of the key-value protocol; `ttl=keep` keeps the present expiry.
 
 use super::super::Call;
 use super::super::body::{Reply, invalid, json_reply, ok, reply};
@@ -32,8 +32,8 @@ pub(super) const VALUE_BYTES_MAX: usize = nacre_types::VALUE_BYTES_MAX;
 /// Documents of a page, by default and at most.
 const LIMIT_DEFAULT: usize = 50;
 const LIMIT_MAX: usize = 200;
-/// Longest time until an expiry that the key-value protocol takes as a duration, in seconds; it takes more as a time. Source: memcached
-/// binary protocol.
+/// Longest time in seconds that the key-value protocol reads as a duration; it reads a larger number as a point in time. Source:
+/// memcached binary protocol.
 const RELATIVE_S_MAX: u64 = 30 * 24 * 3600;
 /// Longest `ttl`, in seconds: 50 years. Source: Couchbase's SDKs.
 const TTL_S_MAX: u64 = 50 * 365 * 24 * 3600;
@@ -44,11 +44,11 @@ const EXPIRY: HeaderName = HeaderName::from_static("nacre-expiry");
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Condition {
     None,
-    /// There is no document.
+    /// The document does not exist.
     Absent,
-    /// There is a document.
+    /// The document exists.
     Present,
-    /// There is that version.
+    /// The document has that CAS.
     Version(u64),
 }
 
@@ -78,7 +78,7 @@ fn meta(row: &Row) -> Value {
     json!({"id": row.id, "etag": etag(row.cas), "expiry": expiry, "bytes": body.len()})
 }
 
-/// The version as an ETag: 64 bits do not fit into a number of JSON, so it is text everywhere.
+/// Returns the CAS as an ETag. A JSON number cannot hold 64 bits, so the API writes it as text everywhere.
 fn etag(cas: u64) -> String {
     format!("\"{cas}\"")
 }
@@ -198,10 +198,11 @@ fn id_of(call: &Call) -> Result<String, Reply> {
     }
 }
 
-/// Type that `curl -d` and other tools send unless they are given one. Pages of browsers are checked before.
+/// Media type that `curl -d` and other tools send by default. An earlier check refuses it in requests of browsers'
+/// pages.
 const UNSPECIFIED: &str = "application/x-www-form-urlencoded";
 
-/// Returns the body of a request, which is JSON.
+/// Returns the body of a request, which must be JSON.
 fn document(call: &Call) -> Result<Vec<u8>, Reply> {
     let kind = only(call, "content-type")?.unwrap_or("application/json");
     let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -216,7 +217,7 @@ fn document(call: &Call) -> Result<Vec<u8>, Reply> {
     }
 }
 
-/// Returns the expiry as the key-value protocol takes it: none if the document keeps what it has.
+/// Returns the expiry as the key-value protocol takes it, or `None` if the document keeps its present expiry.
 fn expiry(call: &Call) -> Result<Option<u32>, Reply> {
     let Some(text) = call.parameter("ttl") else { return Ok(Some(0)) };
     if text == "keep" {
@@ -236,7 +237,7 @@ fn has(call: &Call, name: &str) -> bool {
     call.headers.iter().any(|(known, _)| known == name)
 }
 
-/// The only value of a header.
+/// Returns the value of a header that may occur only once.
 fn only<'c>(call: &'c Call, name: &str) -> Result<Option<&'c str>, Reply> {
     let mut values = call.headers.iter().filter(|(known, _)| known == name);
     match (values.next(), values.next()) {
