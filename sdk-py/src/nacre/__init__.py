@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    # A client of a server does without ctypes.
+    # A client of a server needs no ctypes.
     if name == "DeviceSync":
         from ._device_sync import DeviceSync
 
