@@ -1,4 +1,4 @@
-"""Synchronizes an embedded database with a bucket of a cluster.
+"""Synchronises an embedded database with a bucket of a cluster.
 
     DeviceSync -> nacre_sync_start() -> a thread of the library, which waits for the network
                   status(), wait_in_step(), events() <- what it reports

@@ -32,7 +32,7 @@ class Transcoder(Protocol):
 
 
 class Serializer(Protocol):
-    """Serializes values as JSON, and parses them."""
+    """Serialises values as JSON, and parses them."""
 
     def serialize(self, value: Any) -> bytes:
         """Returns the JSON of a value."""
@@ -135,7 +135,7 @@ class SchemaTranscoder:
 
 
 class RawJSONTranscoder:
-    """Stores JSON that the program serializes and parses itself, as bytes or text."""
+    """Stores JSON that the program serialises and parses itself, as bytes or text."""
 
     def encode_value(self, value: Any) -> tuple[bytes, int]:
         """Returns the bytes themselves, or the UTF-8 of the text.
@@ -239,7 +239,7 @@ class RawStringTranscoder:
 
 
 def encode_json(value: Any) -> bytes:
-    """Serializes a value as compact JSON. NaN and infinities are refused, because JSON has none.
+    """Serialises a value as compact JSON. NaN and infinities are refused, because JSON has none.
 
     Raises:
         ValueFormatException: if JSON cannot represent the value.

@@ -29,7 +29,7 @@ fn ask(worlds: &[World], request: &Value) -> Value {
         .enumerate()
         .map(|(at, world)| {
             let partial = search(&world.index, &request, &mut || false);
-            // The result crosses the network in serialized form.
+            // The result crosses the network in serialised form.
             let partial = partial.map(|partial| {
                 serde_json::from_slice::<Partial>(&serde_json::to_vec(&partial).unwrap()).unwrap()
             });
