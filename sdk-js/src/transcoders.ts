@@ -69,7 +69,7 @@ export class RawStringTranscoder implements Transcoder {
   }
 }
 
-/** Stores JSON that the caller serializes and parses. */
+/** Stores JSON that the caller serialises and parses. */
 export class RawJsonTranscoder implements Transcoder {
   /** Returns the bytes of JSON in a string or Buffer. */
   encode(value: string | Buffer): [Buffer, number] {
@@ -90,7 +90,7 @@ function kept(what: string, bytes: Buffer, flags: number, expected: number): Buf
 }
 
 /**
- * Serializes a value as compact JSON.
+ * Serialises a value as compact JSON.
  *
  * @throws EncodingFailureError if JSON cannot represent the value.
  */
@@ -99,7 +99,7 @@ export function encodeJson(value: unknown): Buffer {
 }
 
 /**
- * Serializes a value as JSON text.
+ * Serialises a value as JSON text.
  *
  * @throws EncodingFailureError if JSON cannot represent the value.
  */

@@ -448,7 +448,7 @@ impl Index {
     /// Returns the metadata of the present index, with the caller's payload, such as its position in the feed.
     ///
     /// # Errors
-    /// The metadata cannot be serialized, which does not happen.
+    /// The metadata cannot be serialised, which does not happen.
     pub fn commit(&mut self, payload: &str) -> Result<Commit> {
         self.payload = payload.to_owned();
         let payload = Payload { next: self.next, caller: payload.to_owned() };

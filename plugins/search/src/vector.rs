@@ -16,7 +16,7 @@ pub enum Metric {
     L2,
     /// The dot product; more is nearer.
     Dot,
-    /// The dot product of vectors normalized to length 1.
+    /// The dot product of vectors normalised to length 1.
     Cosine,
 }
 

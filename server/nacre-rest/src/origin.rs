@@ -77,7 +77,7 @@ impl Hosts {
     }
 }
 
-/// Normalizes a name for comparisons.
+/// Normalises a name for comparisons.
 fn normal(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
@@ -104,7 +104,7 @@ fn only(headers: &HeaderMap, name: impl hyper::header::AsHeaderName) -> Result<O
 /// Returns true if a browser may have sent the request.
 ///
 /// Browsers send `Sec-Fetch-*` only to IP addresses, to `localhost` and over TLS. For other names without TLS, the
-/// server recognizes browsers by headers that they add to every request. `fetch` of Node.js sends `Sec-Fetch-Mode`
+/// server recognises browsers by headers that they add to every request. `fetch` of Node.js sends `Sec-Fetch-Mode`
 /// alone, which no page can do.
 fn is_of_browser(headers: &HeaderMap) -> bool {
     if headers.contains_key(ORIGIN) || headers.contains_key(FETCH_SITE) {

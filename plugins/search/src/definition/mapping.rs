@@ -18,7 +18,7 @@ pub enum Scoring {
 /// The kind of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldKind {
-    /// Analyzed text.
+    /// Analysed text.
     Text,
     /// A number.
     Number,

@@ -31,13 +31,13 @@ struct Value<'a> {
     tokens: BTreeMap<String, Vec<Place>>,
 }
 
-/// The tokenized texts of a document.
+/// The tokenised texts of a document.
 pub struct Located<'a> {
     values: Vec<Value<'a>>,
 }
 
 impl<'a> Located<'a> {
-    /// Tokenizes the texts of a document.
+    /// Tokenises the texts of a document.
     pub fn new(mapped: &'a Mapped) -> Located<'a> {
         let mut values = Vec::new();
         for field in &mapped.fields {

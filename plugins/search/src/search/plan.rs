@@ -144,7 +144,7 @@ impl<'a> Planner<'a> {
         Planner { definition, segments, documents, means: BTreeMap::new() }
     }
 
-    /// Plans a query, with normalized weights.
+    /// Plans a query, with normalised weights.
     ///
     /// # Errors
     /// A part expands into too many terms, or refers to something that the index does not have.

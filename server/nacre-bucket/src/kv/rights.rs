@@ -41,7 +41,7 @@ pub(super) fn need(opcode: Opcode) -> Need {
         | SeqnoPersistence
         | GetAllVbSeqnos
         | GetFailoverLog
-        // A scan was authorized when it began, and its ID is unguessable.
+        // A scan was authorised when it began, and its ID is unguessable.
         | RangeScanContinue
         | RangeScanCancel => Need::Bucket,
         DcpOpen | DcpAddStream | DcpCloseStream | DcpStreamRequest | DcpGetFailoverLog

@@ -172,7 +172,7 @@ pub async fn accept(
     reply
 }
 
-/// Returns the requesting node if it is authorized.
+/// Returns the requesting node if it is authorised.
 async fn check(
     consensus: &Arc<Consensus>,
     shown: &Shown,
