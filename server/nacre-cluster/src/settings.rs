@@ -147,7 +147,7 @@ pub struct BucketSettings {
     pub storage_backend: StorageBackend,
     /// Retention of superseded versions, if the bucket [supports](BucketSettings::can_keep_history) that.
     pub history: HistoryRetention,
-    /// Rank, 0..=1000. Only stored and returned: a rebalance moves buckets in the order of their names.
+    /// Rank, 0..=1000. A rebalance moves buckets of a higher rank first, and those of the same rank in the order of their names.
     pub rank: u16,
     /// The CAS from which versions have a history for replication between clusters; `None` while the bucket keeps no histories.
     /// It cannot be reset to `None`.

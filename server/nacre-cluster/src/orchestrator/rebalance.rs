@@ -4,6 +4,7 @@ use super::poll::Poll;
 use super::{Effect, MS, Orchestrator, Standing};
 use crate::{Chain, Change, Cluster, Copies, Membership, NodeChange, place};
 use nacre_types::NodeId;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of a bucket's vBuckets that receive new copies concurrently in a rebalance.
@@ -100,8 +101,10 @@ impl Orchestrator {
             }
             target
         };
-        // Buckets move one after another.
-        let unfinished = cluster.buckets.iter().find_map(|(name, bucket)| {
+        // Buckets move one after another, those of a higher rank first.
+        let mut buckets: Vec<_> = cluster.buckets.iter().collect();
+        buckets.sort_by_key(|(_, bucket)| Reverse(bucket.settings.rank));
+        let unfinished = buckets.into_iter().find_map(|(name, bucket)| {
             let target = target(name);
             let differs = bucket.chains.iter().zip(&target).any(|(chain, target)| {
                 chain.copies != *target || !chain.next.is_empty() || chain.held

@@ -146,8 +146,8 @@ impl World {
         if let Some(rev) = self.bare.get(&node) {
             return Message::Report { number, rev: *rev, standings: BTreeMap::new() };
         }
-        let chains = &self.cluster.buckets["b"].chains;
         let standings = wanted.into_iter().map(|(name, vbids)| {
+            let chains = &self.cluster.buckets[&name].chains;
             let of = |vbid: u16| (vbid, self.standing(node, &chains[usize::from(vbid)]));
             (name, vbids.into_iter().map(of).collect())
         });
@@ -612,6 +612,32 @@ fn a_rebalance_moves_copies_step_by_step_until_they_are_even() {
         assert!(chain.next.is_empty() && !chain.held && !chain.involves(NodeId(2)));
         assert_eq!(chain.copies.iter().flatten().count(), 2);
     }
+}
+
+#[test]
+fn a_rebalance_moves_buckets_of_a_higher_rank_first() {
+    let mut cluster = cluster(1, 0);
+    for (name, rank) in [("a", 0), ("z", 7)] {
+        let settings =
+            BucketSettings { vbucket_count: 12, replicas: 0, rank, ..BucketSettings::default() };
+        let (name, uuid) = (name.to_owned(), name.to_owned());
+        let change = BucketChange::CreateBucket { name, uuid, settings };
+        cluster.apply(&Change::Buckets(change)).unwrap();
+    }
+    let mut world = World::rebalancing(cluster, &[2], &[2]);
+    let has_moved = |world: &World, name: &str| {
+        let mut chains = world.cluster.buckets[name].chains.iter();
+        chains.any(|chain| !chain.next.is_empty() || chain.involves(NodeId(2)))
+    };
+    let mut order = Vec::new();
+    for _ in 0..400 {
+        world.step();
+        let begun = ["a", "b", "z"].into_iter().filter(|name| has_moved(&world, name));
+        let begun: Vec<_> = begun.filter(|name| !order.contains(name)).collect();
+        order.extend(begun);
+    }
+    assert_eq!(world.cluster.rebalance, None, "it has come to its end");
+    assert_eq!(order, ["z", "a", "b"]);
 }
 
 #[test]
