@@ -187,7 +187,7 @@ impl MemoryDocuments {
             .map_err(|failure| KvError::Path(path_failure(failure)))?;
         let body = match made.body {
             Body::Unchanged => before.body.to_vec(),
-            Body::Set(body) => body,
+            Body::Set(body) | Body::Edited(body) => body,
             Body::Removed => {
                 let cas = self.remove(keyspace, key, None)?;
                 return Ok(Mutated { cas, results: made.results });

@@ -134,8 +134,10 @@ pub enum Failure {
 pub enum Body {
     /// The body stays.
     Unchanged,
-    /// The body becomes this text.
+    /// The body becomes this text, which may be anything.
     Set(Vec<u8>),
+    /// The body, which is JSON, becomes this text, which is JSON, too.
+    Edited(Vec<u8>),
     /// The document is removed.
     Removed,
 }
@@ -232,7 +234,7 @@ pub fn mutate(
     // operations are last in the request.
     let edited_body = mutate_body(source, specs, body_start);
     let body_after = || match &edited_body {
-        Ok((Body::Set(body), _)) => crc32c(body),
+        Ok((Body::Set(body) | Body::Edited(body), _)) => crc32c(body),
         Ok((Body::Removed, _)) => crc32c(b""),
         Ok((Body::Unchanged, _)) | Err(_) => crc32c(source.body),
     };
@@ -331,14 +333,14 @@ fn mutate_body(
             return Err(failed(Error::DocumentNotJson));
         }
         let current = match &body {
-            Body::Set(text) => text.as_slice(),
+            Body::Edited(text) => text.as_slice(),
             _ => source.body,
         };
         let path = Path::parse(spec.path).map_err(|error| failed(error.into()))?;
         let edited = subdoc::mutate(current, operation, &path, spec.value, spec.flags.create_path)
             .map_err(failed)?;
         results.extend(edited.result.map(|result| (index, result)));
-        body = Body::Set(edited.document);
+        body = Body::Edited(edited.document);
     }
     Ok((body, results))
 }

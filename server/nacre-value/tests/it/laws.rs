@@ -144,6 +144,20 @@ proptest! {
     }
 
     #[test]
+    fn an_edit_with_any_text_leaves_json_or_fails(
+        root in value(), steps in steps(), text in "[ \\[\\]{}:,\"a\\\\0-9.eE+-]{0,12}", create: bool,
+    ) {
+        let (document, path_text) = (render(&root, false), path_text(&steps));
+        let path = Path::parse(path_text.as_bytes()).unwrap();
+        for operation in Mutation::ALL {
+            if let Ok(edited) = mutate(document.as_bytes(), operation, &path, text.as_bytes(), create) {
+                let document = String::from_utf8(edited.document).unwrap();
+                prop_assert!(json::is_json(document.as_bytes()), "{:?} {}: {}", operation, text, document);
+            }
+        }
+    }
+
+    #[test]
     fn validation_agrees_with_serde_json(text in "[ \\[\\]{}:,\"a\\\\0-9.eE+-]{0,12}") {
         let parsed = serde_json::from_str::<serde::de::IgnoredAny>(&text);
         prop_assert_eq!(json::is_json(text.as_bytes()), parsed.is_ok(), "{}", text);
