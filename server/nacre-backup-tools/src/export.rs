@@ -10,8 +10,6 @@
 
 use crate::backup::{Failure, Source, counted, present_collections, stream_vbucket};
 use crate::parquet_writer::{Cell, Kind, ParquetWriter};
-use crate::reach::Cluster;
-use crate::target::Server;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, ValueEnum};
@@ -19,6 +17,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use indicatif::ProgressBar;
 use nacre_backup::{Record, VbucketTake};
+use nacre_cli::{Cluster, Server};
 use nacre_types::{DATATYPE_JSON, DATATYPE_XATTR};
 use parking_lot::Mutex;
 use serde_json::value::RawValue;

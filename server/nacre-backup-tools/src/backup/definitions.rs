@@ -1,9 +1,8 @@
 //! Definitions: settings of buckets, collections, indexes, design documents, functions and deployments, as the cluster describes them.
 
 use super::counted;
-use crate::Failure;
-use crate::target::Server;
 use nacre_backup::{BucketPart, Collection};
+use nacre_cli::{Failure, Server};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

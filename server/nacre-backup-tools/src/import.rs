@@ -1,13 +1,11 @@
 //! `nacre import`: documents from a JSON or CSV file into a collection.
 
-use crate::Failure;
 use crate::backup::{ExportedVersion, VersionImporter};
 use crate::loader::{Existing, Loaded, Loader};
-use crate::reach::Cluster;
-use crate::target::Server;
 use clap::{Args, ValueEnum};
 use flate2::read::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
+use nacre_cli::{Cluster, Failure, Server};
 use nacre_client::{BASIC_FEATURES, Connection};
 use nacre_types::{leb128_encode, name_bytes_max};
 use serde::Deserializer as _;

@@ -3,10 +3,9 @@
 use super::definitions;
 use super::history::{Failure, Source, stream_vbucket};
 use super::{Place, counted, find};
-use crate::reach::Cluster;
-use crate::target::Server;
 use clap::Args;
 use nacre_backup::{BucketPart, Collection, Error, Reader, Record, VbucketTake};
+use nacre_cli::{Cluster, Server};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,8 +1,8 @@
 //! Writes of versions with their metadata: each goes to the node that serves its vBucket, many in flight. What is refused for a while, or was
 //! on a connection that broke, is sent again: a version that has arrived is refused as one that is not newer, so that nothing happens twice.
 
-use crate::reach::Cluster;
 use nacre_backup::{Record, RecordKind};
+use nacre_cli::Cluster;
 use nacre_client::{ClusterMap, Connection, Error, Request, describe_status};
 use nacre_protocol::{Opcode, Status, version_option};
 use nacre_types::{Vbid, leb128_encode};

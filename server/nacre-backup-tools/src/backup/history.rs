@@ -1,7 +1,7 @@
 //! History of buckets from outside: each vBucket is streamed from the node that serves it, by a few threads, again where it has moved to.
 
-use crate::reach::Cluster;
 use nacre_backup::{Error, Record, RecordKind, VbucketTake};
+use nacre_cli::Cluster;
 use nacre_client::{DcpConsumer, EventKind, StreamRange, StreamReply};
 use nacre_protocol::dcp::{open_flag, stream_flag};
 use nacre_types::{DATATYPE_XATTR, Vbid, leb128_decode};

@@ -3,12 +3,12 @@
 use super::lock::{self, Reading};
 use super::restore::interval;
 use super::{Place, counted, find, split_path};
-use crate::listing::{Format, Listing};
 use clap::Args;
 use jiff::Timestamp;
 use nacre_backup::{
     BackupId, Error, Lock, Manifest, Reader, Record, Repository, verify as verify_backup,
 };
+use nacre_cli::{Format, Listing};
 use nacre_types::{DATATYPE_JSON, DATATYPE_XATTR, Vbid};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

@@ -2,10 +2,10 @@
 
 use super::definitions;
 use super::writer::{WriteRule, Writer};
-use crate::reach::Cluster;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use nacre_backup::{Record, RecordKind};
+use nacre_cli::Cluster;
 use nacre_types::DATATYPE_XATTR;
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -31,11 +31,11 @@ pub(crate) use history::{Failure, Source, stream_vbucket};
 pub(crate) use lines::{ExportedVersion, VersionImporter};
 pub use restore::{Restore, restore};
 
-use crate::target::Server;
 use clap::{Args, Subcommand};
 use nacre_backup::{
     BackupId, FolderStore, KeySlot, PASSPHRASE_ROUNDS, Repository, Store, check_store,
 };
+use nacre_cli::Server;
 use patient::{PatientStore, RealTime};
 use remote::{RemoteStore, is_remote};
 use std::path::{Path, PathBuf};

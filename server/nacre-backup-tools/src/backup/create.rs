@@ -6,11 +6,10 @@ use super::limit::RateLimit;
 use super::patient::RealTime;
 use super::shares::Nodes;
 use super::{Place, bucket_names, counted, now_ms};
-use crate::reach::Cluster;
-use crate::target::Server;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use nacre_backup::{BackupId, BucketSource, Manifest, Repository, Task, TaskOptions};
+use nacre_cli::{Cluster, Server};
 use std::collections::BTreeMap;
 
 /// Options of `nacre backup create`.
