@@ -1,4 +1,8 @@
 //! A store that is waited for: requests that it does not answer are sent again, at growing intervals.
+//!
+//! The library of object stores repeats requests, too (`RetryConfig`), which does for a short fault only. It repeats them with the same
+//! credentials, which may have ended after minutes. It does not repeat a conditional write whose answer is late or breaks off, nor a body
+//! that breaks off while it is read. It waits as long for an address that leads nowhere as for a store that has answered before.
 
 use nacre_backup::{Store, StoreError};
 use std::ops::Range;
