@@ -1,8 +1,8 @@
 //! What became of optimizer hints, as EXPLAIN tells.
 
 use crate::plan::{Access, IndexScan, Node, ScanSource, Strategy};
+use crate::plan_context::PlanContext;
 use crate::planner;
-use crate::run::Run;
 use nacre_sql::ast::{Block, Body, HintKind, OptimizerHint, Statement};
 use nacre_sql::{Name, Result, Value};
 use std::rc::Rc;
@@ -15,7 +15,7 @@ struct Found {
 }
 
 /// Which hints were followed, and which were not; MISSING of a statement without any.
-pub(crate) fn told(statement: &Statement, run: &Run<'_>) -> Result<Value> {
+pub(crate) fn told(statement: &Statement, context: &dyn PlanContext) -> Result<Value> {
     let Statement::Select(select) = statement else { return Ok(Value::Missing) };
     let mut hints = Vec::new();
     each_block(&select.body, &mut |block| hints.extend(block.optimizer_hints.iter().cloned()));
@@ -23,7 +23,7 @@ pub(crate) fn told(statement: &Statement, run: &Run<'_>) -> Result<Value> {
         return Ok(Value::Missing);
     }
     let mut found = Vec::new();
-    each_term(&planner::plan(select, run)?.root, &mut found);
+    each_term(&planner::plan(select, context)?.root, &mut found);
     let (mut followed, mut not_followed, mut invalid) = (Vec::new(), Vec::new(), Vec::new());
     for hint in &hints {
         let list = match hint.kind {

@@ -28,6 +28,7 @@ mod infer;
 mod lines;
 mod object_text;
 mod plan;
+mod plan_context;
 mod planner;
 mod prepared_key;
 mod prepared_use;

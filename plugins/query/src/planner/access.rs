@@ -8,7 +8,7 @@ use super::cost::{self, Basis};
 use super::cover::{Covered, cover};
 use super::{conjuncts, mentions, order, sarg};
 use crate::plan::{Access, IndexScan, Page, Sarg};
-use crate::run::Run;
+use crate::plan_context::PlanContext;
 use nacre_datastore::Keyspace;
 use nacre_sql::ast::{Binary, Block, Body, Chain, Expr, FromTerm, OrderTerm, Select};
 use nacre_sql::index::{Definition, SELF};
@@ -75,7 +75,7 @@ struct Search<'a> {
     /// The variables that have no value yet.
     own: &'a [Name],
     wanted: &'a Wanted<'a>,
-    run: &'a Run<'a>,
+    context: &'a dyn PlanContext,
     /// The statistics of the keyspace, if there are any.
     basis: Option<Basis<'a>>,
 }
@@ -87,7 +87,7 @@ pub(super) fn choose(
     known: &[Expr],
     own: &[Name],
     wanted: &Wanted<'_>,
-    run: &Run<'_>,
+    context: &dyn PlanContext,
 ) -> Result<Chosen> {
     if let Some(keys) = &term.hints.keys {
         return Ok(Access::Keys(keys.clone()).into());
@@ -97,10 +97,10 @@ pub(super) fn choose(
     {
         return Ok(Access::Keys(keys).into());
     }
-    let all = load(keyspace, run)?;
-    let basis = || Basis::of(keyspace, &term.alias, run);
+    let all = context.indexes(keyspace)?;
+    let basis = || Basis::of(keyspace, &term.alias, context);
     let basis = if all.is_empty() { None } else { basis() };
-    let search = Search { alias: &term.alias, known, own, wanted, run, basis };
+    let search = Search { alias: &term.alias, known, own, wanted, context, basis };
     let named = |(_, definition): &&Loaded| term.hints.indexes.contains(&definition.name);
     let hinted: Vec<Loaded> = all.iter().filter(named).cloned().collect();
     // What a hint names and is of no use is no worse than no hint.
@@ -112,12 +112,6 @@ pub(super) fn choose(
 }
 
 type Loaded = (u64, Rc<Definition>);
-
-/// The indexes that are ready.
-fn load(keyspace: &Keyspace, run: &Run<'_>) -> Result<Vec<Loaded>> {
-    let ready = run.store.indexes(keyspace)?.into_iter().filter(|index| index.online);
-    ready.map(|index| Ok((index.id, run.service.definition(&index.definition)?))).collect()
-}
 
 /// How much less is read than everything.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -294,7 +288,7 @@ impl Search<'_> {
     ) -> Vec<Candidate> {
         let mut candidates: Vec<Candidate> = indexes
             .iter()
-            .filter(|(_, definition)| sarg::follows(definition, self.alias, known, self.run))
+            .filter(|(_, definition)| sarg::follows(definition, self.alias, known, self.context))
             .filter_map(|(id, definition)| self.candidate(*id, definition, known, wanted))
             .collect();
         candidates.sort_by_key(|candidate| Reverse(candidate.rank()));
@@ -330,7 +324,7 @@ impl Search<'_> {
         let direction = order::direction(&scan, self.alias, wanted.order);
         scan.reverse = direction.unwrap_or(false);
         let covered = wanted.read.and_then(|(block, order)| {
-            cover(&mut scan, self.alias, block, order, self.own, self.run)
+            cover(&mut scan, self.alias, block, order, self.own, self.context)
         });
         let ordered = direction.is_some();
         let first_rows = ordered && wanted.limited && wanted.unfiltered;

@@ -2,8 +2,7 @@
 
 use super::access::{Candidate, Wanted};
 use crate::plan::{Access, Costs, IndexScan, Sarg, Strategy};
-use crate::run::Run;
-use crate::statistics;
+use crate::plan_context::PlanContext;
 use nacre_cost::{Estimate, IndexCost, Table, hash_join, lookup_join, loop_join};
 use nacre_datastore::Keyspace;
 use nacre_sql::ast::{self, Expr, JoinKind, Side};
@@ -26,8 +25,8 @@ pub(super) fn first_rows(limit: &Expr) -> Option<f64> {
 }
 
 impl<'a> Basis<'a> {
-    pub fn of(keyspace: &Keyspace, alias: &'a Name, run: &Run<'_>) -> Option<Basis<'a>> {
-        Some(Basis { table: statistics::table(keyspace, run)?, alias })
+    pub fn of(keyspace: &Keyspace, alias: &'a Name, context: &dyn PlanContext) -> Option<Basis<'a>> {
+        Some(Basis { table: context.statistics(keyspace)?, alias })
     }
 
     /// Whether there are statistics of the first key of each index of which something is asked. Otherwise estimates would compare
@@ -168,9 +167,9 @@ pub(super) fn of_access(
     access: &Access,
     covering: bool,
     alias: &Name,
-    run: &Run<'_>,
+    context: &dyn PlanContext,
 ) -> Option<Costs> {
-    Basis::of(keyspace, alias, run)?.of_access(access, covering)
+    Basis::of(keyspace, alias, context)?.of_access(access, covering)
 }
 
 /// What a join costs, with its left side.
@@ -178,7 +177,7 @@ pub(super) fn of_join(
     left: Option<Estimate>,
     strategy: &Strategy,
     join: &ast::Join,
-    run: &Run<'_>,
+    context: &dyn PlanContext,
 ) -> Option<Estimate> {
     let left = left?;
     let estimate = match strategy {
@@ -196,7 +195,7 @@ pub(super) fn of_join(
             let crate::plan::ScanSource::Keyspace { keyspace, .. } = &scan.source else {
                 return None;
             };
-            let table = statistics::table(keyspace, run)?;
+            let table = context.statistics(keyspace)?;
             let different = |key: &Expr| table.distinct(key, &scan.alias);
             // Values of several keys are taken for independent, but no row is found less than once in all of them.
             let found: f64 = rights.iter().filter_map(different).product();

@@ -9,7 +9,7 @@
 use super::conjuncts;
 use super::sarg::{held, implies, is_answered};
 use crate::plan::IndexScan;
-use crate::run::Run;
+use crate::plan_context::PlanContext;
 use nacre_cost::renamed;
 use nacre_sql::ast::{
     Binary, Binding, Block, Body, Bound, Chain, Expr, OrderTerm, Projection, Select, Term,
@@ -30,7 +30,7 @@ pub(super) fn cover(
     block: &Block,
     order: &[OrderTerm],
     own: &[Name],
-    run: &Run<'_>,
+    context: &dyn PlanContext,
 ) -> Option<Covered> {
     let starred = match &block.projection {
         Projection::Terms(terms, _) => terms.contains(&Term::Star),
@@ -49,7 +49,7 @@ pub(super) fn cover(
     known.extend(constants.iter().map(|(bound, _)| bound.clone()));
     let mut block = block.clone();
     let is_held = |wanted: &Expr| {
-        held.iter().any(|held| implies(held, wanted, run)) || is_answered(index, alias, wanted, own)
+        held.iter().any(|held| implies(held, wanted, context)) || is_answered(index, alias, wanted, own)
     };
     block.condition = without(block.condition, &is_held);
     let mut whole = Select {

@@ -3,7 +3,7 @@
 use super::group::plan_groups;
 use super::{paged, plan_from};
 use crate::plan::{Node, Page, Project, ScanSource};
-use crate::run::Run;
+use crate::plan_context::PlanContext;
 use nacre_sql::ast::{Block, Chain, Expr, OrderTerm, Projection, Term, Unary};
 use nacre_sql::{Name, Result, Value};
 use std::rc::Rc;
@@ -15,7 +15,7 @@ pub(super) fn plan_extreme(
     block: &Block,
     order: &[OrderTerm],
     page: &Page,
-    run: &Run<'_>,
+    context: &dyn PlanContext,
 ) -> Result<Option<Rc<Node>>> {
     let Some(term) = ends(block).filter(|_| order.is_empty()) else { return Ok(None) };
     let mut block = block.clone();
@@ -26,7 +26,7 @@ pub(super) fn plan_extreme(
     });
     let first = Page { limit: Some(Expr::Literal(Value::Int(1))), offset: None };
     let (mut wanted, mut sorted) = (vec![term], false);
-    let mut root = plan_from(&mut block, &mut wanted, &first, &mut sorted, run)?;
+    let mut root = plan_from(&mut block, &mut wanted, &first, &mut sorted, context)?;
     let covers = match &*root {
         Node::Scan(scan) => {
             matches!(scan.source, ScanSource::Keyspace { covering: true, .. })

@@ -2,7 +2,7 @@
 
 use super::{each_output, pushed};
 use crate::plan::{Group, Node, Project};
-use crate::run::Run;
+use crate::plan_context::PlanContext;
 use nacre_sql::ast::{
     Aggregate, Block, Body, Bound, Expr, OrderTerm, Projection, Select, Source, Term,
 };
@@ -17,7 +17,7 @@ fn bound(name: &Name, of: Expr) -> Expr {
 pub(super) fn count_of_keyspace(
     block: &Block,
     order: &[OrderTerm],
-    run: &Run<'_>,
+    context: &dyn PlanContext,
 ) -> Result<Option<Rc<Node>>> {
     let Some(from) = &block.from else { return Ok(None) };
     let Source::Keyspace(path) = &from.first.source else { return Ok(None) };
@@ -47,7 +47,7 @@ pub(super) fn count_of_keyspace(
         return Ok(None);
     }
     let name: Name = "#count".into();
-    let count = Node::Count(run.keyspace(path)?, name.clone());
+    let count = Node::Count(context.keyspace(path)?, name.clone());
     let mut projection = block.projection.clone();
     each_output(&mut projection, &mut [], &mut |expr| {
         *expr = bound(&name, expr.clone());

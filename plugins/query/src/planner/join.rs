@@ -2,7 +2,7 @@
 
 use super::{conjuncts, cost, mentions, plan_term};
 use crate::plan::{Access, IndexScan, Join, Sarg, Scan, ScanSource, Strategy};
-use crate::run::Run;
+use crate::plan_context::PlanContext;
 use nacre_cost::Estimate;
 use nacre_sql::ast::{
     self, Binary, Binding, Chain, Expr, From, FromTerm, JoinKind, On, Quantified, Quantifier, Side,
@@ -85,7 +85,7 @@ pub(super) fn plan_join(
     left: &Left<'_>,
     later: &[Name],
     filter: Option<&Expr>,
-    run: &Run<'_>,
+    context: &dyn PlanContext,
 ) -> Result<Join> {
     let alias = join.term.alias.clone();
     let before = left.names;
@@ -93,7 +93,7 @@ pub(super) fn plan_join(
         kind: join.kind,
         side: join.side,
         alias: alias.clone(),
-        estimate: cost::of_join(left.estimate, &strategy, join, run),
+        estimate: cost::of_join(left.estimate, &strategy, join, context),
         strategy,
         condition,
         left: before.to_vec(),
@@ -107,7 +107,7 @@ pub(super) fn plan_join(
         On::Keys(keys) => {
             let mut term = join.term.clone();
             term.hints.keys = Some(keys.clone());
-            return Ok(planned(Strategy::Nested(plan_term(&term, &[], &[], run)?), None));
+            return Ok(planned(Strategy::Nested(plan_term(&term, &[], &[], context)?), None));
         }
         On::KeyFor(key, left) => {
             let meta = functions::find("META").expect("it is in the table");
@@ -128,12 +128,12 @@ pub(super) fn plan_join(
     let apart = || -> Result<Scan> {
         let mut own = own.clone();
         own.extend(before.iter().cloned());
-        plan_term(&join.term, if join.side == Side::Right { &[] } else { &known }, &own, run)
+        plan_term(&join.term, if join.side == Side::Right { &[] } else { &known }, &own, context)
     };
     if join.side == Side::Right {
         return Ok(planned(Strategy::Loop(apart()?), condition));
     }
-    let scan = plan_term(&join.term, &known, &own, run)?;
+    let scan = plan_term(&join.term, &known, &own, context)?;
     let hashed = hash_keys(&known, &alias, before, later);
     let prefers_hash = join.term.hints.hash == Some(true) && !hashed.0.is_empty();
     let looked_up = needs_left(&scan, before) && !prefers_hash;

@@ -3,8 +3,7 @@
 use super::join::{Left, plan_join};
 use super::{conjuncts, mentions, plan_term};
 use crate::plan::Page;
-use crate::run::Run;
-use crate::statistics;
+use crate::plan_context::PlanContext;
 use nacre_cost::{Estimate, best_order};
 use nacre_sql::ast::{
     Block, Chain, Expr, From, FromTerm, HintKind, Join, JoinKind, On, OrderTerm, Side, Source,
@@ -16,14 +15,14 @@ pub(super) fn arrange(
     block: &mut Block,
     order: &[OrderTerm],
     page: &Page,
-    run: &Run<'_>,
+    context: &dyn PlanContext,
 ) -> Result<()> {
     let Some(from) = block.from.as_ref() else { return Ok(()) };
     let is_ordered = block.optimizer_hints.iter().any(|hint| hint.kind == HintKind::Ordered);
     // The first rows may come early in the written order: of a plan for some rows, all rows are no measure.
     let wants_first =
         page.limit.is_some() && order.iter().all(|term| !mentions(&term.expr, &names(&from.joins)));
-    if is_ordered || wants_first || !is_free(from, run)? {
+    if is_ordered || wants_first || !is_free(from, context)? {
         return Ok(());
     }
     let terms: Vec<FromTerm> = std::iter::once(&from.first)
@@ -36,7 +35,7 @@ pub(super) fn arrange(
     });
     let lets = block.lets.iter().map(|(name, _)| name.clone()).collect();
     let condition = block.condition.clone();
-    let joined = Joined { terms, on: on.collect(), condition, lets, run };
+    let joined = Joined { terms, on: on.collect(), condition, lets, context };
     let Some(best) = joined.best() else { return Ok(()) };
     let (first, rest) = best.split_first().expect("there are several terms");
     let mut before = vec![*first];
@@ -59,7 +58,7 @@ fn names(joins: &[Join]) -> Vec<Name> {
 }
 
 /// Whether the terms may be read in any order, and each has statistics.
-fn is_free(from: &From, run: &Run<'_>) -> Result<bool> {
+fn is_free(from: &From, context: &dyn PlanContext) -> Result<bool> {
     if from.joins.is_empty() {
         return Ok(false);
     }
@@ -77,7 +76,7 @@ fn is_free(from: &From, run: &Run<'_>) -> Result<bool> {
         if is_told || path.is_system() {
             return Ok(false);
         }
-        if statistics::table(&run.keyspace(path)?, run).is_none() {
+        if context.statistics(&context.keyspace(path)?).is_none() {
             return Ok(false);
         }
     }
@@ -108,7 +107,7 @@ struct Joined<'a> {
     condition: Option<Expr>,
     /// Variables that have no value before all terms are joined.
     lets: Vec<Name>,
-    run: &'a Run<'a>,
+    context: &'a dyn PlanContext,
 }
 
 /// The terms that a condition mentions.
@@ -158,7 +157,7 @@ impl Joined<'_> {
         let mut known = conjuncts(self.condition.as_ref());
         let of_first = self.on.iter().filter(|on| self.needs(on).is_subset_of(&[term]));
         known.extend(of_first.flat_map(|on| conjuncts(Some(on))));
-        let scan = plan_term(&self.terms[term], &known, &own, self.run).ok()?;
+        let scan = plan_term(&self.terms[term], &known, &own, self.context).ok()?;
         scan.costs.map(|costs| costs.whole)
     }
 
@@ -168,6 +167,6 @@ impl Joined<'_> {
         let later = [self.aliases(later), self.lets.clone()].concat();
         let left = Left { names: &names, estimate: Some(left) };
         let join = self.join(before, term);
-        plan_join(&join, &left, &later, self.condition.as_ref(), self.run).ok()?.estimate
+        plan_join(&join, &left, &later, self.condition.as_ref(), self.context).ok()?.estimate
     }
 }

@@ -26,26 +26,41 @@ use self::attributes::attributes_of;
 use self::cover::Covered;
 use self::join::Left;
 use crate::plan::{Node, Page, Project, Scan, ScanSource, SelectPlan, Strategy};
-use crate::run::{Run, stands_alone};
+use crate::plan_context::PlanContext;
 pub(crate) use nacre_cost::mentions;
 use nacre_sql::ast::{
     Block, Body, Chain, Expr, FromTerm, JoinKind, OrderTerm, Over, Projection, Select, Side,
     Source, Window,
 };
-use nacre_sql::{Error, Name, PLAN, Result, Value, each_child};
+use nacre_sql::{
+    Error, Name, PLAN, Result, Scope, Value, any_in, each_child, resolve_select,
+};
 use std::rc::Rc;
 
 /// Plans a query whose names are resolved.
-pub(crate) fn plan(select: &Select, run: &Run<'_>) -> Result<SelectPlan> {
-    Ok(SelectPlan { root: plan_select(select, run)?, alone: stands_alone(select) })
+pub(crate) fn plan(select: &Select, context: &dyn PlanContext) -> Result<SelectPlan> {
+    Ok(SelectPlan { root: plan_select(select, context)?, alone: stands_alone(select) })
 }
 
-fn plan_select(select: &Select, run: &Run<'_>) -> Result<Rc<Node>> {
+/// Whether a query means the same wherever it stands.
+fn stands_alone(select: &Select) -> bool {
+    let bound = |expr: &Expr| {
+        matches!(expr, Expr::Bound(_) | Expr::UserCall(..))
+            || matches!(expr, Expr::Call(function, _) if !function.is_deterministic())
+    };
+    let mut copy = select.clone();
+    let whole = Expr::Subquery(Box::new(select.clone()));
+    resolve_select(&mut copy, &Scope::new()).is_ok()
+        && copy == *select
+        && !any_in(&whole, &bound)
+}
+
+fn plan_select(select: &Select, context: &dyn PlanContext) -> Result<Rc<Node>> {
     let page = Page { limit: select.limit.clone(), offset: select.offset.clone() };
     let root = match &select.body {
-        Body::Block(block) => plan_block(block, &select.order, &page, run)?,
+        Body::Block(block) => plan_block(block, &select.order, &page, context)?,
         body => {
-            let mut root = plan_body(body, run)?;
+            let mut root = plan_body(body, context)?;
             if !select.order.is_empty() {
                 root = Rc::new(Node::Order(root, select.order.clone(), page.clone()));
             }
@@ -63,17 +78,17 @@ fn paged(root: Rc<Node>, page: Page) -> Rc<Node> {
     }
 }
 
-fn plan_body(body: &Body, run: &Run<'_>) -> Result<Rc<Node>> {
+fn plan_body(body: &Body, context: &dyn PlanContext) -> Result<Rc<Node>> {
     match body {
-        Body::Block(block) => plan_block(block, &[], &Page::default(), run),
-        Body::Nested(select) => plan_select(select, run),
+        Body::Block(block) => plan_block(block, &[], &Page::default(), context),
+        Body::Nested(select) => plan_select(select, context),
         Body::Union(all, branches) => {
-            let branches = branches.iter().map(|branch| plan_body(branch, run));
+            let branches = branches.iter().map(|branch| plan_body(branch, context));
             Ok(Rc::new(Node::Union(*all, branches.collect::<Result<_>>()?)))
         }
         Body::Set(operator, all, left, right) => {
-            let left = plan_body(left, run)?;
-            Ok(Rc::new(Node::Set(*operator, *all, left, plan_body(right, run)?)))
+            let left = plan_body(left, context)?;
+            Ok(Rc::new(Node::Set(*operator, *all, left, plan_body(right, context)?)))
         }
     }
 }
@@ -164,7 +179,7 @@ fn each_output(
     order.iter_mut().try_for_each(|term| visit(&mut term.expr))
 }
 
-fn plan_block(block: &Block, order: &[OrderTerm], page: &Page, run: &Run<'_>) -> Result<Rc<Node>> {
+fn plan_block(block: &Block, order: &[OrderTerm], page: &Page, context: &dyn PlanContext) -> Result<Rc<Node>> {
     let mut block = block.clone();
     let mut order = order.to_vec();
     name_terms(&mut block.projection);
@@ -173,10 +188,10 @@ fn plan_block(block: &Block, order: &[OrderTerm], page: &Page, run: &Run<'_>) ->
     }
     let windows = std::mem::take(&mut block.windows);
     each_output(&mut block.projection, &mut order, &mut |expr| inline_windows(expr, &windows))?;
-    if let Some(count) = group::count_of_keyspace(&block, &order, run)? {
+    if let Some(count) = group::count_of_keyspace(&block, &order, context)? {
         return Ok(paged(count, page.clone()));
     }
-    if let Some(extreme) = extreme::plan_extreme(&block, &order, page, run)? {
+    if let Some(extreme) = extreme::plan_extreme(&block, &order, page, context)? {
         return Ok(extreme);
     }
     let mut sorted = false;
@@ -187,8 +202,8 @@ fn plan_block(block: &Block, order: &[OrderTerm], page: &Page, run: &Run<'_>) ->
         star.push(from.first.alias.clone());
         star.extend(from.joins.iter().map(|join| join.term.alias.clone()));
         join::turn_right_join(from);
-        join_order::arrange(&mut block, &order, page, run)?;
-        root = plan_from(&mut block, &mut order, page, &mut sorted, run)?;
+        join_order::arrange(&mut block, &order, page, context)?;
+        root = plan_from(&mut block, &mut order, page, &mut sorted, context)?;
     }
     if !block.lets.is_empty() {
         root = Rc::new(Node::Let(root, block.lets.clone()));
@@ -227,7 +242,7 @@ fn plan_from(
     order: &mut Vec<OrderTerm>,
     page: &Page,
     sorted: &mut bool,
-    run: &Run<'_>,
+    context: &dyn PlanContext,
 ) -> Result<Rc<Node>> {
     let from = block.from.clone().expect("the caller has checked");
     let attributes = |alias: &Name| attributes_of(block, order, alias);
@@ -245,13 +260,13 @@ fn plan_from(
     let unnested = join::unnested_conditions(&from, &known, &own);
     known.extend(unnested);
     let wanted = Wanted::of_block(block, order, page);
-    let searched = search::choose(block, order, page, run)?;
+    let searched = search::choose(block, order, page, context)?;
     let (mut scan, covered) = match searched {
         Some(search::Searched { scan, condition, ordered }) => {
             (block.condition, *sorted) = (condition, ordered);
             (scan, None)
         }
-        None => plan_wanted(&from.first, &known, &own, &wanted, sorted, run)?,
+        None => plan_wanted(&from.first, &known, &own, &wanted, sorted, context)?,
     };
     if let Some(covered) = covered {
         (*block, *order) = (covered.block, covered.order);
@@ -272,7 +287,7 @@ fn plan_from(
     for (at, join) in joins.iter().enumerate() {
         let later: Vec<Name> = own[at + 2..].to_vec();
         let left = Left { names: &before, estimate: rows };
-        let mut planned = join::plan_join(join, &left, &later, block.condition.as_ref(), run)?;
+        let mut planned = join::plan_join(join, &left, &later, block.condition.as_ref(), context)?;
         rows = planned.estimate;
         if let Strategy::Nested(scan) | Strategy::Loop(scan) | Strategy::Hash(scan, ..) =
             &mut planned.strategy
@@ -296,9 +311,9 @@ pub(crate) fn plan_term(
     term: &FromTerm,
     known: &[Expr],
     own: &[Name],
-    run: &Run<'_>,
+    context: &dyn PlanContext,
 ) -> Result<Scan> {
-    let (scan, _) = plan_wanted(term, known, own, &Wanted::default(), &mut false, run)?;
+    let (scan, _) = plan_wanted(term, known, own, &Wanted::default(), &mut false, context)?;
     Ok(scan)
 }
 
@@ -310,7 +325,7 @@ fn plan_wanted(
     own: &[Name],
     wanted: &Wanted<'_>,
     sorted: &mut bool,
-    run: &Run<'_>,
+    context: &dyn PlanContext,
 ) -> Result<(Scan, Option<Covered>)> {
     let alias = term.alias.clone();
     let path = match &term.source {
@@ -320,32 +335,29 @@ fn plan_wanted(
     if path.is_system() {
         return Ok((Scan::of(alias, ScanSource::Catalog(path.parts[0].clone())), None));
     }
-    let keyspace = run.keyspace(path)?;
+    let keyspace = context.keyspace(path)?;
     let Chosen { access, ordered, covered } =
-        access::choose(&keyspace, term, known, own, wanted, run)?;
+        access::choose(&keyspace, term, known, own, wanted, context)?;
     *sorted = ordered;
     let covering = covered.is_some();
-    let costs = cost::of_access(&keyspace, &access, covering, &alias, run);
+    let costs = cost::of_access(&keyspace, &access, covering, &alias, context);
     let source = ScanSource::Keyspace { keyspace, access, covering };
     Ok((Scan { costs, ..Scan::of(alias, source) }, covered))
 }
 
 /// The value of an expression that is the same for every row, as far as can be told now.
-pub(crate) fn literal(expr: &Expr, run: &Run<'_>) -> Option<Value> {
-    if matches!(expr, Expr::Positional(_) | Expr::Named(_)) {
-        run.state.looked.set(true);
-    }
+pub(crate) fn literal(expr: &Expr, context: &dyn PlanContext) -> Option<Value> {
     match expr {
         Expr::Literal(value) => Some(value.clone()),
-        Expr::Positional(position) => run.settings.positional.get(position - 1).cloned(),
-        Expr::Named(name) => run.settings.named.get(name).cloned(),
+        Expr::Positional(position) => context.positional(*position),
+        Expr::Named(name) => context.named(name),
         _ => None,
     }
 }
 
 /// The rows of a MERGE: each of the source, with the document of the target that it matches, if there is one.
-pub(crate) fn plan_merge(merge: &nacre_sql::ast::Merge, run: &Run<'_>) -> Result<Rc<Node>> {
-    let source = plan_term(&merge.source, &[], &[], run)?;
+pub(crate) fn plan_merge(merge: &nacre_sql::ast::Merge, context: &dyn PlanContext) -> Result<Rc<Node>> {
+    let source = plan_term(&merge.source, &[], &[], context)?;
     let names = [merge.source.alias.clone()];
     let before = Left { names: &names, estimate: source.costs.map(|costs| costs.whole) };
     let joined = nacre_sql::ast::Join {
@@ -354,6 +366,6 @@ pub(crate) fn plan_merge(merge: &nacre_sql::ast::Merge, run: &Run<'_>) -> Result
         term: merge.target.clone(),
         on: merge.on.clone(),
     };
-    let planned = join::plan_join(&joined, &before, &[], None, run)?;
+    let planned = join::plan_join(&joined, &before, &[], None, context)?;
     Ok(Rc::new(Node::Join(Rc::new(Node::Scan(source)), planned)))
 }

@@ -2,7 +2,7 @@
 
 use super::{conjuncts, literal, mentions};
 use crate::plan::{IndexScan, Sarg};
-use crate::run::Run;
+use crate::plan_context::PlanContext;
 use nacre_cost::{renamed, sarg};
 use nacre_sql::ast::{Binary, Binding, Collect, Expr, Quantified, Quantifier, Unary};
 use nacre_sql::index::{Definition, SELF};
@@ -13,10 +13,10 @@ pub(super) fn follows(
     definition: &Definition,
     alias: &Name,
     known: &[Expr],
-    run: &Run<'_>,
+    context: &dyn PlanContext,
 ) -> bool {
     let wanted = held(definition, alias);
-    wanted.iter().all(|wanted| known.iter().any(|known| implies(known, wanted, run)))
+    wanted.iter().all(|wanted| known.iter().any(|known| implies(known, wanted, context)))
 }
 
 /// What holds for all documents that an index has.
@@ -26,7 +26,7 @@ pub(super) fn held(definition: &Definition, alias: &Name) -> Vec<Expr> {
 }
 
 /// Whether `wanted` holds wherever `known` does.
-pub(super) fn implies(known: &Expr, wanted: &Expr, run: &Run<'_>) -> bool {
+pub(super) fn implies(known: &Expr, wanted: &Expr, context: &dyn PlanContext) -> bool {
     if known == wanted {
         return true;
     }
@@ -46,7 +46,7 @@ pub(super) fn implies(known: &Expr, wanted: &Expr, run: &Run<'_>) -> bool {
         }
         Expr::Binary(wanted_operator, of, bound) if of == subject => {
             let Expr::Binary(operator, _, value) = known else { return false };
-            let (Some(bound), Some(value)) = (literal(bound, run), literal(value, run)) else {
+            let (Some(bound), Some(value)) = (literal(bound, context), literal(value, context)) else {
                 return false;
             };
             bound_follows(*operator, &value, *wanted_operator, &bound)

@@ -2,8 +2,7 @@
 
 use super::{conjuncts, literal};
 use crate::plan::{Access, Page, Scan, ScanSource, SearchScan};
-use crate::run::Run;
-use crate::search;
+use crate::plan_context::PlanContext;
 use nacre_sql::ast::{Block, Chain, Expr, OrderTerm, Source};
 use nacre_sql::{Name, Result, Value, search_target};
 
@@ -21,7 +20,7 @@ pub(super) fn choose(
     block: &Block,
     order: &[OrderTerm],
     page: &Page,
-    run: &Run<'_>,
+    context: &dyn PlanContext,
 ) -> Result<Option<Searched>> {
     let Some(from) = &block.from else { return Ok(None) };
     let Source::Keyspace(path) = &from.first.source else { return Ok(None) };
@@ -36,14 +35,14 @@ pub(super) fn choose(
         let Some((_, field)) = args.first().and_then(search_target) else { continue };
         let options = match args.get(2) {
             None => Value::Missing,
-            Some(options) => match literal(options, run) {
+            Some(options) => match literal(options, context) {
                 Some(options) => options,
                 // The request chooses the index when it runs.
                 None => continue,
             },
         };
-        let keyspace = run.keyspace(path)?;
-        let Some(index) = search::find(&keyspace, field, options, run)? else { continue };
+        let keyspace = context.keyspace(path)?;
+        let Some(index) = context.search_index(&keyspace, field, options)? else { continue };
         let rest: Vec<Expr> = operands
             .iter()
             .enumerate()
