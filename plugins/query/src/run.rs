@@ -3,9 +3,6 @@
 use crate::exec;
 use crate::exec::staged::Changed;
 use crate::function::UserFunction;
-use crate::plan::{Node, SelectPlan};
-use crate::plan_context::PlanContext;
-use crate::planner;
 use crate::prepared_key::PreparedKey;
 use crate::rights::{self, Asked};
 use crate::search;
@@ -15,6 +12,7 @@ use crate::statistics;
 use crate::watch;
 use nacre_cost::Table;
 use nacre_datastore::{Consistency, Datastore, Keyspace, Platform};
+use nacre_planner::{Node, PlanContext, SelectPlan};
 use nacre_sql::ast::{Expr, Path, Select};
 use nacre_sql::index::Definition;
 use nacre_sql::{
@@ -134,7 +132,7 @@ impl<'a> Run<'a> {
 
     /// The path of the keyspace that a parameter names. What is planned with it holds for this request alone.
     fn path_of(&self, parameter: &Expr) -> Result<Path> {
-        let value = planner::literal(parameter, self);
+        let value = nacre_planner::literal(parameter, self);
         let none = || Error::execution(format!("No value for parameter {parameter}"));
         let value = value.ok_or_else(none)?;
         let path = value.as_str().and_then(|text| parse_path(text).ok());
@@ -203,7 +201,7 @@ impl<'a> Run<'a> {
         if let Some(plan) = self.state.plans.borrow().get(&address) {
             return Ok(plan.clone());
         }
-        let plan = Rc::new(planner::plan(select, self)?);
+        let plan = Rc::new(nacre_planner::plan(select, self)?);
         self.state.plans.borrow_mut().insert(address, plan.clone());
         Ok(plan)
     }

@@ -25,7 +25,11 @@ pub(super) fn first_rows(limit: &Expr) -> Option<f64> {
 }
 
 impl<'a> Basis<'a> {
-    pub fn of(keyspace: &Keyspace, alias: &'a Name, context: &dyn PlanContext) -> Option<Basis<'a>> {
+    pub fn of(
+        keyspace: &Keyspace,
+        alias: &'a Name,
+        context: &dyn PlanContext,
+    ) -> Option<Basis<'a>> {
         Some(Basis { table: context.statistics(keyspace)?, alias })
     }
 

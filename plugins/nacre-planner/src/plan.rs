@@ -1,7 +1,7 @@
-//! What a plan is made of. [`crate::planner`] makes it, [`crate::exec`] runs it, [`crate::explain`] shows it.
+//! What a plan is made of. [`crate::planner`] makes it, [`crate::explain`] shows it, nacre-query runs it.
 
 use nacre_cost::Estimate;
-pub(crate) use nacre_cost::Sarg;
+pub use nacre_cost::Sarg;
 use nacre_datastore::Keyspace;
 use nacre_sql::ast::{Aggregate, Bound, Expr, JoinKind, OrderTerm, Projection, SetOp, Side, With};
 use nacre_sql::index::Definition;
@@ -9,30 +9,42 @@ use nacre_sql::{Name, Value};
 use std::rc::Rc;
 
 /// The plan of a query.
-pub(crate) struct SelectPlan {
+pub struct SelectPlan {
+    /// The operator that gives the rows.
     pub root: Rc<Node>,
     /// Whether its rows depend on nothing outside.
     pub alone: bool,
 }
 
 /// An operator with what it reads from.
-pub(crate) enum Node {
+pub enum Node {
     /// One row without variables.
     Dummy,
+    /// The rows of the first term of FROM.
     Scan(Scan),
+    /// Another term of FROM.
     Join(Rc<Node>, Join),
+    /// Variables with their values.
     Let(Rc<Node>, Vec<(Name, Expr)>),
+    /// The rows for which a condition holds.
     Filter(Rc<Node>, Expr),
+    /// A row for each group.
     Group(Rc<Node>, Group),
     /// Window functions, each with the name that its value is bound to.
     Window(Rc<Node>, Vec<(Name, Aggregate)>),
+    /// Rows in an order, of which those of a page are wanted.
     Order(Rc<Node>, Vec<OrderTerm>, Page),
+    /// The values that are selected.
     Project(Rc<Node>, Project),
+    /// Each value once.
     Distinct(Rc<Node>),
+    /// Some of the rows.
     Page(Rc<Node>, Page),
+    /// Two queries as sets; the flag says ALL.
     Set(SetOp, bool, Rc<Node>, Rc<Node>),
     /// Many UNION; the flag says ALL.
     Union(bool, Vec<Rc<Node>>),
+    /// The names of WITH.
     With(Rc<Node>, Vec<With>),
     /// The count of a whole keyspace, bound to a name.
     Count(Keyspace, Name),
@@ -40,12 +52,16 @@ pub(crate) enum Node {
 
 /// LIMIT and OFFSET.
 #[derive(Clone, Default)]
-pub(crate) struct Page {
+pub struct Page {
+    /// How many rows are wanted; all without it.
     pub limit: Option<Expr>,
+    /// How many rows are left out before.
     pub offset: Option<Expr>,
 }
 
-pub(crate) struct Project {
+/// The values that are selected.
+pub struct Project {
+    /// What is selected.
     pub projection: Projection,
     /// The variables that `*` stands for.
     pub star: Vec<Name>,
@@ -53,8 +69,10 @@ pub(crate) struct Project {
 
 /// A term of FROM.
 #[derive(Clone)]
-pub(crate) struct Scan {
+pub struct Scan {
+    /// The variable that has the value of a row.
     pub alias: Name,
+    /// What is read.
     pub source: ScanSource,
     /// How many of its first rows are probably enough; without a limit when that cannot be told.
     pub page: Page,
@@ -68,7 +86,7 @@ pub(crate) struct Scan {
 
 /// Estimates of a scan.
 #[derive(Clone, Copy)]
-pub(crate) struct Costs {
+pub struct Costs {
     /// Of the index alone.
     pub scan: Estimate,
     /// With the documents.
@@ -77,7 +95,7 @@ pub(crate) struct Costs {
 
 /// Whether the documents of a scan are passed on as they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Passing {
+pub enum Passing {
     /// Something looks into them.
     #[default]
     No,
@@ -95,33 +113,46 @@ impl Scan {
     }
 }
 
+/// What a scan reads.
 #[derive(Clone)]
-pub(crate) enum ScanSource {
+pub enum ScanSource {
+    /// The elements of an array.
     Expr(Expr),
     /// A catalog of `system:`.
     Catalog(Name),
+    /// Documents.
     Keyspace {
+        /// Where they are.
         keyspace: Keyspace,
+        /// How they are found.
         access: Access,
+        /// Whether entries of the index stand for them.
         covering: bool,
     },
 }
 
 /// How documents are found.
 #[derive(Clone)]
-pub(crate) enum Access {
+pub enum Access {
+    /// By a key, or an array of keys.
     Keys(Expr),
+    /// All of them, by the primary index of that name.
     Primary(Name),
+    /// All of them, without an index.
     Sequential,
+    /// By an index.
     Index(IndexScan),
+    /// Those that any of several indexes finds.
     Union(Vec<IndexScan>),
+    /// Those that all of several indexes find.
     Intersect(Vec<IndexScan>),
+    /// By a search.
     Search(SearchScan),
 }
 
 /// The hits of a search.
 #[derive(Clone)]
-pub(crate) struct SearchScan {
+pub struct SearchScan {
     /// The full name of the search index.
     pub index: Name,
     /// The call of SEARCH, whose second and third arguments are evaluated when the scan begins.
@@ -132,14 +163,18 @@ pub(crate) struct SearchScan {
     pub by_score: bool,
 }
 
+/// The entries of an index that are read.
 #[derive(Clone)]
-pub(crate) struct IndexScan {
+pub struct IndexScan {
+    /// Names the index in calls of the store.
     pub id: u64,
+    /// The index.
     pub definition: Rc<Definition>,
     /// What is asked of the parts, from the first on.
     pub parts: Vec<Vec<Sarg>>,
     /// What tells the partitions of its entries, if that is known: the values of each expression that spreads them.
     pub spread: Option<Vec<Sarg>>,
+    /// Whether entries are read from the last to the first.
     pub reverse: bool,
     /// The names that the parts are bound to, when the scan covers.
     pub covers: Vec<Name>,
@@ -154,10 +189,15 @@ impl IndexScan {
     }
 }
 
-pub(crate) struct Join {
+/// How a term of FROM is joined to those before it.
+pub struct Join {
+    /// JOIN, NEST or UNNEST.
     pub kind: JoinKind,
+    /// The side whose rows stay without a partner.
     pub side: Side,
+    /// The variable that has the value of the right side.
     pub alias: Name,
+    /// How the right side is found.
     pub strategy: Strategy,
     /// What must hold for a pair.
     pub condition: Option<Expr>,
@@ -167,7 +207,8 @@ pub(crate) struct Join {
     pub estimate: Option<Estimate>,
 }
 
-pub(crate) enum Strategy {
+/// How the right side of a join is found.
+pub enum Strategy {
     /// The right side is found anew for each row of the left.
     Nested(Scan),
     /// The right side is read once.
@@ -178,9 +219,11 @@ pub(crate) enum Strategy {
     Unnest(Expr),
 }
 
-pub(crate) struct Group {
+/// GROUP BY with its aggregates.
+pub struct Group {
     /// Keys, with the name that each is bound to, and its alias.
     pub keys: Vec<(Name, Expr, Option<Name>)>,
+    /// Aggregates, each with the name that its value is bound to.
     pub aggregates: Vec<(Name, Aggregate)>,
     /// GROUP AS, and the variables that it collects.
     pub collect: Option<(Name, Vec<Name>)>,
@@ -189,7 +232,7 @@ pub(crate) struct Group {
 }
 
 /// Groups of the entries of an index.
-pub(crate) struct Pushed {
+pub struct Pushed {
     /// The part of the index that each key is.
     pub keys: Vec<usize>,
     /// The part that each aggregate is of; none of those that count entries.

@@ -4,8 +4,8 @@ use nacre_sql::ast::{Block, Body, Expr, OrderTerm, Select};
 use nacre_sql::{Name, any_in, each_in_select};
 use std::cell::RefCell;
 
-/// The names of the attributes of `alias` in an expression.
-pub(crate) fn attributes_in(expr: &Expr, alias: &Name, names: &mut Vec<Name>) {
+/// Adds the names of those attributes of `alias` that an expression looks at.
+pub fn attributes_in(expr: &Expr, alias: &Name, names: &mut Vec<Name>) {
     let found = RefCell::new(std::mem::take(names));
     any_in(expr, &|inner| {
         if let Some(name) = attribute(inner, alias) {

@@ -13,7 +13,8 @@ use nacre_sql::ast::{
 use nacre_sql::index::SELF;
 use nacre_sql::{Name, Value};
 
-pub(crate) type Fields = Vec<(&'static str, Value)>;
+/// Members of an operator.
+pub type Fields = Vec<(&'static str, Value)>;
 
 fn operator(name: &str, fields: Fields) -> Value {
     let mut all: Fields = vec![("#operator", name.into())];
@@ -25,23 +26,23 @@ fn sequence(children: Vec<Value>) -> Value {
     operator("Sequence", vec![("~children", children.into())])
 }
 
-/// The plan as EXPLAIN shows it.
-pub(crate) fn explain(node: &Node) -> Value {
+/// Returns a plan as EXPLAIN shows it.
+pub fn explain(node: &Node) -> Value {
     let mut steps = Vec::new();
     add(node, &mut steps);
     sequence(steps)
 }
 
-/// The plan of how documents are found, and the steps that change them.
-pub(crate) fn with_steps(node: &Node, changes: Vec<Value>) -> Value {
+/// Returns the plan of how documents are found, with the steps that change them.
+pub fn with_steps(node: &Node, changes: Vec<Value>) -> Value {
     let mut steps = Vec::new();
     add(node, &mut steps);
     steps.extend(changes);
     sequence(steps)
 }
 
-/// What SET and UNSET do.
-pub(crate) fn change_steps(changes: &Changes) -> Vec<Value> {
+/// Returns the steps of SET and UNSET.
+pub fn change_steps(changes: &Changes) -> Vec<Value> {
     let term = |set: &Set| Value::object([("path", text(&set.path)), ("value", text(&set.value))]);
     let path = |set: &Set| Value::object([("path", text(&set.path))]);
     let mut steps = Vec::new();
@@ -56,8 +57,8 @@ pub(crate) fn change_steps(changes: &Changes) -> Vec<Value> {
     steps
 }
 
-/// The step that sends what was changed.
-pub(crate) fn send_step(name: &str, alias: &Name, keyspace: &Keyspace, more: Fields) -> Value {
+/// Returns the step that sends what was changed.
+pub fn send_step(name: &str, alias: &Name, keyspace: &Keyspace, more: Fields) -> Value {
     let mut fields = vec![("alias", alias.clone().into())];
     fields.extend(place_of(keyspace));
     fields.extend(more);
@@ -74,8 +75,8 @@ fn place_of(keyspace: &Keyspace) -> Fields {
     ]
 }
 
-/// The steps that put documents into a keyspace.
-pub(crate) fn insert_steps(insert: &Insert, keyspace: &Keyspace, source: Option<&Node>) -> Value {
+/// Returns the steps that put documents into a keyspace; `source` is the plan of the query that they come from.
+pub fn insert_steps(insert: &Insert, keyspace: &Keyspace, source: Option<&Node>) -> Value {
     let mut steps = Vec::new();
     let row = match (&insert.source, source) {
         (InsertSource::Select(row, _), Some(node)) => {
@@ -198,7 +199,8 @@ fn add(node: &Node, steps: &mut Vec<Value>) {
     }
 }
 
-pub(crate) fn page_fields(page: &Page) -> Fields {
+/// Returns the members that LIMIT and OFFSET are shown as.
+pub fn page_fields(page: &Page) -> Fields {
     let limit = page.limit.iter().map(|limit| ("limit", text(limit)));
     limit.chain(page.offset.iter().map(|offset| ("offset", text(offset)))).collect()
 }

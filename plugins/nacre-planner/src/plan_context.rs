@@ -8,7 +8,7 @@ use nacre_sql::{Name, Result, Value};
 use std::rc::Rc;
 
 /// Keyspaces with their indexes and statistics, and the parameters of the request.
-pub(crate) trait PlanContext {
+pub trait PlanContext {
     /// Returns the keyspace that a path names, which may be a parameter.
     ///
     /// # Errors

@@ -49,7 +49,8 @@ pub(super) fn cover(
     known.extend(constants.iter().map(|(bound, _)| bound.clone()));
     let mut block = block.clone();
     let is_held = |wanted: &Expr| {
-        held.iter().any(|held| implies(held, wanted, context)) || is_answered(index, alias, wanted, own)
+        held.iter().any(|held| implies(held, wanted, context))
+            || is_answered(index, alias, wanted, own)
     };
     block.condition = without(block.condition, &is_held);
     let mut whole = Select {

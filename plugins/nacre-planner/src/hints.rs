@@ -1,4 +1,4 @@
-//! What became of optimizer hints, as EXPLAIN tells.
+//! What became of optimizer hints, as EXPLAIN shows it.
 
 use crate::plan::{Access, IndexScan, Node, ScanSource, Strategy};
 use crate::plan_context::PlanContext;
@@ -14,8 +14,11 @@ struct Found {
     is_hashed: Option<bool>,
 }
 
-/// Which hints were followed, and which were not; MISSING of a statement without any.
-pub(crate) fn told(statement: &Statement, context: &dyn PlanContext) -> Result<Value> {
+/// Reports which hints were followed, and which were not; MISSING of a statement without any.
+///
+/// # Errors
+/// As [`crate::plan()`].
+pub fn report(statement: &Statement, context: &dyn PlanContext) -> Result<Value> {
     let Statement::Select(select) = statement else { return Ok(Value::Missing) };
     let mut hints = Vec::new();
     each_block(&select.body, &mut |block| hints.extend(block.optimizer_hints.iter().cloned()));

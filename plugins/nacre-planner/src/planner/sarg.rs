@@ -46,7 +46,8 @@ pub(super) fn implies(known: &Expr, wanted: &Expr, context: &dyn PlanContext) ->
         }
         Expr::Binary(wanted_operator, of, bound) if of == subject => {
             let Expr::Binary(operator, _, value) = known else { return false };
-            let (Some(bound), Some(value)) = (literal(bound, context), literal(value, context)) else {
+            let (Some(bound), Some(value)) = (literal(bound, context), literal(value, context))
+            else {
                 return false;
             };
             bound_follows(*operator, &value, *wanted_operator, &bound)

@@ -17,28 +17,29 @@ mod join_order;
 mod order;
 mod passed;
 mod pushed;
-pub(crate) mod sarg;
+mod sarg;
 mod search;
 
 use self::access::{Chosen, Wanted};
-pub(crate) use self::attributes::attributes_in;
+pub use self::attributes::attributes_in;
 use self::attributes::attributes_of;
 use self::cover::Covered;
 use self::join::Left;
 use crate::plan::{Node, Page, Project, Scan, ScanSource, SelectPlan, Strategy};
 use crate::plan_context::PlanContext;
-pub(crate) use nacre_cost::mentions;
+use nacre_cost::mentions;
 use nacre_sql::ast::{
     Block, Body, Chain, Expr, FromTerm, JoinKind, OrderTerm, Over, Projection, Select, Side,
     Source, Window,
 };
-use nacre_sql::{
-    Error, Name, PLAN, Result, Scope, Value, any_in, each_child, resolve_select,
-};
+use nacre_sql::{Error, Name, PLAN, Result, Scope, Value, any_in, each_child, resolve_select};
 use std::rc::Rc;
 
 /// Plans a query whose names are resolved.
-pub(crate) fn plan(select: &Select, context: &dyn PlanContext) -> Result<SelectPlan> {
+///
+/// # Errors
+/// If a keyspace does not exist or cannot be reached, or the query has no meaning, such as an aggregate in WHERE.
+pub fn plan(select: &Select, context: &dyn PlanContext) -> Result<SelectPlan> {
     Ok(SelectPlan { root: plan_select(select, context)?, alone: stands_alone(select) })
 }
 
@@ -50,9 +51,7 @@ fn stands_alone(select: &Select) -> bool {
     };
     let mut copy = select.clone();
     let whole = Expr::Subquery(Box::new(select.clone()));
-    resolve_select(&mut copy, &Scope::new()).is_ok()
-        && copy == *select
-        && !any_in(&whole, &bound)
+    resolve_select(&mut copy, &Scope::new()).is_ok() && copy == *select && !any_in(&whole, &bound)
 }
 
 fn plan_select(select: &Select, context: &dyn PlanContext) -> Result<Rc<Node>> {
@@ -93,8 +92,8 @@ fn plan_body(body: &Body, context: &dyn PlanContext) -> Result<Rc<Node>> {
     }
 }
 
-/// The operands of a condition that must all hold.
-pub(crate) fn conjuncts(condition: Option<&Expr>) -> Vec<Expr> {
+/// Returns the operands of a condition that must all hold.
+pub fn conjuncts(condition: Option<&Expr>) -> Vec<Expr> {
     match condition {
         None => Vec::new(),
         Some(Expr::Chain(Chain::And, operands)) => {
@@ -179,7 +178,12 @@ fn each_output(
     order.iter_mut().try_for_each(|term| visit(&mut term.expr))
 }
 
-fn plan_block(block: &Block, order: &[OrderTerm], page: &Page, context: &dyn PlanContext) -> Result<Rc<Node>> {
+fn plan_block(
+    block: &Block,
+    order: &[OrderTerm],
+    page: &Page,
+    context: &dyn PlanContext,
+) -> Result<Rc<Node>> {
     let mut block = block.clone();
     let mut order = order.to_vec();
     name_terms(&mut block.projection);
@@ -227,7 +231,7 @@ fn plan_block(block: &Block, order: &[OrderTerm], page: &Page, context: &dyn Pla
 }
 
 /// Gives each term its name for good, since what it is may be replaced.
-pub(crate) fn name_terms(projection: &mut Projection) {
+pub fn name_terms(projection: &mut Projection) {
     let names = projection.names();
     let Projection::Terms(terms, _) = projection else { return };
     for (term, name) in terms.iter_mut().zip(names) {
@@ -307,7 +311,10 @@ fn plan_from(
 /// Plans how the rows of a term are found, given conditions that hold for all that are wanted.
 ///
 /// `own` are the variables that do not have a value yet.
-pub(crate) fn plan_term(
+///
+/// # Errors
+/// If the keyspace does not exist or cannot be reached.
+pub fn plan_term(
     term: &FromTerm,
     known: &[Expr],
     own: &[Name],
@@ -345,8 +352,8 @@ fn plan_wanted(
     Ok((Scan { costs, ..Scan::of(alias, source) }, covered))
 }
 
-/// The value of an expression that is the same for every row, as far as can be told now.
-pub(crate) fn literal(expr: &Expr, context: &dyn PlanContext) -> Option<Value> {
+/// Returns the value of an expression that is the same for every row: that of a literal, or of a parameter that the request has.
+pub fn literal(expr: &Expr, context: &dyn PlanContext) -> Option<Value> {
     match expr {
         Expr::Literal(value) => Some(value.clone()),
         Expr::Positional(position) => context.positional(*position),
@@ -355,8 +362,11 @@ pub(crate) fn literal(expr: &Expr, context: &dyn PlanContext) -> Option<Value> {
     }
 }
 
-/// The rows of a MERGE: each of the source, with the document of the target that it matches, if there is one.
-pub(crate) fn plan_merge(merge: &nacre_sql::ast::Merge, context: &dyn PlanContext) -> Result<Rc<Node>> {
+/// Plans the rows of a MERGE: each of the source, with the document of the target that it matches, if there is one.
+///
+/// # Errors
+/// If a keyspace does not exist or cannot be reached.
+pub fn plan_merge(merge: &nacre_sql::ast::Merge, context: &dyn PlanContext) -> Result<Rc<Node>> {
     let source = plan_term(&merge.source, &[], &[], context)?;
     let names = [merge.source.alias.clone()];
     let before = Left { names: &names, estimate: source.costs.map(|costs| costs.whole) };
