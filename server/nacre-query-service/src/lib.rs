@@ -167,7 +167,7 @@ impl Queries {
         if let Some(reader) = &*slot {
             return Ok(reader.clone());
         }
-        let plugin = node.plugins().load_shipped(node, &QUERY)?;
+        let plugin = node.plugins().components().load_shipped(node, &QUERY)?;
         let setup = Setup {
             limits: limits(),
             grants: Grants { database: true, ..Grants::own() },

@@ -187,7 +187,7 @@ impl DeploymentCounts {
         let following = plugins.deployments();
         let following = following.iter().map(|deployment| DeploymentCounts::of(deployment));
         following
-            .chain(plugins.pures().iter().map(|pure| DeploymentCounts::of_pure(pure)))
+            .chain(plugins.pure().all().iter().map(|pure| DeploymentCounts::of_pure(pure)))
             .collect()
     }
 
