@@ -5,11 +5,10 @@
 mod change;
 
 use crate::exec::{self, projected};
-use crate::plan::{Node, Page, Project};
-use crate::planner::{attributes_in, conjuncts, plan_merge, plan_term};
 use crate::run::Run;
 use crate::transaction;
 use nacre_datastore::{Action, Keyspace, Mutation, Refusal};
+use nacre_planner::{Node, Page, Project, attributes_in, conjuncts, plan_merge, plan_term};
 use nacre_sql::ast::{
     Delete, Expr, FromTerm, Insert, InsertSource, Merge, On, Projection, Row, Source, Update,
 };
@@ -171,7 +170,7 @@ impl<'a> Writer<'a> {
 /// Names for what is returned, as for what is selected.
 fn named(projection: &Projection) -> Projection {
     let mut projection = projection.clone();
-    crate::planner::name_terms(&mut projection);
+    nacre_planner::name_terms(&mut projection);
     projection
 }
 

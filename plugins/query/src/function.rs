@@ -3,8 +3,9 @@
 use crate::resolve::resolve;
 use crate::rights::{self, Needs};
 use crate::run::Run;
-use crate::{explain, lines, planner, script};
+use crate::{lines, script};
 use nacre_datastore::{Datastore, FunctionPath, Script};
+use nacre_planner::explain;
 use nacre_sql::ast::{CreateFunction, Expr, FunctionBody, Path, Statement};
 use nacre_sql::{Context, Env, Error, Name, Result, Value, each_child, eval, parse, write_string};
 use std::cell::RefCell;
@@ -204,7 +205,7 @@ pub(crate) fn explain_function(path: &Path, run: &Run<'_>) -> Result<Value> {
 /// The plan of each query in `expr`, those in others after these.
 fn add_plans(expr: &mut Expr, run: &Run<'_>, plans: &mut Vec<Value>) -> Result<()> {
     if let Expr::Subquery(select) = expr {
-        let plan = explain::explain(&planner::plan(select, run)?.root);
+        let plan = explain::explain(&nacre_planner::plan(select, run)?.root);
         let statement = select.to_string();
         plans.push(Value::object([("plan", plan), ("statement", statement.into())]));
     }

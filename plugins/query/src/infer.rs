@@ -1,8 +1,7 @@
 //! INFER: what documents look like. ADVISE: which index would help.
 
-use crate::plan::{Access, IndexScan, Node, Scan, ScanSource, Strategy};
-use crate::planner::{self, conjuncts};
 use crate::run::Run;
+use nacre_planner::{Access, IndexScan, Node, Scan, ScanSource, Strategy, conjuncts};
 use nacre_sql::ast::{self, Binary, Body, Expr, FromTerm, On, Source, Statement, Term, Unary};
 use nacre_sql::functions::infer::{Options, flavors};
 use nacre_sql::{Context, Env, Error, Name, Result, Value, any_in, each_in_select, eval};
@@ -273,7 +272,7 @@ fn fields_of(expr: &Expr, alias: &Name, names: &mut Vec<Name>, is_whole: &mut bo
 /// The statements of the indexes that a query uses as it is planned now.
 fn current_indexes(statement: &Statement, run: &Run<'_>) -> Vec<Value> {
     let Statement::Select(select) = statement else { return Vec::new() };
-    let Ok(plan) = planner::plan(select, run) else { return Vec::new() };
+    let Ok(plan) = nacre_planner::plan(select, run) else { return Vec::new() };
     let mut found = Vec::new();
     each_scan(&plan.root, &mut |scan| {
         let ScanSource::Keyspace { keyspace, access, .. } = &scan.source else { return };

@@ -1,9 +1,9 @@
 //! Queries in SQL++: what a statement does, over a datastore, a clock and chance that are handed in.
 //!
 //! ```text
-//! Request ─ nacre_sql::parse ─► Statement ─ resolve ─ planner ─► Node ─ exec ─► rows ─► Response, in pieces
-//!                                                        │                │
-//!                                                 Datastore::indexes   Datastore::{fetch, scan, scan_index}
+//! Request ─ nacre_sql::parse ─► Statement ─ resolve ─ nacre_planner::plan ─► Node ─ exec ─► rows ─► Response, in pieces
+//!                                                              │                      │
+//!                                                       Datastore::indexes   Datastore::{fetch, scan, scan_index}
 //! ```
 //!
 //! Invariants: no clock, chance, store or thread but those that are handed in; rows are pulled, so that nothing is read
@@ -19,19 +19,14 @@ mod controls;
 mod curl;
 mod dml;
 mod exec;
-mod explain;
 mod function;
-mod hints;
 #[cfg(target_arch = "wasm32")]
 mod host;
 mod infer;
 mod lines;
 mod object_text;
-mod plan;
-mod planner;
 mod prepared_key;
 mod prepared_use;
-mod pushed_text;
 mod request;
 mod resolve;
 mod response;
@@ -42,7 +37,6 @@ mod search;
 mod service;
 mod service_functions;
 mod signature;
-mod span_text;
 mod statistics;
 mod style;
 mod transaction;

@@ -2,7 +2,6 @@
 
 use crate::controls;
 use crate::exec::Passage;
-use crate::explain;
 use crate::object_text::ObjectText;
 use crate::prepared_key::PreparedKey;
 use crate::prepared_use;
@@ -13,6 +12,7 @@ use crate::style::Style;
 use crate::transaction;
 use crate::watch::{self, End};
 use nacre_datastore::{Datastore, Platform, Together};
+use nacre_planner::explain;
 use nacre_sql::ast::{Expr, Statement};
 use nacre_sql::{Content, Context, Error, Json, Result, Value, parse, write_string};
 use std::sync::Arc;

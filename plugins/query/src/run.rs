@@ -3,20 +3,20 @@
 use crate::exec;
 use crate::exec::staged::Changed;
 use crate::function::UserFunction;
-use crate::plan::{Node, SelectPlan};
-use crate::planner;
 use crate::prepared_key::PreparedKey;
 use crate::rights::{self, Asked};
 use crate::search;
 use crate::service::Service;
 use crate::service_functions;
+use crate::statistics;
 use crate::watch;
 use nacre_cost::Table;
 use nacre_datastore::{Consistency, Datastore, Keyspace, Platform};
+use nacre_planner::{Node, PlanContext, SelectPlan};
 use nacre_sql::ast::{Expr, Path, Select};
+use nacre_sql::index::Definition;
 use nacre_sql::{
-    Caches, Context, Env, Error, Host, MEMORY, Name, Result, Scope, Searched, Value, parse_path,
-    resolve_select,
+    Caches, Context, Env, Error, Host, MEMORY, Name, Result, Searched, Value, parse_path,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -132,7 +132,7 @@ impl<'a> Run<'a> {
 
     /// The path of the keyspace that a parameter names. What is planned with it holds for this request alone.
     fn path_of(&self, parameter: &Expr) -> Result<Path> {
-        let value = planner::literal(parameter, self);
+        let value = nacre_planner::literal(parameter, self);
         let none = || Error::execution(format!("No value for parameter {parameter}"));
         let value = value.ok_or_else(none)?;
         let path = value.as_str().and_then(|text| parse_path(text).ok());
@@ -201,23 +201,44 @@ impl<'a> Run<'a> {
         if let Some(plan) = self.state.plans.borrow().get(&address) {
             return Ok(plan.clone());
         }
-        let plan = Rc::new(planner::plan(select, self)?);
+        let plan = Rc::new(nacre_planner::plan(select, self)?);
         self.state.plans.borrow_mut().insert(address, plan.clone());
         Ok(plan)
     }
 }
 
-/// Whether a query means the same wherever it stands.
-pub(crate) fn stands_alone(select: &Select) -> bool {
-    let bound = |expr: &Expr| {
-        matches!(expr, Expr::Bound(_) | Expr::UserCall(..))
-            || matches!(expr, Expr::Call(function, _) if !function.is_deterministic())
-    };
-    let mut copy = select.clone();
-    let whole = Expr::Subquery(Box::new(select.clone()));
-    resolve_select(&mut copy, &Scope::new()).is_ok()
-        && copy == *select
-        && !nacre_sql::any_in(&whole, &bound)
+impl PlanContext for Run<'_> {
+    fn keyspace(&self, path: &Path) -> Result<Keyspace> {
+        Run::keyspace(self, path)
+    }
+
+    fn indexes(&self, keyspace: &Keyspace) -> Result<Vec<(u64, Rc<Definition>)>> {
+        let ready = self.store.indexes(keyspace)?.into_iter().filter(|index| index.online);
+        ready.map(|index| Ok((index.id, self.service.definition(&index.definition)?))).collect()
+    }
+
+    fn statistics(&self, keyspace: &Keyspace) -> Option<Rc<Table>> {
+        statistics::table(keyspace, self)
+    }
+
+    fn search_index(
+        &self,
+        keyspace: &Keyspace,
+        field: Option<String>,
+        options: Value,
+    ) -> Result<Option<Name>> {
+        search::find(keyspace, field, options, self)
+    }
+
+    fn positional(&self, position: usize) -> Option<Value> {
+        self.state.looked.set(true);
+        self.settings.positional.get(position - 1).cloned()
+    }
+
+    fn named(&self, name: &Name) -> Option<Value> {
+        self.state.looked.set(true);
+        self.settings.named.get(name).cloned()
+    }
 }
 
 impl Host for Run<'_> {

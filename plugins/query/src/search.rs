@@ -9,9 +9,9 @@
 //! | `{"do": "evaluate", "id", "document", "field", "query", "options"}` | `{"hit": HIT}`, or `{}` if the document does not match |
 
 use crate::exec::sort::page_of;
-use crate::plan::SearchScan;
 use crate::run::Run;
 use nacre_datastore::{Consistency, Keyspace};
+use nacre_planner::SearchScan;
 use nacre_sql::ast::Expr;
 use nacre_sql::{Context, Env, Error, Name, Result, Searched, Value, eval, out_of, search_target};
 use std::collections::VecDeque;

@@ -2,7 +2,6 @@
 
 use crate::exec::{self, Passage, Rows};
 use crate::function::{self, FunctionCache};
-use crate::plan::{Page, SelectPlan};
 use crate::prepared_key::PreparedKey;
 use crate::prepared_use;
 use crate::request::Request;
@@ -11,10 +10,11 @@ use crate::response::Response;
 use crate::rights::{self, Asked};
 use crate::run::Run;
 use crate::statistics::{self, Stamps};
-use crate::{administer, dml, explain, hints, infer, planner, signature, transaction};
+use crate::{administer, dml, infer, signature, transaction};
 use nacre_cost::Table;
 use nacre_datastore::options;
 use nacre_datastore::{Datastore, Platform};
+use nacre_planner::{Page, SelectPlan, explain, hints};
 use nacre_sql::ast::{Expr, FromTerm, InsertSource, Path, Source as Origin, Statement};
 use nacre_sql::index::Definition;
 use nacre_sql::{Content, Context, Env, Error, Name, Result, Value, eval, parse};
@@ -232,16 +232,17 @@ impl Service {
         }
         let statement = statement;
         match &statement {
-            Statement::Select(select) => {
-                Ok(Begun::rows(Rc::new(planner::plan(select, run)?), signature::of_select(select)))
-            }
+            Statement::Select(select) => Ok(Begun::rows(
+                Rc::new(nacre_planner::plan(select, run)?),
+                signature::of_select(select),
+            )),
             Statement::Insert(insert) => dml::insert(insert, run, context).map(Begun::values),
             Statement::Update(update) => dml::update(update, run, context).map(Begun::values),
             Statement::Delete(delete) => dml::delete(delete, run, context).map(Begun::values),
             Statement::Merge(merge) => dml::merge(merge, run, context).map(Begun::values),
             Statement::Explain(inner) => {
                 let plan = explained(inner, run)?;
-                let hints = hints::told(inner, run)?;
+                let hints = hints::report(inner, run)?;
                 let text = run_text(inner);
                 let fields = [("optimizer_hints", hints), ("plan", plan), ("text", text)];
                 Ok(Begun::values(vec![Value::object(fields)]))
@@ -304,9 +305,10 @@ impl Service {
         let mut checked = prepare.statement.clone();
         resolve(&mut checked)?;
         let (operator, signature) = match &checked {
-            Statement::Select(select) => {
-                (explain::explain(&planner::plan(select, run)?.root), signature::of_select(select))
-            }
+            Statement::Select(select) => (
+                explain::explain(&nacre_planner::plan(select, run)?.root),
+                signature::of_select(select),
+            ),
             // The plan of a change is shown where it can be made now, as its keyspace may come later.
             other => (explained(other, run).unwrap_or_default(), Value::Null),
         };
@@ -469,7 +471,7 @@ fn explained(statement: &Statement, run: &Run<'_>) -> Result<Value> {
             Ok(explain::with_steps(&node, steps))
         };
     match statement {
-        Statement::Select(select) => Ok(explain::explain(&planner::plan(select, run)?.root)),
+        Statement::Select(select) => Ok(explain::explain(&nacre_planner::plan(select, run)?.root)),
         Statement::Update(update) => {
             let page = Page { limit: update.limit.clone(), offset: update.offset.clone() };
             let steps = explain::change_steps(&update.changes);
@@ -480,7 +482,7 @@ fn explained(statement: &Statement, run: &Run<'_>) -> Result<Value> {
             of_target(&delete.target, delete.condition.as_ref(), page, Vec::new(), "SendDelete")
         }
         Statement::Merge(merge) => {
-            let node = planner::plan_merge(merge, run)?;
+            let node = nacre_planner::plan_merge(merge, run)?;
             let step = match &merge.target.source {
                 Origin::Keyspace(path) => {
                     let keyspace = run.keyspace(path)?;
@@ -493,7 +495,7 @@ fn explained(statement: &Statement, run: &Run<'_>) -> Result<Value> {
         Statement::Insert(insert) => {
             let keyspace = run.keyspace(&insert.keyspace)?;
             let source = match &insert.source {
-                InsertSource::Select(_, select) => Some(planner::plan(select, run)?),
+                InsertSource::Select(_, select) => Some(nacre_planner::plan(select, run)?),
                 InsertSource::Values(_) => None,
             };
             let source = source.as_ref().map(|plan| &*plan.root);

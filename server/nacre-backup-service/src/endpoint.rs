@@ -3,7 +3,7 @@
 //! Whoever may make backups could otherwise have a node send requests to itself, to its machine or to the metadata service of a cloud, and
 //! read in errors what is answered. The endpoint that the operator has given the process by `AWS_ENDPOINT_URL` is not checked.
 
-use nacre_node::Node;
+use nacre_node::{Node, Outgoing};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) fn variables(
     let mut variables = cloud.clone();
     if let Some(endpoint) = variables.get_mut(ENDPOINT) {
         let url = Url::read(endpoint)?;
-        let found = node.reachable(url.host, url.port)?;
+        let found = Outgoing::new(node).reachable(url.host, url.port)?;
         let address = found.first().ok_or("the endpoint has no address")?;
         *endpoint = url.at(*address);
     }

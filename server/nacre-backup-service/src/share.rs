@@ -16,6 +16,7 @@ use crate::record::State;
 use crate::reply::{Failure, body, ok, segment};
 use crate::runner::own_uuid;
 use crate::{Backup, ID, NAME, Outcome, endpoint, repository, settings};
+use nacre_backup::SHARE_NUMBERS;
 use nacre_node::service::HttpRequest;
 use nacre_node::{NoReply, Node, PeerMessage};
 use serde::{Deserialize, Serialize};
@@ -26,9 +27,8 @@ use std::time::Duration;
 
 /// Processes of shares that run on a node at a time: each takes as many streams as a task.
 const SHARES_MAX: usize = 4;
-/// Numbers of objects that a share has, and ranges of these that there are. Source: `SHARE_NUMBERS` of nacre-backup.
-const NUMBERS: u32 = 1 << 20;
-const RANGES: u32 = u32::MAX / NUMBERS;
+/// Ranges of numbers of objects: a share has one.
+const RANGES: u32 = u32::MAX / SHARE_NUMBERS;
 /// Digits of the id of a backup.
 const ID_BYTES: usize = 26;
 /// Time in which another node must answer.
@@ -162,7 +162,7 @@ pub(crate) fn begin(node: &Arc<Node>, request: &HttpRequest) -> Outcome {
             bucket: bucket.clone(),
             has_history: history,
             limit_mb,
-            first_number: range * NUMBERS,
+            first_number: range * SHARE_NUMBERS,
         })
     };
     Ok(ok(&ask_all(node, message)))
@@ -325,9 +325,8 @@ mod tests {
         }
         assert_eq!(random_range("ffffffff-0000"), 0x0fff_ffff);
         let last = 1 + (random_range("ffffffff") + 64) % (RANGES - 1);
-        assert!(
-            last.checked_mul(NUMBERS).is_some_and(|first| first.checked_add(NUMBERS - 1).is_some())
-        );
-        assert!((RANGES - 1).checked_mul(NUMBERS).is_some());
+        let first = last.checked_mul(SHARE_NUMBERS);
+        assert!(first.is_some_and(|first| first.checked_add(SHARE_NUMBERS - 1).is_some()));
+        assert!((RANGES - 1).checked_mul(SHARE_NUMBERS).is_some());
     }
 }

@@ -2,16 +2,18 @@
 //!
 //! ```text
 //! bucket, scope, collection      where documents are           sh       statements of SQL++
-//! doc, import, sample            documents                     context  nodes and logins under names
+//! doc, sample                    documents                     context  nodes and logins under names
 //! user, token, index, function   what there is besides         xdcr     buckets that follow those of other clusters
 //! cluster, ping                  nodes, and a look at them     mcp      all of it for agents
-//! backup, restore, export        copies of a running cluster   sdk      types for programs
+//! sdk                            types for programs
 //! ```
 //!
-//! `bench` and `plugin` are crates of their own: nacre-bench and nacre-plugin-tools.
+//! Other commands are in crates that depend on this one: `backup`, `restore`, `export` and `import` in nacre-backup-tools, `plugin` in
+//! nacre-plugin-tools, `bench` in nacre-bench.
 //!
 //! Each module has an `Options` (or the command's name) for the command line, and a function that runs it and returns a sentence for the
-//! person at the terminal if it fails. [`target`] has the options that all of them share: which node, and as whom.
+//! person at the terminal if it fails. All commands share [`Server`], the options that name a node and a user, [`Cluster`] for connections
+//! to the key-value service of its nodes, [`Listing`] for answers that are rows, and [`Failure`].
 //!
 //! *Invariant:* nothing here knows how a node works. Of the server's crates the commands use the words and the wire format.
 #![expect(
@@ -21,21 +23,16 @@
 
 pub mod account;
 mod address;
-pub mod backup;
 pub mod cluster;
 pub mod context;
 pub mod contexts;
 pub mod document;
-pub mod export;
 mod failure;
 pub mod function;
-pub mod import;
 pub mod index;
 pub mod keyspace;
 mod listing;
-mod loader;
 pub mod mcp;
-mod parquet_writer;
 pub mod ping;
 mod reach;
 pub mod sample;
@@ -48,4 +45,6 @@ mod trust;
 pub mod xdcr;
 
 pub use failure::{Failure, Kind};
+pub use listing::{Format, Listing};
+pub use reach::Cluster;
 pub use target::Server;

@@ -11,7 +11,8 @@ use std::time::Duration;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A cluster, and the user.
-pub(crate) struct Cluster<'a> {
+pub struct Cluster<'a> {
+    /// Options that name the cluster and the user.
     pub server: &'a Server,
     keys: Keys,
     tls: Option<Arc<ClientConfig>>,

@@ -1,6 +1,6 @@
 //! Eventing functions: code that reacts to document changes, with its definition and state.
 
-use crate::change::DroppedKeyspace;
+use crate::change::DroppedPath;
 use crate::{Refusal, Since};
 use nacre_types::check_plain_name;
 use serde::{Deserialize, Serialize};
@@ -439,9 +439,9 @@ impl Functions {
     }
 
     /// Removes the functions of a dropped keyspace, and undeploys the functions that listen to it.
-    pub(crate) fn forget(&mut self, dropped: &DroppedKeyspace<'_>) {
+    pub(crate) fn forget(&mut self, dropped: &DroppedPath<'_>) {
         self.0.retain(|key, _| !dropped.contains_key(key));
-        let DroppedKeyspace { bucket, scope, collection } = *dropped;
+        let DroppedPath { bucket, scope, collection } = *dropped;
         let is_gone = |keyspace: &FunctionKeyspace| {
             keyspace.bucket == bucket
                 && scope.is_none_or(|scope| keyspace.scope == scope)
@@ -765,19 +765,15 @@ mod tests {
     fn what_is_dropped_takes_functions_with_it() {
         let mut functions = functions();
         functions.set_state(&id("f"), FunctionState::Deployed, 0).unwrap();
-        functions.forget(&DroppedKeyspace {
-            bucket: "b",
-            scope: Some("s"),
-            collection: Some("other"),
-        });
+        functions.forget(&DroppedPath { bucket: "b", scope: Some("s"), collection: Some("other") });
         assert_eq!(functions.get(&id("f")).unwrap().state, FunctionState::Deployed);
-        functions.forget(&DroppedKeyspace {
+        functions.forget(&DroppedPath {
             bucket: "b",
             scope: Some("s"),
             collection: Some("source"),
         });
         assert_eq!(functions.get(&id("f")).unwrap().state, FunctionState::Undeployed);
-        functions.forget(&DroppedKeyspace { bucket: "b", scope: Some("s"), collection: None });
+        functions.forget(&DroppedPath { bucket: "b", scope: Some("s"), collection: None });
         assert!(functions.get(&id("b/s/f")).is_err());
         assert!(functions.get(&id("f")).is_ok());
     }

@@ -1,7 +1,7 @@
 //! Plugins: uploaded packages and their deployments.
 
 use crate::Refusal;
-use crate::change::DroppedKeyspace;
+use crate::change::DroppedPath;
 use nacre_types::{PLUGIN_NAME_BYTES_MAX, check_plain_name};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -301,7 +301,7 @@ impl Plugins {
     }
 
     /// Removes the deployments of a dropped bucket.
-    pub(crate) fn forget(&mut self, dropped: &DroppedKeyspace<'_>) {
+    pub(crate) fn forget(&mut self, dropped: &DroppedPath<'_>) {
         if dropped.scope.is_none() {
             self.deployments.retain(|_, deployment| deployment.bucket() != Some(dropped.bucket));
         }
@@ -449,7 +449,7 @@ mod tests {
         assert!(plugins.replay("a", None).unwrap_err().to_string().contains("replayed"));
         let other_world = plugins.deploy("a", &functions);
         assert!(matches!(other_world, Err(Refusal::DeploymentExists { .. })));
-        plugins.forget(&DroppedKeyspace { bucket: "a", scope: None, collection: None });
+        plugins.forget(&DroppedPath { bucket: "a", scope: None, collection: None });
         assert!(plugins.deployments.keys().eq(["b", "f"]));
     }
 
@@ -464,7 +464,7 @@ mod tests {
         }
         let stored = serde_json::to_value(plugins.deployment("i").unwrap()).unwrap();
         assert_eq!((&stored["world"], &stored["paused"]), (&"index-type".into(), &true.into()));
-        plugins.forget(&DroppedKeyspace { bucket: "a", scope: None, collection: None });
+        plugins.forget(&DroppedPath { bucket: "a", scope: None, collection: None });
         assert!(plugins.deployments.is_empty());
     }
 

@@ -1,6 +1,6 @@
 //! User-defined functions of the query language, in the agreed state.
 
-use crate::change::DroppedKeyspace;
+use crate::change::DroppedPath;
 use crate::{Cluster, FunctionId, Refusal};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -113,7 +113,7 @@ impl QueryFunctions {
     }
 
     /// Removes the functions of a dropped bucket or scope.
-    pub(crate) fn forget(&mut self, dropped: &DroppedKeyspace<'_>) {
+    pub(crate) fn forget(&mut self, dropped: &DroppedPath<'_>) {
         self.0.retain(|key, _| !dropped.contains_key(key));
     }
 }

@@ -1,6 +1,6 @@
 //! JavaScript libraries of the query language, in the agreed state.
 
-use crate::change::DroppedKeyspace;
+use crate::change::DroppedPath;
 use crate::query_function::key_of;
 use crate::{FunctionId, Refusal};
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ impl QueryLibraries {
     }
 
     /// Removes the libraries of a dropped bucket or scope.
-    pub(crate) fn forget(&mut self, dropped: &DroppedKeyspace<'_>) {
+    pub(crate) fn forget(&mut self, dropped: &DroppedPath<'_>) {
         self.0.retain(|key, _| !dropped.contains_key(key));
     }
 

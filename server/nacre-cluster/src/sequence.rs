@@ -1,7 +1,7 @@
 //! Sequences of the query language in the agreed state. Each node allocates blocks of values, so that no value is returned
 //! twice.
 
-use crate::change::DroppedKeyspace;
+use crate::change::DroppedPath;
 use crate::query_function::key_of;
 use crate::{FunctionId, Refusal};
 use serde::{Deserialize, Serialize};
@@ -98,7 +98,7 @@ impl Sequences {
     }
 
     /// Removes the sequences of a dropped bucket or scope.
-    pub(crate) fn forget(&mut self, dropped: &DroppedKeyspace<'_>) {
+    pub(crate) fn forget(&mut self, dropped: &DroppedPath<'_>) {
         self.0.retain(|key, _| !dropped.contains_key(key));
     }
 

@@ -2,7 +2,7 @@
 //! meaning.
 
 use crate::Refusal;
-use crate::change::DroppedKeyspace;
+use crate::change::DroppedPath;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -116,7 +116,7 @@ impl ServiceRecords {
     }
 
     /// Removes the records of a dropped bucket or scope.
-    pub(crate) fn forget(&mut self, dropped: &DroppedKeyspace<'_>) {
+    pub(crate) fn forget(&mut self, dropped: &DroppedPath<'_>) {
         let is_gone = |record: &ServiceRecord| {
             let bucket = record.bucket.as_deref();
             bucket.is_some_and(|bucket| dropped.contains_scope(bucket, record.scope.as_deref()))
@@ -169,10 +169,10 @@ mod tests {
         let names = |records: &ServiceRecords| -> Vec<String> {
             records.of("s").map(|(name, _)| name.to_owned()).collect()
         };
-        records.forget(&DroppedKeyspace { bucket: "b", scope: Some("one"), collection: None });
-        records.forget(&DroppedKeyspace { bucket: "c", scope: None, collection: None });
+        records.forget(&DroppedPath { bucket: "b", scope: Some("one"), collection: None });
+        records.forget(&DroppedPath { bucket: "c", scope: None, collection: None });
         assert_eq!(names(&records), ["two", "whole"]);
-        records.forget(&DroppedKeyspace { bucket: "b", scope: None, collection: None });
+        records.forget(&DroppedPath { bucket: "b", scope: None, collection: None });
         assert!(names(&records).is_empty());
     }
 

@@ -9,6 +9,8 @@
 //! away for too long gets the whole state instead ([`Node::install`]).
 
 use crate::Error;
+use crate::arrears::fall_behind;
+use crate::effects::{bring_in_line, take_effect};
 use crate::journal;
 use crate::node::{Identity, Node, row};
 use nacre_auth::{Domain, Edit, Group, Keyspace, PasswordPolicy, Refused, User, UserChange, Users};
@@ -311,7 +313,7 @@ impl Node {
         if let Some(users) = users {
             self.set_users(users);
         }
-        self.show(&after, || self.take_effect(change, &before, &after))?;
+        self.show(&after, || take_effect(self, change, &before, &after))?;
         Ok(after)
     }
 
@@ -411,7 +413,7 @@ impl Node {
             orchestration.look(self);
         }
         effect.map_err(|error| {
-            self.fall_behind();
+            fall_behind(self);
             Error::Effect(Box::new(error))
         })
     }
@@ -509,7 +511,7 @@ impl Node {
         self.set_users(known);
         *self.password_policy.write() = password_policy;
         let (before, after) = (self.cluster(), Arc::new(cluster));
-        self.show(&after, || self.bring_in_line(&before, &after))
+        self.show(&after, || bring_in_line(self, &before, &after))
     }
 }
 

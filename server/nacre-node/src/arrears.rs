@@ -6,6 +6,7 @@
 
 use crate::Error;
 use crate::agreement::write;
+use crate::effects::{open_bucket, remove_store};
 use crate::node::{Node, row};
 use nacre_bucket::{Next, Signal, Task, Waiter};
 use nacre_cluster::Bucket;
@@ -38,53 +39,51 @@ pub(crate) fn also(outcome: &mut Result<(), Error>, done: Result<(), Error>) {
     }
 }
 
-impl Node {
-    /// Schedules another try. The caller holds the lock on changes.
-    pub(crate) fn fall_behind(self: &Arc<Node>) {
-        if !self.is_behind.swap(true, Ordering::AcqRel) {
-            let signal = Arc::new(Signal::default());
-            // The signal is woken when the node stops.
-            self.watch_map(&(Arc::clone(&signal) as Arc<dyn Waiter>));
-            let said = String::new();
-            let arrears = Arrears { node: Arc::downgrade(self), signal, due: 0, said };
-            self.platform.spawn(Box::new(arrears));
-        }
+/// Schedules another try. The caller holds the lock on changes.
+pub(crate) fn fall_behind(node: &Arc<Node>) {
+    if !node.is_behind.swap(true, Ordering::AcqRel) {
+        let signal = Arc::new(Signal::default());
+        // The signal is woken when the node stops.
+        node.watch_map(&(Arc::clone(&signal) as Arc<dyn Waiter>));
+        let said = String::new();
+        let arrears = Arrears { node: Arc::downgrade(node), signal, due: 0, said };
+        node.platform.spawn(Box::new(arrears));
     }
+}
 
-    /// Carries out the effects that are still missing.
-    fn make_up(self: &Arc<Node>) -> Result<(), Error> {
-        let _changing = self.changing.lock();
-        let outcome = self.make_up_for(&self.settings.load()?.into_iter().collect());
-        if outcome.is_ok() {
-            self.is_behind.store(false, Ordering::Release);
-        }
-        outcome
+/// Carries out the effects that are still missing.
+fn make_up(node: &Arc<Node>) -> Result<(), Error> {
+    let _changing = node.changing.lock();
+    let outcome = make_up_for(node, &node.settings.load()?.into_iter().collect());
+    if outcome.is_ok() {
+        node.is_behind.store(false, Ordering::Release);
     }
+    outcome
+}
 
-    /// Carries out missing effects, given the rows that the node has stored. The caller holds the lock on changes.
-    pub(crate) fn make_up_for(
-        self: &Arc<Node>,
-        rows: &BTreeMap<Vec<u8>, Vec<u8>>,
-    ) -> Result<(), Error> {
-        let cluster = self.cluster();
-        let mut outcome = Ok(());
-        for (row, stored) in rows.iter().filter(|(row, _)| row.starts_with(row::CREATED)) {
-            let is_agreed = cluster.buckets.values().any(|bucket| created_row(bucket) == *row);
-            // Before it was noted which store it is of, nothing was noted.
-            if let (false, Ok(config)) = (is_agreed, serde_json::from_slice(stored)) {
-                also(&mut outcome, self.remove_store(&config));
-            }
+/// Carries out missing effects, given the rows that the node has stored. The caller holds the lock on changes.
+pub(crate) fn make_up_for(
+    node: &Arc<Node>,
+    rows: &BTreeMap<Vec<u8>, Vec<u8>>,
+) -> Result<(), Error> {
+    let cluster = node.cluster();
+    let mut outcome = Ok(());
+    for (row, stored) in rows.iter().filter(|(row, _)| row.starts_with(row::CREATED)) {
+        let is_agreed = cluster.buckets.values().any(|bucket| created_row(bucket) == *row);
+        // Before it was noted which store it is of, nothing was noted.
+        if let (false, Ok(config)) = (is_agreed, serde_json::from_slice(stored)) {
+            also(&mut outcome, remove_store(node, &config));
         }
-        for config in cluster.buckets.values() {
-            if self.bucket(&config.name).is_none() && !self.is_damaged(config) {
-                let is_made = rows.contains_key(&created_row(config));
-                // Others may have taken the place of its copies by now: it serves once it is asked to again.
-                also(&mut outcome, self.open_bucket(config, is_made, false));
-            }
-        }
-        self.follow();
-        outcome
     }
+    for config in cluster.buckets.values() {
+        if node.bucket(&config.name).is_none() && !node.damaged.contains(config) {
+            let is_made = rows.contains_key(&created_row(config));
+            // Others may have taken the place of its copies by now: it serves once it is asked to again.
+            also(&mut outcome, open_bucket(node, config, is_made, false));
+        }
+    }
+    node.follow();
+    outcome
 }
 
 /// The task that tries again.
@@ -118,7 +117,7 @@ impl Task for Arrears {
         let now = node.now().monotonic_ns;
         if now >= self.due {
             self.due = now + PAUSE.as_nanos() as u64;
-            match node.make_up() {
+            match make_up(&node) {
                 Ok(()) => {
                     tracing::info!("this node does all that was agreed on");
                     return Next::Done;

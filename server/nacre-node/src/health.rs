@@ -4,6 +4,8 @@ use crate::node::Node;
 use crate::{Error, arrears};
 use nacre_cluster::Bucket;
 use nacre_store::Error as StoreError;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Why a bucket is not served as it should be.
@@ -69,9 +71,16 @@ pub(crate) fn is_of_one_bucket(error: &Error) -> bool {
     }
 }
 
-impl Node {
-    /// Notes that a bucket cannot be opened: it is not served, and not tried again before the next start.
-    pub(crate) fn set_damaged(&self, config: &Bucket, error: &Error) {
+/// Buckets that could not be opened at the start: they are not served, and not tried again before the next start.
+#[derive(Debug, Default)]
+pub(crate) struct DamagedBuckets {
+    /// Names and reasons, by the row that says that the store was made.
+    by_row: Mutex<BTreeMap<Vec<u8>, (String, String)>>,
+}
+
+impl DamagedBuckets {
+    /// Adds a bucket.
+    pub fn add(&self, config: &Bucket, error: &Error) {
         tracing::error!(
             "bucket {}: it is not served by this node, the other buckets are: {error}: restore its files from a copy and start the node \
              again; in a cluster, fail this node over, remove the directory of the bucket and recover the node in full; or drop the \
@@ -79,32 +88,38 @@ impl Node {
             config.name
         );
         let row = arrears::created_row(config);
-        self.damaged.lock().insert(row, (config.name.clone(), error.to_string()));
+        self.by_row.lock().insert(row, (config.name.clone(), error.to_string()));
     }
 
-    /// Returns true if this bucket could not be opened when the node was started.
-    pub fn is_damaged(&self, config: &Bucket) -> bool {
-        self.damaged.lock().contains_key(&arrears::created_row(config))
+    /// Returns true if this bucket could not be opened.
+    pub fn contains(&self, config: &Bucket) -> bool {
+        self.by_row.lock().contains_key(&arrears::created_row(config))
     }
 
-    /// Returns the problems of this node's buckets.
-    pub fn problems(&self) -> Vec<Problem> {
-        let mut problems: Vec<Problem> = Vec::new();
-        let cluster = self.cluster();
-        for config in cluster.buckets.values() {
-            let mut add = |kind| problems.push(Problem { bucket: config.name.clone(), kind });
-            if let Some((_, reason)) = self.damaged.lock().get(&arrears::created_row(config)) {
-                add(ProblemKind::Damaged(reason.clone()));
-            }
-            let Some(bucket) = self.bucket(&config.name) else { continue };
-            match bucket.read_only.lock().len() {
-                0 => {}
-                count => add(ProblemKind::ReadOnly(count)),
-            }
-            if bucket.store_is_waiting() {
-                add(ProblemKind::Waiting);
-            }
+    /// Returns why a bucket could not be opened, if it could not.
+    fn reason(&self, config: &Bucket) -> Option<String> {
+        let by_row = self.by_row.lock();
+        by_row.get(&arrears::created_row(config)).map(|(_, reason)| reason.clone())
+    }
+}
+
+/// Returns the problems of a node's buckets.
+pub fn problems(node: &Node) -> Vec<Problem> {
+    let mut problems: Vec<Problem> = Vec::new();
+    let cluster = node.cluster();
+    for config in cluster.buckets.values() {
+        let mut add = |kind| problems.push(Problem { bucket: config.name.clone(), kind });
+        if let Some(reason) = node.damaged.reason(config) {
+            add(ProblemKind::Damaged(reason));
         }
-        problems
+        let Some(bucket) = node.bucket(&config.name) else { continue };
+        match bucket.read_only.lock().len() {
+            0 => {}
+            count => add(ProblemKind::ReadOnly(count)),
+        }
+        if bucket.store_is_waiting() {
+            add(ProblemKind::Waiting);
+        }
     }
+    problems
 }

@@ -31,7 +31,7 @@ pub mod service;
 mod sessions;
 
 pub use error::Error;
-pub use health::{Problem, ProblemKind};
+pub use health::{Problem, ProblemKind, problems};
 pub use memory::NodeMemory;
 pub use node::Node;
 pub use outgoing::Outgoing;

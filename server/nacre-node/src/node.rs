@@ -1,10 +1,11 @@
 //! The node: its identity, the agreed state, and the buckets that it serves.
 
 use crate::agreement::{self, Agreement, Alone};
-use crate::arrears::created_row;
+use crate::arrears::{created_row, fall_behind, make_up_for};
 use crate::cluster_map::{Here, Texts};
 use crate::copies::Fenced;
-use crate::health::is_of_one_bucket;
+use crate::effects::open_bucket;
+use crate::health::{DamagedBuckets, is_of_one_bucket};
 use crate::journal::{self, EventKind, Journal};
 use crate::orchestration::{FailoverTask, HeartbeatTask, Orchestration};
 use crate::password_reset;
@@ -22,6 +23,7 @@ use nacre_types::NodeId;
 use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -86,10 +88,9 @@ pub struct Node {
     /// Grows with every change of a user.
     pub(crate) users_version: AtomicU64,
     pub(crate) buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
-    /// Buckets that could not be opened at the start, by the row that says that they were made: their names, and why.
-    pub(crate) damaged: Mutex<BTreeMap<Vec<u8>, (String, String)>>,
-    pub(crate) services: Vec<Arc<dyn Service>>,
-    pub(crate) service_table: ServiceTable,
+    pub(crate) damaged: DamagedBuckets,
+    services: Vec<Arc<dyn Service>>,
+    service_table: ServiceTable,
     memory: NodeMemory,
     /// Revision of the cluster map. It is kept apart from the state because connections read it all the time.
     pub(crate) map_rev: AtomicU64,
@@ -117,7 +118,7 @@ impl Node {
     /// Starts a node with these services: reads its settings and loads its buckets into memory.
     ///
     /// # Errors
-    /// Fails when the settings cannot be read; the node does not serve then. A bucket that cannot be read is [a problem](Node::problems), and
+    /// Fails when the settings cannot be read; the node does not serve then. A bucket that cannot be read is [a problem](crate::problems), and
     /// the others are served.
     pub fn open_with(
         platform: Arc<dyn Platform>,
@@ -174,7 +175,7 @@ impl Node {
             logins: Arc::default(),
             users_version: AtomicU64::new(1),
             buckets: RwLock::default(),
-            damaged: Mutex::default(),
+            damaged: DamagedBuckets::default(),
             services,
             service_table,
             memory: NodeMemory::default(),
@@ -197,19 +198,19 @@ impl Node {
             let created = rows.contains_key(&created_row(config));
             // Documents that were only in memory are gone, even after a clean stop.
             let has_all = clean && config.settings.kind == BucketKind::Persistent;
-            match node.open_bucket(config, created, has_all) {
+            match open_bucket(&node, config, created, has_all) {
                 Err(error) if !is_of_one_bucket(&error) => return Err(error),
                 // Temporary errors are tried again, with other effects that are missing.
                 Err(Error::Store(error)) if error.is_temporary() => {}
-                Err(error) => node.set_damaged(config, &error),
+                Err(error) => node.damaged.add(config, &error),
                 Ok(()) => {}
             }
         }
         node.logins.start(&(Arc::clone(&node.platform) as Arc<dyn BucketEnv>));
         // Stores of which the process before could not get rid.
-        if let Err(error) = node.make_up_for(&rows) {
+        if let Err(error) = make_up_for(&node, &rows) {
             tracing::warn!("what was agreed on is tried again: {error}");
-            node.fall_behind();
+            fall_behind(&node);
         }
         Ok(node)
     }
@@ -367,6 +368,38 @@ impl Node {
     /// Runs a task of a service until it is done.
     pub fn spawn(&self, task: Box<dyn nacre_bucket::Task>) {
         self.platform.spawn(task);
+    }
+
+    /// Returns the service of type `S`; `None` where the node was started without it.
+    pub fn service<S: Service>(&self) -> Option<&S> {
+        let mut services = self.services.iter();
+        services.find_map(|service| (&**service as &dyn Any).downcast_ref::<S>())
+    }
+
+    /// Starts the tasks of all services.
+    pub fn start_services(self: &Arc<Node>) {
+        self.services.iter().for_each(|service| service.start(self));
+    }
+
+    /// Returns true if every service has come to the vBuckets that the node serves, and has left the others.
+    pub(crate) fn has_settled(self: &Arc<Node>) -> bool {
+        self.services.iter().all(|service| service.has_settled(self))
+    }
+
+    /// Returns the services of the node as data.
+    pub fn service_table(&self) -> &ServiceTable {
+        &self.service_table
+    }
+
+    /// Returns the services of the node, in the order in which they were registered.
+    pub fn services(&self) -> &[Arc<dyn Service>] {
+        &self.services
+    }
+
+    /// Allows functions and plugins on this node to reach more than the cluster's settings do. Counts once.
+    pub fn allow_outgoing(&self, rules: Vec<OutgoingRule>) {
+        // A node is started with one list.
+        let _ = self.outgoing_allowed.set(rules);
     }
 
     /// Returns true if the node is about to end.

@@ -1,7 +1,7 @@
 //! Addresses that functions and plugins of this node may reach over HTTP at present.
 
 use crate::node::Node;
-use nacre_cluster::{Destination, Endpoints, Member, OutgoingRule};
+use nacre_cluster::{Destination, Endpoints, Member};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -33,28 +33,18 @@ impl Outgoing {
     /// Why not.
     pub fn check(&self, destination: &Destination<'_>) -> Result<(), String> {
         let node = self.0.upgrade().ok_or("the node is stopping")?;
-        let (cluster, own) = (node.cluster(), node.outgoing_allowed());
+        let cluster = node.cluster();
+        let own = node.outgoing_allowed.get().into_iter().flatten();
         destination.check(cluster.outgoing_http.iter().chain(own))
     }
-}
 
-impl Node {
-    /// Allows functions and plugins on this node to reach more than the cluster's settings do. Counts once.
-    pub fn allow_outgoing(&self, rules: Vec<OutgoingRule>) {
-        // A node is started with one list.
-        let _ = self.outgoing_allowed.set(rules);
-    }
-
-    /// Resolves a host that a user has named, and returns those of its addresses that this node may send requests to.
+    /// Resolves a host that a user has named, and returns those of its addresses that the node may send requests to.
     ///
     /// # Errors
     /// Why there are none, for that user.
-    pub fn reachable(self: &Arc<Node>, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
-        self.platform.reachable(&Outgoing::new(self), host, port)
-    }
-
-    fn outgoing_allowed(&self) -> &[OutgoingRule] {
-        self.outgoing_allowed.get().map_or(&[], Vec::as_slice)
+    pub fn reachable(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+        let node = self.0.upgrade().ok_or("the node is stopping")?;
+        node.platform.reachable(self, host, port)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Resets the password of an administrator who has lost it.
 //!
 //! [`prepare`] writes it into the data directory of a stopped node. When the node runs again, it proposes the user to
-//! the other nodes, so that all have the password, and forgets the row: [`Node::finish_password_reset`].
+//! the other nodes, so that all have the password, and forgets the row: [`finish`].
 
 use crate::agreement::write;
 use crate::node::{Node, random_bytes};
@@ -21,31 +21,29 @@ pub fn prepare(platform: &dyn Platform, name: &str, password: &str) -> Result<()
     Ok(platform.spaces().open("node")?.apply(&[write(ROW, &user)], true)?)
 }
 
-impl Node {
-    /// Proposes the user whose password was reset while the node was stopped. Returns its name, or `None` if there is none. Blocks.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] when the nodes cannot agree yet: try again.
-    pub fn finish_password_reset(self: &Arc<Node>) -> Result<Option<String>, Error> {
-        let Some(mut user) = self.password_reset.lock().clone() else { return Ok(None) };
-        if let Some(known) = self.users().person(&user.name) {
-            let others = known.roles.iter().filter(|role| !user.roles.contains(role));
-            let others: Vec<Role> = others.cloned().collect();
-            user.roles.extend(others);
-        }
-        let name = user.name.clone();
-        let edit = UserEdit {
-            name: name.clone(),
-            creates: true,
-            credentials: user.credentials().cloned(),
-            roles: Some(user.roles),
-            locked: Some(false),
-            at: u64::from(self.now().unix_s()),
-            ..UserEdit::default()
-        };
-        self.change_users(UserChange { by: None, edit: Edit::User(edit) })?;
-        self.settings.apply(&[(ROW.to_vec(), None)], true)?;
-        *self.password_reset.lock() = None;
-        Ok(Some(name))
+/// Proposes the user whose password was reset while the node was stopped. Returns its name, or `None` if there is none. Blocks.
+///
+/// # Errors
+/// [`Error::Unavailable`] when the nodes cannot agree yet: try again.
+pub fn finish(node: &Arc<Node>) -> Result<Option<String>, Error> {
+    let Some(mut user) = node.password_reset.lock().clone() else { return Ok(None) };
+    if let Some(known) = node.users().person(&user.name) {
+        let others = known.roles.iter().filter(|role| !user.roles.contains(role));
+        let others: Vec<Role> = others.cloned().collect();
+        user.roles.extend(others);
     }
+    let name = user.name.clone();
+    let edit = UserEdit {
+        name: name.clone(),
+        creates: true,
+        credentials: user.credentials().cloned(),
+        roles: Some(user.roles),
+        locked: Some(false),
+        at: u64::from(node.now().unix_s()),
+        ..UserEdit::default()
+    };
+    node.change_users(UserChange { by: None, edit: Edit::User(edit) })?;
+    node.settings.apply(&[(ROW.to_vec(), None)], true)?;
+    *node.password_reset.lock() = None;
+    Ok(Some(name))
 }

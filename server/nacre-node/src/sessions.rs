@@ -36,7 +36,7 @@ impl KvEnv for Node {
     }
 
     fn is_bucket_damaged(&self, name: &str) -> bool {
-        self.cluster().buckets.get(name).is_some_and(|config| self.is_damaged(config))
+        self.cluster().buckets.get(name).is_some_and(|config| self.damaged.contains(config))
     }
 
     fn users(&self) -> RwLockReadGuard<'_, Users> {

@@ -117,7 +117,7 @@ pub fn prepare(node: &Node, definition: &mut FunctionDefinition) -> Result<(), S
     if !main_is && !definition.modules.keys().any(|name| is_typescript(name)) {
         return Ok(());
     }
-    let typescript = TypeScript::open(node.plugins().load_shipped(node, &TYPESCRIPT)?)?;
+    let typescript = TypeScript::open(node.plugins().components.load_shipped(node, &TYPESCRIPT)?)?;
     let code = match main_is {
         true => typescript.strip(&definition.code)?,
         false => definition.code.clone(),
@@ -172,9 +172,9 @@ fn asks_queries(code: &str) -> bool {
 /// # Errors
 /// The mistake in the code, for its author.
 pub fn check(node: &Node, id: &FunctionId, definition: &FunctionDefinition) -> Result<(), String> {
-    let Runtime { plugin, .. } = node.plugins().runtime_or_load(node, &EVENTING)?;
+    let Runtime { plugin, .. } = node.plugins().components.get_or_load(node, &EVENTING)?;
     if queries(definition)
-        && let Err(reason) = node.plugins().load_shipped(node, &QUERY)
+        && let Err(reason) = node.plugins().components.load_shipped(node, &QUERY)
     {
         // The function runs all the same; its queries report the error.
         tracing::warn!("function {id}: the query service cannot run: {reason}");

@@ -9,6 +9,7 @@
 //! new state next to the old one, and an unchanged one resumes after a restart.
 
 mod cluster_documents;
+mod components;
 pub mod consistency;
 mod coverage;
 mod deployment;
@@ -40,25 +41,28 @@ mod service;
 mod shipped;
 mod spec;
 
+pub use components::Components;
+pub(crate) use components::Runtime;
 pub use deployment::{Deployment, Progress};
 pub use documents::BucketDocuments;
 use loader::Loader;
-use nacre_bucket::Signal;
 use nacre_node::Node;
 use nacre_node::scatter_gather::Vbids;
-use nacre_sandbox::{Capsule, Limits, Plugin, Reader, Setup};
+use nacre_sandbox::Capsule;
 use nacre_state::BlockCache;
 use open::deploy;
 use parking_lot::{Mutex, RwLock};
-pub use part::{AbsentPart, Missing, PartialAnswer, Pause, Reply, Terms};
+pub use part::{
+    AbsentPart, Missing, PartialAnswer, Pause, Reply, Terms, await_deployment, request, request_all,
+};
 pub use partitions::End;
 pub use past::Range;
 pub use preview::{PREVIEW_DOCUMENTS_MAX, Preview, PreviewedView, preview};
-pub use pure::{Failed, Pure, PureCaller};
+pub use pure::{Failed, Pure, PureCaller, PureDeployments};
 pub use rehearsal::{Chosen, DOCUMENTS_MAX, Tried, rehearse};
 pub use replay::Replay;
 pub use rows::DeployedService;
-pub use scan::Scanned;
+pub use scan::{Scanned, scan};
 pub use service::NodePlugins;
 use shipped::VIEWS;
 pub use shipped::{EVALUATOR, QUERY};
@@ -67,25 +71,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
-
-/// A component that is ready to run.
-#[derive(Clone)]
-pub(crate) struct Runtime {
-    pub plugin: Plugin,
-    /// Names the format of its state: those of another version are built again.
-    pub state_version: String,
-}
-
-impl Runtime {
-    /// A component that says itself which state it keeps.
-    fn new(plugin: Plugin) -> Result<Runtime, String> {
-        let description = plugin.describe(Limits::default()).map_err(|error| error.to_string())?;
-        let description: serde_json::Value = serde_json::from_str(&description).unwrap_or_default();
-        let state_version =
-            description["state_version"].as_str().ok_or("it has no state_version")?.to_owned();
-        Ok(Runtime { plugin, state_version })
-    }
-}
 
 /// A name, and the deployments that answer under it.
 struct Slot {
@@ -97,16 +82,12 @@ struct Slot {
 /// The plugins of a node.
 #[derive(Default)]
 pub struct Plugins {
-    /// Loaded components, or the reason why one could not be loaded.
-    loaded: RwLock<BTreeMap<Code, Result<Runtime, String>>>,
-    /// Wakes the [`Loader`].
-    wanted: Signal,
+    components: Components,
     slots: RwLock<BTreeMap<String, Slot>>,
     /// Deployments that have not run here because their component was not loaded, each with the vBuckets that were
     /// served here when this node learned of it.
     heard_of: Mutex<BTreeMap<String, Vbids>>,
-    /// Deployments that follow no documents, by name.
-    pure: RwLock<BTreeMap<String, Arc<Pure>>>,
+    pure: PureDeployments,
     /// Held while deployments are brought in line: loading a state takes time, and queries go on meanwhile.
     deploying: Mutex<()>,
     /// Deployments that were removed and whose feeds may still use their spaces.
@@ -125,8 +106,8 @@ impl Plugins {
     pub async fn views_are_loaded(&self) -> Result<(), String> {
         loop {
             let changed = self.changed();
-            if let Some(loaded) = self.loaded.read().get(&VIEWS) {
-                return loaded.as_ref().map(drop).map_err(Clone::clone);
+            if let Some(outcome) = self.components.outcome(&VIEWS) {
+                return outcome.map(drop);
             }
             changed.await;
         }
@@ -137,15 +118,10 @@ impl Plugins {
     /// # Errors
     /// The mistake, for its author.
     pub fn validate_view(&self, node: &Node, name: &str, document: &str) -> Result<(), String> {
-        let runtime = self.runtime(&VIEWS)?;
+        let runtime = self.components.get(&VIEWS)?;
         let config =
             kind::view_config(name, document, false).ok_or("a design document is a JSON object")?;
-        let budgets = node.memory().budgets().clone();
-        let setup = Setup { budgets, ..Setup::new("views", config) };
-        nacre_sandbox::validate(&runtime.plugin, setup).map_err(|error| match error {
-            nacre_sandbox::Error::Config { message, .. } => message,
-            other => other.to_string(),
-        })
+        components::validate(node, &runtime.plugin, "views", config)
     }
 
     /// The deployment of a design document.
@@ -164,43 +140,23 @@ impl Plugins {
     /// The mistake, for its author.
     pub fn validate_index(&self, node: &Node, definition: &str) -> Result<(), String> {
         let config = serde_json::json!({"definition": definition}).to_string();
-        self.validate_shipped(node, "index", config)
+        self.components.validate_shipped(node, "index", config)
     }
 
-    /// Checks a configuration of a component that comes with the binary. Takes seconds when the component is not loaded.
-    ///
-    /// # Errors
-    /// What is wrong with it, for its author.
-    pub fn validate_shipped(
-        &self,
-        node: &Node,
-        component: &'static str,
-        config: String,
-    ) -> Result<(), String> {
-        let plugin = self.load_shipped(node, &Code::Shipped(component))?;
-        let budgets = node.memory().budgets().clone();
-        let setup = Setup { budgets, ..Setup::new(component, config) };
-        nacre_sandbox::validate(&plugin, setup).map_err(|error| match error {
-            nacre_sandbox::Error::Config { message, .. } => message,
-            other => other.to_string(),
-        })
+    /// Returns the components that are loaded.
+    pub fn components(&self) -> &Components {
+        &self.components
     }
 
-    /// Returns a reader of a component that comes with the binary, without a state: its data come with each request. Takes
-    /// seconds when the component is not loaded.
-    ///
-    /// # Errors
-    /// The reason why it cannot run.
-    pub fn shipped_reader(
-        &self,
-        node: &Node,
-        component: &'static str,
-        config: String,
-    ) -> Result<Reader, String> {
-        let plugin = self.load_shipped(node, &Code::Shipped(component))?;
-        let budgets = node.memory().budgets().clone();
-        let setup = Setup { budgets, ..Setup::new(component, config) };
-        Reader::stateless(plugin, setup).map_err(|error| error.to_string())
+    /// Returns the deployments that follow no documents and are loaded.
+    pub fn pure(&self) -> &PureDeployments {
+        &self.pure
+    }
+
+    /// Returns why the code of a deployment that follows no documents could not be loaded, if that has been tried.
+    pub fn unloadable(&self, node: &Node, name: &str) -> Option<String> {
+        let code = pure::code(&node.cluster(), name)?;
+        self.components.outcome(&code)?.err()
     }
 
     /// Returns the deployment that answers under `name`.
@@ -220,46 +176,12 @@ impl Plugins {
         self.slots.read().get(name)?.building.clone()
     }
 
-    /// The component, if it is loaded; otherwise it will be.
-    fn runtime(&self, code: &Code) -> Result<Runtime, String> {
-        match self.loaded.read().get(code) {
-            Some(loaded) => loaded.clone(),
-            None => Err(format!("the plugin {code} is not ready yet: try again")),
-        }
-    }
-
-    /// The component, loaded now if need be; takes seconds then.
-    fn runtime_or_load(&self, node: &Node, code: &Code) -> Result<Runtime, String> {
-        self.runtime(code).or_else(|_| loader::load(node, code))
-    }
-
-    /// A component that comes with the binary.
-    ///
-    /// # Errors
-    /// The reason why it cannot run.
-    pub fn load_shipped(&self, node: &Node, code: &Code) -> Result<Plugin, String> {
-        let runtime = self.runtime_or_load(node, code)?;
-        let plugin = runtime.plugin.clone();
-        self.provide(code.clone(), runtime);
-        Ok(plugin)
-    }
-
-    /// Takes a runtime that was loaded for a future deployment.
-    fn provide(&self, code: Code, runtime: Runtime) {
-        self.loaded.write().insert(code, Ok(runtime));
-    }
-
-    /// Drops the compiled component of a deleted package from the cache.
-    fn forget(&self, digest: &str) {
-        self.loaded.write().remove(&Code::Uploaded(digest.to_owned()));
-    }
-
     /// Resets the counters of a deployment: it is closed and opened again with the same state. Returns false if it does
     /// not run. Do not call it on a thread that others wait for.
     pub fn reopen(&self, node: &Arc<Node>, name: &str) -> bool {
         let _deploying = self.deploying.lock();
         let Some(serving) = self.deployment(name) else { return false };
-        let Ok(runtime) = self.runtime(&serving.spec.code) else { return false };
+        let Ok(runtime) = self.components.get(&serving.spec.code) else { return false };
         if serving.progress() != Progress::Running {
             return false;
         }
@@ -300,7 +222,7 @@ impl Plugins {
     /// Wakes all feeds so that they see their buckets closed.
     fn end(&self) {
         self.stopped.store(true, Ordering::Release);
-        self.wanted.wake();
+        self.components.signal().wake();
         for slot in self.slots.read().values() {
             slot.serving.bucket.listeners.wake_all();
         }

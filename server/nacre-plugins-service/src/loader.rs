@@ -19,7 +19,8 @@ pub(crate) struct Loader {
 
 impl Loader {
     pub fn new(node: &Arc<Node>) -> Loader {
-        let (signal, users_version) = (node.plugins().wanted.clone(), node.users_version());
+        let signal = node.plugins().components.signal().clone();
+        let users_version = node.users_version();
         Loader { node: Arc::downgrade(node), signal, users_version, has_cleaned: false }
     }
 

@@ -1,7 +1,6 @@
 //! Messages of deployments between nodes: requests, scans, documents that plugins use, and how far states have come.
 
-use super::BucketDocuments;
-use crate::NodePlugins;
+use super::{BucketDocuments, part, places, scan};
 use crate::rows::PLUGINS;
 use nacre_node::Node;
 use nacre_node::scatter_gather::{NoReply, PeerMessage, Vbids};
@@ -106,15 +105,15 @@ impl PeerMessage for PluginMessage {
                 }
             }
             PluginMessage::Stored(bucket, seqnos) => has_stored(node, &bucket, &seqnos),
-            PluginMessage::Request(part) => node.plugins().answer_part(node, &part, left),
-            PluginMessage::Scan(part) => node.plugins().answer_scan(&part, left),
-            PluginMessage::Places(state) => Ok(node.plugins().answer_places(&state)),
+            PluginMessage::Request(part) => part::answer_part(node, &part, left),
+            PluginMessage::Scan(part) => scan::answer_scan(node, &part, left),
+            PluginMessage::Places(state) => Ok(places::answer_places(node, &state)),
             PluginMessage::Told(state, from, moments) => {
-                node.plugins().hear_places(&state, from, &moments);
+                places::hear_places(node, &state, from, &moments);
                 Ok(PluginReply::Done)
             }
             PluginMessage::Follow(state, lacking) => {
-                Ok(node.plugins().answer_follower(&state, lacking))
+                Ok(places::answer_follower(node, &state, lacking))
             }
         }
     }

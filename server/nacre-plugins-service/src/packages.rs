@@ -89,7 +89,7 @@ fn check(node: &Node, package: &Package, config: Option<&str>) -> Result<Runtime
     let (runtime, config) = if package.manifest.script.is_some() {
         // Without a configuration the script is parsed, which finds its mistakes.
         let config = package.config(config.unwrap_or("{}"))?;
-        (node.plugins().runtime_or_load(node, &JS)?, Some(config))
+        (node.plugins().components.get_or_load(node, &JS)?, Some(config))
     } else {
         let manifest = &package.manifest;
         let plugin = load(node, package)?;
@@ -158,7 +158,7 @@ pub fn prepare(
     let package = read(node, &known.digest)?;
     let code = code_of(&package.manifest, &known.digest);
     let runtime = check(node, &package, Some(config))?;
-    node.plugins().provide(code, runtime);
+    node.plugins().components.put(code, Ok(runtime));
     Ok(())
 }
 

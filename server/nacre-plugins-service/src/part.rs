@@ -2,7 +2,8 @@
 //! plugin makes one answer of them.
 
 use super::message::{PluginMessage, PluginReply, RequestPart};
-use super::{Deployment, Plugins, Progress};
+use super::{Deployment, Progress};
+use crate::NodePlugins;
 use crate::consistency::Wanted;
 use crate::failure::{code, retry};
 use nacre_node::Node;
@@ -244,196 +245,180 @@ fn list(vbids: &Vbids) -> String {
     vbids.iter().map(|vbid| vbid.0.to_string()).collect::<Vec<_>>().join(",")
 }
 
-impl Plugins {
-    /// Answers another node's request for a part.
-    pub(crate) fn answer_part(
-        &self,
-        node: &Arc<Node>,
-        part: &RequestPart,
-        left: Duration,
-    ) -> Result<PluginReply, NoReply> {
-        let deployment = self.deployment(&part.deployment).ok_or_else(not_loaded)?;
-        let wanted = wanted(part.fresh, &part.seqnos);
-        let mut request = part.request.clone();
-        if !part.is_whole {
-            let here = part.asked_by == node.id();
-            let from = if here { HERE.to_owned() } else { node.endpoints().management() };
-            request.headers.push((PART.into(), from));
+/// Answers another node's request for a part.
+pub(crate) fn answer_part(
+    node: &Arc<Node>,
+    part: &RequestPart,
+    left: Duration,
+) -> Result<PluginReply, NoReply> {
+    let deployment = node.plugins().deployment(&part.deployment).ok_or_else(not_loaded)?;
+    let wanted = wanted(part.fresh, &part.seqnos);
+    let mut request = part.request.clone();
+    if !part.is_whole {
+        let here = part.asked_by == node.id();
+        let from = if here { HERE.to_owned() } else { node.endpoints().management() };
+        request.headers.push((PART.into(), from));
+    }
+    // The asking node waits no longer than that.
+    let given = deployment.answer_here(node, &request, &part.vbids, &wanted, left, None, true);
+    if part.updates {
+        deployment.ask_for_update();
+    }
+    let responses = given?.into_iter().map(Given::whole).collect::<Result<_, _>>();
+    Ok(PluginReply::Responses(responses.map_err(|error| Missing::from(&error))?))
+}
+
+/// Begins to answer a request from the state of a deployment, wherever it is. Blocks: do not call it on a thread that others wait
+/// for.
+///
+/// # Errors
+/// [`Missing`]; never that it is elsewhere.
+pub fn request(
+    node: &Arc<Node>,
+    name: &str,
+    request: &Request,
+    terms: &Terms,
+) -> Result<Reply, Missing> {
+    ask(node, name, terms.patience, |deployment| request_to(node, deployment, request, terms))
+}
+
+/// Asks the deployment that answers under `name`, and its successor if it is replaced meanwhile. A node that has just begun loads it
+/// first: clients of other protocols than its own may take a refusal for an answer.
+pub(super) fn ask<T>(
+    node: &Node,
+    name: &str,
+    patience: Duration,
+    ask: impl Fn(&Arc<Deployment>) -> Result<T, Missing>,
+) -> Result<T, Missing> {
+    let begun_ns = node.now().monotonic_ns;
+    loop {
+        let changed = node.plugins().changed();
+        let deployment = node.plugins().deployment(name);
+        let outcome = deployment.as_ref().ok_or_else(not_loaded).and_then(&ask);
+        let passed = Duration::from_nanos(node.now().monotonic_ns.saturating_sub(begun_ns));
+        let left = patience.saturating_sub(passed);
+        let Some(deployment) = deployment else {
+            let left = left.min(LOADING_PATIENCE.saturating_sub(passed));
+            if left.is_zero() || node.is_stopping() {
+                return outcome;
+            }
+            block::on(&*node.platform, changed, PAUSE.min(left));
+            continue;
+        };
+        match outcome {
+            // Another version answers now, or soon.
+            Err(Missing::NotYet(_)) if deployment.is_replaced() && !left.is_zero() => {
+                block::on(&*node.platform, changed, PAUSE.min(left));
+            }
+            outcome => return outcome,
         }
-        // The asking node waits no longer than that.
-        let given = deployment.answer_here(node, &request, &part.vbids, &wanted, left, None, true);
-        if part.updates {
+    }
+}
+
+fn request_to(
+    node: &Arc<Node>,
+    deployment: &Arc<Deployment>,
+    request: &Request,
+    terms: &Terms,
+) -> Result<Reply, Missing> {
+    let owners = node.owners(&deployment.bucket.name);
+    let owners = owners.ok_or_else(no_bucket)?;
+    let vbids = terms.vbids.clone().unwrap_or_else(|| owners.all());
+    if owners.only() == Some(node.id()) && deployment.spec.lanes() == 1 {
+        // Before the state is read, so that no change in between is missed.
+        let moved = deployment.processed.moved();
+        let wanted = wanted(terms.fresh, &terms.seqnos);
+        let (left, account) = (terms.patience, Some(&terms.account));
+        let is_limited = terms.partial.is_some();
+        let given =
+            deployment.answer_here(node, request, &vbids, &wanted, left, account, is_limited);
+        if terms.updates {
             deployment.ask_for_update();
         }
-        let responses = given?.into_iter().map(Given::whole).collect::<Result<_, _>>();
-        Ok(PluginReply::Responses(responses.map_err(|error| Missing::from(&error))?))
-    }
-
-    /// Begins to answer a request from the state of a deployment, wherever it is. Blocks: do not call it on a thread that others wait
-    /// for.
-    ///
-    /// # Errors
-    /// [`Missing`]; never that it is elsewhere.
-    pub fn request(
-        &self,
-        node: &Arc<Node>,
-        name: &str,
-        request: &Request,
-        terms: &Terms,
-    ) -> Result<Reply, Missing> {
-        self.ask(node, name, terms.patience, |deployment| {
-            self.request_to(node, deployment, request, terms)
-        })
-    }
-
-    /// Asks the deployment that answers under `name`, and its successor if it is replaced meanwhile. A node that has just begun loads it
-    /// first: clients of other protocols than its own may take a refusal for an answer.
-    pub(super) fn ask<T>(
-        &self,
-        node: &Node,
-        name: &str,
-        patience: Duration,
-        ask: impl Fn(&Arc<Deployment>) -> Result<T, Missing>,
-    ) -> Result<T, Missing> {
-        let begun_ns = node.now().monotonic_ns;
-        loop {
-            let changed = self.changed();
-            let deployment = self.deployment(name);
-            let outcome = deployment.as_ref().ok_or_else(not_loaded).and_then(&ask);
-            let passed = Duration::from_nanos(node.now().monotonic_ns.saturating_sub(begun_ns));
-            let left = patience.saturating_sub(passed);
-            let Some(deployment) = deployment else {
-                let left = left.min(LOADING_PATIENCE.saturating_sub(passed));
-                if left.is_zero() || node.is_stopping() {
-                    return outcome;
+        match given {
+            // vBuckets have just moved.
+            Err(Missing::Elsewhere) => {}
+            given => {
+                let mut given = only(given?)?;
+                if take(&mut given.headers, FRESH).is_some() {
+                    return request_fresh(node, deployment, request, terms);
                 }
-                block::on(&*node.platform, changed, PAUSE.min(left));
-                continue;
-            };
-            match outcome {
-                // Another version answers now, or soon.
-                Err(Missing::NotYet(_)) if deployment.is_replaced() && !left.is_zero() => {
-                    block::on(&*node.platform, changed, PAUSE.min(left));
+                let rest = Rest::take(&mut given.headers, moved);
+                if let Some(Rest { pause: Some(_), .. }) = &rest
+                    && request.body.len() > WAITING_BODY_BYTES_MAX
+                {
+                    let reason = "the body of a request whose answer waits has at most 1 MiB";
+                    return Err(Missing::Failed(reason.into()));
                 }
-                outcome => return outcome,
+                let rest = rest.map(|rest| {
+                    let targets = vec![Target {
+                        deployment: Arc::clone(deployment),
+                        vbids,
+                        seqnos: terms.seqnos.clone(),
+                    }];
+                    (Box::new(Spread::new(node, targets, request, terms)), rest)
+                });
+                return Ok(Reply { given, rest });
             }
         }
     }
-
-    fn request_to(
-        &self,
-        node: &Arc<Node>,
-        deployment: &Arc<Deployment>,
-        request: &Request,
-        terms: &Terms,
-    ) -> Result<Reply, Missing> {
-        let owners = node.owners(&deployment.bucket.name);
-        let owners = owners.ok_or_else(no_bucket)?;
-        let vbids = terms.vbids.clone().unwrap_or_else(|| owners.all());
-        if owners.only() == Some(node.id()) && deployment.spec.lanes() == 1 {
-            // Before the state is read, so that no change in between is missed.
-            let moved = deployment.processed.moved();
-            let wanted = wanted(terms.fresh, &terms.seqnos);
-            let (left, account) = (terms.patience, Some(&terms.account));
-            let is_limited = terms.partial.is_some();
-            let given =
-                deployment.answer_here(node, request, &vbids, &wanted, left, account, is_limited);
-            if terms.updates {
-                deployment.ask_for_update();
-            }
-            match given {
-                // vBuckets have just moved.
-                Err(Missing::Elsewhere) => {}
-                given => {
-                    let mut given = only(given?)?;
-                    if take(&mut given.headers, FRESH).is_some() {
-                        return self.request_fresh(node, deployment, request, terms);
-                    }
-                    let rest = Rest::take(&mut given.headers, moved);
-                    if let Some(Rest { pause: Some(_), .. }) = &rest
-                        && request.body.len() > WAITING_BODY_BYTES_MAX
-                    {
-                        let reason = "the body of a request whose answer waits has at most 1 MiB";
-                        return Err(Missing::Failed(reason.into()));
-                    }
-                    let rest = rest.map(|rest| {
-                        let targets = vec![Target {
-                            deployment: Arc::clone(deployment),
-                            vbids,
-                            seqnos: terms.seqnos.clone(),
-                        }];
-                        (Box::new(Spread::new(node, targets, request, terms)), rest)
-                    });
-                    return Ok(Reply { given, rest });
-                }
-            }
-        }
-        let target =
-            Target { deployment: Arc::clone(deployment), vbids, seqnos: terms.seqnos.clone() };
-        let reply = Spread::begin(node, vec![target], request, terms)?;
-        match reply.given.headers.iter().any(|(name, _)| name == FRESH) {
-            true => self.request_fresh(node, deployment, request, terms),
-            false => Ok(reply),
-        }
+    let target = Target { deployment: Arc::clone(deployment), vbids, seqnos: terms.seqnos.clone() };
+    let reply = Spread::begin(node, vec![target], request, terms)?;
+    match reply.given.headers.iter().any(|(name, _)| name == FRESH) {
+        true => request_fresh(node, deployment, request, terms),
+        false => Ok(reply),
     }
+}
 
-    /// Asks again, with a state that reflects everything that was written before.
-    fn request_fresh(
-        &self,
-        node: &Arc<Node>,
-        deployment: &Arc<Deployment>,
-        request: &Request,
-        terms: &Terms,
-    ) -> Result<Reply, Missing> {
-        if request.headers.iter().any(|(name, _)| name == FRESH) {
-            return Err(Missing::Failed("the plugin asks for a fresh state a second time".into()));
-        }
-        let mut again = request.clone();
-        again.headers.push((FRESH.to_owned(), "true".to_owned()));
-        self.request_to(node, deployment, &again, &Terms { fresh: true, ..terms.clone() })
+/// Asks again, with a state that reflects everything that was written before.
+fn request_fresh(
+    node: &Arc<Node>,
+    deployment: &Arc<Deployment>,
+    request: &Request,
+    terms: &Terms,
+) -> Result<Reply, Missing> {
+    if request.headers.iter().any(|(name, _)| name == FRESH) {
+        return Err(Missing::Failed("the plugin asks for a fresh state a second time".into()));
     }
+    let mut again = request.clone();
+    again.headers.push((FRESH.to_owned(), "true".to_owned()));
+    request_to(node, deployment, &again, &Terms { fresh: true, ..terms.clone() })
+}
 
-    /// Begins to answer a request from the states of several deployments of one component, which makes one answer of theirs: each has
-    /// a name, and seqnos that its state reflects at least. Blocks: not for a thread that others wait for.
-    ///
-    /// # Errors
-    /// As [`Plugins::request`].
-    pub fn request_all(
-        &self,
-        node: &Arc<Node>,
-        targets: &[(String, Vec<(Vbid, Seqno)>)],
-        request: &Request,
-        terms: &Terms,
-    ) -> Result<Reply, Missing> {
-        if let [(name, seqnos)] = targets {
-            let terms = Terms { seqnos: seqnos.clone(), ..terms.clone() };
-            return self.request(node, name, request, &terms);
-        }
-        let target = |(name, seqnos): &(String, Vec<(Vbid, Seqno)>)| {
-            let deployment = self.deployment(name).ok_or_else(not_loaded)?;
-            let owners = node.owners(&deployment.bucket.name).ok_or_else(no_bucket)?;
-            Ok(Target { deployment, vbids: owners.all(), seqnos: seqnos.clone() })
-        };
-        let targets = targets.iter().map(target).collect::<Result<_, Missing>>()?;
-        Spread::begin(node, targets, request, terms)
+/// Begins to answer a request from the states of several deployments of one component, which makes one answer of theirs: each has
+/// a name, and seqnos that its state reflects at least. Blocks: not for a thread that others wait for.
+///
+/// # Errors
+/// As [`request`].
+pub fn request_all(
+    node: &Arc<Node>,
+    targets: &[(String, Vec<(Vbid, Seqno)>)],
+    request: &Request,
+    terms: &Terms,
+) -> Result<Reply, Missing> {
+    if let [(name, seqnos)] = targets {
+        let terms = Terms { seqnos: seqnos.clone(), ..terms.clone() };
+        return self::request(node, name, request, &terms);
     }
+    let target = |(name, seqnos): &(String, Vec<(Vbid, Seqno)>)| {
+        let deployment = node.plugins().deployment(name).ok_or_else(not_loaded)?;
+        let owners = node.owners(&deployment.bucket.name).ok_or_else(no_bucket)?;
+        Ok(Target { deployment, vbids: owners.all(), seqnos: seqnos.clone() })
+    };
+    let targets = targets.iter().map(target).collect::<Result<_, Missing>>()?;
+    Spread::begin(node, targets, request, terms)
+}
 
-    /// Waits until this node runs a deployment of that name, for `patience` at most. Blocks.
-    pub fn await_deployment(
-        &self,
-        node: &Node,
-        name: &str,
-        patience: Duration,
-    ) -> Option<Arc<Deployment>> {
-        let end_ns = node.now().monotonic_ns.saturating_add(patience.as_nanos() as u64);
-        loop {
-            let changed = self.changed();
-            if let Some(deployment) = self.deployment(name) {
-                return Some(deployment);
-            }
-            let left_ns = end_ns.saturating_sub(node.now().monotonic_ns);
-            block::on(&*node.platform, changed, Duration::from_nanos(left_ns))?;
+/// Waits until this node runs a deployment of that name, for `patience` at most. Blocks.
+pub fn await_deployment(node: &Node, name: &str, patience: Duration) -> Option<Arc<Deployment>> {
+    let end_ns = node.now().monotonic_ns.saturating_add(patience.as_nanos() as u64);
+    loop {
+        let changed = node.plugins().changed();
+        if let Some(deployment) = node.plugins().deployment(name) {
+            return Some(deployment);
         }
+        let left_ns = end_ns.saturating_sub(node.now().monotonic_ns);
+        block::on(&*node.platform, changed, Duration::from_nanos(left_ns))?;
     }
 }
 

@@ -10,9 +10,10 @@
 //! A node serves a vBucket only from a copy that is as far as that of any node that answers. A position and the timers
 //! set before it are always sent together, so that after a loss the timers exist or are set again.
 
+use super::Deployment;
 use super::message::{PluginMessage, PluginReply, StateName};
 use super::shipped::INDEX;
-use super::{Deployment, Plugins};
+use crate::NodePlugins;
 use crossbeam_channel::bounded;
 use nacre_bucket::{Bucket, Signal};
 use nacre_cluster::{Chain, Index, Membership};
@@ -100,89 +101,90 @@ impl Deployment {
     }
 }
 
-impl Plugins {
-    fn deployment_of(&self, state: &StateName) -> Option<Arc<Deployment>> {
-        self.deployment(&state.deployment).filter(|found| found.spec.space == state.space)
-    }
+/// Returns the deployment that has a state, if it runs here.
+fn deployment_of(node: &Node, state: &StateName) -> Option<Arc<Deployment>> {
+    let found = node.plugins().deployment(&state.deployment);
+    found.filter(|found| found.spec.space == state.space)
+}
 
-    /// Answers a node that asks how far a deployment has come here.
-    pub(crate) fn answer_places(&self, state: &StateName) -> PluginReply {
-        let Some(found) = self.deployment_of(state) else {
-            return PluginReply::Places(BTreeMap::new(), Vec::new());
-        };
-        // The busy vBuckets are read before the moments: the moment of a vBucket that is not busy changes no more. A
-        // paused or replaced deployment may still be at its last batch, so it counts while it is fed.
-        let is_busy = |vbid: &Vbid| found.is_feeding() && found.coverage.is_known(*vbid);
-        let busy = (0..found.bucket.vbucket_count()).map(Vbid).filter(is_busy).collect();
-        let moments = found.readers.first().map(|reader| reader.moments());
-        PluginReply::Places(moments.unwrap_or_default(), busy)
-    }
+/// Answers a node that asks how far a deployment has come here.
+pub(crate) fn answer_places(node: &Node, state: &StateName) -> PluginReply {
+    let Some(found) = deployment_of(node, state) else {
+        return PluginReply::Places(BTreeMap::new(), Vec::new());
+    };
+    // The busy vBuckets are read before the moments: the moment of a vBucket that is not busy changes no more. A
+    // paused or replaced deployment may still be at its last batch, so it counts while it is fed.
+    let is_busy = |vbid: &Vbid| found.is_feeding() && found.coverage.is_known(*vbid);
+    let busy = (0..found.bucket.vbucket_count()).map(Vbid).filter(is_busy).collect();
+    let moments = found.readers.first().map(|reader| reader.moments());
+    PluginReply::Places(moments.unwrap_or_default(), busy)
+}
 
-    /// Returns true if the deployments that follow their vBuckets have arrived for all vBuckets that `node` should
-    /// serve, and are done with the others.
-    pub(crate) fn have_settled(&self, node: &Node) -> bool {
-        let (cluster, me) = (node.cluster(), node.id());
-        let has_settled = |found: &Arc<Deployment>| {
-            let Some(config) = cluster.buckets.get(&found.bucket.name) else { return true };
-            // From the agreed state: the vBuckets of the bucket may not have their new roles yet.
-            let mut chains = (0..).map(Vbid).zip(&config.chains);
-            let serves = |chain: &Chain| chain.active() == Some(me);
-            chains.all(|(vbid, chain)| serves(chain) == found.coverage.is_known(vbid))
-        };
-        // Paused deployments count as well, since their timers must move along.
-        let follows = |found: &&Arc<Deployment>| found.spec.keeps_places() && found.is_feeding();
-        self.deployments().iter().filter(follows).all(has_settled) && self.have_partitions(node)
-    }
+/// Returns true if the deployments that follow their vBuckets have arrived for all vBuckets that `node` should
+/// serve, and are done with the others.
+pub(crate) fn have_settled(node: &Node) -> bool {
+    let (cluster, me) = (node.cluster(), node.id());
+    let has_settled = |found: &Arc<Deployment>| {
+        let Some(config) = cluster.buckets.get(&found.bucket.name) else { return true };
+        // From the agreed state: the vBuckets of the bucket may not have their new roles yet.
+        let mut chains = (0..).map(Vbid).zip(&config.chains);
+        let serves = |chain: &Chain| chain.active() == Some(me);
+        chains.all(|(vbid, chain)| serves(chain) == found.coverage.is_known(vbid))
+    };
+    // Paused deployments count as well, since their timers must move along.
+    let follows = |found: &&Arc<Deployment>| found.spec.keeps_places() && found.is_feeding();
+    let deployments = node.plugins().deployments();
+    deployments.iter().filter(follows).all(has_settled) && have_partitions(node)
+}
 
-    /// Returns true if `node` has all partitions of indexes that it should keep.
-    fn have_partitions(&self, node: &Node) -> bool {
-        let (cluster, me) = (node.cluster(), node.id());
-        // An index that cannot be built is not waited for.
-        let is_hopeless = matches!(self.loaded.read().get(&INDEX), Some(Err(_)));
-        let has = |bucket: &nacre_cluster::Bucket, index: &Index| {
-            let wanted = cluster.held_by(me, index);
-            let found = self.index(&bucket.name, index);
-            wanted.is_empty()
-                || is_hopeless
-                || found.is_some_and(|found| found.is_ended() || found.has(&wanted))
-        };
-        cluster.buckets.values().all(|bucket| {
-            let built = bucket.indexes.iter().filter(|index| index.built);
-            built.filter(|index| index.partitioning.is_some()).all(|index| has(bucket, index))
-        })
-    }
+/// Returns true if `node` has all partitions of indexes that it should keep.
+fn have_partitions(node: &Node) -> bool {
+    let (cluster, me) = (node.cluster(), node.id());
+    // An index that cannot be built is not waited for.
+    let is_hopeless = matches!(node.plugins().components.outcome(&INDEX), Some(Err(_)));
+    let has = |bucket: &nacre_cluster::Bucket, index: &Index| {
+        let wanted = cluster.held_by(me, index);
+        let found = node.plugins().index(&bucket.name, index);
+        wanted.is_empty()
+            || is_hopeless
+            || found.is_some_and(|found| found.is_ended() || found.has(&wanted))
+    };
+    cluster.buckets.values().all(|bucket| {
+        let built = bucket.indexes.iter().filter(|index| index.built);
+        built.filter(|index| index.partitioning.is_some()).all(|index| has(bucket, index))
+    })
+}
 
-    /// Another node has come so far.
-    pub(crate) fn hear_places(&self, state: &StateName, from: NodeId, told: &[(Vbid, Moment)]) {
-        if let Some(found) = self.deployment_of(state) {
-            let mut others = found.others.lock();
-            told.iter().for_each(|(vbid, moment)| note(&mut others, *vbid, *moment, from));
-            drop(others);
-            found.bucket.listeners.wake_all();
-        }
+/// Another node has come so far.
+pub(crate) fn hear_places(node: &Node, state: &StateName, from: NodeId, told: &[(Vbid, Moment)]) {
+    if let Some(found) = deployment_of(node, state) {
+        let mut others = found.others.lock();
+        told.iter().for_each(|(vbid, moment)| note(&mut others, *vbid, *moment, from));
+        drop(others);
+        found.bucket.listeners.wake_all();
     }
+}
 
-    /// Answers a node that wants to come as far as this one.
-    pub(crate) fn answer_follower(
-        &self,
-        state: &StateName,
-        lacking: Vec<(Vbid, Lacking)>,
-    ) -> PluginReply {
-        let found = self.deployment_of(state);
-        let mut left = SHARES_BYTES_MAX;
-        let mut shares = Vec::new();
-        if let Some(reader) = found.as_ref().and_then(|found| found.readers.first()) {
-            for (vbid, lacking) in lacking {
-                let share = reader.share(vbid, lacking, left);
-                left = left.saturating_sub(share.bytes());
-                shares.push((vbid, share));
-                if left == 0 {
-                    break;
-                }
+/// Answers a node that wants to come as far as this one.
+pub(crate) fn answer_follower(
+    node: &Node,
+    state: &StateName,
+    lacking: Vec<(Vbid, Lacking)>,
+) -> PluginReply {
+    let found = deployment_of(node, state);
+    let mut left = SHARES_BYTES_MAX;
+    let mut shares = Vec::new();
+    if let Some(reader) = found.as_ref().and_then(|found| found.readers.first()) {
+        for (vbid, lacking) in lacking {
+            let share = reader.share(vbid, lacking, left);
+            left = left.saturating_sub(share.bytes());
+            shares.push((vbid, share));
+            if left == 0 {
+                break;
             }
         }
-        PluginReply::Shares(shares)
     }
+    PluginReply::Shares(shares)
 }
 
 /// Copies the positions and timers of vBuckets that this node has copies of.

@@ -3,13 +3,13 @@
 //! The documents pass through a sandbox that is thrown away. Nothing is stored, and no deployment is made, so that an editor
 //! can ask after every change of the code.
 
+use super::Runtime;
 use super::kind::{view_config, view_source};
 use super::rehearsal::{Chosen, documents};
 use super::shipped::VIEWS;
-use super::{Runtime, Setup};
 use crate::NodePlugins;
 use nacre_node::Node;
-use nacre_sandbox::{Effects, Error, LogLine, Rehearsal, Request, Response};
+use nacre_sandbox::{Effects, Error, LogLine, Rehearsal, Request, Response, Setup};
 use nacre_types::Kind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,7 +72,7 @@ pub fn preview(
         view_config("preview", view.design, false).ok_or("a design document is a JSON object")?;
     let budgets = node.memory().budgets().clone();
     let setup = Setup { budgets, ..Setup::new("preview", text) };
-    let Runtime { plugin, .. } = node.plugins().runtime_or_load(node, &VIEWS)?;
+    let Runtime { plugin, .. } = node.plugins().components.get_or_load(node, &VIEWS)?;
     let mut rehearsal = Rehearsal::new(plugin, setup, Effects::default()).map_err(reason)?;
     let begun_ns = node.now().monotonic_ns;
     let end_ns = begun_ns.saturating_add(PATIENCE.as_nanos() as u64);

@@ -4,7 +4,7 @@
 use super::deployment::keep_capsules;
 use super::kind::code_of;
 use super::spec::Code;
-use super::{Plugins, Runtime};
+use super::{Components, Runtime};
 use crate::NodePlugins;
 use nacre_bucket::Bucket;
 use nacre_bucket::conflict::{Conflicts, Resolve, Undecided};
@@ -16,8 +16,8 @@ use nacre_sandbox::{
     Status,
 };
 use nacre_vbucket::{Verdict, Version};
-use parking_lot::Mutex;
-use std::collections::VecDeque;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -66,6 +66,11 @@ pub(super) fn specs(cluster: &Cluster) -> Vec<Spec> {
     };
     let all = plugins.deployments.iter();
     all.filter(|(_, wanted)| !wanted.world.follows_documents()).filter_map(one).collect()
+}
+
+/// Returns the code of a deployment that follows no documents.
+pub(super) fn code(cluster: &Cluster, name: &str) -> Option<Code> {
+    specs(cluster).into_iter().find(|spec| spec.name == name).map(|spec| spec.code)
 }
 
 /// The condition of a deployment.
@@ -266,7 +271,7 @@ struct Deployed {
 
 impl Deployed {
     fn pure(&self) -> Option<Arc<Pure>> {
-        self.node.upgrade()?.plugins().pure(&self.name)
+        self.node.upgrade()?.plugins().pure().get(&self.name)
     }
 }
 
@@ -291,59 +296,50 @@ impl Resolve for Deployed {
     }
 }
 
-impl Plugins {
-    /// Lets the resolver of a bucket, if one is deployed, decide from now on, as soon as it can.
-    pub(super) fn place_resolver(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
-        let cluster = node.cluster();
-        let resolver = cluster.plugins.resolver_of(&bucket.name).map(|(name, _)| {
-            let (name, node) = (name.to_owned(), Arc::downgrade(node));
-            Arc::new(Deployed { name, node }) as Arc<dyn Resolve>
-        });
-        Conflicts::set_resolver(bucket, &*node.platform, resolver);
+/// Lets the resolver of a bucket, if one is deployed, decide from now on, as soon as it can.
+pub(super) fn place_resolver(node: &Arc<Node>, bucket: &Arc<Bucket>) {
+    let cluster = node.cluster();
+    let resolver = cluster.plugins.resolver_of(&bucket.name).map(|(name, _)| {
+        let (name, node) = (name.to_owned(), Arc::downgrade(node));
+        Arc::new(Deployed { name, node }) as Arc<dyn Resolve>
+    });
+    Conflicts::set_resolver(bucket, &*node.platform, resolver);
+}
+
+/// The deployments of a node that follow no documents and are loaded, by name.
+#[derive(Default)]
+pub struct PureDeployments(RwLock<BTreeMap<String, Arc<Pure>>>);
+
+impl PureDeployments {
+    /// Returns the deployment of a name.
+    pub fn get(&self, name: &str) -> Option<Arc<Pure>> {
+        self.0.read().get(name).cloned()
     }
 
-    /// The deployment of that name, if it follows no documents and is loaded.
-    pub fn pure(&self, name: &str) -> Option<Arc<Pure>> {
-        self.pure.read().get(name).cloned()
+    /// Returns all deployments.
+    pub fn all(&self) -> Vec<Arc<Pure>> {
+        self.0.read().values().cloned().collect()
     }
 
-    /// All deployments that follow no documents and are loaded.
-    pub fn pures(&self) -> Vec<Arc<Pure>> {
-        self.pure.read().values().cloned().collect()
-    }
-
-    /// Brings the deployments that follow no documents in line with the agreed state. Until the code of one is loaded,
-    /// its predecessor goes on.
-    pub(super) fn redeploy_pure(&self, node: &Arc<Node>) {
-        let _deploying = self.deploying.lock();
-        // Read under the lock, so that the last caller uses the newest state.
+    /// Opens and drops deployments as the agreed state wants them. Only one caller at a time may do that: so the last one uses the newest
+    /// state.
+    pub(super) fn bring_in_line(&self, node: &Node, components: &Components) {
         let wanted = specs(&node.cluster());
-        self.pure.write().retain(|name, _| wanted.iter().any(|spec| spec.name == *name));
+        self.0.write().retain(|name, _| wanted.iter().any(|spec| spec.name == *name));
         for spec in wanted {
             let is_as_wanted = |known: Arc<Pure>| {
                 known.spec == spec && !matches!(known.running, Running::Failed(_))
             };
-            if self.pure(&spec.name).is_some_and(is_as_wanted) {
+            if self.get(&spec.name).is_some_and(is_as_wanted) {
                 continue;
             }
-            if let Ok(runtime) = self.runtime(&spec.code) {
+            if let Ok(runtime) = components.get(&spec.code) {
                 let name = spec.name.clone();
                 let budgets = node.memory().budgets().clone();
                 let pure = Pure::open(spec, &runtime, Arc::clone(&node.platform), budgets);
-                self.pure.write().insert(name, Arc::new(pure));
+                self.0.write().insert(name, Arc::new(pure));
             }
         }
-        let buckets: Vec<_> = node.buckets();
-        buckets.iter().for_each(|bucket| self.place_resolver(node, bucket));
-        // Something may be needed that is not loaded.
-        self.wanted.wake();
-        self.changed.notify_waiters();
-    }
-
-    /// Why the code of a deployment could not be loaded, if that has been tried.
-    pub fn unloadable(&self, node: &Node, name: &str) -> Option<String> {
-        let spec = specs(&node.cluster()).into_iter().find(|spec| spec.name == name)?;
-        self.loaded.read().get(&spec.code)?.as_ref().err().cloned()
     }
 }
 

@@ -11,7 +11,6 @@ use super::kind::{Agreed, KINDS, WorkloadKind};
 use super::open::deploy;
 use super::shipped::EVALUATOR;
 use super::spec::{Code, Spec};
-
 use super::{Plugins, Runtime, Slot, pure};
 use nacre_bucket::Bucket;
 use nacre_node::Node;
@@ -22,15 +21,14 @@ use std::sync::Arc;
 impl Plugins {
     /// Something that deployments need and that has not been looked at.
     pub(super) fn next_to_load(&self, node: &Node) -> Option<Code> {
-        let loaded = self.loaded.read();
         let cluster = node.cluster();
         let has_scripts =
             cluster.query_functions.iter().any(|(_, function)| function.is_javascript());
         let of_kinds = KINDS.iter().flat_map(|kind| kind.components(&cluster, node.services()));
-        of_kinds
+        let wanted = of_kinds
             .chain(has_scripts.then_some(EVALUATOR))
-            .chain(pure::specs(&cluster).into_iter().map(|spec| spec.code))
-            .find(|code| !loaded.contains_key(code))
+            .chain(pure::specs(&cluster).into_iter().map(|spec| spec.code));
+        self.components.first_missing(wanted)
     }
 
     /// Takes a component from the loader, and deploys everything that waits for it.
@@ -42,7 +40,7 @@ impl Plugins {
                 remove_leftovers(node, *kind, Some(runtime));
             });
         }
-        self.loaded.write().insert(code, loaded);
+        self.components.put(code, loaded);
         self.redeploy_all(node);
         self.redeploy_pure(node);
         self.changed.notify_waiters();
@@ -50,7 +48,7 @@ impl Plugins {
 
     /// Called after users have changed: their deployments may have to be held or released.
     pub(super) fn look_at_owners(&self) {
-        self.wanted.wake();
+        self.components.signal().wake();
     }
 
     /// Calls [`Plugins::redeploy`] for each bucket.
@@ -71,6 +69,18 @@ impl Plugins {
     /// that have run: those wait for an order.
     pub(super) fn redeploy(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
         self.bring_in_line(node, bucket, || bucket.active_vbids());
+    }
+
+    /// Brings the deployments that follow no documents in line with the agreed state. Until the code of one is loaded,
+    /// its predecessor goes on.
+    pub(super) fn redeploy_pure(&self, node: &Arc<Node>) {
+        let _deploying = self.deploying.lock();
+        self.pure.bring_in_line(node, &self.components);
+        let buckets: Vec<_> = node.buckets();
+        buckets.iter().for_each(|bucket| pure::place_resolver(node, bucket));
+        // Something may be needed that is not loaded.
+        self.components.signal().wake();
+        self.changed.notify_waiters();
     }
 
     /// As [`Plugins::redeploy`]. For deployments that are new here, other nodes may answer for vBuckets that are not
@@ -100,12 +110,12 @@ impl Plugins {
             self.place(node, bucket, spec);
         }
         // Something may be needed that is not loaded.
-        self.wanted.wake();
+        self.components.signal().wake();
     }
 
     /// Returns the deployments of a kind that are wanted, as far as that is known without the component of the kind.
     fn specs(&self, kind: &dyn WorkloadKind, agreed: &Agreed<'_>) -> Vec<Spec> {
-        let runtime = kind.component().and_then(|code| self.runtime(&code).ok());
+        let runtime = kind.component().and_then(|code| self.components.get(&code).ok());
         kind.specs(agreed, runtime.as_ref())
     }
 
@@ -119,7 +129,7 @@ impl Plugins {
 
     /// Brings one name in line.
     fn place(&self, node: &Arc<Node>, bucket: &Arc<Bucket>, spec: Spec) {
-        let Ok(runtime) = self.runtime(&spec.code) else {
+        let Ok(runtime) = self.components.get(&spec.code) else {
             // Until the component is loaded, the running deployment goes on.
             return;
         };

@@ -70,7 +70,7 @@ pub fn rehearse(
     let asking = FunctionQueries { owner: &spec.owner, source: &source, writes };
     let queries = function_queries(node, &asking);
     let setup = Setup { queries, ..setup(node, &bucket, &spec)? };
-    let Runtime { plugin, .. } = node.plugins().runtime_or_load(node, &EVENTING)?;
+    let Runtime { plugin, .. } = node.plugins().components.get_or_load(node, &EVENTING)?;
     let mut rehearsal =
         Rehearsal::new(plugin, setup, effects).map_err(|error| error.to_string())?;
     let end_ns = node.now().monotonic_ns.saturating_add(PATIENCE.as_nanos() as u64);

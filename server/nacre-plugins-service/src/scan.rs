@@ -1,9 +1,10 @@
 //! Scans of deployments that are indexes: each node returns the next entries of the vBuckets that it serves, and they
 //! are merged here. The plugin is not called.
 
+use super::Deployment;
 use super::message::{PluginMessage, PluginReply, ScanPart};
-use super::part::{Missing, no_bucket, not_loaded};
-use super::{Deployment, Plugins};
+use super::part::{Missing, ask, no_bucket, not_loaded};
+use crate::NodePlugins;
 use crate::consistency::Wanted;
 use nacre_cluster::Manifest;
 use nacre_node::Node;
@@ -36,37 +37,34 @@ impl Scanned {
     }
 }
 
-impl Plugins {
-    /// Answers another node's scan of a part.
-    pub(crate) fn answer_scan(
-        &self,
-        part: &ScanPart,
-        left: Duration,
-    ) -> Result<PluginReply, NoReply> {
-        let found = self.deployment(&part.deployment).ok_or_else(not_loaded)?;
-        Ok(PluginReply::Page(page_of(&found, &part.vbids, &part.scan, left)?))
-    }
+/// Answers another node's scan of a part.
+pub(crate) fn answer_scan(
+    node: &Node,
+    part: &ScanPart,
+    left: Duration,
+) -> Result<PluginReply, NoReply> {
+    let found = node.plugins().deployment(&part.deployment).ok_or_else(not_loaded)?;
+    Ok(PluginReply::Page(page_of(&found, &part.vbids, &part.scan, left)?))
+}
 
-    /// The next entries of a deployment that is an index, from wherever they are. Blocks: do not call it on a thread that others wait
-    /// for.
-    ///
-    /// # Errors
-    /// [`Missing`]; never that it is elsewhere.
-    pub fn scan(
-        &self,
-        node: &Arc<Node>,
-        name: &str,
-        scan: &Scan,
-        patience: Duration,
-    ) -> Result<Scanned, Missing> {
-        self.ask(node, name, patience, |deployment| {
-            Ok(Scanned {
-                page: page_of_all(node, deployment, scan, patience)?,
-                names_collections: deployment.spec.spans_collections(),
-                manifest: deployment.bucket.manifest(),
-            })
+/// The next entries of a deployment that is an index, from wherever they are. Blocks: do not call it on a thread that others wait
+/// for.
+///
+/// # Errors
+/// [`Missing`]; never that it is elsewhere.
+pub fn scan(
+    node: &Arc<Node>,
+    name: &str,
+    scan: &Scan,
+    patience: Duration,
+) -> Result<Scanned, Missing> {
+    ask(node, name, patience, |deployment| {
+        Ok(Scanned {
+            page: page_of_all(node, deployment, scan, patience)?,
+            names_collections: deployment.spec.spans_collections(),
+            manifest: deployment.bucket.manifest(),
         })
-    }
+    })
 }
 
 /// The next entries of documents in `vbids`, all of which this node has to serve.

@@ -1,7 +1,7 @@
 //! Deployments as a service of the node: the effects of the agreed state on them.
 
 use super::message::PluginMessage;
-use super::{Loader, Plugins, packages};
+use super::{Loader, Plugins, packages, places, pure};
 use crate::rows::PLUGINS;
 use nacre_bucket::Bucket;
 use nacre_cluster::{
@@ -47,7 +47,7 @@ impl Service for Plugins {
 
     /// No version from another cluster may arrive before the bucket has its resolver.
     fn prepare_bucket(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
-        self.place_resolver(node, bucket);
+        pure::place_resolver(node, bucket);
     }
 
     fn open_bucket(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
@@ -71,7 +71,7 @@ impl Service for Plugins {
     }
 
     fn has_settled(&self, node: &Arc<Node>) -> bool {
-        self.have_settled(node)
+        places::have_settled(node)
     }
 
     fn stop(&self) {
@@ -197,7 +197,7 @@ impl Plugins {
     fn forget_package(&self, node: &Node, digest: &str, cluster: &Cluster) -> Result<(), Error> {
         let mut packages = cluster.plugins.packages.values().flat_map(|versions| versions.values());
         if packages.all(|package| package.digest != digest) {
-            self.forget(digest);
+            self.components.forget(digest);
             packages::forget(&*node.platform, digest)?;
         }
         Ok(())

@@ -1,10 +1,11 @@
 //! Statements about users, groups, roles, buckets, collections and sequences, and CURL. The instance sends them as JSON, and this module
 //! carries them out with the rights of the request's user.
 
-use super::buckets::Fields;
-use super::curl::CurlRequest;
+use super::buckets::{Fields, alter_bucket, create_bucket, drop_bucket};
+use super::curl::{CurlRequest, curl};
 use super::failure::{code, failure, refused};
-use super::session::{Session, Terms};
+use super::requester::{Requester, lacks};
+use super::session::Terms;
 use super::statistics;
 use super::transaction::Durability;
 use crate::NodeQueries;
@@ -16,6 +17,7 @@ use nacre_cluster::{BucketChange, Change, FunctionId, QueryChange, Refusal, Sequ
 use nacre_node::Error;
 use nacre_node::agreement::is_there;
 use nacre_sandbox::{DatabaseKeyspace, Failure};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -156,313 +158,291 @@ pub(super) struct Taken {
 /// Sequences of which this node has taken values.
 pub(super) type TakenSequences = BTreeMap<String, Taken>;
 
-impl Session {
-    /// Carries out a statement.
-    pub(super) fn do_administer(&self, request: &str, left: Duration) -> Result<String, Failure> {
-        let unreadable =
-            |error| failure(code::INTERNAL, format!("the statement cannot be read: {error}"));
-        let request: Request = serde_json::from_str(request).map_err(unreadable)?;
-        let told = match request {
-            Request::PutUser { name, is_new, password, display_name, groups } => {
-                self.put_user(&name, is_new, password.as_deref(), display_name, groups)?
-            }
-            Request::DropUser { name } => {
-                self.edit_users(Edit::RemoveUser { domain: Domain::Local, name })?
-            }
-            Request::PutGroup { name, is_new, description, roles } => {
-                self.put_group(&name, is_new, description, roles)?
-            }
-            Request::DropGroup { name } => self.edit_users(Edit::RemoveGroup(name))?,
-            Request::Grant { roles, users, groups, revoke } => {
-                self.require_whole(Privilege::AdministerUsers)?;
-                let roles = self.roles_of(&roles)?;
-                self.edit_users(Edit::Grant { roles, users, groups, revoke })?
-            }
-            Request::CreateBucket { name, fields, if_not_exists } => {
-                self.create_bucket(&name, &fields, if_not_exists)?
-            }
-            Request::AlterBucket { name, fields } => self.alter_bucket(&name, &fields)?,
-            Request::DropBucket { name } => self.drop_bucket(&name)?,
-            Request::Curl(request) => self.curl(request, left)?,
-            Request::SetTerms { scan_wait_ms, durability } => {
-                self.set_terms(scan_wait_ms, durability.as_deref())?
-            }
-            Request::PutStatistics { bucket, scope, collection, row } => {
-                let keyspace = DatabaseKeyspace { bucket, scope, collection };
-                statistics::put(self, &keyspace, row.map(|row| row.to_string()))?;
-                Value::Null
-            }
-            Request::AlterCollection { bucket, scope, collection, max_ttl } => {
-                self.require_scope(Privilege::AdministerCollections, &bucket, &scope)?;
-                let (max_ttl, history) = (Some(max_ttl), None);
-                let change = Change::Buckets(BucketChange::UpdateCollection {
-                    bucket,
-                    scope,
-                    collection,
-                    max_ttl,
-                    history,
-                });
-                self.change(&change)?;
-                Value::Null
-            }
-            Request::CreateSequence { path, options } => self.create_sequence(&path, &options)?,
-            Request::AlterSequence { path, options } => self.alter_sequence(&path, &options)?,
-            Request::DropSequence { path } => {
-                self.require_scope(Privilege::AdministerCollections, &path.bucket, &path.scope)?;
-                self.change(&Change::Query(QueryChange::DropSequence { id: path.id() }))?;
-                Value::Null
-            }
-            Request::NextValue { path } => self.next_value(&path)?.into(),
-            Request::PreviousValue { path } => self.previous_value(&path)?,
-        };
-        Ok(told.to_string())
-    }
-
-    /// Takes over what the request asks of its reads and writes.
-    fn set_terms(
-        &self,
-        scan_wait_ms: Option<u64>,
-        durability: Option<&str>,
-    ) -> Result<Value, Failure> {
-        let durability = match durability {
-            // What says nothing wants the usual in transactions, and nothing elsewhere.
-            None | Some("") => Durability::None,
-            Some(name) => Durability::of_name(name).ok_or_else(|| {
-                failure(UNKNOWN_VALUE, format!("Unknown durability_level value: {name}"))
-            })?,
-        };
-        let scan_wait = scan_wait_ms.map(Duration::from_millis);
-        *self.terms.lock() = Terms { scan_wait, durability };
-        Ok(Value::Null)
-    }
-
-    pub(super) fn require_whole(&self, privilege: Privilege) -> Result<(), Failure> {
-        self.require_in(privilege, Keyspace::default())
-    }
-
-    fn require_scope(
-        &self,
-        privilege: Privilege,
-        bucket: &str,
-        scope: &str,
-    ) -> Result<(), Failure> {
-        let keyspace = Keyspace { bucket: Some(bucket), scope: Some(scope), ..Keyspace::default() };
-        self.require_in(privilege, keyspace)
-    }
-
-    /// Checks that the user may do anything with the documents of a scope by SQL++, and so use its sequences.
-    fn require_sequences(&self, bucket: &str, scope: &str) -> Result<(), Failure> {
-        let keyspace = Keyspace { bucket: Some(bucket), scope: Some(scope), ..Keyspace::default() };
-        if self.may_query(keyspace) { Ok(()) } else { Err(lacks(Privilege::Query)) }
-    }
-
-    pub(super) fn require_in(
-        &self,
-        privilege: Privilege,
-        keyspace: Keyspace<'_>,
-    ) -> Result<(), Failure> {
-        if self.may_in(privilege, keyspace) {
-            return Ok(());
+/// Carries out a statement. `terms` are those of the request, which a statement may set.
+pub(super) fn administer(
+    requester: &Requester,
+    terms: &Mutex<Terms>,
+    request: &str,
+    left: Duration,
+) -> Result<String, Failure> {
+    let unreadable =
+        |error| failure(code::INTERNAL, format!("the statement cannot be read: {error}"));
+    let request: Request = serde_json::from_str(request).map_err(unreadable)?;
+    let told = match request {
+        Request::PutUser { name, is_new, password, display_name, groups } => {
+            put_user(requester, &name, is_new, password.as_deref(), display_name, groups)?
         }
-        Err(lacks(privilege))
-    }
-
-    fn put_user(
-        &self,
-        name: &str,
-        is_new: bool,
-        password: Option<&str>,
-        display_name: Option<String>,
-        groups: Option<Vec<String>>,
-    ) -> Result<Value, Failure> {
-        self.require_whole(Privilege::AdministerUsers)?;
-        check_name(name)?;
-        if let Some(password) = password {
-            let checked = self.node.password_policy().check(password);
-            checked.map_err(|reason| failure(code::INTERNAL, reason.to_string()))?;
+        Request::DropUser { name } => {
+            edit_users(requester, Edit::RemoveUser { domain: Domain::Local, name })?
         }
-        let mut edit = UserEdit {
-            name: name.to_owned(),
-            creates: is_new,
-            is_new,
-            display_name,
-            groups,
-            at: u64::from(self.node.now().unix_s()),
-            ..UserEdit::default()
-        };
-        // The change is checked first, so that no password is hashed for a refused one.
-        let change = UserChange { by: Some(self.login()?), edit: Edit::User(edit.clone()) };
-        self.node.users().permit(&change).map_err(|refused| users_refused(&refused))?;
-        if let Some(password) = password {
-            before_blocking();
-            edit.credentials = Some(Credentials::derive(password, self.node.new_salt()));
+        Request::PutGroup { name, is_new, description, roles } => {
+            put_group(requester, &name, is_new, description, roles)?
         }
-        self.edit_users(Edit::User(edit))
-    }
-
-    /// Returns the login of the request's user.
-    fn login(&self) -> Result<Login, Failure> {
-        self.login.clone().ok_or_else(|| users_refused(&Refused::LoginEnded))
-    }
-
-    /// Changes users for the request's user. The rights are checked when the change is applied.
-    fn edit_users(&self, edit: Edit) -> Result<Value, Failure> {
-        let change = UserChange { by: Some(self.login()?), edit };
-        self.node.change_users(change).map_err(failed)?;
-        Ok(Value::Null)
-    }
-
-    fn put_group(
-        &self,
-        name: &str,
-        is_new: bool,
-        description: Option<String>,
-        roles: Option<Vec<String>>,
-    ) -> Result<Value, Failure> {
-        self.require_whole(Privilege::AdministerUsers)?;
-        check_name(name)?;
-        let roles = roles.map(|roles| self.roles_of(&roles)).transpose()?;
-        self.edit_users(Edit::Group { name: name.to_owned(), is_new, description, roles })
-    }
-
-    /// Parses roles. Their keyspaces must exist, as with the management form.
-    fn roles_of(&self, texts: &[String]) -> Result<Vec<Role>, Failure> {
-        let cluster = self.node.cluster();
-        let role = |text: &String| {
-            let role = text.parse::<Role>().ok();
-            let role = role.filter(|role| is_there(&cluster, role.keyspace()));
-            role.ok_or_else(|| {
-                failure(code::ROLE_NOT_FOUND, format!("Role {text} is not there, or not on this"))
-            })
-        };
-        texts.iter().map(role).collect()
-    }
-
-    fn create_sequence(
-        &self,
-        path: &SequencePath,
-        options: &SequenceOptions,
-    ) -> Result<Value, Failure> {
-        self.require_scope(Privilege::AdministerCollections, &path.bucket, &path.scope)?;
-        let increment = options.increment.unwrap_or(1);
-        let (min, max) = (options.min.unwrap_or(i64::MIN), options.max.unwrap_or(i64::MAX));
-        let first = match (increment > 0, options.min, options.max) {
-            (true, Some(min), _) => min,
-            (false, _, Some(max)) => max,
-            _ => 0i64.clamp(min.min(max), max.max(min)),
-        };
-        let start = options.start.unwrap_or(first);
-        let cycle = options.cycle.unwrap_or(false);
-        let cache = options.cache.unwrap_or(CACHE).max(1);
-        let (next, epoch) = (Some(start), 0);
-        let sequence = Sequence { start, increment, min, max, cycle, cache, next, epoch };
-        let id = path.id();
-        self.change(&Change::Query(QueryChange::PutSequence { id, sequence, replace: false }))?;
-        Ok(Value::Null)
-    }
-
-    fn alter_sequence(
-        &self,
-        path: &SequencePath,
-        options: &SequenceOptions,
-    ) -> Result<Value, Failure> {
-        self.require_scope(Privilege::AdministerCollections, &path.bucket, &path.scope)?;
-        let id = path.id();
-        let known = self.node.cluster().sequences.get(&id).cloned();
-        let missing = || refused(&Refusal::SequenceNotFound { name: path.name.clone() });
-        let mut sequence = known.ok_or_else(missing)?;
-        sequence.increment = options.increment.unwrap_or(sequence.increment);
-        sequence.min = options.min.unwrap_or(sequence.min);
-        sequence.max = options.max.unwrap_or(sequence.max);
-        sequence.cycle = options.cycle.unwrap_or(sequence.cycle);
-        sequence.cache = options.cache.unwrap_or(sequence.cache).max(1);
-        if options.restart {
-            sequence.start = options.restart_with.unwrap_or(sequence.start);
-            sequence.next = Some(sequence.start);
+        Request::DropGroup { name } => edit_users(requester, Edit::RemoveGroup(name))?,
+        Request::Grant { roles, users, groups, revoke } => {
+            requester.require_whole(Privilege::AdministerUsers)?;
+            let roles = roles_of(requester, &roles)?;
+            edit_users(requester, Edit::Grant { roles, users, groups, revoke })?
         }
-        self.change(&Change::Query(QueryChange::PutSequence { id, sequence, replace: true }))?;
-        Ok(Value::Null)
-    }
-
-    fn next_value(&self, path: &SequencePath) -> Result<i64, Failure> {
-        self.require_sequences(&path.bucket, &path.scope)?;
-        let id = path.id();
-        let key = id.to_string();
-        let missing = || refused(&Refusal::SequenceNotFound { name: path.name.clone() });
-        let mut all = self.node.queries().sequences.lock();
-        for _ in 0..TRIES_MAX {
-            let cluster = self.node.cluster();
-            let sequence = cluster.sequences.get(&id).ok_or_else(missing)?;
-            let taken = all.entry(key.clone()).or_default();
-            if taken.epoch == sequence.epoch && taken.left > 0 {
-                let value = taken.next;
-                taken.left -= 1;
-                taken.next = value.wrapping_add(taken.increment);
-                taken.previous = Some(value);
-                return Ok(value);
-            }
-            let Some(block) = sequence.block() else {
-                let message = format!("Sequence '{}' has been exhausted", path.name);
-                return Err(failure(code::SEQUENCE_EXHAUSTED, message));
-            };
-            let (epoch, from) = (sequence.epoch, block.from);
-            match self.node.change(&Change::Query(QueryChange::AdvanceSequence {
-                id: id.clone(),
-                epoch,
-                from,
-            })) {
-                Ok(_) => {
-                    let increment = sequence.increment;
-                    let previous = taken.previous;
-                    let (next, left) = (from, block.count);
-                    *taken = Taken { epoch, increment, next, left, previous };
-                }
-                // Another node has taken them.
-                Err(Error::Refused(Refusal::SequenceMoved { .. })) => self.node.catch_up(),
-                Err(error) => return Err(failed(error)),
-            }
+        Request::CreateBucket { name, fields, if_not_exists } => {
+            create_bucket(requester, &name, &fields, if_not_exists)?
         }
-        let message = format!("The values of sequence '{}' were taken by others", path.name);
-        Err(Failure { retry: true, ..failure(code::SEQUENCE, message) })
-    }
-
-    /// The last value that this node has given; NULL when it has given none.
-    fn previous_value(&self, path: &SequencePath) -> Result<Value, Failure> {
-        self.require_sequences(&path.bucket, &path.scope)?;
-        let id = path.id();
-        let missing = || refused(&Refusal::SequenceNotFound { name: path.name.clone() });
-        self.node.cluster().sequences.get(&id).map(drop).ok_or_else(missing)?;
-        let all = self.node.queries().sequences.lock();
-        let previous = all.get(&id.to_string()).and_then(|taken| taken.previous);
-        Ok(previous.map_or(Value::Null, Value::from))
-    }
-
-    /// The rows of `system:sequences`: those of scopes that the user may query.
-    pub(super) fn of_sequences(&self) -> Vec<(String, String)> {
-        let cluster = self.node.cluster();
-        let row = |(id, sequence): (FunctionId, &Sequence)| {
-            let (bucket, scope) = id.scope.clone()?;
-            self.require_sequences(&bucket, &scope).ok()?;
-            let path = format!("`default`:`{bucket}`.`{scope}`.`{}`", id.name);
-            let row = json!({
-                "namespace": "default",
-                "namespace_id": "default",
-                "bucket": bucket,
-                "scope_id": scope,
-                "name": id.name,
-                "path": path,
-                "start": sequence.start,
-                "increment": sequence.increment,
-                "min": sequence.min,
-                "max": sequence.max,
-                "cycle": sequence.cycle,
-                "cache": sequence.cache,
-                "value": {"~next_block": sequence.next},
+        Request::AlterBucket { name, fields } => alter_bucket(requester, &name, &fields)?,
+        Request::DropBucket { name } => drop_bucket(requester, &name)?,
+        Request::Curl(request) => curl(requester, request, left)?,
+        Request::SetTerms { scan_wait_ms, durability } => {
+            set_terms(terms, scan_wait_ms, durability.as_deref())?
+        }
+        Request::PutStatistics { bucket, scope, collection, row } => {
+            let keyspace = DatabaseKeyspace { bucket, scope, collection };
+            statistics::put(requester, &keyspace, row.map(|row| row.to_string()))?;
+            Value::Null
+        }
+        Request::AlterCollection { bucket, scope, collection, max_ttl } => {
+            requester.require_scope(Privilege::AdministerCollections, &bucket, &scope)?;
+            let (max_ttl, history) = (Some(max_ttl), None);
+            let change = Change::Buckets(BucketChange::UpdateCollection {
+                bucket,
+                scope,
+                collection,
+                max_ttl,
+                history,
             });
-            Some((path, row.to_string()))
-        };
-        cluster.sequences.iter().filter_map(row).collect()
+            requester.change(&change)?;
+            Value::Null
+        }
+        Request::CreateSequence { path, options } => create_sequence(requester, &path, &options)?,
+        Request::AlterSequence { path, options } => alter_sequence(requester, &path, &options)?,
+        Request::DropSequence { path } => {
+            requester.require_scope(Privilege::AdministerCollections, &path.bucket, &path.scope)?;
+            requester.change(&Change::Query(QueryChange::DropSequence { id: path.id() }))?;
+            Value::Null
+        }
+        Request::NextValue { path } => next_value(requester, &path)?.into(),
+        Request::PreviousValue { path } => previous_value(requester, &path)?,
+    };
+    Ok(told.to_string())
+}
+
+/// Takes over what the request asks of its reads and writes.
+fn set_terms(
+    terms: &Mutex<Terms>,
+    scan_wait_ms: Option<u64>,
+    durability: Option<&str>,
+) -> Result<Value, Failure> {
+    let durability = match durability {
+        // What says nothing wants the usual in transactions, and nothing elsewhere.
+        None | Some("") => Durability::None,
+        Some(name) => Durability::of_name(name).ok_or_else(|| {
+            failure(UNKNOWN_VALUE, format!("Unknown durability_level value: {name}"))
+        })?,
+    };
+    let scan_wait = scan_wait_ms.map(Duration::from_millis);
+    *terms.lock() = Terms { scan_wait, durability };
+    Ok(Value::Null)
+}
+
+/// Checks that the user may do anything with the documents of a scope by SQL++, and so use its sequences.
+fn require_sequences(requester: &Requester, bucket: &str, scope: &str) -> Result<(), Failure> {
+    let keyspace = Keyspace { bucket: Some(bucket), scope: Some(scope), ..Keyspace::default() };
+    if requester.may_query(keyspace) { Ok(()) } else { Err(lacks(Privilege::Query)) }
+}
+
+fn put_user(
+    requester: &Requester,
+    name: &str,
+    is_new: bool,
+    password: Option<&str>,
+    display_name: Option<String>,
+    groups: Option<Vec<String>>,
+) -> Result<Value, Failure> {
+    requester.require_whole(Privilege::AdministerUsers)?;
+    check_name(name)?;
+    if let Some(password) = password {
+        let checked = requester.node.password_policy().check(password);
+        checked.map_err(|reason| failure(code::INTERNAL, reason.to_string()))?;
     }
+    let mut edit = UserEdit {
+        name: name.to_owned(),
+        creates: is_new,
+        is_new,
+        display_name,
+        groups,
+        at: u64::from(requester.node.now().unix_s()),
+        ..UserEdit::default()
+    };
+    // The change is checked first, so that no password is hashed for a refused one.
+    let change = UserChange { by: Some(login(requester)?), edit: Edit::User(edit.clone()) };
+    requester.node.users().permit(&change).map_err(|refused| users_refused(&refused))?;
+    if let Some(password) = password {
+        before_blocking();
+        edit.credentials = Some(Credentials::derive(password, requester.node.new_salt()));
+    }
+    edit_users(requester, Edit::User(edit))
+}
+
+/// Returns the login of the request's user.
+fn login(requester: &Requester) -> Result<Login, Failure> {
+    requester.login.clone().ok_or_else(|| users_refused(&Refused::LoginEnded))
+}
+
+/// Changes users for the request's user. The rights are checked when the change is applied.
+fn edit_users(requester: &Requester, edit: Edit) -> Result<Value, Failure> {
+    let change = UserChange { by: Some(login(requester)?), edit };
+    requester.node.change_users(change).map_err(failed)?;
+    Ok(Value::Null)
+}
+
+fn put_group(
+    requester: &Requester,
+    name: &str,
+    is_new: bool,
+    description: Option<String>,
+    roles: Option<Vec<String>>,
+) -> Result<Value, Failure> {
+    requester.require_whole(Privilege::AdministerUsers)?;
+    check_name(name)?;
+    let roles = roles.map(|roles| roles_of(requester, &roles)).transpose()?;
+    edit_users(requester, Edit::Group { name: name.to_owned(), is_new, description, roles })
+}
+
+/// Parses roles. Their keyspaces must exist, as with the management form.
+fn roles_of(requester: &Requester, texts: &[String]) -> Result<Vec<Role>, Failure> {
+    let cluster = requester.node.cluster();
+    let role = |text: &String| {
+        let role = text.parse::<Role>().ok();
+        let role = role.filter(|role| is_there(&cluster, role.keyspace()));
+        role.ok_or_else(|| {
+            failure(code::ROLE_NOT_FOUND, format!("Role {text} is not there, or not on this"))
+        })
+    };
+    texts.iter().map(role).collect()
+}
+
+fn create_sequence(
+    requester: &Requester,
+    path: &SequencePath,
+    options: &SequenceOptions,
+) -> Result<Value, Failure> {
+    requester.require_scope(Privilege::AdministerCollections, &path.bucket, &path.scope)?;
+    let increment = options.increment.unwrap_or(1);
+    let (min, max) = (options.min.unwrap_or(i64::MIN), options.max.unwrap_or(i64::MAX));
+    let first = match (increment > 0, options.min, options.max) {
+        (true, Some(min), _) => min,
+        (false, _, Some(max)) => max,
+        _ => 0i64.clamp(min.min(max), max.max(min)),
+    };
+    let start = options.start.unwrap_or(first);
+    let cycle = options.cycle.unwrap_or(false);
+    let cache = options.cache.unwrap_or(CACHE).max(1);
+    let (next, epoch) = (Some(start), 0);
+    let sequence = Sequence { start, increment, min, max, cycle, cache, next, epoch };
+    let id = path.id();
+    requester.change(&Change::Query(QueryChange::PutSequence { id, sequence, replace: false }))?;
+    Ok(Value::Null)
+}
+
+fn alter_sequence(
+    requester: &Requester,
+    path: &SequencePath,
+    options: &SequenceOptions,
+) -> Result<Value, Failure> {
+    requester.require_scope(Privilege::AdministerCollections, &path.bucket, &path.scope)?;
+    let id = path.id();
+    let known = requester.node.cluster().sequences.get(&id).cloned();
+    let missing = || refused(&Refusal::SequenceNotFound { name: path.name.clone() });
+    let mut sequence = known.ok_or_else(missing)?;
+    sequence.increment = options.increment.unwrap_or(sequence.increment);
+    sequence.min = options.min.unwrap_or(sequence.min);
+    sequence.max = options.max.unwrap_or(sequence.max);
+    sequence.cycle = options.cycle.unwrap_or(sequence.cycle);
+    sequence.cache = options.cache.unwrap_or(sequence.cache).max(1);
+    if options.restart {
+        sequence.start = options.restart_with.unwrap_or(sequence.start);
+        sequence.next = Some(sequence.start);
+    }
+    requester.change(&Change::Query(QueryChange::PutSequence { id, sequence, replace: true }))?;
+    Ok(Value::Null)
+}
+
+fn next_value(requester: &Requester, path: &SequencePath) -> Result<i64, Failure> {
+    require_sequences(requester, &path.bucket, &path.scope)?;
+    let id = path.id();
+    let key = id.to_string();
+    let missing = || refused(&Refusal::SequenceNotFound { name: path.name.clone() });
+    let mut all = requester.node.queries().sequences.lock();
+    for _ in 0..TRIES_MAX {
+        let cluster = requester.node.cluster();
+        let sequence = cluster.sequences.get(&id).ok_or_else(missing)?;
+        let taken = all.entry(key.clone()).or_default();
+        if taken.epoch == sequence.epoch && taken.left > 0 {
+            let value = taken.next;
+            taken.left -= 1;
+            taken.next = value.wrapping_add(taken.increment);
+            taken.previous = Some(value);
+            return Ok(value);
+        }
+        let Some(block) = sequence.block() else {
+            let message = format!("Sequence '{}' has been exhausted", path.name);
+            return Err(failure(code::SEQUENCE_EXHAUSTED, message));
+        };
+        let (epoch, from) = (sequence.epoch, block.from);
+        match requester.node.change(&Change::Query(QueryChange::AdvanceSequence {
+            id: id.clone(),
+            epoch,
+            from,
+        })) {
+            Ok(_) => {
+                let increment = sequence.increment;
+                let previous = taken.previous;
+                let (next, left) = (from, block.count);
+                *taken = Taken { epoch, increment, next, left, previous };
+            }
+            // Another node has taken them.
+            Err(Error::Refused(Refusal::SequenceMoved { .. })) => requester.node.catch_up(),
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    let message = format!("The values of sequence '{}' were taken by others", path.name);
+    Err(Failure { retry: true, ..failure(code::SEQUENCE, message) })
+}
+
+/// The last value that this node has given; NULL when it has given none.
+fn previous_value(requester: &Requester, path: &SequencePath) -> Result<Value, Failure> {
+    require_sequences(requester, &path.bucket, &path.scope)?;
+    let id = path.id();
+    let missing = || refused(&Refusal::SequenceNotFound { name: path.name.clone() });
+    requester.node.cluster().sequences.get(&id).map(drop).ok_or_else(missing)?;
+    let all = requester.node.queries().sequences.lock();
+    let previous = all.get(&id.to_string()).and_then(|taken| taken.previous);
+    Ok(previous.map_or(Value::Null, Value::from))
+}
+
+/// The rows of `system:sequences`: those of scopes that the user may query.
+pub(super) fn of_sequences(requester: &Requester) -> Vec<(String, String)> {
+    let cluster = requester.node.cluster();
+    let row = |(id, sequence): (FunctionId, &Sequence)| {
+        let (bucket, scope) = id.scope.clone()?;
+        require_sequences(requester, &bucket, &scope).ok()?;
+        let path = format!("`default`:`{bucket}`.`{scope}`.`{}`", id.name);
+        let row = json!({
+            "namespace": "default",
+            "namespace_id": "default",
+            "bucket": bucket,
+            "scope_id": scope,
+            "name": id.name,
+            "path": path,
+            "start": sequence.start,
+            "increment": sequence.increment,
+            "min": sequence.min,
+            "max": sequence.max,
+            "cycle": sequence.cycle,
+            "cache": sequence.cache,
+            "value": {"~next_block": sequence.next},
+        });
+        Some((path, row.to_string()))
+    };
+    cluster.sequences.iter().filter_map(row).collect()
 }
 
 /// Names of users and groups. Source: those that the form of management takes.
@@ -494,11 +474,6 @@ fn users_refused(refused: &Refused) -> Failure {
         Refused::Forbidden(privilege) => lacks(*privilege),
         other => failure(code::INTERNAL, other.to_string()),
     }
-}
-
-fn lacks(privilege: Privilege) -> Failure {
-    let message = format!("User does not have credentials to run this statement ({privilege:?})");
-    failure(code::FORBIDDEN, message)
 }
 
 fn failed(error: Error) -> Failure {

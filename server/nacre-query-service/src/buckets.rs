@@ -1,7 +1,7 @@
 //! CREATE, ALTER and DROP BUCKET, with the rights of the requests of management that do the same.
 
 use super::failure::{code, failure};
-use super::session::Session;
+use super::requester::Requester;
 use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{BucketChange, BucketSettings, Change, RAM_QUOTA_TOO_LARGE, Refusal};
 use nacre_node::Error;
@@ -11,76 +11,78 @@ use serde_json::Value;
 /// Names and values of settings, as the form of management has them.
 pub(super) type Fields = Vec<(String, String)>;
 
-impl Session {
-    pub(super) fn create_bucket(
-        &self,
-        name: &str,
-        fields: &Fields,
-        if_not_exists: bool,
-    ) -> Result<Value, Failure> {
-        self.require_whole(Privilege::AdministerCluster)?;
-        let settings = self.read_settings(None, name, fields)?;
-        self.check_memory(name, settings.ram_quota_mb)?;
-        let (name, uuid) = (name.to_owned(), self.node.new_uuid());
-        match self.node.change(&Change::Buckets(BucketChange::CreateBucket {
-            name,
-            uuid,
-            settings,
-        })) {
-            Err(Error::Refused(Refusal::BucketExists { .. })) if if_not_exists => Ok(Value::Null),
-            done => done.map(|_| Value::Null).map_err(|error| of_bucket(&error)),
-        }
+pub(super) fn create_bucket(
+    requester: &Requester,
+    name: &str,
+    fields: &Fields,
+    if_not_exists: bool,
+) -> Result<Value, Failure> {
+    requester.require_whole(Privilege::AdministerCluster)?;
+    let settings = read_settings(requester, None, name, fields)?;
+    check_memory(requester, name, settings.ram_quota_mb)?;
+    let (name, uuid) = (name.to_owned(), requester.node.new_uuid());
+    match requester.node.change(&Change::Buckets(BucketChange::CreateBucket {
+        name,
+        uuid,
+        settings,
+    })) {
+        Err(Error::Refused(Refusal::BucketExists { .. })) if if_not_exists => Ok(Value::Null),
+        done => done.map(|_| Value::Null).map_err(|error| of_bucket(&error)),
     }
+}
 
-    pub(super) fn alter_bucket(&self, name: &str, fields: &Fields) -> Result<Value, Failure> {
-        self.require_bucket(name)?;
-        let cluster = self.node.cluster();
-        let known = cluster.bucket(name).map_err(|refusal| of_bucket(&Error::Refused(refusal)))?;
-        let known = &known.settings;
-        let settings = self.read_settings(Some(known), name, fields)?;
-        if settings.ram_quota_mb > known.ram_quota_mb {
-            self.check_memory(name, settings.ram_quota_mb)?;
-        }
-        self.change_bucket(&Change::Buckets(BucketChange::UpdateBucket {
-            name: name.to_owned(),
-            settings,
-        }))
+pub(super) fn alter_bucket(
+    requester: &Requester,
+    name: &str,
+    fields: &Fields,
+) -> Result<Value, Failure> {
+    require_bucket(requester, name)?;
+    let cluster = requester.node.cluster();
+    let known = cluster.bucket(name).map_err(|refusal| of_bucket(&Error::Refused(refusal)))?;
+    let known = &known.settings;
+    let settings = read_settings(requester, Some(known), name, fields)?;
+    if settings.ram_quota_mb > known.ram_quota_mb {
+        check_memory(requester, name, settings.ram_quota_mb)?;
     }
+    change_bucket(
+        requester,
+        &Change::Buckets(BucketChange::UpdateBucket { name: name.to_owned(), settings }),
+    )
+}
 
-    pub(super) fn drop_bucket(&self, name: &str) -> Result<Value, Failure> {
-        self.require_bucket(name)?;
-        self.change_bucket(&Change::Buckets(BucketChange::DropBucket { name: name.to_owned() }))
-    }
+pub(super) fn drop_bucket(requester: &Requester, name: &str) -> Result<Value, Failure> {
+    require_bucket(requester, name)?;
+    change_bucket(requester, &Change::Buckets(BucketChange::DropBucket { name: name.to_owned() }))
+}
 
-    fn change_bucket(&self, change: &Change) -> Result<Value, Failure> {
-        self.node.change(change).map(|_| Value::Null).map_err(|error| of_bucket(&error))
-    }
+fn change_bucket(requester: &Requester, change: &Change) -> Result<Value, Failure> {
+    requester.node.change(change).map(|_| Value::Null).map_err(|error| of_bucket(&error))
+}
 
-    fn require_bucket(&self, name: &str) -> Result<(), Failure> {
-        let keyspace = Keyspace { bucket: Some(name), ..Keyspace::default() };
-        self.require_in(Privilege::AdministerBucket, keyspace)
-    }
+fn require_bucket(requester: &Requester, name: &str) -> Result<(), Failure> {
+    let keyspace = Keyspace { bucket: Some(name), ..Keyspace::default() };
+    requester.require_in(Privilege::AdministerBucket, keyspace)
+}
 
-    fn read_settings(
-        &self,
-        known: Option<&BucketSettings>,
-        name: &str,
-        fields: &Fields,
-    ) -> Result<BucketSettings, Failure> {
-        // A CAS has the time in its upper 48 bits.
-        let now_cas = self.node.now().unix_ns & !0xffff;
-        let read = self.node.platform.bucket_settings(known, fields, now_cas);
-        read.map_err(|reason| failure(code::BUCKET_ACTION, format!("Bucket {name}: {reason}")))
-    }
+fn read_settings(
+    requester: &Requester,
+    known: Option<&BucketSettings>,
+    name: &str,
+    fields: &Fields,
+) -> Result<BucketSettings, Failure> {
+    // A CAS has the time in its upper 48 bits.
+    let now_cas = requester.node.now().unix_ns & !0xffff;
+    let read = requester.node.platform.bucket_settings(known, fields, now_cas);
+    read.map_err(|reason| failure(code::BUCKET_ACTION, format!("Bucket {name}: {reason}")))
+}
 
-    /// Refuses a quota that this node has no memory for.
-    fn check_memory(&self, name: &str, quota_mb: u64) -> Result<(), Failure> {
-        if self.node.memory().has_room_for(&self.node.cluster(), name, quota_mb) {
-            return Ok(());
-        }
-        let message = format!("Bucket {name}: {RAM_QUOTA_TOO_LARGE}");
-        Err(failure(code::BUCKET_ACTION, message))
+/// Refuses a quota that this node has no memory for.
+fn check_memory(requester: &Requester, name: &str, quota_mb: u64) -> Result<(), Failure> {
+    if requester.node.memory().has_room_for(&requester.node.cluster(), name, quota_mb) {
+        return Ok(());
     }
+    let message = format!("Bucket {name}: {RAM_QUOTA_TOO_LARGE}");
+    Err(failure(code::BUCKET_ACTION, message))
 }
 
 fn of_bucket(error: &Error) -> Failure {

@@ -1,6 +1,8 @@
 //! Catalogs as rows for queries: `system:buckets`, `system:scopes`, `system:keyspaces`, `system:indexes`.
 
-use super::session::{Session, place};
+use super::administer::of_sequences;
+use super::requester::Requester;
+use super::session::place;
 use super::unbuilt::unbuilt;
 use crate::NodeQueries;
 use nacre_auth::{Keyspace, Privilege, Role};
@@ -14,250 +16,254 @@ use std::time::Duration;
 
 type Rows = Vec<(String, String)>;
 
-impl Session {
-    /// The rows of a catalog: ids and JSON objects.
-    pub(super) fn rows_of(&self, name: &str) -> Option<Rows> {
-        match name {
-            "datastores" => Some(rows([("nacre".into(), json!({"id": "nacre", "url": "local"}))])),
-            "namespaces" => {
-                let row = json!({"id": "default", "name": "default", "datastore_id": "nacre"});
-                Some(rows([("default".into(), row)]))
-            }
-            "buckets" => Some(self.of_buckets(|bucket| vec![of_bucket(bucket)])),
-            "scopes" | "all_scopes" => Some(self.of_buckets(|bucket| self.of_scopes(bucket))),
-            "keyspaces" | "all_keyspaces" => {
-                Some(self.of_buckets(|bucket| self.of_keyspaces(bucket)))
-            }
-            "indexes" | "all_indexes" => {
-                let unbuilt = unbuilt(&self.node);
-                Some(self.of_buckets(|bucket| self.of_indexes(bucket, &unbuilt)))
-            }
-            "transactions" => Some(self.of_transactions()),
-            "sequences" | "all_sequences" => Some(self.of_sequences()),
-            "user_info" => Some(self.of_users(false)),
-            "my_user_info" => Some(self.of_users(true)),
-            "group_info" => Some(self.of_groups()),
-            "applicable_roles" => Some(self.of_roles()),
-            "bucket_info" => Some(self.of_buckets(|bucket| vec![info_of_bucket(bucket)])),
-            "vitals" => Some(self.of_vitals()),
-            // Nothing is kept for these catalogs.
-            "tasks_cache" | "completed_requests_history" => Some(Vec::new()),
-            "#node" => Some(self.of_this_node()),
-            "nodes" => Some(rows(self.node.cluster().nodes.values().map(of_node))),
-            _ => None,
+/// The rows of a catalog: ids and JSON objects.
+pub(super) fn rows_of(requester: &Requester, name: &str) -> Option<Rows> {
+    match name {
+        "datastores" => Some(rows([("nacre".into(), json!({"id": "nacre", "url": "local"}))])),
+        "namespaces" => {
+            let row = json!({"id": "default", "name": "default", "datastore_id": "nacre"});
+            Some(rows([("default".into(), row)]))
         }
-    }
-
-    /// Lets this node catch up with the decisions of the others, for catalogs that show them: clients create an index
-    /// at one node and look for it at another.
-    pub(super) fn catch_up_for(&self, name: &str) {
-        let own = ["datastores", "namespaces", "dual", "transactions"];
-        if !own.contains(&name) {
-            self.node.catch_up();
+        "buckets" => Some(of_buckets(requester, |bucket| vec![of_bucket(bucket)])),
+        "scopes" | "all_scopes" => {
+            Some(of_buckets(requester, |bucket| of_scopes(requester, bucket)))
         }
-    }
-
-    /// Returns the transactions of this node. Users see those of others only if they may see all requests.
-    fn of_transactions(&self) -> Rows {
-        let user = (!self.manages_requests()).then_some(self.user.as_str());
-        let node = self.node.endpoints().management();
-        rows(self.node.queries().transactions.rows(user, &node, self.node.now()))
-    }
-
-    /// Returns users with their roles: the request's user, or all for users who may administer them.
-    fn of_users(&self, own: bool) -> Rows {
-        let users = self.node.users();
-        let may_all = self.may_in(Privilege::AdministerUsers, Keyspace::default());
-        let seen = users.iter().filter(|user| match own {
-            true => user.name == self.user,
-            false => may_all,
-        });
-        rows(seen.map(|user| {
-            let roles: Vec<Value> =
-                user.all_roles().map(|(role, group)| of_role(role, group)).collect();
-            let row = json!({
-                "id": user.name,
-                "domain": "local",
-                "name": user.display_name,
-                "roles": roles,
-                "groups": user.groups,
-                "external_groups": [],
-            });
-            (format!("local:{}", user.name), row)
-        }))
-    }
-
-    fn of_groups(&self) -> Rows {
-        if !self.may_in(Privilege::AdministerUsers, Keyspace::default()) {
-            return Vec::new();
+        "keyspaces" | "all_keyspaces" => {
+            Some(of_buckets(requester, |bucket| of_keyspaces(requester, bucket)))
         }
-        let users = self.node.users();
-        rows(users.groups().map(|group| {
-            let roles: Vec<Value> = group.roles.iter().map(|role| of_role(role, None)).collect();
-            let row = json!({"id": group.name, "description": group.description, "roles": roles});
-            (group.name.clone(), row)
-        }))
-    }
-
-    /// Returns the roles of users, one row each: those of the request's user, or of all for users who may administer
-    /// them.
-    fn of_roles(&self) -> Rows {
-        let users = self.node.users();
-        let may_all = self.may_in(Privilege::AdministerUsers, Keyspace::default());
-        let seen = users.iter().filter(|user| may_all || user.name == self.user);
-        rows(seen.flat_map(|user| {
-            let row = |(role, _): (&Role, _)| {
-                let mut row = of_role(role, None);
-                row["grantee"] = user.name.as_str().into();
-                (format!("{}:{role}", user.name), row)
-            };
-            user.all_roles().map(row).collect::<Vec<_>>()
-        }))
-    }
-
-    fn of_vitals(&self) -> Rows {
-        if !self.may_in(Privilege::ReadStats, Keyspace::default()) {
-            return Vec::new();
+        "indexes" | "all_indexes" => {
+            let unbuilt = unbuilt(&requester.node);
+            Some(of_buckets(requester, |bucket| of_indexes(requester, bucket, &unbuilt)))
         }
-        let vitals = self.node.queries().vitals();
-        let name = self.node.endpoints().management();
-        let mean = vitals.elapsed_ns().checked_div(vitals.ended()).unwrap_or(0);
+        "transactions" => Some(of_transactions(requester)),
+        "sequences" | "all_sequences" => Some(of_sequences(requester)),
+        "user_info" => Some(of_users(requester, false)),
+        "my_user_info" => Some(of_users(requester, true)),
+        "group_info" => Some(of_groups(requester)),
+        "applicable_roles" => Some(of_roles(requester)),
+        "bucket_info" => Some(of_buckets(requester, |bucket| vec![info_of_bucket(bucket)])),
+        "vitals" => Some(of_vitals(requester)),
+        // Nothing is kept for these catalogs.
+        "tasks_cache" | "completed_requests_history" => Some(Vec::new()),
+        "#node" => Some(of_this_node(requester)),
+        "nodes" => Some(rows(requester.node.cluster().nodes.values().map(of_node))),
+        _ => None,
+    }
+}
+
+/// Lets this node catch up with the decisions of the others, for catalogs that show them: clients create an index
+/// at one node and look for it at another.
+pub(super) fn catch_up_for(node: &Node, name: &str) {
+    let own = ["datastores", "namespaces", "dual", "transactions"];
+    if !own.contains(&name) {
+        node.catch_up();
+    }
+}
+
+/// Returns the transactions of this node. Users see those of others only if they may see all requests.
+fn of_transactions(requester: &Requester) -> Rows {
+    let user = (!requester.manages_requests()).then_some(requester.user.as_str());
+    let node = requester.node.endpoints().management();
+    rows(requester.node.queries().transactions.rows(user, &node, requester.node.now()))
+}
+
+/// Returns users with their roles: the request's user, or all for users who may administer them.
+fn of_users(requester: &Requester, own: bool) -> Rows {
+    let users = requester.node.users();
+    let may_all = requester.may_in(Privilege::AdministerUsers, Keyspace::default());
+    let seen = users.iter().filter(|user| match own {
+        true => user.name == requester.user,
+        false => may_all,
+    });
+    rows(seen.map(|user| {
+        let roles: Vec<Value> =
+            user.all_roles().map(|(role, group)| of_role(role, group)).collect();
         let row = json!({
-            "node": name,
-            "version": env!("CARGO_PKG_VERSION"),
-            "request.completed.count": vitals.ended(),
-            "request.active.count": vitals.begun().saturating_sub(vitals.ended()),
-            "request_time.mean": format!("{:?}", Duration::from_nanos(mean)),
+            "id": user.name,
+            "domain": "local",
+            "name": user.display_name,
+            "roles": roles,
+            "groups": user.groups,
+            "external_groups": [],
         });
-        rows([(name, row)])
-    }
+        (format!("local:{}", user.name), row)
+    }))
+}
 
-    fn of_this_node(&self) -> Rows {
-        let name = self.node.endpoints().management();
-        let row = json!({"name": name, "uuid": self.node.id().to_string()});
-        rows([(name, row)])
+fn of_groups(requester: &Requester) -> Rows {
+    if !requester.may_in(Privilege::AdministerUsers, Keyspace::default()) {
+        return Vec::new();
     }
+    let users = requester.node.users();
+    rows(users.groups().map(|group| {
+        let roles: Vec<Value> = group.roles.iter().map(|role| of_role(role, None)).collect();
+        let row = json!({"id": group.name, "description": group.description, "roles": roles});
+        (group.name.clone(), row)
+    }))
+}
 
-    fn of_buckets(&self, of: impl Fn(&Bucket) -> Vec<(String, Value)>) -> Rows {
-        let cluster = self.node.cluster();
-        let visible = cluster.buckets.values().filter(|bucket| self.sees(bucket, None));
-        rows(visible.flat_map(of))
+/// Returns the roles of users, one row each: those of the request's user, or of all for users who may administer
+/// them.
+fn of_roles(requester: &Requester) -> Rows {
+    let users = requester.node.users();
+    let may_all = requester.may_in(Privilege::AdministerUsers, Keyspace::default());
+    let seen = users.iter().filter(|user| may_all || user.name == requester.user);
+    rows(seen.flat_map(|user| {
+        let row = |(role, _): (&Role, _)| {
+            let mut row = of_role(role, None);
+            row["grantee"] = user.name.as_str().into();
+            (format!("{}:{role}", user.name), row)
+        };
+        user.all_roles().map(row).collect::<Vec<_>>()
+    }))
+}
+
+fn of_vitals(requester: &Requester) -> Rows {
+    if !requester.may_in(Privilege::ReadStats, Keyspace::default()) {
+        return Vec::new();
     }
+    let vitals = requester.node.queries().vitals();
+    let name = requester.node.endpoints().management();
+    let mean = vitals.elapsed_ns().checked_div(vitals.ended()).unwrap_or(0);
+    let row = json!({
+        "node": name,
+        "version": env!("CARGO_PKG_VERSION"),
+        "request.completed.count": vitals.ended(),
+        "request.active.count": vitals.begun().saturating_sub(vitals.ended()),
+        "request_time.mean": format!("{:?}", Duration::from_nanos(mean)),
+    });
+    rows([(name, row)])
+}
 
-    /// Returns true if the user has a part in a bucket, or in a scope of it, and so may know of it.
-    fn sees(&self, bucket: &Bucket, scope: Option<&str>) -> bool {
-        let place = Keyspace { bucket: Some(&bucket.name), scope, collection: None };
-        self.node.users().get(&self.user).is_some_and(|user| user.may_see(place))
-    }
+fn of_this_node(requester: &Requester) -> Rows {
+    let name = requester.node.endpoints().management();
+    let row = json!({"name": name, "uuid": requester.node.id().to_string()});
+    rows([(name, row)])
+}
 
-    fn of_scopes(&self, bucket: &Bucket) -> Vec<(String, Value)> {
-        let row = |scope: &nacre_cluster::Scope| {
-            let path = format!("default:{}.{}", bucket.name, scope.name);
-            let row = json!({
+fn of_buckets(requester: &Requester, of: impl Fn(&Bucket) -> Vec<(String, Value)>) -> Rows {
+    let cluster = requester.node.cluster();
+    let visible = cluster.buckets.values().filter(|bucket| sees(requester, bucket, None));
+    rows(visible.flat_map(of))
+}
+
+/// Returns true if the user has a part in a bucket, or in a scope of it, and so may know of it.
+fn sees(requester: &Requester, bucket: &Bucket, scope: Option<&str>) -> bool {
+    let place = Keyspace { bucket: Some(&bucket.name), scope, collection: None };
+    requester.node.users().get(&requester.user).is_some_and(|user| user.may_see(place))
+}
+
+fn of_scopes(requester: &Requester, bucket: &Bucket) -> Vec<(String, Value)> {
+    let row = |scope: &nacre_cluster::Scope| {
+        let path = format!("default:{}.{}", bucket.name, scope.name);
+        let row = json!({
+            "datastore_id": "nacre",
+            "namespace": "default",
+            "namespace_id": "default",
+            "bucket": bucket.name,
+            "name": scope.name,
+            "path": path,
+        });
+        (path, row)
+    };
+    let scopes = bucket.manifest.scopes.iter();
+    scopes.filter(|scope| sees(requester, bucket, Some(&scope.name))).map(row).collect()
+}
+
+fn of_keyspaces(requester: &Requester, bucket: &Bucket) -> Vec<(String, Value)> {
+    let mut found = Vec::new();
+    for scope in &bucket.manifest.scopes {
+        for collection in &scope.collections {
+            let keyspace = DatabaseKeyspace {
+                bucket: bucket.name.clone(),
+                scope: scope.name.clone(),
+                collection: collection.name.clone(),
+            };
+            if !requester.may_query(place(&keyspace)) && !requester.manages_requests() {
+                continue;
+            }
+            let path = format!("default:{}.{}.{}", bucket.name, scope.name, collection.name);
+            let mut row = json!({
                 "datastore_id": "nacre",
                 "namespace": "default",
                 "namespace_id": "default",
                 "bucket": bucket.name,
-                "name": scope.name,
+                "scope": scope.name,
+                "id": collection.name,
+                "name": collection.name,
                 "path": path,
             });
-            (path, row)
-        };
-        let scopes = bucket.manifest.scopes.iter();
-        scopes.filter(|scope| self.sees(bucket, Some(&scope.name))).map(row).collect()
-    }
-
-    fn of_keyspaces(&self, bucket: &Bucket) -> Vec<(String, Value)> {
-        let mut found = Vec::new();
-        for scope in &bucket.manifest.scopes {
-            for collection in &scope.collections {
-                let keyspace = DatabaseKeyspace {
-                    bucket: bucket.name.clone(),
-                    scope: scope.name.clone(),
-                    collection: collection.name.clone(),
-                };
-                if !self.may_query(place(&keyspace)) && !self.manages_requests() {
-                    continue;
-                }
-                let path = format!("default:{}.{}.{}", bucket.name, scope.name, collection.name);
-                let mut row = json!({
+            // A bucket without a path means its default collection, for compatibility with statements from before
+            // collections.
+            if (scope.name.as_str(), collection.name.as_str()) == ("_default", "_default") {
+                row = json!({
                     "datastore_id": "nacre",
                     "namespace": "default",
                     "namespace_id": "default",
-                    "bucket": bucket.name,
-                    "scope": scope.name,
-                    "id": collection.name,
-                    "name": collection.name,
-                    "path": path,
+                    "id": bucket.name,
+                    "name": bucket.name,
+                    "path": format!("default:{}", bucket.name),
                 });
-                // A bucket without a path means its default collection, for compatibility with statements from before
-                // collections.
-                if (scope.name.as_str(), collection.name.as_str()) == ("_default", "_default") {
-                    row = json!({
-                        "datastore_id": "nacre",
-                        "namespace": "default",
-                        "namespace_id": "default",
-                        "id": bucket.name,
-                        "name": bucket.name,
-                        "path": format!("default:{}", bucket.name),
-                    });
-                }
-                found.push((path, row));
             }
+            found.push((path, row));
         }
-        found
     }
+    found
+}
 
-    fn of_indexes(&self, bucket: &Bucket, unbuilt: &BTreeSet<String>) -> Vec<(String, Value)> {
-        let visible = bucket.indexes.iter().filter(|index| {
-            let keyspace = DatabaseKeyspace {
-                bucket: bucket.name.clone(),
-                scope: index.scope.clone(),
-                collection: index.collection.clone(),
+fn of_indexes(
+    requester: &Requester,
+    bucket: &Bucket,
+    unbuilt: &BTreeSet<String>,
+) -> Vec<(String, Value)> {
+    let visible = bucket.indexes.iter().filter(|index| {
+        let keyspace = DatabaseKeyspace {
+            bucket: bucket.name.clone(),
+            scope: index.scope.clone(),
+            collection: index.collection.clone(),
+        };
+        requester.may_query(place(&keyspace))
+            || requester.may(Privilege::AdministerIndexes, &keyspace)
+            || requester.manages_requests()
+    });
+    visible
+        .map(|index| {
+            let state = match (index.built, unbuilt.contains(&index.uuid)) {
+                (false, _) => "deferred",
+                (true, true) => "building",
+                (true, false) => "online",
             };
-            self.may_query(place(&keyspace))
-                || self.may(Privilege::AdministerIndexes, &keyspace)
-                || self.manages_requests()
-        });
-        visible
-            .map(|index| {
-                let state = match (index.built, unbuilt.contains(&index.uuid)) {
-                    (false, _) => "deferred",
-                    (true, true) => "building",
-                    (true, false) => "online",
-                };
-                let mut row = json!({
-                    "id": index.uuid,
-                    "name": index.name,
-                    "datastore_id": "nacre",
-                    "namespace_id": "default",
-                    "index_key": index.keys,
-                    "using": "gsi",
-                    "state": state,
-                    "metadata": {"num_replica": 0},
-                });
-                if let Some(Partitioning { by, count, replicas }) = &index.partitioning {
-                    row["partition"] = format!("HASH({})", by.join(", ")).into();
-                    row["metadata"] = json!({"num_replica": replicas, "num_partition": count});
-                }
-                let is_default = index.scope == "_default" && index.collection == "_default";
-                if is_default {
-                    row["keyspace_id"] = bucket.name.as_str().into();
-                } else {
-                    row["bucket_id"] = bucket.name.as_str().into();
-                    row["scope_id"] = index.scope.as_str().into();
-                    row["keyspace_id"] = index.collection.as_str().into();
-                }
-                if let Some(condition) = &index.condition {
-                    row["condition"] = condition.as_str().into();
-                }
-                if index.keys.is_empty() {
-                    row["is_primary"] = true.into();
-                }
-                (index.uuid.clone(), row)
-            })
-            .collect()
-    }
+            let mut row = json!({
+                "id": index.uuid,
+                "name": index.name,
+                "datastore_id": "nacre",
+                "namespace_id": "default",
+                "index_key": index.keys,
+                "using": "gsi",
+                "state": state,
+                "metadata": {"num_replica": 0},
+            });
+            if let Some(Partitioning { by, count, replicas }) = &index.partitioning {
+                row["partition"] = format!("HASH({})", by.join(", ")).into();
+                row["metadata"] = json!({"num_replica": replicas, "num_partition": count});
+            }
+            let is_default = index.scope == "_default" && index.collection == "_default";
+            if is_default {
+                row["keyspace_id"] = bucket.name.as_str().into();
+            } else {
+                row["bucket_id"] = bucket.name.as_str().into();
+                row["scope_id"] = index.scope.as_str().into();
+                row["keyspace_id"] = index.collection.as_str().into();
+            }
+            if let Some(condition) = &index.condition {
+                row["condition"] = condition.as_str().into();
+            }
+            if index.keys.is_empty() {
+                row["is_primary"] = true.into();
+            }
+            (index.uuid.clone(), row)
+        })
+        .collect()
 }
 
 /// Returns true if the node has yet to build its part of an index. Other nodes may answer for it meanwhile.

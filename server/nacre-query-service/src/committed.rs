@@ -1,19 +1,32 @@
 //! Committed documents, without the changes of a transaction: each vBucket is asked at the node that serves it.
 
-use super::message::{CollectionCall, QueryReply};
+use super::failure::{code, retry};
+use super::footprint::Footprint;
+use super::message::{CollectionCall, QueryMessage, QueryReply};
 use super::part::unexpected;
-use super::session::{PAGE_BYTES, Session};
-use nacre_node::scatter_gather::{Owners, Vbids};
+use super::session::{PAGE_BYTES, path};
+use super::transaction::Durability;
+use crate::NodeQueries;
+use nacre_node::Node;
+use nacre_node::scatter_gather::{Owners, ScatterRequest, Vbids};
 use nacre_sandbox::{DatabaseKeyspace, Failure, Mutation, Row, RowRefusal};
 use nacre_types::Vbid;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest time to count documents.
 const COUNT_PATIENCE: Duration = Duration::from_secs(10);
 
-impl Session {
+/// Committed documents, as one request reads and writes them.
+#[derive(Clone, Copy)]
+pub(super) struct Committed<'a> {
+    pub node: &'a Arc<Node>,
+    pub footprint: &'a Footprint,
+}
+
+impl Committed<'_> {
     /// Documents by id, in the order of the ids.
-    pub(super) fn read_committed(
+    pub fn read(
         &self,
         owners: &Owners,
         keyspace: &DatabaseKeyspace,
@@ -27,7 +40,7 @@ impl Session {
     }
 
     /// Extended attributes by id, in the order of the ids.
-    pub(super) fn read_attributes(
+    pub fn attributes(
         &self,
         owners: &Owners,
         keyspace: &DatabaseKeyspace,
@@ -78,7 +91,7 @@ impl Session {
     }
 
     /// Documents by vBucket and id, after one of them; and whether there are no more.
-    pub(super) fn scan_committed(
+    pub fn scan(
         &self,
         owners: &Owners,
         keyspace: &DatabaseKeyspace,
@@ -87,14 +100,14 @@ impl Session {
         limit: usize,
         left: Duration,
     ) -> Result<(Vec<Row>, bool), Failure> {
-        self.asked.lock().insert(keyspace.bucket.clone());
+        self.footprint.note(&keyspace.bucket);
         let first = after.map_or(Vbid(0), |id| owners.vbid_of(id.as_bytes()));
         let mut rows: Vec<Row> = Vec::new();
         for vbid in owners.all().iter().filter(|vbid| *vbid >= first) {
             let mut after = after.filter(|_| vbid == first).map(str::to_owned);
             loop {
                 let call = |_: &Vbids| CollectionCall::Scan {
-                    asker: self.asker,
+                    asker: self.footprint.asker,
                     vbid,
                     after: after.clone(),
                     bodies,
@@ -119,11 +132,7 @@ impl Session {
     }
 
     /// Returns the number of documents.
-    pub(super) fn count_committed(
-        &self,
-        owners: &Owners,
-        keyspace: &DatabaseKeyspace,
-    ) -> Result<u64, Failure> {
+    pub fn count(&self, owners: &Owners, keyspace: &DatabaseKeyspace) -> Result<u64, Failure> {
         let call = |vbids: &Vbids| CollectionCall::Count(vbids.clone());
         let counts = self.ask(keyspace, owners.all(), &call, COUNT_PATIENCE)?;
         let count = |(_, answer): (_, QueryReply)| match answer {
@@ -134,16 +143,16 @@ impl Session {
     }
 
     /// Changes documents, each for itself.
-    pub(super) fn write_committed(
+    pub fn write(
         &self,
         owners: &Owners,
         keyspace: &DatabaseKeyspace,
         mutations: &[Mutation],
+        durability: Durability,
         left: Duration,
     ) -> Result<Vec<Result<u64, RowRefusal>>, Failure> {
         let mut outcomes: Vec<Option<Result<u64, RowRefusal>>> = vec![None; mutations.len()];
         let vbid_of = |at: usize| owners.vbid_of(mutations[at].id.as_bytes());
-        let durability = self.terms.lock().durability;
         loop {
             let missing: Vec<usize> =
                 (0..mutations.len()).filter(|at| outcomes[*at].is_none()).collect();
@@ -163,5 +172,29 @@ impl Session {
                 those(&vbids).into_iter().zip(told).for_each(|(at, told)| outcomes[at] = told);
             }
         }
+    }
+
+    /// Asks about a collection, each vBucket where it is served.
+    fn ask(
+        &self,
+        keyspace: &DatabaseKeyspace,
+        vbids: Vbids,
+        call: &dyn Fn(&Vbids) -> CollectionCall,
+        left: Duration,
+    ) -> Result<Vec<(Vbids, QueryReply)>, Failure> {
+        let question = |vbids: &Vbids| QueryMessage::Collection {
+            bucket: keyspace.bucket.clone(),
+            path: path(keyspace),
+            call: call(vbids),
+        };
+        let want = ScatterRequest { vbids, message: Box::new(question) };
+        let gathered = self.node.gather(&keyspace.bucket, &[want], left);
+        let gathered = gathered.map_err(|reason| retry(code::INTERNAL, reason))?;
+        self.node.queries().vitals().add_document_touches(gathered.len());
+        let answers = gathered.into_iter().map(|gathered| match gathered.reply {
+            Err(failure) => Err(failure.into()),
+            Ok(reply) => Ok((gathered.vbids, reply)),
+        });
+        answers.collect()
     }
 }

@@ -5,7 +5,7 @@
 //! rule of `outgoingHttp` besides, as for functions and plugins.
 
 use super::failure::{code, failure};
-use super::session::Session;
+use super::requester::Requester;
 use crate::NodeQueries;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -35,39 +35,41 @@ pub(super) struct CurlRequest {
     answer_bytes: Option<usize>,
 }
 
-impl Session {
-    /// Sends the request and waits for its answer, which is text.
-    pub(super) fn curl(&self, request: CurlRequest, left: Duration) -> Result<Value, Failure> {
-        self.require_whole(Privilege::QueryExternal)?;
-        let CurlRequest { method, url, mut headers, user, body, time_ms, answer_bytes } = request;
-        let user = user.map(|user| format!("Basic {}", BASE64_STANDARD.encode(user)));
-        headers.extend(user.map(|value| ("authorization".into(), value)));
-        let failed = |why: String| failure(code::EXECUTION, format!("CURL {url}: {why}"));
-        let sent = HttpRequest::new(&method, &url, headers, body.into_bytes());
-        let sent = sent.map_err(|error| failed(error.to_string()))?;
-        if !is_allowed(&self.node.cluster().settings.curl, &sent) {
-            let why = "the URL is not in the allowed ones of /settings/querySettings/curlWhitelist";
-            return Err(failed(why.into()));
-        }
-        let time = time_ms.map_or(TIME_MAX, Duration::from_millis).min(TIME_MAX).min(left);
-        let bytes_max = answer_bytes.unwrap_or(ANSWER_BYTES_MAX).min(ANSWER_BYTES_MAX);
-        let http = self
-            .node
-            .queries()
-            .http
-            .get_or_init(|| self.node.platform.http(Outgoing::new(&self.node)));
-        before_blocking();
-        let answer = match http.send(&sent, bytes_max, time) {
-            Ok(answer) => answer,
-            Err(HttpError::TooLarge) => {
-                return Err(failed(format!("the answer has more than {bytes_max} bytes")));
-            }
-            Err(error) => return Err(failed(error.to_string())),
-        };
-        let body = String::from_utf8(answer.body);
-        let body = body.map_err(|_| failed("the answer is no text".into()))?;
-        Ok(json!({"status": answer.status, "body": body}))
+/// Sends the request and waits for its answer, which is text.
+pub(super) fn curl(
+    requester: &Requester,
+    request: CurlRequest,
+    left: Duration,
+) -> Result<Value, Failure> {
+    requester.require_whole(Privilege::QueryExternal)?;
+    let CurlRequest { method, url, mut headers, user, body, time_ms, answer_bytes } = request;
+    let user = user.map(|user| format!("Basic {}", BASE64_STANDARD.encode(user)));
+    headers.extend(user.map(|value| ("authorization".into(), value)));
+    let failed = |why: String| failure(code::EXECUTION, format!("CURL {url}: {why}"));
+    let sent = HttpRequest::new(&method, &url, headers, body.into_bytes());
+    let sent = sent.map_err(|error| failed(error.to_string()))?;
+    if !is_allowed(&requester.node.cluster().settings.curl, &sent) {
+        let why = "the URL is not in the allowed ones of /settings/querySettings/curlWhitelist";
+        return Err(failed(why.into()));
     }
+    let time = time_ms.map_or(TIME_MAX, Duration::from_millis).min(TIME_MAX).min(left);
+    let bytes_max = answer_bytes.unwrap_or(ANSWER_BYTES_MAX).min(ANSWER_BYTES_MAX);
+    let http = requester
+        .node
+        .queries()
+        .http
+        .get_or_init(|| requester.node.platform.http(Outgoing::new(&requester.node)));
+    before_blocking();
+    let answer = match http.send(&sent, bytes_max, time) {
+        Ok(answer) => answer,
+        Err(HttpError::TooLarge) => {
+            return Err(failed(format!("the answer has more than {bytes_max} bytes")));
+        }
+        Err(error) => return Err(failed(error.to_string())),
+    };
+    let body = String::from_utf8(answer.body);
+    let body = body.map_err(|_| failed("the answer is no text".into()))?;
+    Ok(json!({"status": answer.status, "body": body}))
 }
 
 fn is_allowed(access: &CurlAccess, request: &HttpRequest) -> bool {

@@ -18,7 +18,7 @@ pub(super) fn find(node: &Node, name: &str) -> Result<Arc<Pure>, Failure> {
     let cluster = node.cluster();
     match cluster.plugins.deployments.get(name).map(|deployment| deployment.world) {
         None => Err(failed(format!("there is no deployment {name}"))),
-        Some(World::Functions) => node.plugins().pure(name).ok_or_else(|| {
+        Some(World::Functions) => node.plugins().pure().get(name).ok_or_else(|| {
             let reason = node.plugins().unloadable(node, name);
             failed(reason.unwrap_or_else(|| format!("{name} is not ready yet: try again")))
         }),

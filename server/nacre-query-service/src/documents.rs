@@ -44,13 +44,13 @@ impl Session {
         left: Duration,
     ) -> Result<ListedDocuments, Failure> {
         let owners = self.owners(Privilege::ReadData, keyspace)?;
-        let count = self.count_committed(&owners, keyspace)?;
+        let count = self.committed().count(&owners, keyspace)?;
         let is_sorted = count <= SORTED_MAX;
         let (ids, next) = match is_sorted {
             true => self.ids_by_name(&owners, keyspace, (prefix, after, limit), left)?,
             false => self.ids_as_stored(&owners, keyspace, (prefix, after, limit), left)?,
         };
-        let rows = self.read_committed(&owners, keyspace, &ids, left)?;
+        let rows = self.committed().read(&owners, keyspace, &ids, left)?;
         // A document that is gone meanwhile is left out.
         Ok(ListedDocuments { rows: rows.into_iter().flatten().collect(), next, count, is_sorted })
     }
@@ -63,7 +63,7 @@ impl Session {
         left: Duration,
     ) -> Result<(Vec<String>, Option<String>), Failure> {
         let most = 2 * SORTED_MAX as usize;
-        let (rows, _) = self.scan_committed(owners, keyspace, None, false, most, left)?;
+        let (rows, _) = self.committed().scan(owners, keyspace, None, false, most, left)?;
         let mut ids: Vec<String> = rows.into_iter().map(|row| row.id).collect();
         ids.retain(|id| id.starts_with(prefix) && after.is_none_or(|after| id.as_str() > after));
         ids.sort_unstable();
@@ -83,7 +83,7 @@ impl Session {
         let (mut ids, mut after, mut looked_at) = (Vec::new(), after.map(str::to_owned), 0);
         while ids.len() < limit && looked_at < LOOKED_AT_MAX {
             let (rows, is_whole) =
-                self.scan_committed(owners, keyspace, after.as_deref(), false, PAGE_IDS, left)?;
+                self.committed().scan(owners, keyspace, after.as_deref(), false, PAGE_IDS, left)?;
             looked_at += rows.len();
             for row in rows {
                 if ids.len() == limit {
@@ -112,7 +112,7 @@ impl Session {
         left: Duration,
     ) -> Result<Option<Row>, Failure> {
         let owners = self.owners(Privilege::ReadData, keyspace)?;
-        let found = self.read_committed(&owners, keyspace, &[id.to_owned()], left)?;
+        let found = self.committed().read(&owners, keyspace, &[id.to_owned()], left)?;
         Ok(found.into_iter().flatten().next())
     }
 
@@ -132,7 +132,9 @@ impl Session {
             Action::Remove => Privilege::DeleteData,
         };
         let owners = self.owners(privilege, keyspace)?;
-        let mut outcomes = self.write_committed(&owners, keyspace, &[mutation], left)?;
+        let durability = self.terms.lock().durability;
+        let mut outcomes =
+            self.committed().write(&owners, keyspace, &[mutation], durability, left)?;
         outcomes.pop().ok_or_else(|| no_bucket(keyspace))
     }
 }

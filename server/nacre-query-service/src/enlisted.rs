@@ -87,8 +87,13 @@ impl Session {
     fn join(&self, id: &str, number: Option<u64>) -> Result<(), Failure> {
         // A request belongs to one.
         self.leave(false);
-        let now = self.node.now();
-        let transaction = self.node.queries().transactions.join(id, number, &self.user, now)?;
+        let now = self.requester.node.now();
+        let transaction = self.requester.node.queries().transactions.join(
+            id,
+            number,
+            &self.requester.user,
+            now,
+        )?;
         let mark = transaction.changes.mark();
         *self.transaction.lock() = Some(Joined { transaction, mark });
         Ok(())
@@ -100,7 +105,7 @@ impl Session {
         if !keep {
             transaction.changes.back_to(mark);
         }
-        self.node.queries().transactions.leave(transaction, self.node.now());
+        self.requester.node.queries().transactions.leave(transaction, self.requester.node.now());
     }
 
     fn begin(&self, settings: &TransactionSettings, left: Duration) -> Result<String, Failure> {
@@ -117,17 +122,17 @@ impl Session {
             "" => None,
             text => Some(Takeover::read(text).map_err(|why| refuse(format!("txdata: {why}")))?),
         };
-        let id = self.node.new_transaction_id();
+        let id = self.requester.node.new_transaction_id();
         let mut attempt =
             Attempt { transaction: id.clone(), id, records, record: None, durability };
         let mut timeout = timeout_of(settings.timeout);
-        let now = self.node.now();
+        let now = self.requester.node.now();
         let mut changes = Changes::new(now.unix_ns);
         if let Some(handed) = handed {
             for document in &handed.documents {
-                self.require_changing(document.action(), &document.place.keyspace)?;
+                self.requester.require_changing(document.action(), &document.place.keyspace)?;
             }
-            let stored = Stored { node: &self.node, patience: left.min(STEP_PATIENCE) };
+            let stored = Stored { node: &self.requester.node, patience: left.min(STEP_PATIENCE) };
             for (place, staged) in handed.staged(&stored).map_err(refuse)? {
                 changes.take_over(place, staged);
             }
@@ -148,8 +153,13 @@ impl Session {
         let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         let ends_ns = now.monotonic_ns.saturating_add(timeout_ns);
         let transaction = Box::new(Transaction { attempt, changes, ends_ns });
-        let all = &self.node.queries().transactions;
-        let account = self.node.memory().budgets().of_user(nacre_auth::person(&self.user));
+        let all = &self.requester.node.queries().transactions;
+        let account = self
+            .requester
+            .node
+            .memory()
+            .budgets()
+            .of_user(nacre_auth::person(&self.requester.user));
         all.check_size(&transaction, &account)?;
         all.add(transaction, &account, timeout, now)?;
         Ok(id)
@@ -159,20 +169,21 @@ impl Session {
     /// the system.
     fn may_record(&self, records: &DatabaseKeyspace) -> Result<(), Failure> {
         let writes = [Privilege::WriteData, Privilege::QueryInsert, Privilege::QueryDelete];
-        match writes.into_iter().any(|privilege| self.may(privilege, records)) {
+        match writes.into_iter().any(|privilege| self.requester.may(privilege, records)) {
             true => Ok(()),
-            false => self.require(Privilege::QueryUpdate, records),
+            false => self.requester.require(Privilege::QueryUpdate, records),
         }
     }
 
     fn commit(&self) -> Result<(), Failure> {
         let mut transaction = self.take()?;
-        let stored = Stored { node: &self.node, patience: STEP_PATIENCE };
+        let stored = Stored { node: &self.requester.node, patience: STEP_PATIENCE };
         let ends_ns = transaction.ends_ns;
-        let left = || Duration::from_nanos(ends_ns.saturating_sub(self.node.now().monotonic_ns));
+        let left =
+            || Duration::from_nanos(ends_ns.saturating_sub(self.requester.node.now().monotonic_ns));
         let Transaction { attempt, changes, .. } = &mut *transaction;
         let committed = attempt.commit(changes, &stored, &left);
-        self.node.queries().transactions.end(&attempt.id);
+        self.requester.node.queries().transactions.end(&attempt.id);
         match committed {
             Ok(is_finished) => {
                 if !is_finished {
@@ -186,9 +197,9 @@ impl Session {
 
     fn roll_back(&self) -> Result<(), Failure> {
         let transaction = self.take()?;
-        let stored = Stored { node: &self.node, patience: STEP_PATIENCE };
+        let stored = Stored { node: &self.requester.node, patience: STEP_PATIENCE };
         transaction.attempt.roll_back(&transaction.changes, &stored);
-        self.node.queries().transactions.end(&transaction.attempt.id);
+        self.requester.node.queries().transactions.end(&transaction.attempt.id);
         Ok(())
     }
 
@@ -205,7 +216,7 @@ impl Session {
             changes.of(keyspace).map(|(id, staged)| (id, staged.row(id))).collect();
         let others = ids.iter().filter(|id| !staged.contains_key(id.as_str()));
         let others: Vec<String> = others.cloned().collect();
-        let mut stored = self.read_committed(owners, keyspace, &others, left)?.into_iter();
+        let mut stored = self.committed().read(owners, keyspace, &others, left)?.into_iter();
         let row = |id: &String| match staged.get(id.as_str()) {
             Some(row) => row.clone(),
             None => stored.next().flatten(),
@@ -229,7 +240,7 @@ impl Session {
         let mut after = after.map(str::to_owned);
         loop {
             let found =
-                self.scan_committed(owners, keyspace, after.as_deref(), bodies, limit, left)?;
+                self.committed().scan(owners, keyspace, after.as_deref(), bodies, limit, left)?;
             let (stored, is_whole) = found;
             let last = stored.last().map(|row| row.id.clone());
             let (from, until) = (after.as_deref().map(order), last.as_deref().map(order));
@@ -267,10 +278,15 @@ impl Session {
             let known = |id: &String| changes.is_some_and(|changes| changes.knows(keyspace, id));
             mutations.iter().map(|mutation| &mutation.id).filter(|id| !known(id)).cloned().collect()
         });
-        let stored = self.read_committed(owners, keyspace, &unknown, left)?;
+        let stored = self.committed().read(owners, keyspace, &unknown, left)?;
         let stored: BTreeMap<String, u64> =
             stored.into_iter().flatten().map(|row| (row.id, row.cas)).collect();
-        let account = self.node.memory().budgets().of_user(nacre_auth::person(&self.user));
+        let account = self
+            .requester
+            .node
+            .memory()
+            .budgets()
+            .of_user(nacre_auth::person(&self.requester.user));
         self.joined(|joined| {
             let changes = &mut joined.transaction.changes;
             let outcomes = mutations.into_iter().map(|mutation| {
@@ -278,7 +294,7 @@ impl Session {
                 changes.apply(keyspace, mutation, committed)
             });
             let outcomes = outcomes.collect();
-            self.node.queries().transactions.check_size(&joined.transaction, &account)?;
+            self.requester.node.queries().transactions.check_size(&joined.transaction, &account)?;
             Ok(outcomes)
         })?
     }

@@ -2,6 +2,7 @@
 
 use super::failure::{code, failure};
 use super::of_script::ScriptQueries;
+use super::requester::Requester;
 use super::scripts::file_of;
 use super::session::Session;
 use crate::NodeQueries;
@@ -20,120 +21,127 @@ fn id_of(path: &FunctionPath) -> FunctionId {
     FunctionId { scope: path.scope.clone(), name: path.name.clone() }
 }
 
-impl Session {
-    fn require_for_function(&self, privilege: Privilege, id: &FunctionId) -> Result<(), Failure> {
-        if self.may_in(privilege, Keyspace::of_scope(id.scope.as_ref())) {
-            return Ok(());
-        }
-        let message =
-            format!("User does not have credentials to use function {id} ({privilege:?})");
-        Err(failure(code::FORBIDDEN, message))
+fn require_for_function(
+    requester: &Requester,
+    privilege: Privilege,
+    id: &FunctionId,
+) -> Result<(), Failure> {
+    if requester.may_in(privilege, Keyspace::of_scope(id.scope.as_ref())) {
+        return Ok(());
     }
+    let message = format!("User does not have credentials to use function {id} ({privilege:?})");
+    Err(failure(code::FORBIDDEN, message))
+}
 
-    /// Returns true if the existing function runs code of a user; false if there is none.
-    fn is_external(&self, id: &FunctionId) -> bool {
-        let cluster = self.node.cluster();
-        cluster.query_functions.get(id).is_some_and(|function| function.script.is_some())
+/// Returns true if the existing function runs code of a user; false if there is none.
+fn is_external(requester: &Requester, id: &FunctionId) -> bool {
+    let cluster = requester.node.cluster();
+    cluster.query_functions.get(id).is_some_and(|function| function.script.is_some())
+}
+
+fn require_managing(
+    requester: &Requester,
+    id: &FunctionId,
+    is_external: bool,
+) -> Result<(), Failure> {
+    require_for_function(requester, Privilege::of_managing(is_external, id.scope.is_some()), id)
+}
+
+fn require_executing(requester: &Requester, id: &FunctionId) -> Result<(), Failure> {
+    let is_external = is_external(requester, id);
+    require_for_function(requester, Privilege::of_executing(is_external, id.scope.is_some()), id)
+}
+
+pub(super) fn create_function(requester: &Requester, new: &NewFunction) -> Result<(), Failure> {
+    let id = id_of(&new.path);
+    require_managing(requester, &id, new.script.is_some())?;
+    if new.replace {
+        // Replacing a function takes the right to drop it.
+        require_dropping(requester, &id)?;
     }
+    let script = new.script.as_ref().map(|script| checked(requester, &id, script)).transpose()?;
+    let (text, replace) = (new.text.clone(), new.replace);
+    requester.change(&Change::Query(QueryChange::PutQueryFunction { id, text, script, replace }))
+}
 
-    fn require_managing(&self, id: &FunctionId, is_external: bool) -> Result<(), Failure> {
-        self.require_for_function(Privilege::of_managing(is_external, id.scope.is_some()), id)
-    }
-
-    fn require_executing(&self, id: &FunctionId) -> Result<(), Failure> {
-        let is_external = self.is_external(id);
-        self.require_for_function(Privilege::of_executing(is_external, id.scope.is_some()), id)
-    }
-
-    pub(super) fn create_function(&self, new: &NewFunction) -> Result<(), Failure> {
-        let id = id_of(&new.path);
-        self.require_managing(&id, new.script.is_some())?;
-        if new.replace {
-            // Replacing a function takes the right to drop it.
-            self.require_dropping(&id)?;
-        }
-        let script = new.script.as_ref().map(|script| self.checked(&id, script)).transpose()?;
-        let (text, replace) = (new.text.clone(), new.replace);
-        self.change(&Change::Query(QueryChange::PutQueryFunction { id, text, script, replace }))
-    }
-
-    /// Returns the script of a function, after its checks.
-    fn checked(&self, id: &FunctionId, script: &NewScript) -> Result<Script, Failure> {
-        match script {
-            NewScript::Code(text) => {
-                let evaluator = &self.node.queries().evaluator;
-                let checked = evaluator.check(&self.node, &file_of(id), text, Some(&id.name));
-                match checked {
-                    Ok(()) => Ok(Script::Code(text.clone())),
-                    Err(why) if why.code == code::FUNCTION_EXECUTION => {
-                        let message =
-                            format!("Error loading function '{}': {}", id.name, why.message);
-                        Err(failure(LOADING, message))
-                    }
-                    Err(why) => Err(why),
+/// Returns the script of a function, after its checks.
+fn checked(requester: &Requester, id: &FunctionId, script: &NewScript) -> Result<Script, Failure> {
+    match script {
+        NewScript::Code(text) => {
+            let evaluator = &requester.node.queries().evaluator;
+            let checked = evaluator.check(&requester.node, &file_of(id), text, Some(&id.name));
+            match checked {
+                Ok(()) => Ok(Script::Code(text.clone())),
+                Err(why) if why.code == code::FUNCTION_EXECUTION => {
+                    let message = format!("Error loading function '{}': {}", id.name, why.message);
+                    Err(failure(LOADING, message))
                 }
-            }
-            NewScript::Library(library, function) => {
-                let (library, function) = (id_of(library), function.clone());
-                if library.scope.is_some() && library.scope != id.scope {
-                    let message = format!("Invalid javascript library path: {library}");
-                    return Err(failure(LIBRARY_PATH, message));
-                }
-                Ok(Script::Library { library, function })
-            }
-            // As with a library, it may be deployed later.
-            NewScript::Deployed(deployment, function) => {
-                let (deployment, function) = (deployment.clone(), function.clone());
-                Ok(Script::Deployed { deployment, function })
+                Err(why) => Err(why),
             }
         }
-    }
-
-    fn require_dropping(&self, id: &FunctionId) -> Result<(), Failure> {
-        match self.node.cluster().query_functions.get(id) {
-            Some(there) => self.require_managing(id, there.script.is_some()),
-            None => Ok(()),
+        NewScript::Library(library, function) => {
+            let (library, function) = (id_of(library), function.clone());
+            if library.scope.is_some() && library.scope != id.scope {
+                let message = format!("Invalid javascript library path: {library}");
+                return Err(failure(LIBRARY_PATH, message));
+            }
+            Ok(Script::Library { library, function })
+        }
+        // As with a library, it may be deployed later.
+        NewScript::Deployed(deployment, function) => {
+            let (deployment, function) = (deployment.clone(), function.clone());
+            Ok(Script::Deployed { deployment, function })
         }
     }
+}
 
-    pub(super) fn drop_function(&self, path: &FunctionPath) -> Result<(), Failure> {
-        let id = id_of(path);
-        self.require_managing(&id, self.is_external(&id))?;
-        self.change(&Change::Query(QueryChange::DropQueryFunction { id }))
+fn require_dropping(requester: &Requester, id: &FunctionId) -> Result<(), Failure> {
+    match requester.node.cluster().query_functions.get(id) {
+        Some(there) => require_managing(requester, id, there.script.is_some()),
+        None => Ok(()),
     }
+}
 
-    pub(super) fn find_function(&self, path: &FunctionPath) -> Result<Option<String>, Failure> {
-        let id = id_of(path);
-        self.require_executing(&id)?;
-        Ok(self.node.cluster().query_functions.get(&id).map(|function| function.text.clone()))
-    }
+pub(super) fn drop_function(requester: &Requester, path: &FunctionPath) -> Result<(), Failure> {
+    let id = id_of(path);
+    require_managing(requester, &id, is_external(requester, &id))?;
+    requester.change(&Change::Query(QueryChange::DropQueryFunction { id }))
+}
 
-    pub(super) fn visible_functions(&self) -> Vec<(FunctionPath, String)> {
-        let cluster = self.node.cluster();
-        let all = cluster.query_functions.iter();
-        let visible = all.filter(|(id, _)| self.require_executing(id).is_ok());
-        let told = |(FunctionId { scope, name }, function): (FunctionId, &QueryFunction)| {
-            (FunctionPath { scope, name }, function.text.clone())
-        };
-        visible.map(told).collect()
-    }
+pub(super) fn find_function(
+    requester: &Requester,
+    path: &FunctionPath,
+) -> Result<Option<String>, Failure> {
+    let id = id_of(path);
+    require_executing(requester, &id)?;
+    Ok(requester.node.cluster().query_functions.get(&id).map(|function| function.text.clone()))
+}
 
-    /// Calls a function that runs code of a user. Rights are asked for when the request calls it first.
-    pub(super) fn call_script(
-        &self,
-        path: &FunctionPath,
-        arguments: &str,
-        may_change: bool,
-        left: Duration,
-    ) -> Result<String, Failure> {
-        let id = id_of(path);
-        let mut scripts = self.scripts.lock();
-        if !scripts.knows(&id) {
-            self.require_executing(&id)?;
-            scripts.learn(&self.node, &id)?;
-        }
-        let queries = Arc::new(ScriptQueries::new(self, &id, may_change));
-        let account = self.node.memory().budgets().of_user(nacre_auth::person(&self.user));
-        scripts.call(&self.node, &id, arguments, queries, left, account)
+pub(super) fn visible_functions(requester: &Requester) -> Vec<(FunctionPath, String)> {
+    let cluster = requester.node.cluster();
+    let all = cluster.query_functions.iter();
+    let visible = all.filter(|(id, _)| require_executing(requester, id).is_ok());
+    let told = |(FunctionId { scope, name }, function): (FunctionId, &QueryFunction)| {
+        (FunctionPath { scope, name }, function.text.clone())
+    };
+    visible.map(told).collect()
+}
+
+/// Calls a function that runs code of a user. Rights are asked for when the request calls it first.
+pub(super) fn call_script(
+    session: &Session,
+    path: &FunctionPath,
+    arguments: &str,
+    may_change: bool,
+    left: Duration,
+) -> Result<String, Failure> {
+    let (id, requester) = (id_of(path), &session.requester);
+    let mut scripts = session.scripts.lock();
+    if !scripts.knows(&id) {
+        require_executing(requester, &id)?;
+        scripts.learn(&requester.node, &id)?;
     }
+    let queries = Arc::new(ScriptQueries::new(session, &id, may_change));
+    let account = requester.node.memory().budgets().of_user(nacre_auth::person(&requester.user));
+    scripts.call(&requester.node, &id, arguments, queries, left, account)
 }

@@ -43,14 +43,14 @@ impl Session {
         scan: &IndexScan,
         left: Duration,
     ) -> Option<Result<IndexedRows, Failure>> {
-        let owners = self.node.owners(&keyspace.bucket)?;
-        let is_here = owners.only() == Some(self.node.id());
+        let owners = self.requester.node.owners(&keyspace.bucket)?;
+        let is_here = owners.only() == Some(self.requester.node.id());
         if !is_here || index.partitioning.is_some() || self.is_in_transaction() {
             return None;
         }
-        self.asked.lock().insert(keyspace.bucket.clone());
+        self.footprint.note(&keyspace.bucket);
         let part = IndexPart {
-            asker: self.asker,
+            asker: self.footprint.asker,
             bucket: keyspace.bucket.clone(),
             index: scan.index.clone(),
             vbids: owners.all(),
@@ -62,8 +62,13 @@ impl Session {
             limit: scan.limit,
             consistency: scan.consistency.clone(),
         };
-        let found = self.node.queries().read_indexed(&self.node, keyspace, &part, left)?;
-        let vitals = self.node.queries().vitals();
+        let found = self.requester.node.queries().read_indexed(
+            &self.requester.node,
+            keyspace,
+            &part,
+            left,
+        )?;
+        let vitals = self.requester.node.queries().vitals();
         vitals.add_index_touches(1);
         if found.as_ref().is_ok_and(|found| found.last.is_some()) {
             vitals.add_document_touches(1);

@@ -15,6 +15,7 @@ mod deployed;
 mod documents;
 mod elsewhere;
 mod enlisted;
+mod footprint;
 mod functions;
 mod gathered;
 mod held;
@@ -26,6 +27,7 @@ mod of_function;
 mod of_script;
 mod part;
 mod partitions;
+mod requester;
 mod row;
 mod scripts;
 mod session;
@@ -120,10 +122,10 @@ impl Queries {
         let counted = Counted::new(node, &self.vitals);
         let session = Arc::new(session);
         let asked = Arc::clone(&session);
-        let account = node.memory().budgets().of_user(nacre_auth::person(&session.user));
+        let account = node.memory().budgets().of_user(nacre_auth::person(&session.requester.user));
         let answer = match reader.handle_with(request, node.now(), asked, Some(account)) {
             Ok(given) => {
-                session.mark_answered();
+                session.times.mark_answered(node);
                 Answer::given(given, counted)
             }
             Err(error) => Answer::failed(&error, session.told().as_ref(), counted),
@@ -167,7 +169,7 @@ impl Queries {
         if let Some(reader) = &*slot {
             return Ok(reader.clone());
         }
-        let plugin = node.plugins().load_shipped(node, &QUERY)?;
+        let plugin = node.plugins().components().load_shipped(node, &QUERY)?;
         let setup = Setup {
             limits: limits(),
             grants: Grants { database: true, ..Grants::own() },

@@ -7,10 +7,12 @@
 
 use super::message::{QueryMessage, QueryReply};
 use super::notes::Note;
-use super::session::Session;
+use super::requester::Requester;
 use super::statistics::{self, STATISTICS};
 use crate::NodeQueries;
 use nacre_auth::{Keyspace, Privilege};
+use nacre_node::Node;
+use parking_lot::Mutex;
 use std::time::Duration;
 
 /// First word of the keys of prepared statements.
@@ -28,97 +30,122 @@ const SETTINGS: &str = "settings/";
 /// How long another node may take to answer whether it knows a prepared statement.
 const NOTE_PATIENCE: Duration = Duration::from_secs(1);
 
-impl Session {
-    /// Returns true if the user sees and changes the requests and prepared statements of others.
-    pub(super) fn manages_requests(&self) -> bool {
-        self.may_in(Privilege::ManageRequests, Keyspace::default())
+/// Notes that go with a request.
+#[derive(Default)]
+pub(super) struct RequestNotes {
+    keys: Mutex<Vec<String>>,
+    /// JSON that the instance recorded when the request began.
+    description: Mutex<Option<Vec<u8>>>,
+}
+
+impl RequestNotes {
+    /// Returns the instance's notes of the request, while it has not ended.
+    pub fn described(&self, node: &Node) -> Option<serde_json::Value> {
+        let keys = self.keys.lock();
+        let note = node.queries().notes.get(keys.first()?)?;
+        serde_json::from_slice(&note.value).ok()
     }
 
-    pub(super) fn recall_note(&self, key: &str) -> Option<Vec<u8>> {
-        let notes = &self.node.queries().notes;
-        if key.starts_with(SETTINGS) {
-            return notes.get(key).map(|note| note.value);
-        }
-        let owner = self.owner_of(key)?;
-        if key.starts_with(STATISTICS) {
-            return statistics::recall(self, key);
-        }
-        if let Some(note) = notes.get(key) {
-            return (self.user == note.owner || self.manages_requests()).then_some(note.value);
-        }
-        if !key.starts_with(PREPARED) {
-            return None;
-        }
-        // A client prepares a statement on one node and executes it on any.
-        let question = QueryMessage::Note(key.to_owned());
-        let others = self.node.others().into_iter();
-        let asked: Vec<_> =
-            others.map(|other| self.node.ask(other, &question, NOTE_PATIENCE)).collect();
-        let found = asked.iter().find_map(|reply| match reply.wait() {
-            Ok(Ok(QueryReply::Note(note))) => note,
-            _ => None,
-        });
-        notes.set(key, &owner, found.clone());
-        found
+    /// Takes what the instance recorded when the request began.
+    pub fn take_description(&mut self) -> Option<Vec<u8>> {
+        self.description.get_mut().take()
     }
 
-    pub(super) fn make_note(&self, key: &str, value: Option<Vec<u8>>) {
+    /// Removes the notes, as the request ends.
+    pub fn end(&mut self, node: &Node) {
+        for key in std::mem::take(self.keys.get_mut()) {
+            node.queries().notes.remove(&key);
+        }
+    }
+
+    /// Makes or removes a note, if the user may do that.
+    pub fn make(&self, requester: &Requester, key: &str, value: Option<Vec<u8>>) {
         if key.starts_with(STATISTICS) {
             return;
         }
-        let Some(owner) = self.owner_of(key) else { return };
+        let Some(owner) = owner_of(requester, key) else { return };
         if let (true, Some(value)) = (key.starts_with(RUNNING), &value) {
-            self.noted.lock().push(key.to_owned());
+            self.keys.lock().push(key.to_owned());
             *self.description.lock() = Some(value.clone());
         }
         if key.starts_with(PREPARED) && value.is_none() {
-            return self.forget_everywhere(key);
+            return forget_everywhere(requester, key);
         }
-        self.node.queries().notes.set(key, &owner, value);
+        requester.node.queries().notes.set(key, &owner, value);
     }
+}
 
-    /// Returns the keys of the notes that the user sees.
-    pub(super) fn note_keys(&self, prefix: &str) -> Vec<String> {
-        let notes = &self.node.queries().notes;
-        if prefix.starts_with(STATISTICS) {
-            return statistics::keys(self, prefix);
-        }
-        notes.keys(prefix, (!self.manages_requests()).then_some(self.user.as_str()))
+/// Returns a note, if there is one that the user may see.
+pub(super) fn recall(requester: &Requester, key: &str) -> Option<Vec<u8>> {
+    let notes = &requester.node.queries().notes;
+    if key.starts_with(SETTINGS) {
+        return notes.get(key).map(|note| note.value);
     }
-
-    /// Returns the user to whom a note belongs or would belong; `None` if the request may not touch it.
-    fn owner_of(&self, key: &str) -> Option<String> {
-        let note = |key: &str| self.node.queries().notes.get(key);
-        if key.starts_with(SETTINGS) {
-            let may = self.may_in(Privilege::AdministerCluster, Keyspace::default());
-            return may.then(String::new);
-        }
-        if key.starts_with(STATISTICS) {
-            let keyspace = statistics::keyspace_of(key)?;
-            return self.may(Privilege::Query, &keyspace).then(String::new);
-        }
-        let owner = if let Some(rest) = key.strip_prefix(PREPARED) {
-            decoded(rest.split_once('/')?.0)
-        } else if let Some(id) = key.strip_prefix(STOP) {
-            note(&format!("{RUNNING}{id}"))?.owner
-        } else {
-            note(key).map_or_else(|| self.user.clone(), |Note { owner, .. }| owner)
-        };
-        (owner == self.user || self.manages_requests()).then_some(owner)
+    let owner = owner_of(requester, key)?;
+    if key.starts_with(STATISTICS) {
+        return statistics::recall(&requester.node, key);
     }
+    if let Some(note) = notes.get(key) {
+        return (requester.user == note.owner || requester.manages_requests())
+            .then_some(note.value);
+    }
+    if !key.starts_with(PREPARED) {
+        return None;
+    }
+    // A client prepares a statement on one node and executes it on any.
+    let question = QueryMessage::Note(key.to_owned());
+    let others = requester.node.others().into_iter();
+    let asked: Vec<_> =
+        others.map(|other| requester.node.ask(other, &question, NOTE_PATIENCE)).collect();
+    let found = asked.iter().find_map(|reply| match reply.wait() {
+        Ok(Ok(QueryReply::Note(note))) => note,
+        _ => None,
+    });
+    notes.set(key, &owner, found.clone());
+    found
+}
 
-    /// Removes a prepared statement from all nodes. Asks twice: a node that had removed it may have learned it again meanwhile
-    /// from one that had not.
-    fn forget_everywhere(&self, key: &str) {
-        for _ in 0..2 {
-            self.node.queries().notes.remove(key);
-            let question = QueryMessage::Unnote(key.to_owned());
-            let others = self.node.others().into_iter();
-            let asked: Vec<_> =
-                others.map(|other| self.node.ask(other, &question, NOTE_PATIENCE)).collect();
-            // A node that does not answer is away, or forgets it later.
-            asked.iter().for_each(|reply| drop(reply.wait()));
-        }
+/// Returns the keys of the notes that the user sees.
+pub(super) fn keys(requester: &Requester, prefix: &str) -> Vec<String> {
+    let notes = &requester.node.queries().notes;
+    if prefix.starts_with(STATISTICS) {
+        return statistics::keys(requester, prefix);
+    }
+    notes.keys(prefix, (!requester.manages_requests()).then_some(requester.user.as_str()))
+}
+
+/// Returns the user to whom a note belongs or would belong; `None` if the request may not touch it.
+fn owner_of(requester: &Requester, key: &str) -> Option<String> {
+    let note = |key: &str| requester.node.queries().notes.get(key);
+    if key.starts_with(SETTINGS) {
+        let may = requester.may_in(Privilege::AdministerCluster, Keyspace::default());
+        return may.then(String::new);
+    }
+    if key.starts_with(STATISTICS) {
+        let keyspace = statistics::keyspace_of(key)?;
+        return requester.may(Privilege::Query, &keyspace).then(String::new);
+    }
+    let owner = if let Some(rest) = key.strip_prefix(PREPARED) {
+        decoded(rest.split_once('/')?.0)
+    } else if let Some(id) = key.strip_prefix(STOP) {
+        note(&format!("{RUNNING}{id}"))?.owner
+    } else {
+        note(key).map_or_else(|| requester.user.clone(), |Note { owner, .. }| owner)
+    };
+    (owner == requester.user || requester.manages_requests()).then_some(owner)
+}
+
+/// Removes a prepared statement from all nodes. Asks twice: a node that had removed it may have learned it again meanwhile
+/// from one that had not.
+fn forget_everywhere(requester: &Requester, key: &str) {
+    for _ in 0..2 {
+        requester.node.queries().notes.remove(key);
+        let question = QueryMessage::Unnote(key.to_owned());
+        let others = requester.node.others().into_iter();
+        let asked: Vec<_> =
+            others.map(|other| requester.node.ask(other, &question, NOTE_PATIENCE)).collect();
+        // A node that does not answer is away, or forgets it later.
+        asked.iter().for_each(|reply| drop(reply.wait()));
     }
 }
 

@@ -62,6 +62,6 @@ impl Queries for ScriptQueries {
         }
         let gone = Arc::new(AtomicBool::new(false));
         let session = (self.session)(gone_by(&gone));
-        ask(&Arc::clone(&session.node), session, gone, body)
+        ask(&Arc::clone(&session.requester.node), session, gone, body)
     }
 }

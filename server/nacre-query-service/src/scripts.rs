@@ -46,7 +46,7 @@ impl Evaluator {
         if let Some(functions) = &*slot {
             return Ok(Arc::clone(functions));
         }
-        let plugin = node.plugins().load_shipped(node, &EVALUATOR)?;
+        let plugin = node.plugins().components().load_shipped(node, &EVALUATOR)?;
         let functions = Functions::open(plugin, setup(node)).map_err(|error| error.to_string())?;
         Ok(Arc::clone(slot.insert(Arc::new(functions))))
     }

@@ -1,19 +1,26 @@
 //! The database as one request sees it: with the rights of its user, and of each index one moment.
 
-use super::catalog::state_of;
+use super::administer::administer;
+use super::catalog::{catch_up_for, rows_of, state_of};
+use super::committed::Committed;
 use super::enlisted::{Joined, counted};
-use super::failure::{code, failure, no_bucket, refused, retry, unresolved};
+use super::failure::{code, failure, no_bucket, unresolved};
+use super::footprint::Footprint;
+use super::functions::{
+    call_script, create_function, drop_function, find_function, visible_functions,
+};
 use super::gathered::{Gathered, Source};
-use super::message::{CollectionCall, Place, QueryMessage, QueryReply};
+use super::message::Place;
+use super::noting::{self, RequestNotes};
 use super::of_function::Guard;
+use super::requester::{QUERY, Requester};
 use super::scripts::Scripts;
+use super::slow::RequestTimes;
 use super::transaction::{Durability, Staged};
-use crate::NodeQueries;
-use nacre_auth::{Keyspace, Login, Privilege};
+use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{BucketChange, Change, Index, IndexChange, Partitioning};
-use nacre_node::Error;
 use nacre_node::Node;
-use nacre_node::scatter_gather::{Owners, ScatterRequest, Vbids};
+use nacre_node::scatter_gather::Owners;
 use nacre_node::service::QueryQuestion;
 use nacre_plugins_service::NodePlugins;
 use nacre_sandbox::{
@@ -22,12 +29,11 @@ use nacre_sandbox::{
     Row, RowRefusal, TransactionStep,
 };
 use nacre_state::Span;
-use nacre_types::NodeId;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Scans that a request goes on with later.
@@ -35,10 +41,6 @@ const SCANS_MAX: usize = 64;
 
 /// Returns true once the client has left. Called about a hundred times a second.
 pub type Gone = Arc<dyn Fn() -> bool + Send + Sync>;
-
-/// The privileges on documents that SQL++ knows, in the order of [`DatabaseRights`].
-const QUERY: [Privilege; 4] =
-    [Privilege::Query, Privilege::QueryInsert, Privilege::QueryUpdate, Privilege::QueryDelete];
 
 /// Returns a `Gone` that reads `mark`.
 pub(super) fn gone_by(mark: &Arc<AtomicBool>) -> Gone {
@@ -63,16 +65,8 @@ impl Default for Terms {
 
 /// A request's view of the database. Dropping it ends the request.
 pub struct Session {
-    pub(super) node: Arc<Node>,
-    pub(super) user: String,
-    /// The login of the user when the request began, for changes of users.
-    pub(super) login: Option<Login>,
-    /// Number under which the request asks other nodes.
-    pub(super) asker: u64,
-    /// The buckets of which nodes may keep something until the request ends.
-    pub(super) asked: Mutex<BTreeSet<String>>,
-    /// The nodes that were asked for partitions of indexes: the same of them.
-    holders: Mutex<BTreeSet<NodeId>>,
+    pub(super) requester: Requester,
+    pub(super) footprint: Footprint,
     /// Scans that have come some way, with where they go on.
     scans: Mutex<Vec<(IndexScan, Gathered)>>,
     /// Reports whether the client has left.
@@ -81,14 +75,8 @@ pub struct Session {
     outer_gone: Option<Gone>,
     /// Nesting of JavaScript function calls.
     pub(super) depth: u32,
-    /// When the request came, in monotonic nanoseconds.
-    pub(super) begun_ns: u64,
-    /// When its first rows were there; 0 before.
-    pub(super) answered_ns: AtomicU64,
-    /// JSON that the instance recorded when the request began.
-    pub(super) description: Mutex<Option<Vec<u8>>>,
-    /// Keys of notes that go with the request.
-    pub(super) noted: Mutex<Vec<String>>,
+    pub(super) times: RequestTimes,
+    notes: RequestNotes,
     /// Collections in which the request may change documents, and so may find them without the privilege to read.
     targets: Mutex<BTreeSet<DatabaseKeyspace>>,
     /// What the request asks of its reads and writes.
@@ -104,21 +92,20 @@ pub struct Session {
 impl Session {
     /// For a request of `user`, whose rights are looked up each time.
     pub fn new(node: &Arc<Node>, user: &str, gone: Gone) -> Session {
+        Session::of(Requester::new(node, user), gone)
+    }
+
+    fn of(requester: Requester, gone: Gone) -> Session {
+        let node = &requester.node;
         Session {
-            node: Arc::clone(node),
-            user: user.to_owned(),
-            login: node.users().login_again(user),
-            asker: node.random(),
-            asked: Mutex::default(),
-            holders: Mutex::default(),
+            footprint: Footprint::new(node.random()),
+            times: RequestTimes::begin(node),
+            requester,
             scans: Mutex::default(),
             gone,
             outer_gone: None,
-            begun_ns: node.now().monotonic_ns,
-            answered_ns: AtomicU64::new(0),
-            description: Mutex::default(),
             depth: 0,
-            noted: Mutex::default(),
+            notes: RequestNotes::default(),
             targets: Mutex::default(),
             terms: Mutex::default(),
             transaction: Mutex::default(),
@@ -135,14 +122,12 @@ impl Session {
 
     /// Returns a constructor of sessions for the queries of functions that this request calls.
     pub(super) fn below(&self) -> impl Fn(Gone) -> Session + use<> {
-        let (node, user, guard) = (Arc::clone(&self.node), self.user.clone(), self.guard.clone());
+        let (requester, guard) = (self.requester.clone(), self.guard.clone());
         let (outer, depth) = (Arc::clone(&self.gone), self.depth + 1);
-        let login = self.login.clone();
         move |gone| {
-            let mut session = Session::new(&node, &user, gone);
+            let mut session = Session::of(requester.clone(), gone);
             session.outer_gone = Some(Arc::clone(&outer));
             session.guard = guard.clone();
-            session.login = login.clone();
             session.depth = depth;
             session
         }
@@ -150,80 +135,25 @@ impl Session {
 
     /// Returns the instance's notes of the request, while it has not ended.
     pub fn told(&self) -> Option<serde_json::Value> {
-        let noted = self.noted.lock();
-        let note = self.node.queries().notes.get(noted.first()?)?;
-        serde_json::from_slice(&note.value).ok()
+        self.notes.described(&self.requester.node)
     }
 
-    /// Returns true if the user may do that in a keyspace.
-    pub(super) fn may(&self, privilege: Privilege, keyspace: &DatabaseKeyspace) -> bool {
-        self.may_in(privilege, place(keyspace))
-    }
-
-    pub(super) fn may_in(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> bool {
-        self.node.users().get(&self.user).is_some_and(|user| user.may(privilege, keyspace))
-    }
-
-    pub(super) fn require(
-        &self,
-        privilege: Privilege,
-        keyspace: &DatabaseKeyspace,
-    ) -> Result<(), Failure> {
-        if self.may(privilege, keyspace) {
-            return Ok(());
-        }
-        let DatabaseKeyspace { bucket, scope, collection } = keyspace;
-        let path = format!("{bucket}.{scope}.{collection}");
-        let of_query = match privilege {
-            Privilege::Query => Some(("SELECT", "query_select")),
-            Privilege::QueryInsert => Some(("INSERT", "query_insert")),
-            Privilege::QueryUpdate => Some(("UPDATE", "query_update")),
-            Privilege::QueryDelete => Some(("DELETE", "query_delete")),
-            _ => None,
-        };
-        let message = match of_query {
-            // Source: Couchbase.
-            Some((verb, role)) => format!(
-                "User does not have credentials to run {verb} queries on {path}. Add role {role} on {path} to allow the statement to run."
-            ),
-            None => format!(
-                "User does not have credentials to run this statement on {path} ({privilege:?})"
-            ),
-        };
-        Err(failure(code::FORBIDDEN, message))
-    }
-
-    /// Checks that the user may carry out `action` on documents of a collection.
-    pub(super) fn require_changing(
-        &self,
-        action: Action,
-        keyspace: &DatabaseKeyspace,
-    ) -> Result<(), Failure> {
-        let privileges: &[Privilege] = match action {
-            Action::Insert => &[Privilege::QueryInsert],
-            Action::Upsert => &[Privilege::QueryInsert, Privilege::QueryUpdate],
-            Action::Replace => &[Privilege::QueryUpdate],
-            Action::Remove => &[Privilege::QueryDelete],
-        };
-        privileges.iter().try_for_each(|privilege| self.require(*privilege, keyspace))
+    /// Returns the documents without the changes of a transaction.
+    pub(super) fn committed(&self) -> Committed<'_> {
+        Committed { node: &self.requester.node, footprint: &self.footprint }
     }
 
     /// Checks that documents of a collection may be read: by the user, or to find what the request changes.
     pub(super) fn require_reading(&self, keyspace: &DatabaseKeyspace) -> Result<(), Failure> {
         match self.targets.lock().contains(keyspace) {
             true => Ok(()),
-            false => self.require(Privilege::Query, keyspace),
+            false => self.requester.require(Privilege::Query, keyspace),
         }
-    }
-
-    /// Returns true if the user may do something with the documents of a keyspace by SQL++.
-    pub(super) fn may_query(&self, keyspace: Keyspace<'_>) -> bool {
-        QUERY.iter().any(|privilege| self.may_in(*privilege, keyspace))
     }
 
     /// Checks that a collection is there, as far as this node knows.
     fn resolve(&self, keyspace: &DatabaseKeyspace) -> Result<(), Failure> {
-        let cluster = self.node.cluster();
+        let cluster = self.requester.node.cluster();
         let bucket = cluster.bucket(&keyspace.bucket).map_err(|_| no_bucket(keyspace))?;
         let resolved = bucket.manifest.resolve(&path(keyspace));
         resolved.map(drop).map_err(|refusal| unresolved(keyspace, &refusal))
@@ -235,7 +165,7 @@ impl Session {
         privilege: Privilege,
         keyspace: &DatabaseKeyspace,
     ) -> Result<Arc<Owners>, Failure> {
-        self.require(privilege, keyspace)?;
+        self.requester.require(privilege, keyspace)?;
         self.all_owners(keyspace)
     }
 
@@ -247,36 +177,12 @@ impl Session {
 
     fn all_owners(&self, keyspace: &DatabaseKeyspace) -> Result<Arc<Owners>, Failure> {
         self.resolve(keyspace)?;
-        self.node.owners(&keyspace.bucket).ok_or_else(|| no_bucket(keyspace))
-    }
-
-    /// Asks about a collection, each vBucket where it is served.
-    pub(super) fn ask(
-        &self,
-        keyspace: &DatabaseKeyspace,
-        vbids: Vbids,
-        call: &dyn Fn(&Vbids) -> CollectionCall,
-        left: Duration,
-    ) -> Result<Vec<(Vbids, QueryReply)>, Failure> {
-        let question = |vbids: &Vbids| QueryMessage::Collection {
-            bucket: keyspace.bucket.clone(),
-            path: path(keyspace),
-            call: call(vbids),
-        };
-        let want = ScatterRequest { vbids, message: Box::new(question) };
-        let gathered = self.node.gather(&keyspace.bucket, &[want], left);
-        let gathered = gathered.map_err(|reason| retry(code::INTERNAL, reason))?;
-        self.node.queries().vitals().add_document_touches(gathered.len());
-        let answers = gathered.into_iter().map(|gathered| match gathered.reply {
-            Err(failure) => Err(failure.into()),
-            Ok(reply) => Ok((gathered.vbids, reply)),
-        });
-        answers.collect()
+        self.requester.node.owners(&keyspace.bucket).ok_or_else(|| no_bucket(keyspace))
     }
 
     /// An index and its collection.
     pub(super) fn find_index(&self, index: &str) -> Result<(DatabaseKeyspace, Index), Failure> {
-        let cluster = self.node.cluster();
+        let cluster = self.requester.node.cluster();
         let found = cluster.buckets.values().find_map(|bucket| {
             let index = bucket.indexes.iter().find(|known| known.uuid == index)?;
             let keyspace = DatabaseKeyspace {
@@ -298,9 +204,10 @@ impl Session {
         partitions: &[u16],
         after: Option<Place>,
     ) -> Result<Gathered, Failure> {
-        let owners = self.node.owners(&keyspace.bucket).ok_or_else(|| no_bucket(keyspace))?;
+        let owners =
+            self.requester.node.owners(&keyspace.bucket).ok_or_else(|| no_bucket(keyspace))?;
         let Some(partitioning) = &index.partitioning else {
-            self.asked.lock().insert(keyspace.bucket.clone());
+            self.footprint.note(&keyspace.bucket);
             return Ok(Gathered::new(owners.all(), after));
         };
         let all = || (0..partitioning.count).collect();
@@ -315,7 +222,8 @@ impl Session {
     /// Returns the source of scans of a bucket's indexes, which wait as long as the request permits.
     pub(super) fn source<'a>(&'a self, bucket: &'a str, left: Duration) -> Source<'a> {
         let left = self.terms.lock().scan_wait.map_or(left, |wait| wait.min(left));
-        Source { node: &self.node, bucket, asker: self.asker, left, holders: &self.holders }
+        let Footprint { asker, holders, .. } = &self.footprint;
+        Source { node: &self.requester.node, bucket, asker: *asker, left, holders }
     }
 
     /// Waits until an index has all that its collection has, on all nodes.
@@ -338,21 +246,15 @@ impl Session {
         }
     }
 
-    pub(super) fn change(&self, change: &Change) -> Result<(), Failure> {
-        self.node.change(change).map(drop).map_err(|error| match error {
-            Error::Refused(refusal) => refused(&refusal),
-            other => failure(code::INTERNAL, other.to_string()),
-        })
-    }
-
     fn create_index(&self, new: &NewIndex) -> Result<(), Failure> {
-        self.require(Privilege::AdministerIndexes, &new.keyspace)?;
-        self.node
+        self.requester.require(Privilege::AdministerIndexes, &new.keyspace)?;
+        self.requester
+            .node
             .plugins()
-            .validate_index(&self.node, &new.definition)
+            .validate_index(&self.requester.node, &new.definition)
             .map_err(|reason| failure(code::INTERNAL, reason))?;
         let index = Index {
-            uuid: self.node.new_uuid(),
+            uuid: self.requester.node.new_uuid(),
             scope: new.keyspace.scope.clone(),
             collection: new.keyspace.collection.clone(),
             name: new.name.clone(),
@@ -365,7 +267,8 @@ impl Session {
             ),
         };
         let bucket = new.keyspace.bucket.clone();
-        self.change(&Change::Indexes(IndexChange::CreateIndex { bucket, index: index.clone() }))?;
+        self.requester
+            .change(&Change::Indexes(IndexChange::CreateIndex { bucket, index: index.clone() }))?;
         match index.built {
             // As with Couchbase, the statement ends when the index is built, or its time is over.
             true => self.build(&new.keyspace, &index),
@@ -373,9 +276,6 @@ impl Session {
         }
     }
 }
-
-/// How long another node may take to learn that a request has ended.
-const FORGET_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Bytes of documents that one call gives, give or take one.
 pub(super) const PAGE_BYTES: usize = 4 << 20;
@@ -402,24 +302,25 @@ impl Database for Session {
     }
 
     fn version(&self) -> u64 {
-        let cluster = self.node.cluster();
+        let cluster = self.requester.node.cluster();
         let mut hasher = DefaultHasher::new();
         cluster.rev.hash(&mut hasher);
         for bucket in cluster.buckets.values() {
             for index in &bucket.indexes {
-                (&index.uuid, state_of(&self.node, &bucket.name, index)).hash(&mut hasher);
+                (&index.uuid, state_of(&self.requester.node, &bucket.name, index))
+                    .hash(&mut hasher);
             }
         }
         hasher.finish()
     }
 
     fn indexes(&self, keyspace: &DatabaseKeyspace) -> Result<Vec<DatabaseIndex>, Failure> {
-        let cluster = self.node.cluster();
+        let cluster = self.requester.node.cluster();
         let bucket = cluster.bucket(&keyspace.bucket).map_err(|_| no_bucket(keyspace))?;
         let index = |index: &Index| DatabaseIndex {
             id: index.uuid.clone(),
             definition: index.definition.clone(),
-            online: state_of(&self.node, &bucket.name, index) == "online",
+            online: state_of(&self.requester.node, &bucket.name, index) == "online",
         };
         Ok(bucket.indexes_of(&keyspace.scope, &keyspace.collection).map(index).collect())
     }
@@ -433,7 +334,7 @@ impl Database for Session {
         let owners = self.owners_to_read(keyspace)?;
         self.with_changes(|changes| match changes {
             Some(changes) => self.read_changed(changes, &owners, keyspace, ids, left),
-            None => self.read_committed(&owners, keyspace, ids, left),
+            None => self.committed().read(&owners, keyspace, ids, left),
         })
     }
 
@@ -447,14 +348,14 @@ impl Database for Session {
         let owners = self.owners_to_read(keyspace)?;
         // Attributes whose names begin so belong to the system.
         if names.iter().any(|name| name.starts_with('_')) {
-            self.require(Privilege::SystemAttributes, keyspace)?;
+            self.requester.require(Privilege::SystemAttributes, keyspace)?;
         }
-        self.read_attributes(&owners, keyspace, ids, names, left)
+        self.committed().attributes(&owners, keyspace, ids, names, left)
     }
 
     fn administer(&self, request: &str, left: Duration) -> Result<String, Failure> {
         self.guard.as_ref().map_or(Ok(()), |guard| guard.check_definition())?;
-        self.do_administer(request, left)
+        administer(&self.requester, &self.terms, request, left)
     }
 
     fn search(
@@ -465,11 +366,13 @@ impl Database for Session {
     ) -> Result<String, Failure> {
         self.require_reading(keyspace)?;
         self.resolve(keyspace)?;
-        let question = QueryQuestion { user: &self.user, keyspace, request, left };
-        let mut services = self.node.services().iter();
-        services.find_map(|service| service.answer_query(&self.node, &question)).unwrap_or_else(
-            || Err(failure(code::EXECUTION, "SEARCH needs the search service, which is not here")),
-        )
+        let question = QueryQuestion { user: &self.requester.user, keyspace, request, left };
+        let mut services = self.requester.node.services().iter();
+        services
+            .find_map(|service| service.answer_query(&self.requester.node, &question))
+            .unwrap_or_else(|| {
+                Err(failure(code::EXECUTION, "SEARCH needs the search service, which is not here"))
+            })
     }
 
     fn scan(
@@ -487,7 +390,7 @@ impl Database for Session {
                 self.scan_changed(changes, &owners, keyspace, after, bodies, limit, left)
             }
             None => {
-                let found = self.scan_committed(&owners, keyspace, after, bodies, limit, left);
+                let found = self.committed().scan(&owners, keyspace, after, bodies, limit, left);
                 found.map(|(rows, _)| rows)
             }
         })
@@ -529,7 +432,7 @@ impl Database for Session {
 
     fn count(&self, keyspace: &DatabaseKeyspace) -> Result<u64, Failure> {
         let owners = self.owners_to_read(keyspace)?;
-        let count = self.count_committed(&owners, keyspace)?;
+        let count = self.committed().count(&owners, keyspace)?;
         Ok(self.with_changes(|changes| changes.map_or(count, |all| counted(count, all, keyspace))))
     }
 
@@ -542,7 +445,7 @@ impl Database for Session {
         for (_, privilege) in
             [select, insert, update, delete].into_iter().zip(QUERY).filter(|(wanted, _)| *wanted)
         {
-            self.require(privilege, keyspace)?;
+            self.requester.require(privilege, keyspace)?;
         }
         if insert || update || delete {
             self.targets.lock().insert(keyspace.clone());
@@ -562,7 +465,7 @@ impl Database for Session {
         actions
             .into_iter()
             .filter(is_asked)
-            .try_for_each(|action| self.require_changing(action, keyspace))?;
+            .try_for_each(|action| self.requester.require_changing(action, keyspace))?;
         let owners = self.all_owners(keyspace)?;
         if let Some(guard) = &self.guard {
             guard.check(keyspace)?;
@@ -575,7 +478,10 @@ impl Database for Session {
         }
         match self.is_in_transaction() {
             true => self.change_in_transaction(&owners, keyspace, mutations, left),
-            false => self.write_committed(&owners, keyspace, &mutations, left),
+            false => {
+                let durability = self.terms.lock().durability;
+                self.committed().write(&owners, keyspace, &mutations, durability, left)
+            }
         }
     }
 
@@ -604,9 +510,9 @@ impl Database for Session {
         match definition {
             Definition::CreateIndex(new) => self.create_index(new),
             Definition::DropIndex(keyspace, name) => {
-                self.require(Privilege::AdministerIndexes, keyspace)?;
+                self.requester.require(Privilege::AdministerIndexes, keyspace)?;
                 let DatabaseKeyspace { bucket, scope, collection } = keyspace.clone();
-                self.change(&Change::Indexes(IndexChange::DropIndex {
+                self.requester.change(&Change::Indexes(IndexChange::DropIndex {
                     bucket,
                     scope,
                     collection,
@@ -614,10 +520,10 @@ impl Database for Session {
                 }))
             }
             Definition::BuildIndexes(keyspace, names) => {
-                self.require(Privilege::AdministerIndexes, keyspace)?;
+                self.requester.require(Privilege::AdministerIndexes, keyspace)?;
                 let DatabaseKeyspace { bucket, scope, collection } = keyspace.clone();
                 let names = names.clone();
-                self.change(&Change::Indexes(IndexChange::BuildIndexes {
+                self.requester.change(&Change::Indexes(IndexChange::BuildIndexes {
                     bucket,
                     scope,
                     collection,
@@ -625,10 +531,10 @@ impl Database for Session {
                 }))
             }
             Definition::SetIndexReplicas(keyspace, name, replicas) => {
-                self.require(Privilege::AdministerIndexes, keyspace)?;
+                self.requester.require(Privilege::AdministerIndexes, keyspace)?;
                 let DatabaseKeyspace { bucket, scope, collection } = keyspace.clone();
                 let (name, replicas) = (name.clone(), *replicas);
-                self.change(&Change::Indexes(IndexChange::SetIndexReplicas {
+                self.requester.change(&Change::Indexes(IndexChange::SetIndexReplicas {
                     bucket,
                     scope,
                     collection,
@@ -637,19 +543,19 @@ impl Database for Session {
                 }))
             }
             Definition::CreateScope(bucket, scope) => {
-                self.require(Privilege::AdministerCollections, &whole(bucket, scope))?;
+                self.requester.require(Privilege::AdministerCollections, &whole(bucket, scope))?;
                 let (bucket, scope) = (bucket.clone(), scope.clone());
-                self.change(&Change::Buckets(BucketChange::CreateScope { bucket, scope }))
+                self.requester.change(&Change::Buckets(BucketChange::CreateScope { bucket, scope }))
             }
             Definition::DropScope(bucket, scope) => {
-                self.require(Privilege::AdministerCollections, &whole(bucket, scope))?;
+                self.requester.require(Privilege::AdministerCollections, &whole(bucket, scope))?;
                 let (bucket, scope) = (bucket.clone(), scope.clone());
-                self.change(&Change::Buckets(BucketChange::DropScope { bucket, scope }))
+                self.requester.change(&Change::Buckets(BucketChange::DropScope { bucket, scope }))
             }
             Definition::CreateCollection(keyspace, max_ttl) => {
-                self.require(Privilege::AdministerCollections, keyspace)?;
+                self.requester.require(Privilege::AdministerCollections, keyspace)?;
                 let DatabaseKeyspace { bucket, scope, collection } = keyspace.clone();
-                self.change(&Change::Buckets(BucketChange::CreateCollection {
+                self.requester.change(&Change::Buckets(BucketChange::CreateCollection {
                     bucket,
                     scope,
                     collection,
@@ -657,12 +563,12 @@ impl Database for Session {
                     history: None,
                 }))
             }
-            Definition::CreateFunction(new) => self.create_function(new),
-            Definition::DropFunction(path) => self.drop_function(path),
+            Definition::CreateFunction(new) => create_function(&self.requester, new),
+            Definition::DropFunction(path) => drop_function(&self.requester, path),
             Definition::DropCollection(keyspace) => {
-                self.require(Privilege::AdministerCollections, keyspace)?;
+                self.requester.require(Privilege::AdministerCollections, keyspace)?;
                 let DatabaseKeyspace { bucket, scope, collection } = keyspace.clone();
-                self.change(&Change::Buckets(BucketChange::DropCollection {
+                self.requester.change(&Change::Buckets(BucketChange::DropCollection {
                     bucket,
                     scope,
                     collection,
@@ -672,7 +578,7 @@ impl Database for Session {
     }
 
     fn function(&self, path: &FunctionPath) -> Result<Option<String>, Failure> {
-        self.find_function(path)
+        find_function(&self.requester, path)
     }
 
     fn call_function(
@@ -682,28 +588,28 @@ impl Database for Session {
         may_change: bool,
         left: Duration,
     ) -> Result<String, Failure> {
-        self.call_script(path, arguments, may_change, left)
+        call_script(self, path, arguments, may_change, left)
     }
 
     fn functions(&self) -> Result<Vec<(FunctionPath, String)>, Failure> {
-        Ok(self.visible_functions())
+        Ok(visible_functions(&self.requester))
     }
 
     fn catalog(&self, name: &str) -> Result<Option<Vec<(String, String)>>, Failure> {
-        self.catch_up_for(name);
-        Ok(self.rows_of(name))
+        catch_up_for(&self.requester.node, name);
+        Ok(rows_of(&self.requester, name))
     }
 
     fn clock_us(&self) -> u64 {
-        self.node.now().unix_ns / 1000
+        self.requester.node.now().unix_ns / 1000
     }
 
     fn chance(&self) -> u64 {
-        self.node.random()
+        self.requester.node.random()
     }
 
     fn user(&self) -> String {
-        self.user.clone()
+        self.requester.user.clone()
     }
 
     fn is_over(&self) -> bool {
@@ -712,34 +618,28 @@ impl Database for Session {
     }
 
     fn recall(&self, key: &str) -> Option<Vec<u8>> {
-        self.recall_note(key)
+        noting::recall(&self.requester, key)
     }
 
     fn note(&self, key: &str, value: Option<Vec<u8>>) {
-        self.make_note(key, value);
+        self.notes.make(&self.requester, key, value);
     }
 
     fn notes(&self, prefix: &str) -> Result<Vec<String>, Failure> {
-        Ok(self.note_keys(prefix))
+        Ok(noting::keys(&self.requester, prefix))
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         self.leave(false);
-        self.node.queries().forget(self.asker);
-        let asked = std::mem::take(self.asked.get_mut());
-        let owners = asked.iter().filter_map(|bucket| self.node.owners(bucket));
-        let mut nodes: BTreeSet<NodeId> = owners.flat_map(|owners| owners.nodes()).collect();
-        nodes.append(self.holders.get_mut());
-        for node in nodes.into_iter().filter(|node| *node != self.node.id()) {
-            // The answer is not needed.
-            drop(self.node.ask(node, &QueryMessage::Forget(self.asker), FORGET_PATIENCE));
+        let node = &self.requester.node;
+        self.footprint.clear(node);
+        // Statements of functions are a part of the one that calls them.
+        if let Some(description) = self.notes.take_description().filter(|_| self.depth == 0) {
+            self.times.note_slow(&self.requester, &description);
         }
-        self.note_slow();
-        for key in std::mem::take(self.noted.get_mut()) {
-            self.node.queries().notes.remove(&key);
-        }
+        self.notes.end(node);
     }
 }
 

@@ -1,41 +1,54 @@
 //! Statements that took long, for the log of slow operations.
 
-use super::session::Session;
+use super::requester::Requester;
 use nacre_bucket::{SlowOperation, SlowService};
+use nacre_node::Node;
 use serde_json::Value;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-impl Session {
-    /// Remembers that the first rows of the answer are there.
-    pub(super) fn mark_answered(&self) {
-        self.answered_ns.store(self.node.now().monotonic_ns, Ordering::Relaxed);
+/// Times of a request, in monotonic nanoseconds.
+pub(super) struct RequestTimes {
+    /// When it came.
+    begun_ns: u64,
+    /// When its first rows were there; 0 before.
+    answered_ns: AtomicU64,
+}
+
+impl RequestTimes {
+    /// A request that comes now.
+    pub fn begin(node: &Node) -> RequestTimes {
+        RequestTimes { begun_ns: node.now().monotonic_ns, answered_ns: AtomicU64::new(0) }
     }
 
-    /// Notes the request, which ends, if it took long. Statements of functions are a part of the one that calls them.
-    pub(super) fn note_slow(&mut self) {
-        let description = self.description.get_mut().take();
-        let Some(description) = description.filter(|_| self.depth == 0) else { return };
-        let now = self.node.now();
+    /// Remembers that the first rows of the answer are there.
+    pub fn mark_answered(&self, node: &Node) {
+        self.answered_ns.store(node.now().monotonic_ns, Ordering::Relaxed);
+    }
+
+    /// Notes the request, which ends, if it took long. `description` is JSON that the instance recorded when it began.
+    pub fn note_slow(&self, requester: &Requester, description: &[u8]) {
+        let now = requester.node.now();
         let elapsed_ns = now.monotonic_ns.saturating_sub(self.begun_ns);
-        let log = self.node.slow_log();
+        let log = requester.node.slow_log();
         if !log.is_slow(SlowService::Query, elapsed_ns) {
             return;
         }
-        let described: Value = serde_json::from_slice(&description).unwrap_or_default();
+        let described: Value = serde_json::from_slice(description).unwrap_or_default();
         let text = |member: &str| described[member].as_str().unwrap_or_default().to_owned();
         let statement = match text("statement") {
             statement if statement.is_empty() => text("preparedName"),
             statement => statement,
         };
+        let answered_ns = self.answered_ns.load(Ordering::Relaxed);
         let operation = SlowOperation {
             service: SlowService::Query,
             operation: format!("statement {}", text("requestId")),
             bucket: String::new(),
             target: statement,
-            user: self.user.clone(),
+            user: requester.user.clone(),
             elapsed: Duration::from_nanos(elapsed_ns),
-            spent: spent(self.begun_ns, *self.answered_ns.get_mut(), now.monotonic_ns),
+            spent: spent(self.begun_ns, answered_ns, now.monotonic_ns),
             unix_ms: 0,
         };
         log.note(operation, now);

@@ -11,11 +11,12 @@
 //! Each node keeps the whole agreed state in memory and stores it with each change, so what they take is bounded.
 
 use super::failure::failure;
+use super::requester::Requester;
 use super::row::QUERY;
-use super::session::{Session, path};
+use super::session::path;
 use nacre_auth::Privilege;
 use nacre_cluster::{Change, Cluster, Expected, RecordChange, Refusal, ServiceRecord};
-use nacre_node::Error;
+use nacre_node::{Error, Node};
 use nacre_sandbox::{DatabaseKeyspace, Failure};
 
 /// First word of the keys of statistics, and of the names of their records.
@@ -73,9 +74,9 @@ pub(super) fn keyspace_of(key: &str) -> Option<DatabaseKeyspace> {
 }
 
 /// Returns a note about statistics, whoever asks.
-pub(super) fn recall(session: &Session, key: &str) -> Option<Vec<u8>> {
+pub(super) fn recall(node: &Node, key: &str) -> Option<Vec<u8>> {
     let Key { keyspace, is_stamp } = Key::read(key)?;
-    let cluster = session.node.cluster();
+    let cluster = node.cluster();
     let record = record(&cluster, &keyspace)?;
     let text = if is_stamp { &record.version } else { &record.body };
     Some(text.clone().into_bytes())
@@ -83,14 +84,14 @@ pub(super) fn recall(session: &Session, key: &str) -> Option<Vec<u8>> {
 
 /// Returns the keys of notes about statistics that begin with `prefix`, without those of versions, for a user who may query their
 /// keyspaces.
-pub(super) fn keys(session: &Session, prefix: &str) -> Vec<String> {
-    session.node.catch_up();
-    let cluster = session.node.cluster();
+pub(super) fn keys(requester: &Requester, prefix: &str) -> Vec<String> {
+    requester.node.catch_up();
+    let cluster = requester.node.cluster();
     let names = cluster.service_records.of(QUERY.id).map(|(name, _)| name);
     let is_seen = |name: &&str| {
         let keyspace = keyspace_of(name).filter(|_| name.starts_with(prefix));
         keyspace.is_some_and(|keyspace| {
-            session.may(Privilege::Query, &keyspace) && record(&cluster, &keyspace).is_some()
+            requester.may(Privilege::Query, &keyspace) && record(&cluster, &keyspace).is_some()
         })
     };
     names.filter(is_seen).map(str::to_owned).collect()
@@ -98,32 +99,32 @@ pub(super) fn keys(session: &Session, prefix: &str) -> Vec<String> {
 
 /// Puts the statistics of a keyspace in the place of those before, or removes them where there are none.
 pub(super) fn put(
-    session: &Session,
+    requester: &Requester,
     keyspace: &DatabaseKeyspace,
     row: Option<String>,
 ) -> Result<(), Failure> {
-    session.require(Privilege::Query, keyspace)?;
+    requester.require(Privilege::Query, keyspace)?;
     let name = name_of(keyspace);
     let service = QUERY.id.to_owned();
     let Some(body) = row else {
         let expected = Expected::Anything;
         let change = Change::Records(RecordChange::DropServiceRecord { service, name, expected });
-        return match session.node.change(&change) {
+        return match requester.node.change(&change) {
             Ok(_) | Err(Error::Refused(Refusal::RecordNotFound { .. })) => Ok(()),
-            Err(_) => session.change(&change),
+            Err(_) => requester.change(&change),
         };
     };
-    let cluster = session.node.cluster();
+    let cluster = requester.node.cluster();
     let missing = || failure(REFUSED, format!("There is no keyspace {}", path(keyspace)));
     let prefix = version_prefix(&cluster, keyspace).ok_or_else(missing)?;
     check_size(&cluster, &name, &body)?;
     let record = ServiceRecord {
-        version: format!("{prefix}{:016x}", session.node.random()),
+        version: format!("{prefix}{:016x}", requester.node.random()),
         bucket: Some(keyspace.bucket.clone()),
         scope: Some(keyspace.scope.clone()),
         body,
     };
-    session.change(&Change::Records(RecordChange::PutServiceRecord {
+    requester.change(&Change::Records(RecordChange::PutServiceRecord {
         service,
         name,
         record: Box::new(record),

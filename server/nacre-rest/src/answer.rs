@@ -12,7 +12,7 @@ use hyper::header::{
 use hyper::{HeaderMap, StatusCode};
 use nacre_auth::{Keyspace, Login, Privilege};
 use nacre_node::Node;
-use nacre_plugins_service::{self as plugins, Missing, NodePlugins, Pause, Terms};
+use nacre_plugins_service::{self as plugins, Missing, Pause, Terms};
 use nacre_query_service as query;
 use nacre_sandbox::{Account, Header, Request};
 use std::net::IpAddr;
@@ -209,7 +209,7 @@ pub(super) async fn answered_as<A: Pieces>(
     // The request may wait for fresh rows, so it occupies its place from the beginning.
     let place = desk.enter(Kind::Answer)?;
     let (node, name) = (Arc::clone(node), name.to_owned());
-    let ask = move || node.plugins().request(&node, &name, &request, &terms);
+    let ask = move || plugins::request(&node, &name, &request, &terms);
     let answer = shape(desk.work("the request", ask).await?)?;
     let begun = desk.work("the request", move || begin(answer)).await?;
     // The user may have been removed while the request waited.

@@ -194,7 +194,7 @@ impl View<'_> {
 /// Returns the usage of each bucket on the nodes.
 async fn usage(call: &Call) -> Result<BTreeMap<String, Usage>, Reply> {
     let node = Arc::clone(&call.node);
-    blocking("the count", move || node.usage()).await
+    blocking("the count", move || Usage::of_cluster(&node)).await
 }
 
 /// Returns the number of nodes, each of which has the quota of each bucket.

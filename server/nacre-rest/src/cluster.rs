@@ -13,7 +13,7 @@ use hyper::{Response, StatusCode};
 use nacre_auth::{Keyspace, Login, Privilege};
 use nacre_http::Access;
 use nacre_links::cluster::membership::otp_node;
-use nacre_node::Node;
+use nacre_node::{Node, Usage};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -143,7 +143,7 @@ fn pool_stream(call: Call) -> Result<Reply, Reply> {
     // The node does not ask other nodes for their usage: the stream reports changes of the map.
     let read = move |node: &Arc<Node>| {
         call.require_sight(Keyspace::default()).ok()?;
-        Some(pool::describe_with(&call, &node.own_usage()).to_string())
+        Some(pool::describe_with(&call, &Usage::of_node(node)).to_string())
     };
     Ok(stream(node, place, read))
 }

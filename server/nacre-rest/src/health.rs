@@ -6,7 +6,7 @@
 use super::body::{Reply, json_reply, ok};
 use hyper::StatusCode;
 use nacre_cluster::Member;
-use nacre_node::Node;
+use nacre_node::{Node, problems};
 use serde_json::json;
 
 /// Paths that need no login.
@@ -46,7 +46,7 @@ fn reasons(node: &Node) -> Vec<String> {
     if buckets.iter().any(|bucket| !bucket.has_lease(now)) {
         reasons.push("the node does not reach most nodes of its cluster".to_owned());
     }
-    let damaged = node.problems().iter().filter(|problem| problem.is_lasting()).count();
+    let damaged = problems(node).iter().filter(|problem| problem.is_lasting()).count();
     if damaged > 0 {
         reasons.push(format!("{damaged} buckets have problems that do not pass by themselves"));
     }

@@ -12,7 +12,7 @@ use nacre_cluster::Endpoints;
 use nacre_http::Access;
 use nacre_links::strangers::{Connections, Counts, Limits};
 use nacre_node::service::{Metric, MetricKind};
-use nacre_node::{Node, NodeMemory, Problem, ProblemKind};
+use nacre_node::{Node, NodeMemory, Problem, ProblemKind, problems};
 use nacre_plugins_service::{Deployment, NodePlugins, Progress, Pure};
 use nacre_sandbox::{Budget, Histogram, Purpose, Status, Usage};
 use prometheus_client::collector::Collector;
@@ -157,7 +157,7 @@ impl Snapshot {
             door,
             memory: MemoryCounts::of(node.memory(), &buckets),
             buckets,
-            problems: node.problems(),
+            problems: problems(node),
             deployments: DeploymentCounts::all(node),
             questions: node.questions(),
             services: node.services().iter().flat_map(|service| service.metrics(node)).collect(),
@@ -187,7 +187,7 @@ impl DeploymentCounts {
         let following = plugins.deployments();
         let following = following.iter().map(|deployment| DeploymentCounts::of(deployment));
         following
-            .chain(plugins.pures().iter().map(|pure| DeploymentCounts::of_pure(pure)))
+            .chain(plugins.pure().all().iter().map(|pure| DeploymentCounts::of_pure(pure)))
             .collect()
     }
 

@@ -18,7 +18,7 @@ use nacre_links::cluster::request::Introduction;
 use nacre_links::platform::Memory;
 use nacre_node::cluster_map::alternates;
 use nacre_node::service::ServiceTable;
-use nacre_node::{Node, Problem, Usage};
+use nacre_node::{Node, Problem, Usage, problems};
 use nacre_plugins_service::packages;
 use nacre_types::NodeId;
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ fn describe(call: &Call, id: NodeId, endpoints: &Endpoints) -> Value {
         ports["httpsCAPI"] = json!(tls.get("views"));
     }
     let cluster = node.cluster();
-    let problems = if own { node.problems() } else { Vec::new() };
+    let problems = if own { problems(node) } else { Vec::new() };
     let is_well = !problems.iter().any(Problem::is_lasting);
     let member = cluster.nodes.get(&id);
     let membership = member.map_or(Membership::Active, |node| node.membership);
@@ -138,7 +138,7 @@ fn describe_machine(described: &mut Value) {
 
 /// Returns a node's totals over all buckets.
 fn interesting_stats(node: &Node) -> Value {
-    let usage = node.own_usage();
+    let usage = Usage::of_node(node);
     let sum = |of: fn(&Usage) -> u64| usage.values().map(of).sum::<u64>();
     json!({
         "curr_items": sum(|usage| usage.documents),

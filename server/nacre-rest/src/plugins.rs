@@ -481,7 +481,7 @@ fn progress(deployment: &Deployment) -> Value {
 /// Describes the state of a deployment that does not follow documents.
 fn progress_of_pure(call: &Call, name: &str) -> Value {
     let plugins = call.node.plugins();
-    let Some(pure) = plugins.pure(name) else {
+    let Some(pure) = plugins.pure().get(name) else {
         return match plugins.unloadable(&call.node, name) {
             Some(reason) => json!({"state": "failed", "reason": reason}),
             None => json!({"state": "loading"}),
@@ -517,7 +517,7 @@ async fn scan(call: Call, name: &str) -> Result<Reply, Reply> {
     let _place = desk.enter(Kind::Answer)?;
     let (node, name) = (Arc::clone(&call.node), name.to_owned());
     let answer = desk.work("the scan", move || {
-        let scanned = node.plugins().scan(&node, &name, &scan, FRESH_TIMEOUT)?;
+        let scanned = nacre_plugins_service::scan(&node, &name, &scan, FRESH_TIMEOUT)?;
         Ok(scanned.answer(&scan))
     });
     let stopped = ("plugin_failed", StatusCode::SERVICE_UNAVAILABLE);

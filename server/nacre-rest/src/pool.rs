@@ -103,7 +103,7 @@ pub(super) fn read_quotas(
 /// `GET /pools/default` and `GET /pools/nodes`. The function waits for other nodes.
 pub(super) async fn describe(call: &Call) -> Result<Value, Reply> {
     let node = Arc::clone(&call.node);
-    let usage = blocking("the count", move || node.usage()).await?;
+    let usage = blocking("the count", move || Usage::of_cluster(&node)).await?;
     Ok(describe_with(call, &usage))
 }
 
@@ -246,7 +246,7 @@ pub(super) fn own_storage(call: &Call, node: &Node) -> Value {
                 "state": "ok",
             }],
         },
-        "storageTotals": storage_totals(call, &alone(&cluster), &node.own_usage()),
+        "storageTotals": storage_totals(call, &alone(&cluster), &Usage::of_node(node)),
     })
 }
 

@@ -102,7 +102,8 @@ impl Search {
         if let Some(reader) = &*slot {
             return Ok(reader.clone());
         }
-        let reader = node.plugins().shipped_reader(node, definition::COMPONENT, "{}".into());
+        let components = node.plugins().components();
+        let reader = components.shipped_reader(node, definition::COMPONENT, "{}".into());
         let reader = reader.map_err(|reason| Failure::new(500, reason))?;
         Ok(slot.insert(reader).clone())
     }

@@ -312,7 +312,8 @@ fn check(node: &Node, definition: &Definition) -> Result<(), Failure> {
     check_plan(&cluster, bucket, definition)?;
     check_collections(bucket, definition)?;
     let config = definition.config(Some(bucket));
-    node.plugins().validate_shipped(node, COMPONENT, config).map_err(Failure::bad_request)
+    let components = node.plugins().components();
+    components.validate_shipped(node, COMPONENT, config).map_err(Failure::bad_request)
 }
 
 fn check_alias(cluster: &Cluster, definition: &Definition) -> Result<(), Failure> {

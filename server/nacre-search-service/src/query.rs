@@ -6,7 +6,9 @@ use crate::error::{Failure, ok};
 use crate::{Outcome, Search};
 use nacre_node::Node;
 use nacre_node::service::{HttpReply, HttpRequest};
-use nacre_plugins_service::{AbsentPart, Missing, NodePlugins, PartialAnswer, Terms};
+use nacre_plugins_service::{
+    AbsentPart, Missing, NodePlugins, PartialAnswer, Terms, await_deployment, request_all,
+};
 use nacre_sandbox::{Purpose, Request, Response};
 use nacre_types::{Seqno, Vbid};
 use serde::Deserialize;
@@ -200,8 +202,8 @@ pub(crate) fn ask(
         return Err(Failure::bad_request(text));
     }
     for target in &targets {
-        let (name, plugins) = (definition::deployment(&target.name), node.plugins());
-        if plugins.await_deployment(node, &name, OPENING_PATIENCE).is_none() {
+        let name = definition::deployment(&target.name);
+        if await_deployment(node, &name, OPENING_PATIENCE).is_none() {
             let text = format!("no planPIndexes for indexName: {}", target.name);
             return Err(Failure::bad_request(text));
         }
@@ -224,7 +226,7 @@ pub(crate) fn ask(
     };
     let mut memory = terms.account.permit(Purpose::Answer);
     let asked = Request { method: "POST".into(), ..asked };
-    let answer = node.plugins().request_all(node, &named, &asked, &terms);
+    let answer = request_all(node, &named, &asked, &terms);
     let mut answer = answer.map_err(|missing| unanswered(node, &missing, demand, &named))?;
     let mut body = Vec::new();
     loop {

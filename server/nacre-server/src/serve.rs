@@ -18,7 +18,7 @@ use nacre_links::strangers::{Connections, Limits};
 use nacre_links::tls::{Files, NodeKey, Tls};
 use nacre_links::{STACK_BYTES, kv};
 use nacre_node::service::{Service, ServiceTable};
-use nacre_node::{Error, Node};
+use nacre_node::{Error, Node, password_reset};
 use nacre_rest::{self as rest, Claim, Front, Hosts, Threads};
 use nacre_state::{StateForm, StateOptions};
 use nacre_store::Error as StoreError;
@@ -365,7 +365,7 @@ fn finish_password_reset(node: &Arc<Node>) -> Result<(), String> {
     let node = Arc::clone(node);
     let work = move || {
         loop {
-            match node.finish_password_reset() {
+            match password_reset::finish(&node) {
                 Ok(Some(user)) => return tracing::info!("the user {user} has the new password"),
                 Ok(None) => return,
                 Err(error) => tracing::warn!("the new password does not count yet: {error}"),

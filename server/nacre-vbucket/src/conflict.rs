@@ -1,10 +1,9 @@
-//! Versions from elsewhere: which of two stays, and how one is taken over.
+//! Versions from elsewhere: which of two stays.
 //!
 //! The comparison is a total order on metadata, so that every cluster that has seen the same versions keeps the same
 //! one. Source: conflict resolution as the XDCR protocol has it (set and delete "with meta").
 
-use crate::command::{Command, Refusal, Reply};
-use crate::vbucket::{Vbucket, Write};
+use crate::command::Refusal;
 use nacre_types::{Cas, DATATYPE_XATTR, Document, Kind, Meta, Now, Seqno};
 use nacre_value::crc32c;
 use nacre_value::xattr::{self, Xattrs};
@@ -156,6 +155,25 @@ impl Rule {
     }
 }
 
+/// Returns true if a version may be taken over with its CAS.
+pub(crate) fn has_valid_cas(version: &Meta, now: Now) -> bool {
+    let is_too_far = version.cas.unix_ns() > now.unix_ns.saturating_add(DRIFT_NS_MAX);
+    version.cas != Cas::ANY && version.cas != Cas::LOCKED && !is_too_far
+}
+
+/// Decides whether a version with this value replaces the local one.
+pub(crate) fn admit(
+    rule: Rule,
+    version: &Meta,
+    value: &[u8],
+    local: Option<&Document>,
+) -> Result<(), Refusal> {
+    match rule.check(version, local.map(|local| &local.meta)) {
+        Err(Refusal::Exists) => outranks(rule, version, value, local),
+        checked => checked,
+    }
+}
+
 /// Compares a version whose metadata are not greater by its value, if they are not less either.
 fn outranks(
     rule: Rule,
@@ -181,41 +199,6 @@ fn outranks(
     match content.outranks(Content { meta: &local.meta, xattrs, body }) {
         true => Ok(()),
         false => Err(Refusal::Exists),
-    }
-}
-
-impl Vbucket {
-    pub(crate) fn store_version(
-        &mut self,
-        key: &[u8],
-        command: &Command<'_>,
-        now: Now,
-    ) -> Result<Reply, Refusal> {
-        let Command::StoreVersion { version, value, add, cas, rule, regenerate_cas } = *command
-        else {
-            return Err(Refusal::Invalid);
-        };
-        let current = self.peek(key, now);
-        if add && current.is_some() {
-            return Err(Refusal::Exists);
-        }
-        self.check_cas(key, current.as_ref(), cas, now)?;
-        let too_far = version.cas.unix_ns() > now.unix_ns.saturating_add(DRIFT_NS_MAX);
-        if version.cas == Cas::ANY || version.cas == Cas::LOCKED || too_far {
-            return Err(Refusal::CasInvalid);
-        }
-        let local = self.find(key);
-        match rule.check(&version, local.map(|local| &local.meta)) {
-            Err(Refusal::Exists) => outranks(rule, &version, value, local)?,
-            checked => checked?,
-        }
-        if regenerate_cas {
-            self.raise_max_cas(version.cas);
-        }
-        let origin = Some((if regenerate_cas { None } else { Some(version.cas) }, version.rev));
-        let Meta { flags, expiry, datatype, kind, .. } = version;
-        let expiry = if kind != Kind::Alive && expiry == 0 { now.unix_s() } else { expiry };
-        self.write(key, Write { value, flags, expiry, datatype, kind, origin }, now)
     }
 }
 

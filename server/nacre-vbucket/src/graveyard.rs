@@ -1,5 +1,5 @@
-//! Documents that end by themselves (expired documents, old tombstones, dropped collections) and versions that the
-//! store must forget.
+//! Documents that end by themselves (expired documents, those that make room, old tombstones, dropped collections) and versions
+//! that the store must forget.
 
 use crate::command::Completion;
 use crate::vbucket::Vbucket;
@@ -59,6 +59,29 @@ impl Vbucket {
             }
         }
         (buried, incomplete)
+    }
+
+    /// Deletes about `percent` of the documents, the least read first: how a bucket without a store makes room. Returns
+    /// how many.
+    pub fn discard(&mut self, percent: u8, now: Now) -> usize {
+        if self.read_only || self.state != VbState::Active {
+            return 0;
+        }
+        let mut documents: Vec<_> = self
+            .documents()
+            .filter(|item| item.is_alive() && !self.prepares.contains(item.key()))
+            .filter(|item| self.locks.holder(item.key(), now).is_none())
+            .cloned()
+            .collect();
+        documents.sort_unstable_by_key(|item| (item.hits(), item.meta.seqno));
+        let count = (documents.len() * usize::from(percent.min(100))).div_ceil(100);
+        for document in &documents[..count] {
+            self.tombstone(document, Kind::Deleted, now);
+        }
+        for document in &documents[count..] {
+            document.set_hits(document.hits() / 2);
+        }
+        count
     }
 
     /// Forgets tombstones of before `unix_s`, those of scopes and collections among them. Returns how many.

@@ -3,7 +3,6 @@
 //! Memory keeps every version anyway, for as long as it keeps that part of history. Only the copy that makes history keeps
 //! it: one that follows is not sent every version, so that its history begins when it becomes the active copy.
 
-use crate::vbucket::Vbucket;
 use nacre_types::{CollectionId, Seqno, VbState};
 use std::sync::Arc;
 
@@ -29,61 +28,56 @@ impl Retention {
     pub fn begun_anew(&self) -> Retention {
         Retention { start: None, collections: Arc::default(), ..self.clone() }
     }
-}
 
-impl Vbucket {
-    /// Keeps the versions of these collections (ascending), from the present start of history, or from now on. `None`
-    /// drops all kept history. Returns true if the start of history moves, and must be stored.
-    pub fn keep_history(&mut self, collections: Option<Arc<[CollectionId]>>) -> bool {
-        self.retention.is_told = true;
-        self.retention.wanted = collections;
-        self.settle_history()
+    /// Sets the collections that the bucket wants kept; `None` for none. [`Retention::settle`] makes use of that.
+    pub fn want(&mut self, collections: Option<Arc<[CollectionId]>>) {
+        self.is_told = true;
+        self.wanted = collections;
     }
 
-    /// Moves the start of history to `start`, if history is kept and starts before it. Returns true if that must be
-    /// stored.
-    pub fn forget_history(&mut self, start: Seqno) -> bool {
-        let end = self.high_seqno().next();
-        let later = self.retention.start.map(|known| start.min(end).max(known));
-        self.set_history_start(later)
+    /// Moves the start of history to `start`, at most to `end`, if history is kept and starts before it. Returns true if it
+    /// moves.
+    pub fn forget(&mut self, start: Seqno, end: Seqno) -> bool {
+        let later = self.start.map(|known| start.min(end).max(known));
+        self.set_start(later)
     }
 
-    /// Adapts the kept history to the wanted collections and to the role of this copy.
-    pub(crate) fn settle_history(&mut self) -> bool {
-        let next = self.high_seqno().next();
-        let Retention { is_told, wanted, start, .. } = &self.retention;
-        let start = match (wanted, self.state) {
+    /// Adapts the kept history to the wanted collections and to the role of the copy, whose next version has the seqno `next`.
+    /// Returns true if the start of history moves.
+    pub fn settle(&mut self, state: VbState, next: Seqno) -> bool {
+        let Retention { is_told, wanted, start, .. } = &*self;
+        let start = match (wanted, state) {
             (_, VbState::Replica | VbState::Dead) => None,
             (None, _) => start.filter(|_| !is_told),
             (Some(_), VbState::Active) => Some(start.unwrap_or(next)),
             (Some(_), VbState::Pending) => *start,
         };
         let kept = wanted.clone().filter(|_| start.is_some());
-        self.retention.collections = kept.unwrap_or_default();
-        self.set_history_start(start)
+        self.collections = kept.unwrap_or_default();
+        self.set_start(start)
     }
 
-    fn set_history_start(&mut self, start: Option<Seqno>) -> bool {
-        let is_changed = self.retention.start != start;
-        self.record_changed |= is_changed;
-        self.retention.start = start;
-        is_changed
+    fn set_start(&mut self, start: Option<Seqno>) -> bool {
+        let is_moved = self.start != start;
+        self.start = start;
+        is_moved
     }
 
     /// From which seqno on superseded versions are kept; `None` when none are.
-    pub fn history_start(&self) -> Option<Seqno> {
-        self.retention.start
+    pub fn start(&self) -> Option<Seqno> {
+        self.start
     }
 
     /// The collections that keep history, ascending.
-    pub fn history_collections(&self) -> &Arc<[CollectionId]> {
-        &self.retention.collections
+    pub fn collections(&self) -> &Arc<[CollectionId]> {
+        &self.collections
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vbucket::Vbucket;
     use nacre_types::{Now, VbUuid, Vbid};
 
     fn grow(vbucket: &mut Vbucket, count: u64) {

@@ -28,7 +28,6 @@ mod evicted;
 mod graveyard;
 mod history;
 mod lock;
-mod memory;
 mod prefetch;
 mod replica;
 mod slots;

@@ -12,7 +12,7 @@
 //!
 //! Nothing here changes or answers anything: without it, the results are the same and slower.
 
-use crate::vbucket::Vbucket;
+use nacre_types::Document;
 
 /// Bytes that a processor fetches at once.
 const LINE_BYTES: usize = 64;
@@ -44,17 +44,8 @@ fn prefetch_line(address: *const u8) {
 #[cfg(not(target_arch = "x86_64"))]
 fn prefetch_line(_: *const u8) {}
 
-impl Vbucket {
-    /// Fetches the slot that has the address of the document at `key`, and the counters of its collection.
-    pub fn prefetch_slot(&self, key: &[u8]) {
-        self.table.prefetch(key);
-    }
-
-    /// Has the processor fetch the document at `key`, once its slot is there.
-    pub fn prefetch_document(&self, key: &[u8]) {
-        if let Some(document) = self.table.guess(key) {
-            // How long it is, only the document knows, which is not there yet.
-            prefetch_bytes(std::ptr::from_ref(&**document).cast(), DOCUMENT_BYTES);
-        }
-    }
+/// Has the processor fetch a document.
+pub(crate) fn prefetch_document(document: &Document) {
+    // How long it is, only the document knows, which is not there yet.
+    prefetch_bytes(std::ptr::from_ref(&**document).cast(), DOCUMENT_BYTES);
 }

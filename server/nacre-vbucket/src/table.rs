@@ -1,5 +1,6 @@
 //! The hash table of a vBucket: the newest version of each key, its memory, and which part of it is resident.
 
+use crate::command::Command;
 use crate::evicted::EvictedKeys;
 use crate::prefetch::prefetch;
 use crate::slots::{Place, Slots};
@@ -99,6 +100,20 @@ impl Table {
     /// Returns true if everything is in memory.
     pub fn is_whole(&self) -> bool {
         self.stubs == 0 && self.evicted.is_empty()
+    }
+
+    /// Returns true if `command` on `key` needs something that only the store has.
+    pub fn lacks(&self, key: &[u8], command: &Command<'_>) -> bool {
+        if self.is_whole() {
+            return false;
+        }
+        match self.entry(key) {
+            None => self.may_be_evicted(key),
+            Some(item) if item.is_resident() || is_absence(item) => false,
+            Some(stub) => {
+                command.needs_value() || (stub.has_xattrs() && !matches!(command, Command::GetMeta))
+            }
+        }
     }
 
     /// Returns true if any key was evicted with its metadata.

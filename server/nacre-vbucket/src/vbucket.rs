@@ -2,19 +2,24 @@
 
 use crate::checkpoint::Checkpoint;
 use crate::command::{Command, Condition, Cost, Extend, Refusal, Reply, Token};
+use crate::conflict;
 use crate::durability::{Copies, Prepares, Staging, prepared_key};
 use crate::graveyard::Graveyard;
 use crate::history::Retention;
 use crate::lock::Locks;
+use crate::prefetch::prefetch_document;
 use crate::replica::GivenUp;
+use crate::subdoc::{self, Computed, Found};
 use crate::table::{CollectionCounts, Eviction, Table};
 use nacre_types::{
     Cas, CollectionId, DATATYPE_JSON, DATATYPE_XATTR, DocKey, Document, FailoverLog, Kind, Meta,
     Now, Seqno, VALUE_BYTES_MAX, VbRecord, VbState, VbUuid, Vbid, XATTR_BYTES_MAX,
 };
 use nacre_value::json;
+use nacre_value::multi::{LookupSpec, Macros};
 use nacre_value::xattr::Xattrs;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// How many CAS values a new branch of history leaves out at least: more than a branch assigns while its clock is behind.
 const BRANCH_CAS_GAP: u64 = 1 << 24;
@@ -65,7 +70,7 @@ pub struct Vbucket {
 }
 
 /// The effect of a write on one key, after its conditions were checked.
-pub(crate) struct Write<'a> {
+struct Write<'a> {
     pub value: &'a [u8],
     pub flags: u32,
     pub expiry: u32,
@@ -264,6 +269,82 @@ impl Vbucket {
         documents.filter(move |item| item.collection() == collection && item.is_alive())
     }
 
+    /// Fetches the slot that has the address of the document at `key`, and the counters of its collection.
+    pub fn prefetch_slot(&self, key: &[u8]) {
+        self.table.prefetch(key);
+    }
+
+    /// Has the processor fetch the document at `key`, once its slot is there.
+    pub fn prefetch_document(&self, key: &[u8]) {
+        if let Some(document) = self.table.guess(key) {
+            prefetch_document(document);
+        }
+    }
+
+    /// Returns true if some keys are in the store only.
+    pub fn has_evicted_keys(&self) -> bool {
+        self.table.has_evicted_keys()
+    }
+
+    /// Counts the passes that took keys out of memory; see [`Vbucket::restore`].
+    pub fn eviction_epoch(&self) -> u64 {
+        self.table.epoch()
+    }
+
+    /// Takes in the stored version of `key` (`None` if the store has none), as read in that
+    /// [epoch](Vbucket::eviction_epoch).
+    ///
+    /// Returns false if the version may be old because keys were evicted since: read it again.
+    pub fn restore(&mut self, key: &[u8], stored: Option<Document>, epoch: u64) -> bool {
+        self.table.restore(key, stored, epoch)
+    }
+
+    /// Evicts about `percent` of the bytes that may leave memory, the least read first. Returns the bytes freed.
+    ///
+    /// A document stays if it is not stored, is locked, or is about to be replaced by a durable write.
+    pub fn evict(&mut self, percent: u8, now: Now) -> usize {
+        let Vbucket { table, prepares, locks, persisted, .. } = self;
+        table.evict(percent, |item| {
+            item.meta.seqno <= *persisted
+                && !prepares.contains(item.key())
+                && locks.holder(item.key(), now).is_none()
+        })
+    }
+
+    /// Keeps the versions of these collections (ascending), from the present start of history, or from now on. `None`
+    /// drops all kept history. Returns true if the start of history moves, and must be stored.
+    pub fn keep_history(&mut self, collections: Option<Arc<[CollectionId]>>) -> bool {
+        self.retention.want(collections);
+        self.settle_history()
+    }
+
+    /// Moves the start of history to `start`, if history is kept and starts before it. Returns true if that must be
+    /// stored.
+    pub fn forget_history(&mut self, start: Seqno) -> bool {
+        let end = self.high_seqno().next();
+        let is_moved = self.retention.forget(start, end);
+        self.record_changed |= is_moved;
+        is_moved
+    }
+
+    /// Adapts the kept history to the wanted collections and to the role of this copy.
+    pub(crate) fn settle_history(&mut self) -> bool {
+        let next = self.high_seqno().next();
+        let is_moved = self.retention.settle(self.state, next);
+        self.record_changed |= is_moved;
+        is_moved
+    }
+
+    /// From which seqno on superseded versions are kept; `None` when none are.
+    pub fn history_start(&self) -> Option<Seqno> {
+        self.retention.start()
+    }
+
+    /// The collections that keep history, ascending.
+    pub fn history_collections(&self) -> &Arc<[CollectionId]> {
+        self.retention.collections()
+    }
+
     /// Returns true if the vBucket takes no writes any more.
     pub fn is_read_only(&self) -> bool {
         self.read_only
@@ -311,16 +392,11 @@ impl Vbucket {
         self.cost
     }
 
-    pub(crate) fn note_read(&mut self, document: &Document) {
+    fn note_read(&mut self, document: &Document) {
         self.cost.read_bytes = document.key().len() + document.value().len();
     }
 
-    pub(crate) fn dispatch(
-        &mut self,
-        key: &[u8],
-        command: &Command<'_>,
-        now: Now,
-    ) -> Result<Reply, Refusal> {
+    fn dispatch(&mut self, key: &[u8], command: &Command<'_>, now: Now) -> Result<Reply, Refusal> {
         if self.state != VbState::Active {
             return Err(Refusal::NotActive);
         }
@@ -356,7 +432,7 @@ impl Vbucket {
 
     fn carry_out(&mut self, key: &[u8], command: &Command<'_>, now: Now) -> Result<Reply, Refusal> {
         self.cost = Cost::default();
-        if self.is_out_of_memory_for(key, command) {
+        if self.table.lacks(key, command) {
             return Err(Refusal::NotResident);
         }
         match *command {
@@ -449,6 +525,34 @@ impl Vbucket {
             Write { value: &value, flags, expiry, datatype, kind: Kind::Alive, origin: None },
             now,
         )
+    }
+
+    fn store_version(
+        &mut self,
+        key: &[u8],
+        command: &Command<'_>,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
+        let Command::StoreVersion { version, value, add, cas, rule, regenerate_cas } = *command
+        else {
+            return Err(Refusal::Invalid);
+        };
+        let current = self.peek(key, now);
+        if add && current.is_some() {
+            return Err(Refusal::Exists);
+        }
+        self.check_cas(key, current.as_ref(), cas, now)?;
+        if !conflict::has_valid_cas(&version, now) {
+            return Err(Refusal::CasInvalid);
+        }
+        conflict::admit(rule, &version, value, self.find(key))?;
+        if regenerate_cas {
+            self.raise_max_cas(version.cas);
+        }
+        let origin = Some((if regenerate_cas { None } else { Some(version.cas) }, version.rev));
+        let Meta { flags, expiry, datatype, kind, .. } = version;
+        let expiry = if kind != Kind::Alive && expiry == 0 { now.unix_s() } else { expiry };
+        self.write(key, Write { value, flags, expiry, datatype, kind, origin }, now)
     }
 
     fn delete(&mut self, key: &[u8], cas: Cas, now: Now) -> Result<Reply, Refusal> {
@@ -549,8 +653,54 @@ impl Vbucket {
         }
     }
 
+    fn lookup(
+        &mut self,
+        key: &[u8],
+        specs: &[LookupSpec<'_>],
+        access_deleted: bool,
+        sees_system: bool,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
+        let document = match self.alive(key, now) {
+            Err(Refusal::NotFound) if access_deleted => {
+                self.find(key).cloned().ok_or(Refusal::NotFound)?
+            }
+            found => found?,
+        };
+        self.note_read(&document);
+        let results = subdoc::lookup(&document, specs, self.computed(now), sees_system)?;
+        let (cas, deleted) = (self.shown_cas(&document, now), !document.is_alive());
+        Ok(Reply::Looked { results, cas, deleted })
+    }
+
+    fn mutate(&mut self, key: &[u8], command: &Command<'_>, now: Now) -> Result<Reply, Refusal> {
+        let Command::Mutate { condition, access_deleted, revive, cas, .. } = *command else {
+            return Err(Refusal::Invalid);
+        };
+        let alive = self.peek(key, now);
+        let current = match &alive {
+            Some(document) => Some(document.clone()),
+            None => self.find(key).filter(|d| access_deleted && !d.is_alive()).cloned(),
+        };
+        let found = Found { alive, current };
+        found.check(condition, revive)?;
+        self.check_cas(key, found.current.as_ref(), cas, now)?;
+        found.current.iter().for_each(|document| self.note_read(document));
+        let (next_cas, next_seqno) = self.upcoming(now);
+        let macros = Macros { cas: next_cas.0, seqno: next_seqno.0 };
+        let edited = found.edit(command, self.computed(now), macros)?;
+        let document = self.write_parts(key, &edited.xattrs, &edited.body, edited.meta, now)?;
+        let (cas, token) = (document.meta.cas, self.token(&document));
+        Ok(Reply::Mutated { results: edited.results, cas, token, deleted: edited.was_deleted })
+    }
+
+    /// What attributes are made of that are computed at `now`.
+    fn computed(&self, now: Now) -> Computed {
+        Computed { max_cas: self.max_cas, vb_uuid: self.failover_log.current(), now }
+    }
+
     /// The document at `key` if it exists now; one whose expiry has passed is buried on the way.
-    pub(crate) fn alive(&mut self, key: &[u8], now: Now) -> Result<Document, Refusal> {
+    fn alive(&mut self, key: &[u8], now: Now) -> Result<Document, Refusal> {
         let document = self.find(key).ok_or(Refusal::NotFound)?.clone();
         if document.is_expired(now.unix_s()) {
             let buries = !self.read_only && self.state == VbState::Active;
@@ -565,12 +715,12 @@ impl Vbucket {
     }
 
     /// The document at `key` if it exists now, for a write that replaces it anyway: nothing is buried.
-    pub(crate) fn peek(&self, key: &[u8], now: Now) -> Option<Document> {
+    fn peek(&self, key: &[u8], now: Now) -> Option<Document> {
         self.find(key).filter(|d| d.is_alive() && !d.is_expired(now.unix_s())).cloned()
     }
 
     /// Checks that a write that names `cas` may touch `current`. Only the CAS of its holder opens a lock.
-    pub(crate) fn check_cas(
+    fn check_cas(
         &self,
         key: &[u8],
         current: Option<&Document>,
@@ -590,7 +740,7 @@ impl Vbucket {
     }
 
     /// The CAS to show for a document: all ones while it is locked.
-    pub(crate) fn shown_cas(&self, document: &Document, now: Now) -> Cas {
+    fn shown_cas(&self, document: &Document, now: Now) -> Cas {
         if self.locks.holder(document.key(), now).is_some() {
             Cas::LOCKED
         } else {
@@ -599,7 +749,7 @@ impl Vbucket {
     }
 
     /// The CAS and seqno that the next mutation will get at `now`.
-    pub(crate) fn upcoming(&self, now: Now) -> (Cas, Seqno) {
+    fn upcoming(&self, now: Now) -> (Cas, Seqno) {
         (self.cas_above(Cas::ANY, now), self.high_seqno().next())
     }
 
@@ -621,17 +771,12 @@ impl Vbucket {
     }
 
     /// Has all CAS from now on be greater than `cas`.
-    pub(crate) fn raise_max_cas(&mut self, cas: Cas) {
+    fn raise_max_cas(&mut self, cas: Cas) {
         self.max_cas = self.max_cas.max(cas);
     }
 
     /// Writes a version whose conditions hold.
-    pub(crate) fn write(
-        &mut self,
-        key: &[u8],
-        write: Write<'_>,
-        now: Now,
-    ) -> Result<Reply, Refusal> {
+    fn write(&mut self, key: &[u8], write: Write<'_>, now: Now) -> Result<Reply, Refusal> {
         if write.value.len() > VALUE_BYTES_MAX {
             return Err(Refusal::TooBig);
         }
@@ -640,7 +785,7 @@ impl Vbucket {
     }
 
     /// Writes the outcome of a sub-document mutation.
-    pub(crate) fn write_parts(
+    fn write_parts(
         &mut self,
         key: &[u8],
         xattrs: &[u8],

@@ -1,6 +1,7 @@
 //! Indexes, scopes, collections and functions.
 
 use super::Parser;
+use super::admin::{alter_admin, create_admin, drop_admin};
 use crate::ast::{CreateFunction, CreateIndex, Expr, FunctionBody, IndexKey, Path, Statement};
 use crate::lexer::Token;
 use crate::{Error, Name, Result, SEMANTICS, Value};
@@ -11,307 +12,305 @@ fn no_vectors() -> Error {
     Error::new(SEMANTICS, message)
 }
 
-impl Parser<'_> {
-    fn if_exists(&mut self) -> bool {
-        self.word("IF EXISTS")
-    }
+fn if_exists(parser: &mut Parser<'_>) -> bool {
+    parser.word("IF EXISTS")
+}
 
-    fn if_not_exists(&mut self) -> bool {
-        self.word("IF NOT EXISTS")
-    }
+fn if_not_exists(parser: &mut Parser<'_>) -> bool {
+    parser.word("IF NOT EXISTS")
+}
 
-    /// `WITH {…}`, whose values are constant; an empty object without it.
-    pub(super) fn with_options(&mut self) -> Result<Value> {
-        if !self.word("WITH") {
-            return Ok(Value::object::<Name>([]));
-        }
-        let expr = self.expr()?;
-        match constant(&expr) {
-            Some(value @ Value::Object(_)) => Ok(value),
-            _ => self.fail("expected an object of constants"),
-        }
+/// `WITH {…}`, whose values are constant; an empty object without it.
+pub(super) fn with_options(parser: &mut Parser<'_>) -> Result<Value> {
+    if !parser.word("WITH") {
+        return Ok(Value::object::<Name>([]));
     }
+    let expr = parser.expr()?;
+    match constant(&expr) {
+        Some(value @ Value::Object(_)) => Ok(value),
+        _ => parser.fail("expected an object of constants"),
+    }
+}
 
-    pub(super) fn create(&mut self) -> Result<Statement> {
-        let replace = self.word("OR REPLACE");
-        if self.word("FUNCTION") {
-            return self.create_function(replace);
-        }
-        if replace {
-            return self.fail("expected FUNCTION");
-        }
-        if let Some(statement) = self.create_admin()? {
-            return Ok(statement);
-        }
-        match () {
-            () if self.word("PRIMARY INDEX") => self.create_index(true),
-            () if self.word("INDEX") => self.create_index(false),
-            () if self.word("VECTOR INDEX") => Err(no_vectors()),
-            () if self.word("SCOPE") => {
-                let before = self.if_not_exists();
-                let path = self.path()?;
-                Ok(Statement::CreateScope { path, if_not_exists: before || self.if_not_exists() })
-            }
-            () if self.word("COLLECTION") => {
-                let before = self.if_not_exists();
-                let path = self.path()?;
-                let if_not_exists = before || self.if_not_exists();
-                let with = self.with_options()?;
-                Ok(Statement::CreateCollection { path, if_not_exists, with })
-            }
-            () => self.fail("expected INDEX, PRIMARY INDEX, SCOPE, COLLECTION or FUNCTION"),
-        }
+pub(super) fn create(parser: &mut Parser<'_>) -> Result<Statement> {
+    let replace = parser.word("OR REPLACE");
+    if parser.word("FUNCTION") {
+        return create_function(parser, replace);
     }
+    if replace {
+        return parser.fail("expected FUNCTION");
+    }
+    if let Some(statement) = create_admin(parser)? {
+        return Ok(statement);
+    }
+    match () {
+        () if parser.word("PRIMARY INDEX") => create_index(parser, true),
+        () if parser.word("INDEX") => create_index(parser, false),
+        () if parser.word("VECTOR INDEX") => Err(no_vectors()),
+        () if parser.word("SCOPE") => {
+            let before = if_not_exists(parser);
+            let path = parser.path()?;
+            Ok(Statement::CreateScope { path, if_not_exists: before || if_not_exists(parser) })
+        }
+        () if parser.word("COLLECTION") => {
+            let before = if_not_exists(parser);
+            let path = parser.path()?;
+            let if_not_exists = before || if_not_exists(parser);
+            let with = with_options(parser)?;
+            Ok(Statement::CreateCollection { path, if_not_exists, with })
+        }
+        () => parser.fail("expected INDEX, PRIMARY INDEX, SCOPE, COLLECTION or FUNCTION"),
+    }
+}
 
-    fn create_index(&mut self, primary: bool) -> Result<Statement> {
-        let before = self.if_not_exists();
-        let name = if primary { self.name_if_any() } else { Some(self.name()?) };
-        let if_not_exists = before || self.if_not_exists();
-        self.expect_word("ON")?;
-        let keyspace = self.path()?;
-        let mut keys = Vec::new();
-        if !primary {
-            self.expect("(")?;
-            keys = self.list(|p| p.index_key())?;
-            self.expect(")")?;
-        }
-        let mut partition = Vec::new();
-        let mut condition = None;
-        loop {
-            if partition.is_empty() && self.word("PARTITION BY") {
-                self.expect_word("HASH")?;
-                self.expect("(")?;
-                partition = self.list(|p| p.expr())?;
-                self.expect(")")?;
-            } else if partition.is_empty() && self.word("USING HASH") {
-                partition = self.spread_by(&keys)?;
-            } else if partition.is_empty() && self.word("USING CLUSTERED") {
-                partition = self.spread_by(&keys[..keys.len().min(1)])?;
-            } else if self.word("WHERE") {
-                condition = Some(self.expr()?);
-            } else if !self.word("USING GSI") {
-                break;
-            }
-        }
-        let with = self.with_options()?;
-        Ok(Statement::CreateIndex(Box::new(CreateIndex {
-            name,
-            primary,
-            keyspace,
-            if_not_exists,
-            keys,
-            condition,
-            partition,
-            with,
-        })))
+fn create_index(parser: &mut Parser<'_>, primary: bool) -> Result<Statement> {
+    let before = if_not_exists(parser);
+    let name = if primary { parser.name_if_any() } else { Some(parser.name()?) };
+    let if_not_exists = before || if_not_exists(parser);
+    parser.expect_word("ON")?;
+    let keyspace = parser.path()?;
+    let mut keys = Vec::new();
+    if !primary {
+        parser.expect("(")?;
+        keys = parser.list(index_key)?;
+        parser.expect(")")?;
     }
+    let mut partition = Vec::new();
+    let mut condition = None;
+    loop {
+        if partition.is_empty() && parser.word("PARTITION BY") {
+            parser.expect_word("HASH")?;
+            parser.expect("(")?;
+            partition = parser.list(|p| p.expr())?;
+            parser.expect(")")?;
+        } else if partition.is_empty() && parser.word("USING HASH") {
+            partition = spread_by(parser, &keys)?;
+        } else if partition.is_empty() && parser.word("USING CLUSTERED") {
+            partition = spread_by(parser, &keys[..keys.len().min(1)])?;
+        } else if parser.word("WHERE") {
+            condition = Some(parser.expr()?);
+        } else if !parser.word("USING GSI") {
+            break;
+        }
+    }
+    let with = with_options(parser)?;
+    Ok(Statement::CreateIndex(Box::new(CreateIndex {
+        name,
+        primary,
+        keyspace,
+        if_not_exists,
+        keys,
+        condition,
+        partition,
+        with,
+    })))
+}
 
-    /// Expressions that spread the entries of an index: `USING HASH` means all of its keys, `USING CLUSTERED` the first one, within which the
-    /// others are sorted. Both are printed as PARTITION BY.
-    fn spread_by(&self, keys: &[IndexKey]) -> Result<Vec<Expr>> {
-        if keys.is_empty() || keys.iter().any(|key| key.array.is_some()) {
-            return self
-                .fail("expected an index on paths or expressions that are no arrays before USING");
-        }
-        Ok(keys.iter().map(|key| key.expr.clone()).collect())
+/// Expressions that spread the entries of an index: `USING HASH` means all of its keys, `USING CLUSTERED` the first one, within which the
+/// others are sorted. Both are printed as PARTITION BY.
+fn spread_by(parser: &Parser<'_>, keys: &[IndexKey]) -> Result<Vec<Expr>> {
+    if keys.is_empty() || keys.iter().any(|key| key.array.is_some()) {
+        return parser
+            .fail("expected an index on paths or expressions that are no arrays before USING");
     }
+    Ok(keys.iter().map(|key| key.expr.clone()).collect())
+}
 
-    pub(super) fn index_key(&mut self) -> Result<IndexKey> {
-        let in_parentheses =
-            self.is_symbol("(") && (self.is_word_at(1, "DISTINCT") || self.is_word_at(1, "ALL"));
-        if in_parentheses {
-            self.expect("(")?;
-        }
-        let array = match () {
-            () if self.word("DISTINCT") => Some(true),
-            () if self.word("ALL DISTINCT") => Some(true),
-            () if self.word("ALL") => Some(false),
-            () => None,
-        };
-        let outside = std::mem::replace(&mut self.in_array_key, array.is_some());
-        let expr = self.expr()?;
-        self.in_array_key = outside;
-        if self.is_word("VECTOR") {
-            return Err(no_vectors());
-        }
-        if in_parentheses {
-            self.expect(")")?;
-        }
-        let (descending, include_missing) = self.key_attributes();
-        Ok(IndexKey { expr, array, descending, include_missing, joined: false })
+pub(super) fn index_key(parser: &mut Parser<'_>) -> Result<IndexKey> {
+    let in_parentheses =
+        parser.is_symbol("(") && (parser.is_word_at(1, "DISTINCT") || parser.is_word_at(1, "ALL"));
+    if in_parentheses {
+        parser.expect("(")?;
     }
-
-    /// ASC, DESC and INCLUDE MISSING in any order: whether there were the latter two.
-    pub(super) fn key_attributes(&mut self) -> (bool, bool) {
-        let (mut descending, mut include_missing) = (false, false);
-        loop {
-            if self.word("DESC") {
-                descending = true;
-            } else if self.word("INCLUDE MISSING") {
-                include_missing = true;
-            } else if !self.word("ASC") {
-                return (descending, include_missing);
-            }
-        }
+    let array = match () {
+        () if parser.word("DISTINCT") => Some(true),
+        () if parser.word("ALL DISTINCT") => Some(true),
+        () if parser.word("ALL") => Some(false),
+        () => None,
+    };
+    let outside = std::mem::replace(&mut parser.in_array_key, array.is_some());
+    let expr = parser.expr()?;
+    parser.in_array_key = outside;
+    if parser.is_word("VECTOR") {
+        return Err(no_vectors());
     }
+    if in_parentheses {
+        parser.expect(")")?;
+    }
+    let (descending, include_missing) = key_attributes(parser);
+    Ok(IndexKey { expr, array, descending, include_missing, joined: false })
+}
 
-    pub(super) fn drop_statement(&mut self) -> Result<Statement> {
-        if self.word("PRIMARY INDEX") {
-            return self.drop_primary();
-        }
-        if let Some(statement) = self.drop_admin()? {
-            return Ok(statement);
-        }
-        match () {
-            () if self.word("INDEX") => self.drop_index(),
-            () if self.word("SCOPE") => {
-                let before = self.if_exists();
-                let path = self.path()?;
-                Ok(Statement::DropScope { path, if_exists: before || self.if_exists() })
-            }
-            () if self.word("COLLECTION") => {
-                let before = self.if_exists();
-                let path = self.path()?;
-                Ok(Statement::DropCollection { path, if_exists: before || self.if_exists() })
-            }
-            () if self.word("FUNCTION") => {
-                let before = self.if_exists();
-                let path = self.path()?;
-                Ok(Statement::DropFunction { path, if_exists: before || self.if_exists() })
-            }
-            () => self.fail("expected INDEX, PRIMARY INDEX, SCOPE, COLLECTION or FUNCTION"),
+/// ASC, DESC and INCLUDE MISSING in any order: whether there were the latter two.
+pub(super) fn key_attributes(parser: &mut Parser<'_>) -> (bool, bool) {
+    let (mut descending, mut include_missing) = (false, false);
+    loop {
+        if parser.word("DESC") {
+            descending = true;
+        } else if parser.word("INCLUDE MISSING") {
+            include_missing = true;
+        } else if !parser.word("ASC") {
+            return (descending, include_missing);
         }
     }
+}
 
-    fn drop_primary(&mut self) -> Result<Statement> {
-        let before = self.if_exists();
-        let name = self.name_if_any().unwrap_or_else(|| "#primary".into());
-        let if_exists = before || self.if_exists();
-        self.expect_word("ON")?;
-        let keyspace = self.path()?;
-        let _ = self.word("USING GSI");
-        Ok(Statement::DropIndex { name, keyspace, if_exists, primary: true })
+pub(super) fn drop_statement(parser: &mut Parser<'_>) -> Result<Statement> {
+    if parser.word("PRIMARY INDEX") {
+        return drop_primary(parser);
     }
-
-    fn drop_index(&mut self) -> Result<Statement> {
-        let before = self.if_exists();
-        let path = self.path()?;
-        let if_exists = before || self.if_exists();
-        let (name, keyspace) = self.index_of(path)?;
-        let _ = self.word("USING GSI");
-        Ok(Statement::DropIndex { name, keyspace, if_exists, primary: false })
+    if let Some(statement) = drop_admin(parser)? {
+        return Ok(statement);
     }
-
-    /// Both ways of naming an index: `index ON keyspace` and `keyspace.index`.
-    pub(super) fn index_of(&mut self, mut path: Path) -> Result<(Name, Path)> {
-        if path.parts.len() == 1 && path.namespace.is_none() {
-            self.expect_word("ON")?;
-            return Ok((path.parts.remove(0), self.path()?));
+    match () {
+        () if parser.word("INDEX") => drop_index(parser),
+        () if parser.word("SCOPE") => {
+            let before = if_exists(parser);
+            let path = parser.path()?;
+            Ok(Statement::DropScope { path, if_exists: before || if_exists(parser) })
         }
-        match path.parts.pop() {
-            Some(name) if !path.parts.is_empty() => Ok((name, path)),
-            _ => self.fail("expected a keyspace, a dot and an index"),
+        () if parser.word("COLLECTION") => {
+            let before = if_exists(parser);
+            let path = parser.path()?;
+            Ok(Statement::DropCollection { path, if_exists: before || if_exists(parser) })
         }
-    }
-
-    pub(super) fn build(&mut self) -> Result<Statement> {
-        self.expect_word("INDEX")?;
-        self.expect_word("ON")?;
-        let keyspace = self.path()?;
-        let names = self.index_names()?;
-        let _ = self.word("USING GSI");
-        Ok(Statement::BuildIndex { keyspace, names })
-    }
-
-    /// Names of indexes in parentheses, or expressions that give some.
-    pub(super) fn index_names(&mut self) -> Result<Vec<Expr>> {
-        self.expect("(")?;
-        let names = self.list(|p| match p.name_if_any() {
-            Some(name) => Ok(Expr::Literal(Value::String(name))),
-            None => p.expr(),
-        })?;
-        self.expect(")")?;
-        Ok(names)
-    }
-
-    pub(super) fn alter(&mut self) -> Result<Statement> {
-        if let Some(statement) = self.alter_admin()? {
-            return Ok(statement);
+        () if parser.word("FUNCTION") => {
+            let before = if_exists(parser);
+            let path = parser.path()?;
+            Ok(Statement::DropFunction { path, if_exists: before || if_exists(parser) })
         }
-        self.expect_word("INDEX")?;
-        let path = self.path()?;
-        let (name, keyspace) = self.index_of(path)?;
-        let _ = self.word("USING GSI");
-        Ok(Statement::AlterIndex { name, keyspace, with: self.with_options()? })
+        () => parser.fail("expected INDEX, PRIMARY INDEX, SCOPE, COLLECTION or FUNCTION"),
     }
+}
 
-    fn create_function(&mut self, replace: bool) -> Result<Statement> {
-        let before = self.if_not_exists();
-        let path = self.path()?;
-        self.expect("(")?;
-        let parameters = match () {
-            () if self.is_symbol(")") => Some(Vec::new()),
-            () if self.symbol(".") => {
-                self.expect(".")?;
-                self.expect(".")?;
-                None
-            }
-            () => Some(self.list(|p| p.name())?),
-        };
-        self.expect(")")?;
-        let if_not_exists = before || self.if_not_exists();
-        let body = self.function_body()?;
-        let function = CreateFunction { path, replace, if_not_exists, parameters, body };
-        Ok(Statement::CreateFunction(Box::new(function)))
+fn drop_primary(parser: &mut Parser<'_>) -> Result<Statement> {
+    let before = if_exists(parser);
+    let name = parser.name_if_any().unwrap_or_else(|| "#primary".into());
+    let if_exists = before || if_exists(parser);
+    parser.expect_word("ON")?;
+    let keyspace = parser.path()?;
+    let _ = parser.word("USING GSI");
+    Ok(Statement::DropIndex { name, keyspace, if_exists, primary: true })
+}
+
+fn drop_index(parser: &mut Parser<'_>) -> Result<Statement> {
+    let before = if_exists(parser);
+    let path = parser.path()?;
+    let if_exists = before || if_exists(parser);
+    let (name, keyspace) = index_of(parser, path)?;
+    let _ = parser.word("USING GSI");
+    Ok(Statement::DropIndex { name, keyspace, if_exists, primary: false })
+}
+
+/// Both ways of naming an index: `index ON keyspace` and `keyspace.index`.
+pub(super) fn index_of(parser: &mut Parser<'_>, mut path: Path) -> Result<(Name, Path)> {
+    if path.parts.len() == 1 && path.namespace.is_none() {
+        parser.expect_word("ON")?;
+        return Ok((path.parts.remove(0), parser.path()?));
     }
+    match path.parts.pop() {
+        Some(name) if !path.parts.is_empty() => Ok((name, path)),
+        _ => parser.fail("expected a keyspace, a dot and an index"),
+    }
+}
 
-    fn function_body(&mut self) -> Result<FunctionBody> {
-        if self.symbol("{") {
-            let body = self.expr_as_written()?;
-            self.expect("}")?;
-            return Ok(body);
+pub(super) fn build(parser: &mut Parser<'_>) -> Result<Statement> {
+    parser.expect_word("INDEX")?;
+    parser.expect_word("ON")?;
+    let keyspace = parser.path()?;
+    let names = index_names(parser)?;
+    let _ = parser.word("USING GSI");
+    Ok(Statement::BuildIndex { keyspace, names })
+}
+
+/// Names of indexes in parentheses, or expressions that give some.
+pub(super) fn index_names(parser: &mut Parser<'_>) -> Result<Vec<Expr>> {
+    parser.expect("(")?;
+    let names = parser.list(|p| match p.name_if_any() {
+        Some(name) => Ok(Expr::Literal(Value::String(name))),
+        None => p.expr(),
+    })?;
+    parser.expect(")")?;
+    Ok(names)
+}
+
+pub(super) fn alter(parser: &mut Parser<'_>) -> Result<Statement> {
+    if let Some(statement) = alter_admin(parser)? {
+        return Ok(statement);
+    }
+    parser.expect_word("INDEX")?;
+    let path = parser.path()?;
+    let (name, keyspace) = index_of(parser, path)?;
+    let _ = parser.word("USING GSI");
+    Ok(Statement::AlterIndex { name, keyspace, with: with_options(parser)? })
+}
+
+fn create_function(parser: &mut Parser<'_>, replace: bool) -> Result<Statement> {
+    let before = if_not_exists(parser);
+    let path = parser.path()?;
+    parser.expect("(")?;
+    let parameters = match () {
+        () if parser.is_symbol(")") => Some(Vec::new()),
+        () if parser.symbol(".") => {
+            parser.expect(".")?;
+            parser.expect(".")?;
+            None
         }
-        if self.word("LANGUAGE JAVASCRIPT") {
-            return self.script();
-        }
-        if self.word("LANGUAGE WASM") {
-            return self.deployed();
-        }
-        if self.word("LANGUAGE") && !self.word("INLINE") {
-            return self.fail("expected INLINE, JAVASCRIPT or WASM");
-        }
-        self.expect_word("AS")?;
-        self.expr_as_written()
-    }
+        () => Some(parser.list(|p| p.name())?),
+    };
+    parser.expect(")")?;
+    let if_not_exists = before || if_not_exists(parser);
+    let body = function_body(parser)?;
+    let function = CreateFunction { path, replace, if_not_exists, parameters, body };
+    Ok(Statement::CreateFunction(Box::new(function)))
+}
 
-    fn script(&mut self) -> Result<FunctionBody> {
-        self.expect_word("AS")?;
-        let code = self.string("expected JavaScript, or the name of a function, in quotes")?;
-        Ok(match self.word("AT") {
-            true => FunctionBody::External(code, self.string("expected the name of a library")?),
-            false => FunctionBody::Script(code),
-        })
+fn function_body(parser: &mut Parser<'_>) -> Result<FunctionBody> {
+    if parser.symbol("{") {
+        let body = expr_as_written(parser)?;
+        parser.expect("}")?;
+        return Ok(body);
     }
+    if parser.word("LANGUAGE JAVASCRIPT") {
+        return script(parser);
+    }
+    if parser.word("LANGUAGE WASM") {
+        return deployed(parser);
+    }
+    if parser.word("LANGUAGE") && !parser.word("INLINE") {
+        return parser.fail("expected INLINE, JAVASCRIPT or WASM");
+    }
+    parser.expect_word("AS")?;
+    expr_as_written(parser)
+}
 
-    fn deployed(&mut self) -> Result<FunctionBody> {
-        self.expect_word("AS")?;
-        let function = self.string("expected the name of a function in quotes")?;
-        self.expect_word("AT")?;
-        let deployment = self.string("expected the name of a deployment in quotes")?;
-        Ok(FunctionBody::Deployed(function, deployment))
-    }
+fn script(parser: &mut Parser<'_>) -> Result<FunctionBody> {
+    parser.expect_word("AS")?;
+    let code = string(parser, "expected JavaScript, or the name of a function, in quotes")?;
+    Ok(match parser.word("AT") {
+        true => FunctionBody::External(code, string(parser, "expected the name of a library")?),
+        false => FunctionBody::Script(code),
+    })
+}
 
-    fn expr_as_written(&mut self) -> Result<FunctionBody> {
-        let from = self.offset();
-        let body = self.expr()?;
-        Ok(FunctionBody::Expr(body, self.text_since(from)))
-    }
+fn deployed(parser: &mut Parser<'_>) -> Result<FunctionBody> {
+    parser.expect_word("AS")?;
+    let function = string(parser, "expected the name of a function in quotes")?;
+    parser.expect_word("AT")?;
+    let deployment = string(parser, "expected the name of a deployment in quotes")?;
+    Ok(FunctionBody::Deployed(function, deployment))
+}
 
-    fn string(&mut self, wanted: &str) -> Result<Name> {
-        let Token::String(text) = self.peek().clone() else { return self.fail(wanted) };
-        self.advance();
-        Ok(text)
-    }
+fn expr_as_written(parser: &mut Parser<'_>) -> Result<FunctionBody> {
+    let from = parser.offset();
+    let body = parser.expr()?;
+    Ok(FunctionBody::Expr(body, parser.text_since(from)))
+}
+
+fn string(parser: &mut Parser<'_>, wanted: &str) -> Result<Name> {
+    let Token::String(text) = parser.peek().clone() else { return parser.fail(wanted) };
+    parser.advance();
+    Ok(text)
 }
 
 /// The value of an expression of literals alone.

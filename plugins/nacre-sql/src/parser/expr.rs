@@ -1,6 +1,8 @@
 //! Expressions.
 
 use super::Parser;
+use super::admin::value_of_sequence;
+use super::ddl::key_attributes;
 use crate::ast::{
     Aggregate, Binary, Binding, Case, Chain, Collect, Comprehension, Exclude, Expr, FlattenedKey,
     Frame, FrameBound, FrameUnit, Over, Quantified, Quantifier, Unary, Window,
@@ -379,7 +381,7 @@ impl Parser<'_> {
     fn prefix_word(&mut self, word: &Name) -> Result<Expr> {
         let upper = word.to_ascii_uppercase();
         let called = matches!(self.peek_at(1), Token::Symbol("("));
-        if let Some(value) = self.value_of_sequence()? {
+        if let Some(value) = value_of_sequence(self)? {
             return Ok(value);
         }
         let is_known = || functions::find(word).is_some() || functions::is_aggregate(word);
@@ -529,7 +531,7 @@ impl Parser<'_> {
     fn flatten_keys(&mut self) -> Result<Expr> {
         let keys = self.list(|p| {
             let expr = p.expr()?;
-            let (descending, include_missing) = p.key_attributes();
+            let (descending, include_missing) = key_attributes(p);
             Ok(FlattenedKey { expr, descending, include_missing })
         })?;
         self.expect(")")?;

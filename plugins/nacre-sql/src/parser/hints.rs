@@ -31,15 +31,13 @@ fn kind_of(name: &str) -> Option<HintKind> {
     found.map(|(_, kind)| *kind)
 }
 
-impl Parser<'_> {
-    /// Takes the hints that stand here, if there are some. What cannot be read is told, and changes nothing.
-    pub(super) fn optimizer_hints(&mut self) -> Vec<OptimizerHint> {
-        let Token::Hint(text) = self.peek().clone() else { return Vec::new() };
-        self.advance();
-        match Value::parse(text.trim().as_bytes()) {
-            Ok(object) if object.as_object().is_some() => of_object(&object),
-            _ => of_text(&text),
-        }
+/// Takes the hints that stand here, if there are some. What cannot be read is told, and changes nothing.
+pub(super) fn optimizer_hints(parser: &mut Parser<'_>) -> Vec<OptimizerHint> {
+    let Token::Hint(text) = parser.peek().clone() else { return Vec::new() };
+    parser.advance();
+    match Value::parse(text.trim().as_bytes()) {
+        Ok(object) if object.as_object().is_some() => of_object(&object),
+        _ => of_text(&text),
     }
 }
 

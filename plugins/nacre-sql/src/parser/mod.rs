@@ -1,5 +1,8 @@
 //! Tokens to a tree: recursive descent, with precedence climbing for expressions.
 //!
+//! [`Parser`] has what all statements are made of: tokens, paths, expressions and queries. Statements are functions of it, a file for each
+//! kind.
+//!
 //! How deep a tree gets is counted while it grows, so that no text exhausts the stack of whoever walks it.
 
 mod admin;
@@ -12,6 +15,7 @@ mod select;
 mod statistics;
 mod transaction;
 
+use self::dml::statement;
 pub(crate) use self::from::no_keys_of;
 use crate::ast::{Expr, Path, Statement};
 use crate::lexer::{Spanned, Token, lex, syntax_error};
@@ -50,7 +54,7 @@ pub(crate) fn is_reserved(word: &str) -> bool {
 /// Code 3000 with line, column and what was expected.
 pub fn parse(text: &str) -> Result<Statement> {
     let mut parser = Parser::new(text)?;
-    let statement = parser.statement()?;
+    let statement = statement(&mut parser)?;
     parser.symbol(";");
     parser.end()?;
     Ok(statement)
@@ -62,7 +66,7 @@ pub fn parse(text: &str) -> Result<Statement> {
 /// As [`parse`].
 pub fn parse_analytics(text: &str) -> Result<Statement> {
     let mut parser = Parser { is_analytics: true, ..Parser::new(text)? };
-    let statement = parser.statement()?;
+    let statement = statement(&mut parser)?;
     parser.symbol(";");
     parser.end()?;
     Ok(statement)

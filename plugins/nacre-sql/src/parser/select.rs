@@ -1,6 +1,6 @@
 //! Queries.
 
-use super::hints::give;
+use super::hints::{give, optimizer_hints};
 use super::{Parser, SELECT_HEIGHT};
 use crate::ast::{Block, Body, Expr, Group, OrderTerm, Projection, Select, SetOp, Term, With};
 use crate::lexer::Token;
@@ -160,7 +160,7 @@ impl Parser<'_> {
             self.clauses(&mut block)?;
         }
         self.expect_word("SELECT")?;
-        block.optimizer_hints = self.optimizer_hints();
+        block.optimizer_hints = optimizer_hints(self);
         block.distinct = self.word("DISTINCT");
         let _ = block.distinct || self.word("ALL");
         block.projection = self.projection()?;

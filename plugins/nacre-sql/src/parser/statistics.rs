@@ -7,42 +7,41 @@
 //! ```
 
 use super::Parser;
+use super::ddl::{index_key, index_names, index_of, with_options};
 use crate::ast::{AdminStatement, Expr, IndexKey, Statement, Statistics, StatisticsOf};
 use crate::{Result, Value};
 
-impl Parser<'_> {
-    pub(super) fn statistics(&mut self) -> Result<Statement> {
-        let _ = self.word("FOR");
-        let (mut of, mut delete) = (StatisticsOf::All, false);
-        let keyspace = if self.word("INDEX") {
-            let path = self.path()?;
-            let (name, keyspace) = self.index_of(path)?;
-            of = StatisticsOf::Indexes(vec![Expr::Literal(Value::String(name))]);
-            keyspace
-        } else {
-            let _ = self.word("KEYSPACE") || self.word("COLLECTION");
-            self.path()?
-        };
-        match () {
-            () if of != StatisticsOf::All => {}
-            () if self.word("DELETE ALL") => delete = true,
-            () if self.word("DELETE") => {
-                (of, delete) = (StatisticsOf::Keys(self.described_keys()?), true);
-            }
-            () if self.word("INDEX ALL") => {}
-            () if self.word("INDEX") => of = StatisticsOf::Indexes(self.index_names()?),
-            () => of = StatisticsOf::Keys(self.described_keys()?),
+pub(super) fn statistics(parser: &mut Parser<'_>) -> Result<Statement> {
+    let _ = parser.word("FOR");
+    let (mut of, mut delete) = (StatisticsOf::All, false);
+    let keyspace = if parser.word("INDEX") {
+        let path = parser.path()?;
+        let (name, keyspace) = index_of(parser, path)?;
+        of = StatisticsOf::Indexes(vec![Expr::Literal(Value::String(name))]);
+        keyspace
+    } else {
+        let _ = parser.word("KEYSPACE") || parser.word("COLLECTION");
+        parser.path()?
+    };
+    match () {
+        () if of != StatisticsOf::All => {}
+        () if parser.word("DELETE ALL") => delete = true,
+        () if parser.word("DELETE") => {
+            (of, delete) = (StatisticsOf::Keys(described_keys(parser)?), true);
         }
-        let _ = self.word("USING GSI");
-        let with = self.with_options()?;
-        let statistics = Statistics { keyspace, of, delete, with };
-        Ok(Statement::Admin(Box::new(AdminStatement::Statistics(statistics))))
+        () if parser.word("INDEX ALL") => {}
+        () if parser.word("INDEX") => of = StatisticsOf::Indexes(index_names(parser)?),
+        () => of = StatisticsOf::Keys(described_keys(parser)?),
     }
+    let _ = parser.word("USING GSI");
+    let with = with_options(parser)?;
+    let statistics = Statistics { keyspace, of, delete, with };
+    Ok(Statement::Admin(Box::new(AdminStatement::Statistics(statistics))))
+}
 
-    fn described_keys(&mut self) -> Result<Vec<IndexKey>> {
-        self.expect("(")?;
-        let keys = self.list(|p| p.index_key())?;
-        self.expect(")")?;
-        Ok(keys)
-    }
+fn described_keys(parser: &mut Parser<'_>) -> Result<Vec<IndexKey>> {
+    parser.expect("(")?;
+    let keys = parser.list(index_key)?;
+    parser.expect(")")?;
+    Ok(keys)
 }

@@ -4,52 +4,50 @@ use super::Parser;
 use crate::Result;
 use crate::ast::TransactionStatement;
 
-impl Parser<'_> {
-    pub(super) fn transaction(&mut self) -> Result<TransactionStatement> {
-        if self.word("BEGIN") || self.word("START") {
-            if !self.transaction_word() {
-                return self.fail("expected TRANSACTION, TRAN or WORK");
+pub(super) fn transaction(parser: &mut Parser<'_>) -> Result<TransactionStatement> {
+    if parser.word("BEGIN") || parser.word("START") {
+        if !transaction_word(parser) {
+            return parser.fail("expected TRANSACTION, TRAN or WORK");
+        }
+        if parser.is_word("ISOLATION") {
+            isolation(parser)?;
+        }
+        return Ok(TransactionStatement::Begin);
+    }
+    if parser.word("COMMIT") {
+        let _ = transaction_word(parser);
+        return Ok(TransactionStatement::Commit);
+    }
+    if parser.word("ROLLBACK") {
+        let _ = transaction_word(parser);
+        let savepoint = match parser.word("TO") {
+            true => {
+                parser.expect_word("SAVEPOINT")?;
+                Some(parser.name()?)
             }
-            if self.is_word("ISOLATION") {
-                self.isolation()?;
-            }
-            return Ok(TransactionStatement::Begin);
-        }
-        if self.word("COMMIT") {
-            let _ = self.transaction_word();
-            return Ok(TransactionStatement::Commit);
-        }
-        if self.word("ROLLBACK") {
-            let _ = self.transaction_word();
-            let savepoint = match self.word("TO") {
-                true => {
-                    self.expect_word("SAVEPOINT")?;
-                    Some(self.name()?)
-                }
-                false => None,
-            };
-            return Ok(TransactionStatement::Rollback(savepoint));
-        }
-        if self.word("SAVEPOINT") {
-            return Ok(TransactionStatement::Savepoint(self.name()?));
-        }
-        self.expect_word("SET")?;
-        if !self.transaction_word() {
-            return self.fail("expected TRANSACTION");
-        }
-        self.isolation()?;
-        Ok(TransactionStatement::SetIsolation)
+            false => None,
+        };
+        return Ok(TransactionStatement::Rollback(savepoint));
     }
+    if parser.word("SAVEPOINT") {
+        return Ok(TransactionStatement::Savepoint(parser.name()?));
+    }
+    parser.expect_word("SET")?;
+    if !transaction_word(parser) {
+        return parser.fail("expected TRANSACTION");
+    }
+    isolation(parser)?;
+    Ok(TransactionStatement::SetIsolation)
+}
 
-    fn transaction_word(&mut self) -> bool {
-        self.word("TRANSACTION") || self.word("TRAN") || self.word("WORK")
-    }
+fn transaction_word(parser: &mut Parser<'_>) -> bool {
+    parser.word("TRANSACTION") || parser.word("TRAN") || parser.word("WORK")
+}
 
-    /// There is one level.
-    fn isolation(&mut self) -> Result<()> {
-        if self.word("ISOLATION LEVEL READ COMMITTED") {
-            return Ok(());
-        }
-        self.fail("expected ISOLATION LEVEL READ COMMITTED")
+/// There is one level.
+fn isolation(parser: &mut Parser<'_>) -> Result<()> {
+    if parser.word("ISOLATION LEVEL READ COMMITTED") {
+        return Ok(());
     }
+    parser.fail("expected ISOLATION LEVEL READ COMMITTED")
 }

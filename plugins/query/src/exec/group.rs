@@ -2,8 +2,8 @@
 
 use super::aggregate::Accumulator;
 use super::{Operator, Rows, pushed};
-use crate::plan::{Group, Node};
 use crate::run::Run;
+use nacre_planner::{Group, Node};
 use nacre_sql::{Context, Env, Result, Value, eval, key};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;

@@ -2,8 +2,8 @@
 
 use super::scan::{Found, TermRows};
 use super::{Operator, Rows};
-use crate::plan::{Join, Node, Scan, Strategy};
 use crate::run::Run;
+use nacre_planner::{Join, Node, Scan, Strategy};
 use nacre_sql::ast::{Expr, JoinKind, Side};
 use nacre_sql::{Context, Env, Host, Result, Value, eval, key, position_name};
 use std::collections::{BTreeMap, VecDeque};

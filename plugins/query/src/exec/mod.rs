@@ -12,9 +12,9 @@ pub(crate) mod staged;
 mod wide;
 mod window;
 
-use crate::plan::{Node, Project};
 use crate::run::Run;
 use nacre_datastore::Together;
+use nacre_planner::{Node, Project};
 use nacre_sql::ast::{Expr, Projection, Term};
 use nacre_sql::{Content, Context, Env, Error, Name, Object, RESULT, Result, Value, eval};
 use std::rc::Rc;

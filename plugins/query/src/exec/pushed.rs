@@ -2,8 +2,8 @@
 
 use super::group::Bucket;
 use super::scan::StoredEntries;
-use crate::plan::{Access, Group, Pushed, Scan, ScanSource};
 use crate::run::Run;
+use nacre_planner::{Access, Group, Pushed, Scan, ScanSource};
 use nacre_sql::index::Definition;
 use nacre_sql::{Context, Env, Error, Host, Result, Value, key};
 use std::collections::{BTreeMap, VecDeque};

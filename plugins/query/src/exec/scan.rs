@@ -5,12 +5,12 @@ use super::spans::{partitions, spans};
 use super::staged;
 use super::wide::Wide;
 use super::{Operator, Passage};
-use crate::plan::{Access, IndexScan, Node, Passing, Scan, ScanSource};
 use crate::run::Run;
 use crate::search::HitRows;
 use nacre_datastore::{
     self as datastore, Document, Documents, IndexRange, Indexed, Keyspace, Span, Together,
 };
+use nacre_planner::{Access, IndexScan, Node, Passing, Scan, ScanSource};
 use nacre_sql::index::Definition;
 use nacre_sql::{Content, Context, Env, Host, Meta, Name, Result, Value, eval};
 use std::collections::{BTreeSet, VecDeque};

@@ -1,8 +1,8 @@
 //! DISTINCT, UNION and its kin, and WITH.
 
 use super::{Operator, Rows, build, result_name, result_of};
-use crate::plan::Node;
 use crate::run::Run;
+use nacre_planner::Node;
 use nacre_sql::ast::{Body, Expr, Select, SetOp, With};
 use nacre_sql::{Context, DEPTH_MAX, Env, Error, Host, Result, Value, eval, key};
 use std::collections::btree_map::Entry;
@@ -252,8 +252,8 @@ fn recursive(
     context: &Context<'_>,
 ) -> Result<Value> {
     let select = |body| Select { with: vec![], body, order: vec![], limit: None, offset: None };
-    let first = crate::planner::plan(&select(first), run)?;
-    let step = crate::planner::plan(&select(step), run)?;
+    let first = nacre_planner::plan(&select(first), run)?;
+    let step = nacre_planner::plan(&select(step), run)?;
     run.keep(first.root.clone());
     run.keep(step.root.clone());
     let limits = RecursionLimits::of(with, env, context)?;

@@ -1,8 +1,8 @@
 //! ORDER BY, LIMIT and OFFSET.
 
 use super::{Operator, Passage, Rows, result_name};
-use crate::plan::{Node, Page};
 use crate::run::Run;
+use nacre_planner::{Node, Page};
 use nacre_sql::ast::{Expr, OrderTerm};
 use nacre_sql::{Content, Context, Env, Error, Result, Value, eval};
 use std::cmp::Ordering;

@@ -1,7 +1,7 @@
 //! What is asked of an index, as ranges of its entries.
 
-use crate::plan::{IndexScan, Sarg};
 use nacre_datastore::Span;
+use nacre_planner::{IndexScan, Sarg};
 use nacre_sql::ast::Expr;
 use nacre_sql::{Context, Env, Result, Value, eval, key, like_prefix};
 

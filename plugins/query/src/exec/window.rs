@@ -3,8 +3,8 @@
 use super::aggregate::Accumulator;
 use super::sort::compare;
 use super::{Operator, Rows};
-use crate::plan::Node;
 use crate::run::Run;
+use nacre_planner::Node;
 use nacre_sql::ast::{Aggregate, Exclude, Frame, FrameBound, FrameUnit, Over, Window};
 use nacre_sql::functions::number;
 use nacre_sql::{Context, Env, Error, Host, Result, Value, eval, key};

@@ -1,6 +1,6 @@
 //! A change of buckets, scopes or collections.
 
-use super::DroppedKeyspace;
+use super::DroppedPath;
 use crate::{Bucket, BucketSettings, Cluster, Manifest, Member, Refusal};
 use nacre_types::CollectionId;
 use serde::{Deserialize, Serialize};
@@ -98,7 +98,7 @@ impl BucketChange {
             BucketChange::DropBucket { name } => {
                 cluster.bucket(name)?;
                 cluster.buckets.remove(name);
-                DroppedKeyspace { bucket: name, scope: None, collection: None }.forget(cluster);
+                DroppedPath { bucket: name, scope: None, collection: None }.forget(cluster);
             }
             BucketChange::FlushBucket { name } => {
                 let bucket = cluster.bucket_mut(name)?;
@@ -112,7 +112,7 @@ impl BucketChange {
             }
             BucketChange::DropScope { bucket, scope } => {
                 let dropped = cluster.bucket_mut(bucket)?.manifest.drop_scope(scope)?;
-                DroppedKeyspace { bucket, scope: Some(scope), collection: None }.forget(cluster);
+                DroppedPath { bucket, scope: Some(scope), collection: None }.forget(cluster);
                 return Ok(dropped);
             }
             BucketChange::CreateCollection { bucket, scope, collection, max_ttl, history } => {
@@ -126,7 +126,7 @@ impl BucketChange {
             BucketChange::DropCollection { bucket, scope, collection } => {
                 let id = cluster.bucket_mut(bucket)?.manifest.drop_collection(scope, collection)?;
                 let (scope, collection) = (Some(scope.as_str()), Some(collection.as_str()));
-                DroppedKeyspace { bucket, scope, collection }.forget(cluster);
+                DroppedPath { bucket, scope, collection }.forget(cluster);
                 return Ok(vec![id]);
             }
         }

@@ -2,9 +2,9 @@
 
 use crate::{Cluster, FunctionId};
 
-/// A dropped keyspace: a bucket, a scope, or a collection.
+/// The path of a dropped keyspace: a bucket, a scope, or a collection.
 #[derive(Clone, Copy)]
-pub(crate) struct DroppedKeyspace<'a> {
+pub(crate) struct DroppedPath<'a> {
     pub bucket: &'a str,
     /// `None` if the whole bucket was dropped.
     pub scope: Option<&'a str>,
@@ -12,7 +12,7 @@ pub(crate) struct DroppedKeyspace<'a> {
     pub collection: Option<&'a str>,
 }
 
-impl DroppedKeyspace<'_> {
+impl DroppedPath<'_> {
     /// Removes everything that belongs to the keyspace from the agreed state.
     pub(crate) fn forget(&self, cluster: &mut Cluster) {
         if let Some(bucket) = cluster.buckets.get_mut(self.bucket) {

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 pub use buckets::BucketChange;
 pub use cluster::ClusterChange;
-pub(crate) use dropped::DroppedKeyspace;
+pub(crate) use dropped::DroppedPath;
 pub use functions::FunctionChange;
 pub use indexes::IndexChange;
 pub use nodes::NodeChange;

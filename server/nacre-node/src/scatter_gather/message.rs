@@ -168,21 +168,3 @@ impl From<PeerFailure> for Failure {
         Failure { code, message, retry }
     }
 }
-
-impl Node {
-    /// Reads a message of type `M` from another node, counts it, and answers it. For [`Service::answer`](crate::service::Service::answer).
-    pub fn answer_message<M: PeerMessage>(
-        self: &Arc<Node>,
-        message: &[u8],
-        left: Duration,
-    ) -> Vec<u8> {
-        let outcome = match postcard::from_bytes::<M>(message) {
-            Ok(message) => {
-                self.count_question(message.subject());
-                message.answer(self, left)
-            }
-            Err(error) => Err(NoReply::internal(format!("a question cannot be read: {error}"))),
-        };
-        reply(&outcome)
-    }
-}

@@ -23,7 +23,7 @@ use crate::block;
 use crate::node::Node;
 use crate::platform::{PeerError, ReplyCallback};
 use crossbeam_channel::bounded;
-use message::{Header, question};
+use message::{Header, question, reply};
 use nacre_cluster::Membership;
 use nacre_types::{NodeId, Vbid};
 use std::collections::BTreeMap;
@@ -340,9 +340,20 @@ impl Node {
         refused.to_bytes()
     }
 
-    /// Counts a question of another node.
-    fn count_question(&self, subject: &'static str) {
-        *self.answered.lock().entry(subject).or_default() += 1;
+    /// Reads a message of type `M` from another node, counts it, and answers it. For [`Service::answer`](crate::service::Service::answer).
+    pub fn answer_message<M: PeerMessage>(
+        self: &Arc<Node>,
+        message: &[u8],
+        left: Duration,
+    ) -> Vec<u8> {
+        let outcome = match postcard::from_bytes::<M>(message) {
+            Ok(message) => {
+                *self.answered.lock().entry(message.subject()).or_default() += 1;
+                message.answer(self, left)
+            }
+            Err(error) => Err(NoReply::internal(format!("a question cannot be read: {error}"))),
+        };
+        reply(&outcome)
     }
 
     /// Returns how many questions of other nodes this one was asked since it started, by subject.

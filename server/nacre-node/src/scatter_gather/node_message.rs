@@ -41,7 +41,7 @@ impl PeerMessage for NodeMessage {
     fn answer(self, node: &Arc<Node>, _left: Duration) -> Result<NodeReply, NoReply> {
         Ok(match self {
             NodeMessage::Settled => NodeReply::Settled(node.has_settled()),
-            NodeMessage::Usage => NodeReply::Usage(node.own_usage()),
+            NodeMessage::Usage => NodeReply::Usage(Usage::of_node(node)),
         })
     }
 }

@@ -4,7 +4,6 @@ use super::{NodeMessage, NodeReply};
 use crate::node::Node;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Usage of a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,19 +19,10 @@ pub struct Usage {
 }
 
 impl Usage {
-    fn add(&mut self, other: &Usage) {
-        self.documents += other.documents;
-        self.memory_bytes += other.memory_bytes;
-        self.disk_bytes += other.disk_bytes;
-        self.live_bytes += other.live_bytes;
-    }
-}
-
-impl Node {
-    /// Returns this node's usage of each bucket.
-    pub fn own_usage(&self) -> BTreeMap<String, Usage> {
-        let cluster = self.cluster();
-        let buckets = cluster.buckets.keys().filter_map(|name| self.bucket(name));
+    /// Returns a node's usage of each bucket.
+    pub fn of_node(node: &Node) -> BTreeMap<String, Usage> {
+        let cluster = node.cluster();
+        let buckets = cluster.buckets.keys().filter_map(|name| node.bucket(name));
         let usage = buckets.map(|bucket| {
             let (documents, memory_bytes) = bucket.usage();
             let disk = bucket.disk_usage();
@@ -42,16 +32,23 @@ impl Node {
         usage.collect()
     }
 
-    /// Returns the usage of each bucket on all nodes that have a part in the cluster. A node that does not answer is
-    /// left out, because its loss is when operators look at the others. Blocks, for about a second at most.
-    pub fn usage(self: &Arc<Node>) -> BTreeMap<String, Usage> {
-        let mut sum = self.own_usage();
-        for reply in self.ask_members(&NodeMessage::Usage) {
+    /// Returns the usage of each bucket on all nodes that have a part in the cluster, as `node` learns it. A node that does not
+    /// answer is left out, because its loss is when operators look at the others. Blocks, for about a second at most.
+    pub fn of_cluster(node: &Node) -> BTreeMap<String, Usage> {
+        let mut sum = Usage::of_node(node);
+        for reply in node.ask_members(&NodeMessage::Usage) {
             let NodeReply::Usage(told) = reply else { continue };
             for (bucket, usage) in told {
                 sum.entry(bucket).or_default().add(&usage);
             }
         }
         sum
+    }
+
+    fn add(&mut self, other: &Usage) {
+        self.documents += other.documents;
+        self.memory_bytes += other.memory_bytes;
+        self.disk_bytes += other.disk_bytes;
+        self.live_bytes += other.live_bytes;
     }
 }

@@ -167,31 +167,3 @@ pub enum DroppedKeyspace<'a> {
     /// A collection of a bucket.
     Collection(&'a Arc<Bucket>, CollectionId),
 }
-
-impl Node {
-    /// Returns the service of type `S`; `None` where the node was started without it.
-    pub fn service<S: Service>(&self) -> Option<&S> {
-        let mut services = self.services.iter();
-        services.find_map(|service| (&**service as &dyn Any).downcast_ref::<S>())
-    }
-
-    /// Starts the tasks of all services.
-    pub fn start_services(self: &Arc<Node>) {
-        self.services.iter().for_each(|service| service.start(self));
-    }
-
-    /// Returns true if every service has come to the vBuckets that the node serves, and has left the others.
-    pub(crate) fn has_settled(self: &Arc<Node>) -> bool {
-        self.services.iter().all(|service| service.has_settled(self))
-    }
-
-    /// Returns the services of the node as data.
-    pub fn service_table(&self) -> &ServiceTable {
-        &self.service_table
-    }
-
-    /// Returns the services of the node, in the order in which they were registered.
-    pub fn services(&self) -> &[Arc<dyn Service>] {
-        &self.services
-    }
-}

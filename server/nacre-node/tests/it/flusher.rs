@@ -2,7 +2,7 @@
 
 use crate::world::{Connection, World};
 use nacre_cluster::{BucketChange, BucketSettings, Change};
-use nacre_node::{Problem, ProblemKind};
+use nacre_node::{Problem, ProblemKind, problems};
 use nacre_store::{Fault, Store};
 use nacre_types::{Seqno, Vbid};
 
@@ -58,7 +58,7 @@ fn a_failed_commit_poisons_its_vbuckets_only() {
     world.run_tasks();
     let bucket = node.bucket("b").unwrap();
     assert_eq!(bucket.persisted.get(Vbid(0)), Seqno(1), "what failed is never called persisted");
-    let problems = node.problems();
+    let problems = problems(&node);
     assert_eq!((&*problems[0].bucket, &problems[0].kind), ("b", &ProblemKind::ReadOnly(1)));
     assert!(problems.len() == 1 && problems[0].is_lasting(), "{problems:?}");
     assert!(problems[0].to_string().contains("1 vBuckets are read-only"), "{}", problems[0]);
@@ -125,14 +125,14 @@ fn refuses_writes_and_loses_nothing(fault: Fault) {
     world.run_tasks();
     assert_eq!(connection.set("k", "2").status, TEMPORARY_FAILURE, "still full");
     let waits = [Problem { bucket: "b".into(), kind: ProblemKind::Waiting }];
-    assert_eq!(node.problems(), waits);
+    assert_eq!(problems(&node), waits);
     world.store().inject(None);
     world.wait(1);
     world.run_tasks();
     assert_eq!(connection.set("k", "2").status, 0, "there is space again");
     world.run_tasks();
     assert_eq!(node.bucket("b").unwrap().persisted.get(Vbid(0)), Seqno(2));
-    assert_eq!(node.problems(), []);
+    assert_eq!(problems(&node), []);
     world.crash();
     assert_eq!(Connection::open(&world.node()).get("k").value, b"2");
 }

@@ -209,9 +209,12 @@ fn case_11_a_damaged_vbucket_is_named_and_the_others_are_restored_on_request() {
 fn every_case_has_a_test() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut cases = std::collections::BTreeSet::new();
-    for tests in
-        ["tests/it", "../nacre-backup/src", "../nacre-backup/tests/it", "../nacre-cli/src/backup"]
-    {
+    for tests in [
+        "tests/it",
+        "../nacre-backup/src",
+        "../nacre-backup/tests/it",
+        "../nacre-backup-tools/src/backup",
+    ] {
         for file in std::fs::read_dir(folder.join(tests)).unwrap() {
             let text = std::fs::read_to_string(file.unwrap().path()).unwrap_or_default();
             for name in text.split("fn case_").skip(1) {

@@ -1,6 +1,7 @@
 //! The binary `nacre`: the command line, and the process as a whole.
 //!
-//! `main` reads the command line and hands over to [`nacre_server`] for a node and to [`nacre_cli`] for every other command.
+//! `main` reads the command line and hands over to [`nacre_server`] for a node, and to [`nacre_cli`] and its like for every other
+//! command.
 #![expect(
     clippy::disallowed_methods,
     reason = "the binary reads files of the person who starts it and of the system"
@@ -18,10 +19,11 @@ mod process;
 mod reset_password;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use nacre_backup_tools::{backup, export, import};
 use nacre_bench as bench;
 use nacre_cli::{
-    Failure, account, backup, cluster, context, document, export, function, import, index,
-    keyspace, mcp, ping, sample, sdk, sh, token, xdcr,
+    Failure, account, cluster, context, document, function, index, keyspace, mcp, ping, sample,
+    sdk, sh, token, xdcr,
 };
 use nacre_plugin_tools as plugin;
 use nacre_server::{Dev, Serve};

@@ -1,0 +1,195 @@
+//! `nacre backup create`.
+
+use super::definitions;
+use super::history::{Failure, Source, stream_vbucket};
+use super::limit::RateLimit;
+use super::patient::RealTime;
+use super::shares::Nodes;
+use super::{Place, bucket_names, counted, now_ms};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use nacre_backup::{BackupId, BucketSource, Manifest, Repository, Task, TaskOptions};
+use nacre_cli::{Cluster, Server};
+use std::collections::BTreeMap;
+
+/// Options of `nacre backup create`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Create {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    server: Server,
+    /// Bucket; more than one, or all of them without the option
+    #[arg(long)]
+    bucket: Vec<String>,
+    /// Take everything, not only what has changed since the last backup
+    #[arg(long)]
+    full: bool,
+    /// Take every version that buckets keep (historyRetentionSeconds), so that `nacre restore --at` can go back to any moment
+    #[arg(long)]
+    history: bool,
+    /// Take users and groups, too, with the keys of their passwords: give the repository a passphrase. Only an administrator can
+    #[arg(long)]
+    with_users: bool,
+    /// Continue the backup that was interrupted last
+    #[arg(long, conflicts_with_all = ["discard", "full"])]
+    resume: bool,
+    /// Remove backups that were interrupted
+    #[arg(long)]
+    discard: bool,
+    /// Let nodes with the service backup write what they serve themselves: the id of their repository, which is REPOSITORY and has no
+    /// passphrase. What they cannot write is streamed as without the option
+    #[arg(long, value_name = "ID", conflicts_with = "passphrase_file")]
+    by_nodes: Option<String>,
+    /// Megabytes of documents that are read in a second at most, by the command and by each node that writes itself
+    #[arg(long, value_name = "MB")]
+    limit_mb: Option<u32>,
+    /// Streams at a time
+    #[arg(long, default_value_t = 4)]
+    threads: usize,
+    /// Show no progress
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// Takes a backup.
+///
+/// # Errors
+/// A sentence; what was taken by then can be continued with `--resume`.
+pub(super) fn create(options: &Create) -> Result<(), String> {
+    let cluster = Cluster::open(&options.server)?;
+    let repository = options.place.open_or_create()?;
+    let unfinished = unfinished(options, &repository)?;
+    let names = match &options.bucket[..] {
+        [] => bucket_names(&options.server)?,
+        named => named.to_vec(),
+    };
+    if names.is_empty() {
+        return Err("the cluster has no bucket".to_owned());
+    }
+    // Asked for first, so that a user without the right learns of it before the documents are read.
+    let users = options.with_users.then(|| definitions::users(&options.server)).transpose()?;
+    let mut sources = BTreeMap::new();
+    for name in &names {
+        let source = Source::open(&cluster, name, options.threads)?;
+        let source = if options.history { source.with_versions() } else { source };
+        sources.insert(name.clone(), source);
+    }
+    let buckets: Result<Vec<BucketSource>, String> = sources
+        .iter()
+        .map(|(name, source)| {
+            let described = options.server.call("GET", &definitions::bucket_path(name), b"")?;
+            let uuid = described["uuid"]
+                .as_str()
+                .ok_or_else(|| format!("the bucket {name} has no uuid"))?;
+            let (uuid, vbuckets) = (uuid.to_owned(), source.vbuckets);
+            Ok(BucketSource { name: name.clone(), uuid, vbuckets })
+        })
+        .collect();
+    let buckets = buckets?;
+    let task_options =
+        TaskOptions { now_ms: now_ms(), random: rand::random(), is_full: options.full };
+    let task = match unfinished {
+        Some(id) => Task::resume(&repository, id, &buckets, task_options)?,
+        None => Task::begin(&repository, &buckets, task_options)?,
+    };
+    let resume = || format!("the backup {} is not complete: --resume continues it", task.id());
+    stream(options, &task, &sources).map_err(|reason| format!("{reason}; {}", resume()))?;
+    let mut missing = Vec::new();
+    let mut about = BTreeMap::new();
+    for bucket in task.buckets() {
+        // Read at the end: what was dropped meanwhile is not in it, and what was created is.
+        let found = definitions::of_bucket(&options.server, &bucket.name, &mut missing)
+            .map_err(|reason| format!("{reason}; {}", resume()))?;
+        about.insert(bucket.name.clone(), found);
+    }
+    let mut others = definitions::of_cluster(&options.server, &mut missing);
+    others.extend(users.map(|users| ("users".to_owned(), users)));
+    let writer = concat!("nacre ", env!("CARGO_PKG_VERSION"));
+    let manifest = task
+        .complete(now_ms(), writer, about, others)
+        .map_err(|error| format!("{error}; {}", resume()))?;
+    for reason in missing {
+        eprintln!("not in the backup: {reason}");
+    }
+    println!("{}", summary(&manifest));
+    Ok(())
+}
+
+/// Finds the backup to continue; removes those that are to be discarded.
+fn unfinished(options: &Create, repository: &Repository) -> Result<Option<BackupId>, String> {
+    let unfinished = repository.unfinished()?;
+    if options.discard {
+        unfinished.iter().try_for_each(|id| repository.remove(*id))?;
+        return Ok(None);
+    }
+    match (options.resume, unfinished.last()) {
+        (true, None) => Err("there is no interrupted backup to resume".to_owned()),
+        (true, Some(id)) => Ok(Some(*id)),
+        (false, _) => Ok(None),
+    }
+}
+
+fn stream(
+    options: &Create,
+    task: &Task<'_>,
+    sources: &BTreeMap<String, Source<'_>>,
+) -> Result<(), String> {
+    let nodes = match &options.by_nodes {
+        Some(id) => Some(Nodes::find(&options.server, id, options.history, options.limit_mb)?),
+        None => None,
+    };
+    let limit = RateLimit::new(RealTime::new(), options.limit_mb);
+    for (place, bucket) in task.buckets().enumerate() {
+        if let Some(nodes) = &nodes {
+            let taken = nodes.take(task, place, &bucket.name)?;
+            println!("nodes wrote {taken} of {} vBuckets of {}", bucket.vbuckets, bucket.name);
+        }
+        let source = sources.get(&bucket.name).ok_or_else(|| {
+            format!("the interrupted backup has the bucket {}: name it, too", bucket.name)
+        })?;
+        let bar = if options.quiet { ProgressBar::hidden() } else { ProgressBar::no_length() };
+        let style = ProgressStyle::with_template("{spinner} {msg}: {human_pos} changes, {per_sec}")
+            .expect("the template is valid");
+        bar.set_style(style);
+        bar.set_message(bucket.name.clone());
+        let streamed = source.stream_all(
+            || task.remaining(place),
+            || task.worker(),
+            |worker, consumer, vbid, high| {
+                let mut take = worker.begin(place, vbid, high);
+                stream_vbucket(consumer, &mut take, |take, record| {
+                    bar.inc(1);
+                    limit.pass(record.key.len() + record.value.len());
+                    take.record(record, worker).map_err(Failure::from)
+                })?;
+                worker.finish(place, take).map_err(Failure::from)
+            },
+            |mut worker| worker.flush().map_err(String::from),
+        );
+        bar.finish_and_clear();
+        streamed?;
+    }
+    Ok(())
+}
+
+/// `backup 01J… of 2 buckets: 10 documents and 1 deletion, an increment of 01H…`.
+fn summary(manifest: &Manifest) -> String {
+    let parts = || manifest.buckets.iter().flat_map(|bucket| &bucket.parts);
+    let (sets, deletions) =
+        (parts().map(|part| part.sets).sum(), parts().map(|part| part.deletions).sum());
+    let parents = manifest.buckets.iter().filter(|bucket| bucket.parent.is_some()).count();
+    let kind = match parents {
+        0 => "full",
+        count if count == manifest.buckets.len() => "an increment",
+        _ => "partly an increment",
+    };
+    format!(
+        "backup {} of {}, {kind}: {} and {}, {} bytes",
+        manifest.id,
+        counted(manifest.buckets.len() as u64, "bucket"),
+        counted(sets, "document"),
+        counted(deletions, "deletion"),
+        manifest.bytes()
+    )
+}

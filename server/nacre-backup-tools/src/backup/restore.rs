@@ -1,0 +1,445 @@
+//! `nacre restore`.
+
+use super::definitions::{self, Definitions};
+use super::lock::Reading;
+use super::mapping::Mapping;
+use super::writer::{WriteRule, Writer, Written};
+use super::{Place, counted, find, now_ms};
+use clap::{Args, ValueEnum};
+use indicatif::ProgressBar;
+use jiff::Timestamp;
+use nacre_backup::{BackupId, BucketPart, Collection, Error, Reader, Repository};
+use nacre_cli::{Cluster, Server};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::RangeInclusive;
+
+/// Nanoseconds of a millisecond.
+const NANOS_PER_MS: u64 = 1_000_000;
+
+/// Treatment of expiry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Ttl {
+    /// Documents keep their expiry, within the limit of their collection; those that have expired are left out
+    Keep,
+    /// Documents never expire, also those that have
+    #[value(name = "none")]
+    Never,
+}
+
+/// Options of `nacre restore`.
+#[derive(Args, Clone, Debug)]
+pub struct Restore {
+    #[command(flatten)]
+    place: Place,
+    /// Backup: its id, the beginning of that, or latest (default: latest; with --at the first one that was begun after that moment)
+    backup: Option<String>,
+    /// Go back to a moment of which a backup with --history has every version, as 2026-11-28T12:00:00Z, with up to nine digits of a
+    /// second. Newer documents that are there stay: restore into another bucket, or use --force
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    at: Option<Timestamp>,
+    #[command(flatten)]
+    server: Server,
+    /// Bucket of the backup; more than one, or all of them without the option
+    #[arg(long)]
+    bucket: Vec<String>,
+    /// Put a bucket or a collection elsewhere: from=to, each as bucket or bucket.scope.collection
+    #[arg(long, value_name = "FROM=TO")]
+    mapping: Vec<String>,
+    /// Create buckets that are missing, with the settings that they had
+    #[arg(long)]
+    create_buckets: bool,
+    /// Create design documents, indexes and functions that are missing, too; indexes are not built and functions not deployed, those
+    /// of search begin at once
+    #[arg(long)]
+    definitions: bool,
+    /// Create users and groups that are missing, too, with the passwords that they had
+    #[arg(long)]
+    users: bool,
+    /// Replace users and groups that are there, also those who administer the cluster
+    #[arg(long, requires = "users")]
+    overwrite_users: bool,
+    /// Replace documents that are there, also newer ones; without it the newer one stays
+    #[arg(long)]
+    force: bool,
+    /// Restore tombstones of a full backup, too
+    #[arg(long)]
+    tombstones: bool,
+    /// Expiry of documents
+    #[arg(long, value_enum, default_value = "keep")]
+    ttl: Ttl,
+    /// Leave out vBuckets that are damaged in the backup, and end with an error; without it nothing is restored after the first one
+    #[arg(long)]
+    skip_damaged: bool,
+    /// Count what would be restored, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// vBuckets at a time
+    #[arg(long, default_value_t = 4)]
+    threads: usize,
+    /// Show no progress
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// What came of the records of a bucket.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    documents: u64,
+    tombstones: u64,
+    expired: u64,
+    /// Records of collections that were dropped before the backup was complete.
+    dropped: u64,
+    /// vBuckets that were left out.
+    damaged: u64,
+    written: Written,
+}
+
+/// Where the documents of a collection go.
+struct Target {
+    bucket: String,
+    /// Number of the collection there; 0 for a dry run.
+    collection: u32,
+    /// Seconds after which documents expire there at the latest; 0 for no limit.
+    max_ttl_s: u64,
+}
+
+impl Target {
+    /// Returns the expiry of a document there, in seconds of Unix time: its own, but no later than the collection's limit.
+    fn expiry(&self, own: u32, now_s: u64) -> u32 {
+        if self.max_ttl_s == 0 {
+            return own;
+        }
+        let latest = u32::try_from(now_s.saturating_add(self.max_ttl_s)).unwrap_or(u32::MAX);
+        if own == 0 { latest } else { own.min(latest) }
+    }
+}
+
+/// Targets by the number of the collection in the backup.
+type Targets = BTreeMap<u32, Target>;
+
+/// Restores a backup.
+///
+/// # Errors
+/// A sentence. A restore that was interrupted can be run again: what has been written is not written twice.
+pub fn restore(options: &Restore) -> Result<(), String> {
+    let repository = options.place.open()?;
+    let moment = options.at.map(cas_of).transpose()?;
+    let id = match (&options.backup, moment) {
+        (None, Some(cas)) => first_after(&repository, cas)?,
+        (named, _) => find(&repository, named.as_deref().unwrap_or("latest"))?,
+    };
+    let mapping = Mapping::read(&options.mapping)?;
+    let reading = Reading::begin(&repository, id)?;
+    let manifest = repository.manifest(id)?;
+    let parts: Vec<&BucketPart> = match &options.bucket[..] {
+        [] => manifest.0.buckets.iter().collect(),
+        named => {
+            let find = |name: &String| {
+                manifest
+                    .0
+                    .bucket(name)
+                    .ok_or_else(|| format!("the backup {id} has no bucket {name}"))
+            };
+            named.iter().map(find).collect::<Result<_, String>>()?
+        }
+    };
+    let cluster = match options.dry_run {
+        true => None,
+        false => Some(Cluster::open(&options.server)?),
+    };
+    let mut damaged = 0;
+    for part in parts {
+        let targets = targets(options, &mapping, part)?;
+        let reader = Reader::new(&repository, id, &part.name)?;
+        let reader = match moment {
+            Some(cas) => at_moment(reader, cas)?,
+            None => reader,
+        };
+        let counts = restore_bucket(options, cluster.as_ref(), (&reader, &reading), &targets)?;
+        report(options, part, &mapping, &counts);
+        damaged += counts.damaged;
+        if options.definitions && !options.dry_run {
+            let [bucket, ..] = mapping.target(&part.name, "", "");
+            let (created, failed) = definitions::create_others(&options.server, &bucket, part);
+            println!("created {} of {bucket}", counted(created, "definition"));
+            failed.iter().for_each(|reason| eprintln!("not created: {reason}"));
+        }
+    }
+    restore_others(options, &manifest.0.definitions)?;
+    match damaged {
+        0 => Ok(()),
+        count => Err(format!("{} left out, as they are damaged", counted(count, "vBucket"))),
+    }
+}
+
+/// Restores what belongs to no bucket. Users come last: the one who restores may have another password then.
+fn restore_others(options: &Restore, definitions: &Definitions) -> Result<(), String> {
+    if options.dry_run {
+        return Ok(());
+    }
+    if options.definitions {
+        let (created, failed) = definitions::create_of_cluster(&options.server, definitions);
+        println!("created {} of the cluster", counted(created, "definition"));
+        failed.iter().for_each(|reason| eprintln!("not created: {reason}"));
+    }
+    if options.users {
+        let report =
+            definitions::restore_users(&options.server, definitions, options.overwrite_users)?;
+        println!("{report}");
+    }
+    Ok(())
+}
+
+fn time(text: &str) -> Result<Timestamp, String> {
+    text.parse().map_err(|error: jiff::Error| error.to_string())
+}
+
+/// Converts a time to the CAS that a write at that time has: nanoseconds since 1970.
+fn cas_of(at: Timestamp) -> Result<u64, String> {
+    u64::try_from(at.as_nanosecond()).map_err(|_| format!("{at} is out of range"))
+}
+
+/// Finds the oldest backup that was begun at or after a moment.
+fn first_after(repository: &Repository, cas: u64) -> Result<BackupId, String> {
+    for id in repository.backups()? {
+        if repository.manifest(id)?.0.time_ms.0.saturating_mul(NANOS_PER_MS) >= cas {
+            return Ok(id);
+        }
+    }
+    Err("no backup was begun after that moment".to_owned())
+}
+
+/// Lets a reader go back to a moment.
+fn at_moment(reader: Reader<'_>, cas: u64) -> Result<Reader<'_>, String> {
+    let moments = reader.moments()?;
+    let name = reader.bucket().name.clone();
+    if moments.as_ref().is_some_and(|moments| moments.contains(&cas)) {
+        return Ok(reader.at(cas)?);
+    }
+    Err(match moments {
+        None => {
+            format!("the backup has no earlier versions of {name}: take backups with --history")
+        }
+        Some(moments) => format!("{name} can go back to {}", interval(&moments)),
+    })
+}
+
+/// `any moment up to 2026-11-28T12:00:00Z`.
+pub(super) fn interval(moments: &RangeInclusive<u64>) -> String {
+    let time = |cas: &u64| {
+        let time = Timestamp::from_nanosecond((*cas).into());
+        time.map_or_else(|_| cas.to_string(), |time| time.to_string())
+    };
+    match moments.start() {
+        0 => format!("any moment up to {}", time(moments.end())),
+        start => format!("any moment from {} to {}", time(start), time(moments.end())),
+    }
+}
+
+/// Finds the collections in which the documents of a bucket are put; creates those that are missing.
+fn targets(options: &Restore, mapping: &Mapping, part: &BucketPart) -> Result<Targets, String> {
+    let mut wanted: BTreeMap<String, Vec<(u32, Collection)>> = BTreeMap::new();
+    for collection in &part.collections {
+        if options.at.is_some() && !collection.keeps_versions {
+            let Collection { scope, name, .. } = collection;
+            eprintln!("not restored: {}.{scope}.{name} keeps no versions", part.name);
+            continue;
+        }
+        let [bucket, scope, name] = mapping.target(&part.name, &collection.scope, &collection.name);
+        let target = Collection { scope, name, ..collection.clone() };
+        wanted.entry(bucket).or_default().push((collection.id, target));
+    }
+    let mut targets = Targets::new();
+    for (bucket, collections) in wanted {
+        if options.dry_run {
+            let target = || Target { bucket: bucket.clone(), collection: 0, max_ttl_s: 0 };
+            targets.extend(collections.iter().map(|(id, _)| (*id, target())));
+            continue;
+        }
+        let path = definitions::bucket_path(&bucket);
+        if !options.server.knows(&path)? {
+            if !options.create_buckets {
+                return Err(format!("there is no bucket {bucket}: --create-buckets creates it"));
+            }
+            definitions::create_bucket(&options.server, &bucket, part)?;
+        }
+        let of_bucket = options.server.call("GET", &path, b"")?["maxTTL"].as_u64().unwrap_or(0);
+        let plain: Vec<_> = collections.iter().map(|(_, target)| target.clone()).collect();
+        let present = definitions::create_collections(&options.server, &bucket, &plain)?;
+        for (id, target) in collections {
+            let found = present
+                .iter()
+                .find(|found| found.scope == target.scope && found.name == target.name);
+            if let Some(found) = found {
+                // A negative value exempts the collection from the bucket's limit.
+                let max_ttl_s = match found.max_ttl {
+                    0 => of_bucket,
+                    own => u64::try_from(own).unwrap_or(0),
+                };
+                let bucket = bucket.clone();
+                targets.insert(id, Target { bucket, collection: found.id, max_ttl_s });
+            }
+        }
+    }
+    Ok(targets)
+}
+
+fn restore_bucket(
+    options: &Restore,
+    cluster: Option<&Cluster<'_>>,
+    (reader, reading): (&Reader<'_>, &Reading<'_>),
+    targets: &Targets,
+) -> Result<Counts, String> {
+    let names: std::collections::BTreeSet<&String> =
+        targets.values().map(|target| &target.bucket).collect();
+    let mut rules = BTreeMap::new();
+    for name in names {
+        let described = match cluster {
+            None => serde_json::Value::Null,
+            Some(cluster) => cluster.server.call("GET", &definitions::bucket_path(name), b"")?,
+        };
+        let by_time = described["conflictResolutionType"] == "lww";
+        rules.insert(name.clone(), WriteRule { by_time, force: options.force });
+    }
+    let queue: Mutex<VecDeque<u16>> = Mutex::new((0..reader.bucket().vbuckets).collect());
+    let (total, failed) = (Mutex::new(Counts::default()), Mutex::new(None));
+    let bar = if options.quiet {
+        ProgressBar::hidden()
+    } else {
+        ProgressBar::new(reader.bucket().vbuckets.into())
+    };
+    let work = || {
+        let mut restorer = Restorer {
+            options,
+            cluster,
+            targets,
+            rules: &rules,
+            writers: BTreeMap::new(),
+            counts: Counts::default(),
+        };
+        while failed.lock().is_none() {
+            let Some(vbid) = queue.lock().pop_front() else { break };
+            if let Err(reason) = restorer.restore(reader, vbid) {
+                *failed.lock() = Some(reason);
+            }
+            reading.renew();
+            bar.inc(1);
+        }
+        total.lock().add(&restorer.counts());
+    };
+    std::thread::scope(|scope| (0..options.threads.max(1)).for_each(|_| drop(scope.spawn(work))));
+    bar.finish_and_clear();
+    match failed.into_inner() {
+        Some(reason) => Err(format!("{reason}; the restore can be run again")),
+        None => Ok(total.into_inner()),
+    }
+}
+
+impl Counts {
+    fn add(&mut self, other: &Counts) {
+        self.documents += other.documents;
+        self.tombstones += other.tombstones;
+        self.expired += other.expired;
+        self.dropped += other.dropped;
+        self.damaged += other.damaged;
+        self.written.written += other.written.written;
+        self.written.kept += other.written.kept;
+    }
+}
+
+/// Restores vBuckets, one after the other.
+struct Restorer<'a> {
+    options: &'a Restore,
+    /// None for a dry run.
+    cluster: Option<&'a Cluster<'a>>,
+    targets: &'a Targets,
+    rules: &'a BTreeMap<String, WriteRule>,
+    writers: BTreeMap<String, Writer<'a>>,
+    counts: Counts,
+}
+
+impl Restorer<'_> {
+    fn counts(&self) -> Counts {
+        let mut counts = self.counts;
+        for writer in self.writers.values() {
+            counts.written.written += writer.written().written;
+            counts.written.kept += writer.written().kept;
+        }
+        counts
+    }
+
+    /// Restores a vBucket: of each key the newest version, so that the order of writes does not matter.
+    fn restore(&mut self, reader: &Reader<'_>, vbid: u16) -> Result<(), String> {
+        // Seqnos rise along a lineage: one names a record.
+        let mut newest: HashMap<u128, u64> = HashMap::new();
+        let read = reader.for_each(vbid, |_, record| {
+            newest.insert(record.key_hash(), record.seqno);
+            Ok::<(), Error>(())
+        });
+        match read {
+            // All of a vBucket is read before anything of it is written.
+            Err(error) if error.is_damage() && self.options.skip_damaged => {
+                eprintln!("left out the vBucket {vbid}: {error}");
+                self.counts.damaged += 1;
+                return Ok(());
+            }
+            read => read?,
+        }
+        let (has_tombstones, now_s) = (self.options.tombstones, now_ms() / 1000);
+        reader.for_each(vbid, |part, record| {
+            let is_newest = newest.get(&record.key_hash()) == Some(&record.seqno);
+            let is_optional = !record.is_document() && record.seqno <= part.full_to();
+            if !is_newest || (is_optional && !has_tombstones) {
+                return Ok(());
+            }
+            let Some(target) = self.targets.get(&record.collection) else {
+                self.counts.dropped += 1;
+                return Ok(());
+            };
+            let has_expired = record.expiry != 0 && u64::from(record.expiry) <= now_s;
+            let expiry = match self.options.ttl {
+                Ttl::Never => 0,
+                Ttl::Keep if record.is_document() => target.expiry(record.expiry, now_s),
+                Ttl::Keep => record.expiry,
+            };
+            if has_expired && expiry != 0 {
+                self.counts.expired += 1;
+                return Ok(());
+            }
+            match record.is_document() {
+                true => self.counts.documents += 1,
+                false => self.counts.tombstones += 1,
+            }
+            let Some(cluster) = self.cluster else { return Ok(()) };
+            let bucket = &target.bucket;
+            if !self.writers.contains_key(bucket) {
+                let rule = self.rules.get(bucket).copied().ok_or("a bucket has no rule")?;
+                self.writers.insert(bucket.clone(), Writer::open(cluster, bucket, rule)?);
+            }
+            let writer = self.writers.get_mut(bucket).ok_or("a bucket has no writer")?;
+            writer.write(target.collection, record, expiry)
+        })?;
+        self.writers.values_mut().try_for_each(Writer::finish)
+    }
+}
+
+fn report(options: &Restore, part: &BucketPart, mapping: &Mapping, counts: &Counts) {
+    let [bucket, ..] = mapping.target(&part.name, "", "");
+    let (documents, tombstones) =
+        (counted(counts.documents, "document"), counted(counts.tombstones, "tombstone"));
+    let mut text = match options.dry_run {
+        true => format!("would restore {documents} and {tombstones} into {bucket}"),
+        false => format!(
+            "restored {documents} and {tombstones} into {bucket}: {} written, {} there already or newer",
+            counts.written.written, counts.written.kept
+        ),
+    };
+    if counts.expired > 0 {
+        text.push_str(&format!("; {} expired", counts.expired));
+    }
+    if counts.dropped > 0 {
+        text.push_str(&format!("; {} of dropped collections", counts.dropped));
+    }
+    println!("{text}");
+}

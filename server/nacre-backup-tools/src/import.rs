@@ -1,0 +1,487 @@
+//! `nacre import`: documents from a JSON or CSV file into a collection.
+
+use crate::backup::{ExportedVersion, VersionImporter};
+use crate::loader::{Existing, Loaded, Loader};
+use clap::{Args, ValueEnum};
+use flate2::read::MultiGzDecoder;
+use indicatif::{ProgressBar, ProgressStyle};
+use nacre_cli::{Cluster, Failure, Server};
+use nacre_client::{BASIC_FEATURES, Connection};
+use nacre_types::{leb128_encode, name_bytes_max};
+use serde::Deserializer as _;
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+
+/// Bad rows that are shown one by one.
+const SHOWN_ERRORS_MAX: u64 = 10;
+/// Byte order mark, with which some editors begin a file.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+/// First bytes of a file that is compressed with gzip. Source: RFC 1952.
+const GZIP_MAGIC: &[u8] = b"\x1f\x8b";
+/// In a pattern of keys: the number of the row, and an identifier that no other row has.
+const ROW_NUMBER: &str = "#MONO_INCR#";
+const UNIQUE: &str = "#UUID#";
+
+/// Format of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A JSON array of objects, or objects one after the other, such as one a line
+    Json,
+    /// Values separated by commas, names in the first line
+    Csv,
+}
+
+/// Options of `nacre import`.
+#[derive(Args, Clone, Debug)]
+pub struct Import {
+    /// What the file holds
+    format: Format,
+    /// The file, compressed with gzip or not; - is standard input
+    file: PathBuf,
+    #[command(flatten)]
+    server: Server,
+    /// Bucket
+    #[arg(short, long, env = "NACRE_BUCKET", default_value = "default")]
+    bucket: String,
+    /// Collection, as scope.name
+    #[arg(short = 'C', long, env = "NACRE_COLLECTION", default_value = "_default._default")]
+    collection: String,
+    /// How keys are made: %field% is the value of a field, #UUID# a new identifier, #MONO_INCR# the number of the row in the
+    /// file
+    #[arg(long, alias = "generate-key")]
+    key: Option<String>,
+    /// Read lines of `nacre export --with-meta`: keys, metadata and extended attributes come from them, and newer documents stay
+    #[arg(long, conflicts_with_all = ["key", "insert_only", "infer_types", "collection"])]
+    with_meta: bool,
+    /// Leave documents that are there already as they are
+    #[arg(long)]
+    insert_only: bool,
+    /// Make numbers and booleans of CSV values that look like them
+    #[arg(long)]
+    infer_types: bool,
+    /// Stop after this many documents
+    #[arg(long)]
+    limit: Option<u64>,
+    /// Show no progress
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// Loads a file.
+///
+/// # Errors
+/// A sentence: what could not be read or written. Rows that are no documents are counted and end it with an error, after
+/// all others were loaded.
+pub fn import(options: &Import) -> Result<(), Failure> {
+    if options.with_meta {
+        return import_versions(options);
+    }
+    let pattern = options.key.as_deref().ok_or(
+        "--key is missing: it says how keys are made, such as customer_%id% of the field id, or #UUID# for new ones",
+    )?;
+    check_pattern(pattern)?;
+    let keys = options.server.keys()?;
+    let (user, password) = options.server.login()?;
+    let tls = keys.is_encrypted.then(|| options.server.trust()?.client_config()).transpose()?;
+    let login = [user, password, &options.bucket];
+    let connect = |server: &str| {
+        Connection::connect(server, tls.as_ref(), login, BASIC_FEATURES).map_err(String::from)
+    };
+    let mut connection = connect(&keys.address)?;
+    let mut prefix = Vec::new();
+    leb128_encode(connection.collection_id(&options.collection)?, &mut prefix);
+    let bar = if options.quiet { ProgressBar::hidden() } else { ProgressBar::no_length() };
+    let style = ProgressStyle::with_template("{spinner} {human_pos} documents, {per_sec}")
+        .expect("the template is valid");
+    bar.set_style(style);
+
+    let name_max = name_bytes_max(prefix == [0]);
+    let existing = if options.insert_only { Existing::Keep } else { Existing::Replace };
+    let mut loader =
+        Loader::open(&connect, &keys.address, connection, prefix, existing, bar.clone())?;
+    let (mut rows, mut bad) = (0, 0);
+    let mut each = |row: Result<String, String>| {
+        if options.limit.is_some_and(|limit| rows >= limit) {
+            return Ok(false);
+        }
+        rows += 1;
+        match row.and_then(|document| Ok((key_of(pattern, rows, &document, name_max)?, document))) {
+            Ok((key, document)) => loader.write(key, document)?,
+            Err(reason) => {
+                bad += 1;
+                if bad <= SHOWN_ERRORS_MAX {
+                    bar.suspend(|| eprintln!("row {rows}: {reason}"));
+                }
+            }
+        }
+        Ok(true)
+    };
+    let outcome = read(options, &mut each).and_then(|()| loader.finish());
+    bar.finish_and_clear();
+    let loaded = loader.loaded();
+    println!("{}", summary(&loaded, &format!("{}.{}", options.bucket, options.collection)));
+    if let Err(reason) = outcome {
+        return Err(match loader.is_full() {
+            true => format!("{reason}: {}", why_full(options)).into(),
+            false => reason.into(),
+        });
+    }
+    if bad > 0 { Err(format!("{bad} of {rows} rows were not imported").into()) } else { Ok(()) }
+}
+
+/// Loads lines of an export with metadata.
+fn import_versions(options: &Import) -> Result<(), Failure> {
+    if options.format != Format::Json {
+        return Err("--with-meta reads JSON: name the format json".into());
+    }
+    let cluster = Cluster::open(&options.server)?;
+    let mut importer = VersionImporter::open(&cluster, &options.bucket)?;
+    let (mut rows, mut bad) = (0, 0);
+    let mut each = |row: Result<String, String>| {
+        if options.limit.is_some_and(|limit| rows >= limit) {
+            return Ok(false);
+        }
+        rows += 1;
+        match row.and_then(|line| ExportedVersion::read(&line)) {
+            Ok(version) => importer.write(&version)?,
+            Err(reason) => {
+                bad += 1;
+                if bad <= SHOWN_ERRORS_MAX {
+                    eprintln!("row {rows}: {reason}");
+                }
+            }
+        }
+        Ok(true)
+    };
+    read(options, &mut each)?;
+    let (written, kept) = importer.finish()?;
+    let plural = if written == 1 { "" } else { "s" };
+    println!(
+        "imported {written} document{plural} into {}, left {kept} that were there already or newer",
+        options.bucket
+    );
+    if bad > 0 { Err(format!("{bad} of {rows} rows were not imported").into()) } else { Ok(()) }
+}
+
+/// `imported 3 documents into b.s.c, 2 in place of others`.
+fn summary(loaded: &Loaded, place: &str) -> String {
+    let count = loaded.added + loaded.replaced;
+    let plural = if count == 1 { "" } else { "s" };
+    let mut text = format!("imported {count} document{plural} into {place}");
+    if loaded.replaced > 0 {
+        text.push_str(&format!(", {} in place of existing ones", loaded.replaced));
+    }
+    if loaded.kept > 0 {
+        text.push_str(&format!(", left {} existing as they are", loaded.kept));
+    }
+    text
+}
+
+/// Explains why a node has refused writes for a while, from what the management knows of the bucket.
+fn why_full(options: &Import) -> String {
+    let unknown = || {
+        "the memory of the bucket or the disk of the node is full, or it cannot keep up".to_owned()
+    };
+    let path = format!("/pools/default/buckets/{}", options.bucket);
+    let Ok(bucket) = options.server.call("GET", &path, b"") else { return unknown() };
+    let mib = |value: &Value| value.as_u64().map(|bytes| bytes >> 20);
+    let (quota, used) = (mib(&bucket["quota"]["rawRAM"]), mib(&bucket["basicStats"]["memUsed"]));
+    let nodes = bucket["nodes"].as_array().map_or(1, Vec::len).max(1) as u64;
+    match (quota, used) {
+        // From three quarters on, a node lets documents leave memory, or refuses new ones.
+        (Some(quota), Some(used)) if used * 4 >= quota * 3 => format!(
+            "the bucket {} is full: {used} of {quota} MiB of memory are used; raise its ramQuotaMB, which is {}, or remove documents",
+            options.bucket,
+            quota / nodes
+        ),
+        (Some(_), Some(_)) => {
+            "the disk of a node is full or cannot keep up: its log says which".to_owned()
+        }
+        _ => unknown(),
+    }
+}
+
+/// Calls `each` with the document of every row (JSON text), or the reason why the row has none, until it returns false.
+fn read(
+    options: &Import,
+    each: &mut dyn FnMut(Result<String, String>) -> Result<bool, String>,
+) -> Result<(), String> {
+    let is_stdin = options.file.as_os_str() == "-";
+    let name =
+        if is_stdin { "standard input".to_owned() } else { options.file.display().to_string() };
+    let input: Box<dyn Read> = match is_stdin {
+        true => Box::new(std::io::stdin()),
+        false => Box::new(
+            std::fs::File::open(&options.file)
+                .map_err(|error| format!("cannot open {name}: {error}"))?,
+        ),
+    };
+    let mut input: BufReader<Box<dyn Read>> = BufReader::new(input);
+    let cannot = |error: std::io::Error| format!("cannot read {name}: {error}");
+    if input.fill_buf().map_err(cannot)?.starts_with(GZIP_MAGIC) {
+        let plain: Box<dyn Read> = Box::new(MultiGzDecoder::new(input));
+        input = BufReader::new(plain);
+    }
+    let start = input.fill_buf().map_err(cannot)?;
+    if start.starts_with(BYTE_ORDER_MARK) {
+        input.consume(BYTE_ORDER_MARK.len());
+    }
+    match options.format {
+        Format::Csv => read_csv(options.infer_types, &mut input, each),
+        Format::Json => read_json(&name, &mut input, each),
+    }
+}
+
+fn read_csv(
+    infer_types: bool,
+    file: &mut dyn BufRead,
+    each: &mut dyn FnMut(Result<String, String>) -> Result<bool, String>,
+) -> Result<(), String> {
+    let mut reader = csv::ReaderBuilder::new().flexible(false).from_reader(file);
+    let header = reader.headers().map_err(|error| format!("the first line: {error}"))?.clone();
+    for record in reader.records() {
+        let document = record.map_err(|error| error.to_string()).map(|record| {
+            let fields = header.iter().zip(&record);
+            let object: Map<String, Value> = fields
+                .map(|(name, text)| (name.to_owned(), csv_value(text, infer_types)))
+                .collect();
+            Value::Object(object).to_string()
+        });
+        if !each(document)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A number is only taken for one when it is written plainly: codes such as `0E0` and `0E8` would both become 0.
+fn csv_value(text: &str, infer: bool) -> Value {
+    let plain = !text.contains(['e', 'E']);
+    match serde_json::from_str(text) {
+        Ok(value @ (Value::Number(_) | Value::Bool(_))) if infer && plain => value,
+        Ok(value @ Value::Bool(_)) if infer => value,
+        _ => Value::String(text.to_owned()),
+    }
+}
+
+fn read_json(
+    name: &str,
+    file: &mut dyn BufRead,
+    each: &mut dyn FnMut(Result<String, String>) -> Result<bool, String>,
+) -> Result<(), String> {
+    let cannot = |error: &dyn std::fmt::Display| format!("cannot read {name}: {error}");
+    let start = file.fill_buf().map_err(|error| cannot(&error))?;
+    let is_array = start.trim_ascii_start().first() == Some(&b'[');
+    if is_array {
+        return read_array(name, file, each);
+    }
+    let mut first = String::new();
+    while first.trim().is_empty() {
+        first.clear();
+        if file.read_line(&mut first).map_err(|error| cannot(&error))? == 0 {
+            return Ok(());
+        }
+    }
+    let is_whole = serde_json::from_str::<&RawValue>(&first).map_or_else(|e| !e.is_eof(), |_| true);
+    if !is_whole {
+        // Documents of several lines: one that is wrong ends it, as nobody knows where the next one begins.
+        let rest = first.as_bytes().chain(file);
+        for row in serde_json::Deserializer::from_reader(rest).into_iter::<Box<RawValue>>() {
+            let row = row.map_err(|error| format!("{name} is not JSON: {error}"))?;
+            if !each(Ok(row.get().to_owned()))? {
+                break;
+            }
+        }
+        return Ok(());
+    }
+    first.truncate(first.trim_end_matches(['\n', '\r']).len());
+    for line in std::iter::once(Ok(first)).chain(file.lines()) {
+        let line = line.map_err(|error| cannot(&error))?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let document = serde_json::from_str::<&RawValue>(&line)
+            .map(|_| line.clone())
+            // The line of the file is the row's; that within its text is always the first.
+            .map_err(|error| {
+                let reason = error.to_string().replace("line 1 column", "column");
+                format!("not JSON, of which each line is one document: {reason}")
+            });
+        if !each(document)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Reads the elements of an array one after the other, however many there are.
+fn read_array(
+    name: &str,
+    file: &mut dyn BufRead,
+    each: &mut dyn FnMut(Result<String, String>) -> Result<bool, String>,
+) -> Result<(), String> {
+    let mut reader = serde_json::Deserializer::from_reader(file);
+    let mut end = None;
+    let read = reader.deserialize_seq(Elements { each, end: &mut end });
+    match end {
+        Some(end) => end,
+        None => {
+            read.and_then(|()| reader.end()).map_err(|error| format!("{name} is not JSON: {error}"))
+        }
+    }
+}
+
+/// Elements of an array. `end` is set when no more of them are wanted.
+struct Elements<'a> {
+    each: &'a mut dyn FnMut(Result<String, String>) -> Result<bool, String>,
+    end: &'a mut Option<Result<(), String>>,
+}
+
+impl<'de> Visitor<'de> for Elements<'_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("an array of documents")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
+        while let Some(element) = elements.next_element::<Box<RawValue>>()? {
+            let outcome = (self.each)(Ok(element.get().to_owned()));
+            if !matches!(outcome, Ok(true)) {
+                *self.end = Some(outcome.map(drop));
+                return Err(A::Error::custom("no more elements are wanted"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A random identifier in the usual form (version 4 of RFC 9562).
+fn uuid(random: u128) -> String {
+    let bits = random & !(0xf << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;
+    let hex = format!("{bits:032x}");
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// Refuses a pattern in which a field's name does not end: all rows would have the same key.
+fn check_pattern(pattern: &str) -> Result<(), String> {
+    if pattern.matches('%').count().is_multiple_of(2) {
+        return Ok(());
+    }
+    Err(format!(
+        "--key {pattern:?}: the name of a field stands between two %, one of them is missing"
+    ))
+}
+
+/// Fills the pattern of keys for one row; a key has at most `bytes_max`.
+fn key_of(pattern: &str, row: u64, document: &str, bytes_max: usize) -> Result<String, String> {
+    let mut key = String::new();
+    let mut fields: Option<Value> = None;
+    let mut pattern = pattern.replace(ROW_NUMBER, &row.to_string());
+    if pattern.contains(UNIQUE) {
+        pattern = pattern.replace(UNIQUE, &uuid(rand::random()));
+    }
+    for (index, part) in pattern.split('%').enumerate() {
+        if index % 2 == 0 {
+            key.push_str(part);
+            continue;
+        }
+        let fields =
+            fields.get_or_insert_with(|| serde_json::from_str(document).unwrap_or_default());
+        match fields.get(part) {
+            Some(Value::String(text)) => key.push_str(text),
+            Some(value @ (Value::Number(_) | Value::Bool(_))) => key.push_str(&value.to_string()),
+            _ => return Err(format!("it has no field {part:?} to make a key of")),
+        }
+    }
+    let length = key.len();
+    if (1..=bytes_max).contains(&length) {
+        Ok(key)
+    } else {
+        Err(format!("its key would have {length} bytes, which is not 1 to {bytes_max}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_made_of_fields_and_row_numbers() {
+        let document = r#"{"iata":"SFO","gate":7,"none":null}"#;
+        let key_of = |pattern: &str| key_of(pattern, 3, document, 13);
+        assert_eq!(key_of("airport_%iata%_%gate%").unwrap(), "airport_SFO_7");
+        assert!(key_of("airports_%iata%_%gate%").unwrap_err().contains("14 bytes"));
+        assert_eq!(key_of("flight_#MONO_INCR#").unwrap(), "flight_3");
+        assert!(key_of("%none%").unwrap_err().contains("no field \"none\""));
+        assert!(key_of("%%").is_err());
+        assert!(check_pattern("airport_%iata%_%gate%").is_ok());
+        assert!(check_pattern("airport_%iata").unwrap_err().contains("one of them is missing"));
+    }
+
+    fn rows(text: &str) -> Result<Vec<Result<String, String>>, String> {
+        let mut rows = Vec::new();
+        read_json("file", &mut text.as_bytes(), &mut |row| {
+            rows.push(row);
+            Ok(true)
+        })?;
+        Ok(rows)
+    }
+
+    #[test]
+    fn json_is_an_array_or_documents_one_after_the_other() {
+        let two = vec![Ok("{\"a\":1}".to_owned()), Ok("{\"a\":2}".to_owned())];
+        assert_eq!(rows("[{\"a\":1},{\"a\":2}]").unwrap(), two);
+        assert_eq!(rows("\n{\"a\":1}\n\n{\"a\":2}").unwrap(), two);
+        assert_eq!(rows("{\"a\":1}\r\n{\"a\":2}\r\n").unwrap(), two);
+        assert_eq!(rows("{\n  \"a\": 1\n}\n").unwrap(), [Ok("{\n  \"a\": 1\n}".to_owned())]);
+        assert_eq!(rows("{\n\"a\": 1}\n{\n\"a\": 2}\n").unwrap().len(), 2);
+        let partly = rows("{\"a\":1}\n{\"a\":\n{\"a\":3}\n").unwrap();
+        assert_eq!(partly.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true]);
+        assert!(rows("[{\"a\":1},").unwrap_err().contains("file is not JSON"));
+        assert!(rows("[{\"a\":1}] x").unwrap_err().contains("file is not JSON"));
+        assert!(rows("{\n\"a\": }\n").unwrap_err().contains("file is not JSON"));
+        assert_eq!(rows("\n"), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn an_array_is_read_until_no_more_rows_are_wanted() {
+        let mut count = 0;
+        let mut text = "[1, 2, 3, oops".as_bytes();
+        let read = read_json("file", &mut text, &mut |_| {
+            count += 1;
+            Ok(count < 2)
+        });
+        assert_eq!((read, count), (Ok(()), 2));
+        let failed = read_json("file", &mut "[1]".as_bytes(), &mut |_| Err("full".to_owned()));
+        assert_eq!(failed, Err("full".to_owned()));
+    }
+
+    #[test]
+    fn identifiers_have_the_usual_form() {
+        assert_eq!(uuid(u128::MAX), "ffffffff-ffff-4fff-bfff-ffffffffffff");
+        assert_eq!(uuid(0), "00000000-0000-4000-8000-000000000000");
+        let key = || key_of("x_#UUID#", 1, "{}", 250).unwrap();
+        assert_ne!(key(), key());
+    }
+
+    #[test]
+    fn the_summary_tells_what_was_there_before() {
+        let told = |added, replaced, kept| summary(&Loaded { added, replaced, kept }, "b.s.c");
+        assert_eq!(told(1, 0, 0), "imported 1 document into b.s.c");
+        assert_eq!(told(2, 1, 0), "imported 3 documents into b.s.c, 1 in place of existing ones");
+        assert_eq!(told(0, 0, 2), "imported 0 documents into b.s.c, left 2 existing as they are");
+    }
+
+    #[test]
+    fn csv_values_are_text_unless_types_are_inferred() {
+        assert_eq!(csv_value("31.95", true), serde_json::json!(31.95));
+        assert_eq!(csv_value("31.95", false), serde_json::json!("31.95"));
+        assert_eq!(csv_value("00M", true), serde_json::json!("00M"));
+        assert_eq!(csv_value("0E8", true), serde_json::json!("0E8"), "the code of an airport");
+        assert_eq!(csv_value("true", true), serde_json::json!(true));
+    }
+}
