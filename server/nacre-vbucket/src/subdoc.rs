@@ -4,7 +4,7 @@ use crate::command::{Command, Condition, Refusal};
 use nacre_types::{Cas, DATATYPE_JSON, DATATYPE_XATTR, Document, Kind, Meta, Now, VbUuid};
 use nacre_value::multi::{self, Body, Failure, LookupSpec, Macros, MutationSpec, Source};
 use nacre_value::xattr::Xattrs;
-use nacre_value::{Error, crc32c};
+use nacre_value::{Error, crc32c, json};
 use serde_json::json;
 use std::borrow::Cow;
 
@@ -85,6 +85,7 @@ pub(crate) struct Found {
 pub(crate) struct Edited<'a> {
     pub xattrs: Vec<u8>,
     pub body: Cow<'a, [u8]>,
+    pub body_is_json: bool,
     pub meta: Meta,
     /// Results of operations, with their positions in the request.
     pub results: Vec<(u8, Vec<u8>)>,
@@ -140,7 +141,10 @@ impl Found {
             None if create_as_deleted => Source { deleted: true, ..Source::missing(specs) },
             None => Source::missing(specs),
         };
-        let source = if source.deleted { Source { body: b"", ..source } } else { source };
+        let source = match source.deleted {
+            true => Source { body: b"", body_is_json: false, ..source },
+            false => source,
+        };
         // Creating a document implies creating the parents of each path.
         let implied: Vec<MutationSpec<'_>>;
         let specs = if condition == Condition::Present {
@@ -155,10 +159,16 @@ impl Found {
         let made = multi::mutate(&source, specs, &virtuals, macros)
             .map_err(|failure| Refusal::Subdoc { failure, deleted: source.deleted && !creates })?;
 
-        let (body, removed) = match made.body {
-            Body::Unchanged => (Cow::Borrowed(source.body), false),
-            Body::Set(text) | Body::Edited(text) => (Cow::Owned(text), false),
-            Body::Removed => (Cow::Borrowed(&b""[..]), true),
+        let removed = made.body == Body::Removed;
+        // A large body is scanned only if nobody knows whether it is JSON.
+        let (body, body_is_json) = match made.body {
+            Body::Unchanged => (Cow::Borrowed(source.body), source.body_is_json),
+            Body::Edited(text) => (Cow::Owned(text), true),
+            Body::Set(text) => {
+                let is_json = json::is_json(&text);
+                (Cow::Owned(text), is_json)
+            }
+            Body::Removed => (Cow::Borrowed(&b""[..]), false),
         };
         let deleted = removed || source.deleted;
         let new = Meta { expiry: expiry_when_new, ..Meta::default() };
@@ -174,7 +184,7 @@ impl Found {
             }
         };
         let (xattrs, results) = (made.xattrs, made.results);
-        Ok(Edited { xattrs, body, meta, results, was_deleted: source.deleted })
+        Ok(Edited { xattrs, body, body_is_json, meta, results, was_deleted: source.deleted })
     }
 }
 

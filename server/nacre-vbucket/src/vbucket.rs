@@ -9,7 +9,7 @@ use crate::history::Retention;
 use crate::lock::Locks;
 use crate::prefetch::prefetch_document;
 use crate::replica::GivenUp;
-use crate::subdoc::{self, Computed, Found};
+use crate::subdoc::{self, Computed, Edited, Found};
 use crate::table::{CollectionCounts, Eviction, Table};
 use nacre_types::{
     Cas, CollectionId, DATATYPE_JSON, DATATYPE_XATTR, DocKey, Document, FailoverLog, Kind, Meta,
@@ -18,6 +18,7 @@ use nacre_types::{
 use nacre_value::json;
 use nacre_value::multi::{LookupSpec, Macros};
 use nacre_value::xattr::Xattrs;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -689,7 +690,7 @@ impl Vbucket {
         let (next_cas, next_seqno) = self.upcoming(now);
         let macros = Macros { cas: next_cas.0, seqno: next_seqno.0 };
         let edited = found.edit(command, self.computed(now), macros)?;
-        let document = self.write_parts(key, &edited.xattrs, &edited.body, edited.meta, now)?;
+        let document = self.write_parts(key, &edited, now)?;
         let (cas, token) = (document.meta.cas, self.token(&document));
         Ok(Reply::Mutated { results: edited.results, cas, token, deleted: edited.was_deleted })
     }
@@ -788,17 +789,21 @@ impl Vbucket {
     fn write_parts(
         &mut self,
         key: &[u8],
-        xattrs: &[u8],
-        body: &[u8],
-        meta: Meta,
+        edited: &Edited<'_>,
         now: Now,
     ) -> Result<Document, Refusal> {
-        let value = [xattrs, body].concat();
+        let Edited { xattrs, body, body_is_json, meta, .. } = edited;
+        let value = match xattrs.is_empty() {
+            true => Cow::Borrowed(&body[..]),
+            false => Cow::Owned([&xattrs[..], &body[..]].concat()),
+        };
         if value.len() > VALUE_BYTES_MAX || xattrs.len() > XATTR_BYTES_MAX {
             return Err(Refusal::TooBig);
         }
-        let datatype = datatype_of(xattrs, body);
-        let Meta { flags, expiry, kind, .. } = meta;
+        debug_assert_eq!(*body_is_json, json::is_json(body));
+        let json = if *body_is_json { DATATYPE_JSON } else { 0 };
+        let datatype = json | if xattrs.is_empty() { 0 } else { DATATYPE_XATTR };
+        let Meta { flags, expiry, kind, .. } = *meta;
         Ok(self.commit(
             key,
             Write { value: &value, flags, expiry, datatype, kind, origin: None },
