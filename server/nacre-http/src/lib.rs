@@ -23,7 +23,9 @@
 //!
 //! Streams beneath the HTTP parser correct what clients send ([`request_target`]), and end connections whose client takes nothing
 //! ([`patient`]) or still sends ([`linger`]). [`body`] has the texts of replies, [`pieces`] bodies that are sent as they come,
-//! [`streams`] the bounds of answers that take long, and [`apart`] the threads that answer the requests that they read.
+//! [`streams`] the bounds of answers that take long, and [`apart`] the threads that answer the requests that they read. [`origin`]
+//! keeps pages of other sites out, [`strangers`] bounds connections without a login, [`memory`] the bytes of bodies; [`documents`] and
+//! [`problem`] have what all APIs for documents share, [`websocket`] the handshake of devices.
 //!
 //! *Invariants:* no two rows have the same method and shape of a path, and which row answers does not depend on their order: literal
 //! segments come before parameters, and those before the rest of a path. A handler runs only after [`Access::check`]. This crate knows no
@@ -33,13 +35,19 @@ mod access;
 pub mod apart;
 pub mod body;
 pub mod dates;
+pub mod documents;
 pub mod linger;
+pub mod memory;
+pub mod origin;
 pub mod patient;
 mod pattern;
 pub mod pieces;
+pub mod problem;
 pub mod request_target;
+pub mod strangers;
 pub mod streams;
 mod table;
+pub mod websocket;
 
 pub use access::{Access, Caller};
 pub use pattern::{Parameters, Pattern};

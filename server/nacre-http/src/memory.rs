@@ -6,7 +6,7 @@ use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
 use hyper::header::{HeaderValue, RETRY_AFTER};
-use nacre_sandbox::{Account, Exceeded, Permit, Purpose};
+use nacre_budget::{Account, Exceeded, Permit, Purpose};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
 /// The answer to a request for which there is no memory.
-pub(super) fn no_memory(why: &Exceeded) -> Reply {
+pub fn no_memory(why: &Exceeded) -> Reply {
     try_again(error_reply(StatusCode::SERVICE_UNAVAILABLE, "no_memory", &why.to_string()))
 }
 
 /// Adds the advice to repeat the request soon.
-pub(super) fn try_again(mut reply: Reply) -> Reply {
+pub fn try_again(mut reply: Reply) -> Reply {
     reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     reply
 }
@@ -30,7 +30,7 @@ pub(super) fn try_again(mut reply: Reply) -> Reply {
 ///
 /// # Errors
 /// 413 for a body that announces or has more, 408 for one that comes too slowly, 503 without memory for it.
-pub(super) async fn read_body(
+pub async fn read_body(
     incoming: Incoming,
     account: &Arc<Account>,
     bytes_max: usize,
@@ -86,7 +86,7 @@ impl AsRef<[u8]> for Charged {
 }
 
 /// A piece of an answer that takes memory of an account until it is sent.
-pub(super) fn charged(account: &Arc<Account>, piece: Vec<u8>) -> Bytes {
+pub fn charged(account: &Arc<Account>, piece: Vec<u8>) -> Bytes {
     let mut permit = account.permit(Purpose::Answer);
     // The piece has arrived in full.
     permit.set(piece.len());
