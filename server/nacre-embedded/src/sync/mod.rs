@@ -19,7 +19,9 @@ pub use nacre_sync::{
 };
 pub use nacre_vbucket::{Verdict, Version};
 pub use options::SyncOptions;
+pub use replica::{PARKED as PARKED_COLLECTION, SCOPE as SYNC_SCOPE};
 pub use session::SyncSession;
+pub use socket::PROTOCOL as SYNC_PROTOCOL;
 
 use crate::{Db, Error};
 use driver::Driver;
@@ -199,6 +201,23 @@ impl Db {
         let thread = std::thread::Builder::new().name("nacre-sync".into()).spawn(work);
         let thread = Mutex::new(Some(thread.map_err(failed)?));
         Ok(SyncHandle { shared, thread })
+    }
+
+    /// Returns the first message to a device whose hub is this database: it is followed by the frames of a [`Session`](crate::Session).
+    ///
+    /// A database that is in step with a hub itself must not be the hub of others: what it takes from a device counts as in step, and is not
+    /// sent on.
+    pub fn hello(&self) -> Hello {
+        let bucket = &self.inner().bucket;
+        Hello {
+            cluster_uuid: bucket.uuid.clone(),
+            bucket: bucket.name.clone(),
+            bucket_uuid: bucket.uuid.clone(),
+            vbuckets: bucket.vbucket_count(),
+            by_time: false,
+            unix_ns: self.inner().now().unix_ns,
+            nodes: Vec::new(),
+        }
     }
 
     /// Returns the versions that sync has put aside, as JSON: with `collection`, `key`, `reason`, `side` (`device` or `hub`), `cas`,

@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The scope of what sync keeps for itself.
-pub(crate) const SCOPE: &str = "nacre-sync";
+pub const SCOPE: &str = "nacre-sync";
 const STATE: &str = "nacre-sync.state";
 /// Where versions are that were put aside.
-pub(crate) const PARKED: &str = "nacre-sync.parked";
+pub const PARKED: &str = "nacre-sync.parked";
 /// How often a document is read back that is evicted again at once.
 const FETCHES_MAX: u32 = 16;
 
