@@ -30,7 +30,8 @@ fn collection(call: &Call, privilege: Privilege) -> Result<Collection, Reply> {
     let path = format!("{scope}.{name}");
     if scope == nacre::SYNC_SCOPE {
         // What sync remembers is its own; versions that were put aside are dealt with here.
-        let is_parked = path == nacre::PARKED_COLLECTION;
+        let is_parked =
+            [nacre::PARKED_COLLECTION, nacre::PARKED_BODIES_COLLECTION].contains(&path.as_str());
         if !is_parked || !matches!(privilege, Privilege::ReadData | Privilege::DeleteData) {
             let reason = format!("the scope {scope} belongs to sync");
             return Err(problem::reply(StatusCode::FORBIDDEN, "forbidden", &reason));

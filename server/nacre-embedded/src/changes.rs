@@ -6,6 +6,7 @@ use nacre_dcp::{Address, End, Interest, Message, Resume, ResumePoint, Wanted, re
 use nacre_types::{Cas, CollectionId, Document, Kind, Seqno, Vbid};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -90,7 +91,8 @@ impl Waiter for Bell {
         *self.has_news.lock() = true;
         self.condition.notify_all();
         if let Some(wake) = &*self.wake.lock() {
-            wake();
+            // On the thread of a writer, which goes on whatever the application does.
+            let _ = catch_unwind(AssertUnwindSafe(wake));
         }
     }
 }

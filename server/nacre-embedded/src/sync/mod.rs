@@ -19,7 +19,9 @@ pub use nacre_sync::{
 };
 pub use nacre_vbucket::{Verdict, Version};
 pub use options::SyncOptions;
-pub use replica::{PARKED as PARKED_COLLECTION, SCOPE as SYNC_SCOPE};
+pub use replica::{
+    PARKED as PARKED_COLLECTION, PARKED_BODIES as PARKED_BODIES_COLLECTION, SCOPE as SYNC_SCOPE,
+};
 pub use session::SyncSession;
 pub use socket::PROTOCOL as SYNC_PROTOCOL;
 
@@ -221,8 +223,9 @@ impl Db {
     }
 
     /// Returns the versions that sync has put aside, as JSON: with `collection`, `key`, `reason`, `side` (`device` or `hub`), `cas`,
-    /// `deleted`, `flags`, `expiry`, `history`, and `body` or `base64`. They are the documents of the collection `nacre-sync.parked`: who
-    /// has dealt with one removes it there.
+    /// `deleted`, `flags`, `expiry`, `history`, and `body` or `base64`, or `stored`: the key of a body of more than about 15 MiB in the
+    /// collection `nacre-sync.parked_bodies`. They are the documents of the collection `nacre-sync.parked`: who has dealt with one removes it
+    /// there.
     ///
     /// # Errors
     /// They cannot be read.
