@@ -64,7 +64,7 @@ pub struct Parked {
 impl Parked {
     /// Returns the body alone.
     pub fn body(&self) -> Vec<u8> {
-        self.version.shown().body.to_vec()
+        self.version.shown().body
     }
 
     /// Returns a name for the record. The same version has the same name, so that it is parked once.
