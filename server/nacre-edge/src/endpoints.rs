@@ -81,7 +81,13 @@ const ROUTES: &[Route<Handler>] = &[
 ];
 
 /// All endpoints that need a login.
-pub(crate) static TABLE: LazyLock<Table<Handler>> = LazyLock::new(|| Table::new([ROUTES]));
+pub(crate) static TABLE: LazyLock<Table<Handler>> = LazyLock::new(|| {
+    Table::new([
+        ROUTES,
+        #[cfg(feature = "views")]
+        crate::views::ROUTES,
+    ])
+});
 
 /// Answers requests that need no login: they say nothing about documents, names or users.
 pub(crate) fn public(gateway: &Gateway, head: &Parts) -> Option<Reply> {

@@ -31,6 +31,8 @@ pub(crate) struct Gateway {
     pub budgets: Budgets,
     pub hosts: Hosts,
     pub connections: Arc<Connections>,
+    #[cfg(feature = "views")]
+    pub views: crate::views::Views,
     settings: Arc<dyn Space>,
     upstream: Option<Link>,
     is_hub: AtomicBool,
@@ -87,11 +89,13 @@ impl Gateway {
         budgets.requests.set_limit(bytes);
         let upstream = sync.map(|options| Link::begin(&db, options)).transpose()?;
         Ok(Arc::new(Gateway {
-            db,
             access,
             budgets,
             hosts: options.hosts(),
             connections: Connections::new(options.limits()),
+            #[cfg(feature = "views")]
+            views: crate::views::Views::new(&db, &settings),
+            db,
             settings,
             upstream,
             is_hub: AtomicBool::new(was_hub),
@@ -110,6 +114,8 @@ impl Gateway {
     /// Makes connections and sync end.
     pub fn stop(&self) {
         self.stop.send_replace(true);
+        #[cfg(feature = "views")]
+        self.views.stop();
         if let Some(link) = &self.upstream {
             link.end();
         }

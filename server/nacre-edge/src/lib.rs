@@ -3,6 +3,7 @@
 //! ```text
 //! programs ─► HTTP: door ─► endpoints, documents ─► Db (folder) ◄─ sync ─► a bucket of a cluster   with an upstream
 //! devices  ─► /_sync/default: devices ───────────────┘                                            without one
+//! programs ─► /default/_design/…: views ◄─ changes ──┘
 //! ```
 //!
 //! Paths, statuses and errors are those of a node (`/api/v1`, `/health`, `/_sync/default`), so that a program written for one works with the
@@ -26,6 +27,8 @@ mod endpoints;
 mod gateway;
 mod options;
 mod tokens;
+#[cfg(feature = "views")]
+mod views;
 
 pub use options::{Options, Upstream};
 

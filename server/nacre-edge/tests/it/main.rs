@@ -6,3 +6,5 @@ mod gateway;
 mod node;
 mod refusals;
 mod sync;
+#[cfg(feature = "views")]
+mod views;
