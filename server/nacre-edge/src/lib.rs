@@ -30,10 +30,9 @@ mod tokens;
 #[cfg(feature = "views")]
 mod views;
 
-pub use options::{Options, Upstream};
+pub use options::Options;
 
 use gateway::Gateway;
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -2,7 +2,6 @@
 
 use clap::Parser;
 use nacre_edge::{Options, run};
-use std::future::Future;
 use std::io;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,7 +20,7 @@ fn stop_signals() -> io::Result<impl Future<Output = ()>> {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let scheme = if options.tls_certificate.is_some() { "https" } else { "http" };
+    let scheme = options.scheme();
     let ready = |address| eprintln!("nacre-edge serves {scheme}://{address}; stop it with Ctrl-C");
     match run(&options, stop_signals, ready) {
         Ok(()) => ExitCode::SUCCESS,

@@ -9,83 +9,83 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Documents over HTTP from a folder of this machine, in step with a cluster or the hub of devices.
-#[derive(Clone, Debug, Parser)]
+#[derive(Clone, Parser)]
 #[command(name = "nacre-edge", version, max_term_width = 100, after_help = AFTER_HELP)]
 pub struct Options {
     /// Folder of the database, created when it does not exist
     #[arg(long, env = "NACRE_EDGE_FOLDER", default_value = "nacre-edge-data")]
-    pub folder: PathBuf,
+    pub(crate) folder: PathBuf,
     /// Address and port to listen on
     #[arg(long, env = "NACRE_EDGE_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:8091")]
-    pub listen: SocketAddr,
+    pub(crate) listen: SocketAddr,
     /// Name of the owner. Without one, programs of this machine need no login, and others cannot connect
     #[arg(long, env = "NACRE_EDGE_USER", requires = "password")]
-    pub user: Option<String>,
+    pub(crate) user: Option<String>,
     /// Password of the owner
     #[arg(long, env = "NACRE_EDGE_PASSWORD", hide_env_values = true, requires = "user")]
-    pub password: Option<String>,
+    pub(crate) password: Option<String>,
     /// Certificate and the chain behind it, in PEM
     #[arg(long, env = "NACRE_EDGE_TLS_CERTIFICATE", requires = "tls_key", value_name = "FILE")]
-    pub tls_certificate: Option<PathBuf>,
+    pub(crate) tls_certificate: Option<PathBuf>,
     /// Private key of the certificate, in PEM
     #[arg(long, env = "NACRE_EDGE_TLS_KEY", requires = "tls_certificate", value_name = "FILE")]
-    pub tls_key: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
     /// Take passwords and documents that cross a network as they are: an address of the network without TLS
     #[arg(long, env = "NACRE_EDGE_ALLOW_PLAIN")]
-    pub allow_plain: bool,
+    pub(crate) allow_plain: bool,
     /// Names by which browsers may reach the gateway, in addition to addresses and localhost, separated by commas; `*` allows any name.
     /// Other clients may use any name
     #[arg(long, env = "NACRE_ALLOW_HOSTS", value_delimiter = ',', value_name = "NAMES")]
-    pub allow_hosts: Vec<String>,
+    pub(crate) allow_hosts: Vec<String>,
     /// When a write is on disk: `always` before the answer, `never` at the end, or after so many milliseconds
     #[arg(long, env = "NACRE_EDGE_DURABILITY", value_name = "WHEN", default_value = "10", value_parser = durability)]
-    pub durability: Sync,
+    pub(crate) durability: Sync,
     /// Store of a folder that is created: `log` or `sled`
     #[arg(long, env = "NACRE_EDGE_STORE", default_value = "log", value_parser = store)]
-    pub store: StoreKind,
+    pub(crate) store: StoreKind,
     /// Memory for documents, in MiB; values beyond it are read from the folder
     #[arg(long, env = "NACRE_EDGE_QUOTA_MIB", default_value_t = 64)]
-    pub quota_mib: u64,
+    pub(crate) quota_mib: u64,
     /// Memory for requests and answers, in MiB
     #[arg(long, env = "NACRE_EDGE_REQUESTS_MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(8..=65536))]
-    pub requests_mib: u64,
+    pub(crate) requests_mib: u64,
     /// Connections at a time
     #[arg(long, env = "NACRE_EDGE_CONNECTIONS", default_value_t = 256, value_parser = clap::value_parser!(u64).range(4..=65536))]
-    pub connections: u64,
+    pub(crate) connections: u64,
     #[command(flatten)]
-    pub upstream: Upstream,
+    pub(crate) upstream: Upstream,
 }
 
 /// The bucket that the gateway is in step with.
-#[derive(Args, Clone, Debug)]
-pub struct Upstream {
+#[derive(Args, Clone)]
+pub(crate) struct Upstream {
     /// Bucket of a cluster to be in step with: https://host:18091/bucket
     #[arg(long, env = "NACRE_EDGE_UPSTREAM", value_name = "URL", requires_all = ["upstream_user", "upstream_password", "collections"])]
-    pub upstream: Option<String>,
+    pub(crate) upstream: Option<String>,
     /// User of that cluster
     #[arg(long, env = "NACRE_EDGE_UPSTREAM_USER", value_name = "USER")]
-    pub upstream_user: Option<String>,
+    pub(crate) upstream_user: Option<String>,
     /// Password of that user
     #[arg(long, env = "NACRE_EDGE_UPSTREAM_PASSWORD", value_name = "PASSWORD", hide_env_values = true)]
-    pub upstream_password: Option<String>,
+    pub(crate) upstream_password: Option<String>,
     /// Authorities to trust there, in PEM (default: those that the web trusts)
     #[arg(long, env = "NACRE_EDGE_UPSTREAM_CERTIFICATES", value_name = "FILE")]
-    pub upstream_certificates: Option<PathBuf>,
+    pub(crate) upstream_certificates: Option<PathBuf>,
     /// Send the password over a network without TLS
     #[arg(long, env = "NACRE_EDGE_UPSTREAM_ALLOW_PLAIN")]
-    pub upstream_allow_plain: bool,
+    pub(crate) upstream_allow_plain: bool,
     /// Collections to keep in step, as scope.collection, separated by commas
     #[arg(long, env = "NACRE_EDGE_COLLECTIONS", value_delimiter = ',', value_name = "NAMES")]
-    pub collections: Vec<String>,
+    pub(crate) collections: Vec<String>,
     /// Which way documents go: `both` or `pull`
     #[arg(long, env = "NACRE_EDGE_DIRECTION", default_value = "both", value_parser = ["both", "pull"])]
-    pub direction: String,
+    pub(crate) direction: String,
     /// The loser of a conflict: `log` parks it, `server` drops it
     #[arg(long, env = "NACRE_EDGE_CONFLICTS", default_value = "log", value_parser = ["log", "server"])]
-    pub conflicts: String,
+    pub(crate) conflicts: String,
     /// Name of this gateway in lists of the cluster
     #[arg(long, env = "NACRE_EDGE_DEVICE", default_value = "gateway")]
-    pub device: String,
+    pub(crate) device: String,
 }
 
 const AFTER_HELP: &str = "Exit status: 0 stopped by a signal, 1 failed, 2 wrong command line.
@@ -146,13 +146,18 @@ impl Options {
         Ok(())
     }
 
+    /// Returns the scheme of the gateway's addresses: `https` with a certificate.
+    pub fn scheme(&self) -> &'static str {
+        if self.tls_certificate.is_some() { "https" } else { "http" }
+    }
+
     /// Returns the names by which browsers may reach the gateway.
-    pub fn hosts(&self) -> Hosts {
+    pub(crate) fn hosts(&self) -> Hosts {
         Hosts::new(self.allow_hosts.iter().map(String::as_str))
     }
 
     /// Returns the limits of connections: a quarter of them may be without a login.
-    pub fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> Limits {
         let descriptors_max = usize::try_from(self.connections).unwrap_or(usize::MAX);
         let strangers_max = (descriptors_max / 4).max(2);
         Limits {
@@ -163,7 +168,7 @@ impl Options {
     }
 
     /// Returns the options of the database.
-    pub fn database(&self) -> nacre::Options {
+    pub(crate) fn database(&self) -> nacre::Options {
         nacre::Options {
             sync: self.durability,
             store: self.store,
@@ -178,7 +183,7 @@ impl Upstream {
     ///
     /// # Errors
     /// What is wrong.
-    pub fn sync(&self, certificates: Option<Vec<u8>>) -> Result<Option<SyncOptions>, String> {
+    pub(crate) fn sync(&self, certificates: Option<Vec<u8>>) -> Result<Option<SyncOptions>, String> {
         let Some(url) = &self.upstream else { return Ok(None) };
         let (Some(user), Some(password)) = (&self.upstream_user, &self.upstream_password) else {
             return Err("an upstream needs --upstream-user and NACRE_EDGE_UPSTREAM_PASSWORD".into());
@@ -232,7 +237,7 @@ mod tests {
             (&["--direction", "up"], "invalid value"),
             (&["--unknown"], "unexpected argument"),
         ] {
-            let refused = read(arguments).expect_err(what);
+            let refused = read(arguments).err().expect(what);
             assert!(refused.contains(what), "{arguments:?}: {refused}");
         }
         let open = [&["--listen", "0.0.0.0:1", "--allow-plain"][..], &login].concat();
