@@ -180,7 +180,7 @@ impl Sites {
     }
 
     fn link(&self, device: &mut SyncSession) -> Link<'_> {
-        Link::new((&self.hub, &self.hub_clock), &self.clock, device)
+        Link::new((&self.hub, &*self.hub_clock), &self.clock, device)
     }
 
     /// Brings a device in step; returns what it noticed.
