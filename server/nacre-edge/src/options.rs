@@ -46,8 +46,8 @@ pub struct Options {
     /// Memory for documents, in MiB; values beyond it are read from the folder
     #[arg(long, env = "NACRE_EDGE_QUOTA_MIB", default_value_t = 64)]
     pub(crate) quota_mib: u64,
-    /// Memory for requests and answers, in MiB
-    #[arg(long, env = "NACRE_EDGE_REQUESTS_MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(8..=65536))]
+    /// Memory for requests and answers, in MiB; a quarter of it for one user
+    #[arg(long, env = "NACRE_EDGE_REQUESTS_MIB", default_value_t = 128, value_parser = clap::value_parser!(u64).range(96..=65536))]
     pub(crate) requests_mib: u64,
     /// Connections at a time
     #[arg(long, env = "NACRE_EDGE_CONNECTIONS", default_value_t = 256, value_parser = clap::value_parser!(u64).range(4..=65536))]

@@ -37,7 +37,8 @@ impl Node {
     pub fn start() -> Node {
         let data = tempfile::tempdir().unwrap();
         let (data_dir, port_base) = (data.path().display().to_string(), port_base());
-        let cache = std::env::temp_dir().join("nacre-test-plugins").display().to_string();
+        let shared = || std::env::temp_dir().join("nacre-test-plugins").display().to_string();
+        let cache = std::env::var("NACRE_PLUGIN_CACHE").unwrap_or_else(|_| shared());
         let options = Serve::from_arguments([
             "--data-dir",
             &data_dir,
