@@ -12,7 +12,7 @@
 //! `cargo xtask sim --power-cuts 50000`.
 
 use crate::{Chance, Hand, by_hand, open};
-use nacre::{Collection, Db, Options, Range, StoreKind, Sync, Write};
+use nacre::{Clock, Collection, Db, Options, Range, StoreKind, Sync, Write};
 use nacre_store::{LogOptions, LogStore, Loss, SimDisk};
 use nacre_types::Vbid;
 use std::collections::BTreeMap;
@@ -114,7 +114,7 @@ impl Workload {
     }
 
     fn options(&self) -> Options {
-        let clock = Arc::clone(&self.clock) as Arc<_>;
+        let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
         Options { vbuckets: VBUCKETS, sync: self.sync, quota_mib: 4, clock, ..by_hand() }
     }
 

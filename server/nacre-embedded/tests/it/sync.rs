@@ -22,7 +22,7 @@ const STEPS: usize = 2_000;
 
 /// Options with a clock of its own, so that the wall clocks of two sites differ.
 fn options(clock: &Arc<Hand>) -> Options {
-    Options { clock: Arc::clone(clock) as Arc<_>, vbuckets: 4, ..by_hand() }
+    Options { clock: Arc::clone(clock) as _, vbuckets: 4, ..by_hand() }
 }
 
 fn orders(db: &Db) -> Collection {
