@@ -1,4 +1,4 @@
-/** Who connects, and how: user and password or a certificate, TLS, and which of a node's addresses. */
+/** Authentication by password or certificate, TLS, and the choice among a node's addresses. */
 
 import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
@@ -14,7 +14,7 @@ import type { Instruments } from './tracing.js'
 export interface IPasswordAuthenticator {
   username: string
   password: string
-  /** Mechanisms that may be used, the first that the server offers; `PLAIN` shows the password to the server. */
+  /** Allowed mechanisms in order of preference. `PLAIN` sends the password to the server. */
   allowed_sasl_mechanisms?: string[]
 }
 
@@ -24,10 +24,10 @@ export interface ICertificateAuthenticator {
   keyPath: string
 }
 
-/** Who connects. */
+/** Credentials of the client. */
 export type Authenticator = IPasswordAuthenticator | ICertificateAuthenticator
 
-/** A user and password, which the server is not shown but over TLS and on request. */
+/** A user and password. The client sends the password itself only over TLS and if the server requires it. */
 export class PasswordAuthenticator implements IPasswordAuthenticator {
   username: string
   password: string
@@ -38,7 +38,10 @@ export class PasswordAuthenticator implements IPasswordAuthenticator {
     this.password = password
   }
 
-  /** For servers that check passwords elsewhere and have to see them: TLS or this machine only. */
+  /**
+   * For servers that delegate the check of passwords and therefore need the password itself. Requires TLS or a local
+   * server.
+   */
   static ldapCompatible(username: string, password: string): PasswordAuthenticator {
     const authenticator = new PasswordAuthenticator(username, password)
     authenticator.allowed_sasl_mechanisms = [PLAIN]
@@ -46,7 +49,7 @@ export class PasswordAuthenticator implements IPasswordAuthenticator {
   }
 }
 
-/** A certificate, by which the server knows the user; for `couchbases://` only. */
+/** A client certificate that identifies the user. Requires `couchbases://`. */
 export class CertificateAuthenticator implements ICertificateAuthenticator {
   certificatePath: string
   keyPath: string
@@ -57,7 +60,7 @@ export class CertificateAuthenticator implements ICertificateAuthenticator {
   }
 }
 
-/** Whom the client trusts; without any, the authorities that Node trusts. */
+/** The trusted authorities. By default, these are the authorities that Node trusts. */
 export interface SecurityConfig {
   /** File with the certificates of authorities, in PEM. */
   trustStorePath?: string
@@ -65,35 +68,32 @@ export interface SecurityConfig {
   trustCertificates?: string | string[]
 }
 
-/**
- * Which addresses of the nodes are used: their own, those given to them for clients elsewhere, or those that fit the
- * seed.
- */
+/** Selects the addresses of the nodes: their own, their alternate addresses, or the set that contains the seed. */
 export type Network = 'auto' | 'default' | 'external'
 
-/** Takes answers that came when nobody waited for them any more. */
+/** Receives orphan responses: those that arrived after their operation had ended. */
 export interface OrphanSink {
   take(operation: string, opaque: number, remote: string, local: string): void
 }
 
-/** Mechanism that shows the password to the server. */
+/** Mechanism that sends the password itself. */
 export const PLAIN = 'PLAIN'
 const MECHANISMS = ['SCRAM-SHA512', 'SCRAM-SHA256', 'SCRAM-SHA1']
 
-/** What every connection of a cluster needs; the authenticator may be exchanged. */
+/** Data that every connection of a cluster needs. The authenticator can be replaced. */
 export class Access {
   readonly tls: SecureContextOptions | undefined
   readonly network: Network
   readonly logger: CouchbaseLogger
-  /** The database in this process that stands for the nodes, if there is one; it asks nobody who they are. */
+  /** The embedded database that replaces the nodes, if there is one. It requires no authentication. */
   readonly database: Database | undefined
-  /** What watches operations. */
+  /** Tracer and meter of the operations. */
   instruments: Instruments = {}
-  /** Takes answers that nobody waits for any more, if they are reported. */
+  /** Receives orphan responses, if they are reported. */
   orphans: OrphanSink | undefined
   #authenticator: Authenticator
 
-  /** @throws InvalidArgumentError something is missing, or a file cannot be read. */
+  /** @throws InvalidArgumentError if something is missing, or a file cannot be read. */
   constructor(
     authenticator: Authenticator,
     security: SecurityConfig | undefined,
@@ -111,18 +111,18 @@ export class Access {
     this.#authenticator = this.#checked(authenticator)
   }
 
-  /** Exchanges who connects; connections that exist go on. */
+  /** Replaces the credentials. Existing connections remain open. */
   set authenticator(authenticator: Authenticator) {
     this.#authenticator = this.#checked(authenticator)
     if (this.tls) Object.assign(this.tls, { cert: undefined, key: undefined }, clientCertificate(authenticator))
   }
 
-  /** User and password; nothing if a certificate says who connects. */
+  /** User and password, or undefined if the client authenticates by certificate. */
   get credentials(): IPasswordAuthenticator | undefined {
     return this.database || 'certificatePath' in this.#authenticator ? undefined : this.#authenticator
   }
 
-  /** Header of HTTP requests that says who asks. */
+  /** Headers that authenticate HTTP requests. */
   get headers(): Record<string, string> {
     const { credentials } = this
     if (!credentials) return {}
@@ -130,9 +130,9 @@ export class Access {
     return { authorization: `Basic ${Buffer.from(text).toString('base64')}` }
   }
 
-  /** What a socket to the address needs for TLS; nothing without. */
+  /** TLS options of a socket to the address, or undefined without TLS. */
   tlsFor({ host }: Address): (SecureContextOptions & { servername?: string; minVersion: 'TLSv1.2' }) | undefined {
-    // Certificates name addresses by themselves, and the extension for names takes none.
+    // Server name indication does not allow IP addresses; a certificate lists them directly.
     return this.tls && { ...this.tls, minVersion: 'TLSv1.2', ...(isIP(host) ? {} : { servername: host }) }
   }
 
@@ -198,7 +198,7 @@ function read(path: string): string {
 /** Error codes of Node for certificates that are not accepted. */
 const CERTIFICATE_CODE = /CERT|SELF_SIGNED|UNABLE_TO_|HOSTNAME_MISMATCH|ALTNAME/
 
-/** Whether a connection failed because of a certificate, which waiting does not mend. */
+/** True if a connection failed because of a certificate, so that a retry would not help. */
 export function isCertificateError(error: unknown): boolean {
   const code = (error as NodeJS.ErrnoException | undefined)?.code
   return typeof code === 'string' && CERTIFICATE_CODE.test(code)

@@ -1,4 +1,4 @@
-/** A request from its first attempt to its last. */
+/** The state of a request across all its attempts. */
 
 import type { Deadline } from './deadline.js'
 import {
@@ -13,17 +13,17 @@ import type { Watch } from './tracing.js'
 const PAUSE_MS_FIRST = 5
 const PAUSE_MS_MAX = 500
 
-/** The state of a request, for the error at its deadline. */
+/** The state of a request, from which the error at its deadline is created. */
 export class Attempt {
   readonly context: ErrorContext
   readonly deadline: Deadline
-  /** What watches the operation, if anybody does. */
+  /** The watch of the operation, if it has a tracer or a meter. */
   readonly watch: Watch | undefined
-  /** It is on its way to the server, which has not answered. */
+  /** True if the request is in flight. */
   inFlight = false
-  /** The error of the last answer, if that was one to try again after. */
+  /** The error of the last response, if it allows a retry. */
   refusal: (() => CouchbaseError) | undefined
-  /** Why nodes could not be connected to, by address, as far as none of them was since. */
+  /** The connection errors by address, since the last successful connection. */
   unreachable: Map<string, Error> | undefined
   #pause = PAUSE_MS_FIRST
 
@@ -33,30 +33,30 @@ export class Attempt {
     this.deadline = deadline
   }
 
-  /** Notes why it is tried again. */
+  /** Records the reasons for a retry. */
   failed(...reasons: string[]): void {
     this.context.retryAttempts = (this.context.retryAttempts ?? 0) + 1
     this.context.retryReasons = [...new Set([...(this.context.retryReasons ?? []), ...reasons])]
   }
 
-  /** Notes why it is tried again, and waits until then. */
+  /** Records the reasons for a retry, and waits until then. */
   async again(...reasons: string[]): Promise<void> {
     this.failed(...reasons)
     await this.pause()
   }
 
-  /** Waits, longer each time. */
+  /** Waits with increasing back-off. */
   async pause(): Promise<void> {
     await this.deadline.sleep(this.#pause)
     this.#pause = Math.min(this.#pause * 2, PAUSE_MS_MAX)
   }
 
-  /** The error of a request that found no end in time. */
+  /** Returns the error of a request whose time is over. */
   expired(reads: boolean): CouchbaseError {
     const aborted = this.deadline.aborted
     if (aborted) return new RequestCanceledError('the request was aborted', this.context, aborted.reason)
     if (this.inFlight && !reads) return new AmbiguousTimeoutError(undefined, this.context)
-    // An answer that was had says more than the one that is missing.
+    // A response that did arrive says more than the missing one.
     if (this.refusal) return this.refusal()
     if (!this.unreachable?.size) return new UnambiguousTimeoutError(undefined, this.context)
     const nodes = [...this.unreachable].map(([address, error]) => `${address} (${error.message})`)

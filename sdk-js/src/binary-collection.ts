@@ -1,4 +1,4 @@
-/** Counters, and documents that are plain bytes. */
+/** Operations on counters and on binary documents. */
 
 import { Documents } from './documents.js'
 import { DecodingFailureError, InvalidArgumentError } from './errors.js'
@@ -10,32 +10,32 @@ import type { CounterResult, MutationResult } from './results.js'
 /** Expiry that tells the server not to create a missing counter. */
 const NEVER_CREATE = 0xffffffff
 
-/** The operations of a collection that do not need JSON. */
+/** The binary operations of a collection. */
 export class BinaryCollection extends Documents {
   /**
-   * Adds to an unsigned 64-bit counter, wrapping around at its end.
+   * Adds to an unsigned 64-bit counter, which wraps around on overflow.
    *
-   * @throws DocumentNotFoundError it is missing, and no `initial` is given.
-   * @throws DeltaInvalidError the document is no counter.
+   * @throws DocumentNotFoundError if the document does not exist and `initial` is not set.
+   * @throws DeltaInvalidError if the document is not a counter.
    */
   async increment(key: string, delta: number | bigint, options: CounterOptions = {}): Promise<CounterResult> {
     checkOptions('increment', options)
     return this.#count(Opcode.Increment, key, delta, options)
   }
 
-  /** Subtracts from a counter, which never falls below 0. */
+  /** Subtracts from a counter. The result is at least 0. */
   async decrement(key: string, delta: number | bigint, options: CounterOptions = {}): Promise<CounterResult> {
     checkOptions('decrement', options)
     return this.#count(Opcode.Decrement, key, delta, options)
   }
 
-  /** Adds bytes at the end of a document, which must exist. */
+  /** Appends bytes to a document, which must exist. */
   async append(key: string, value: string | Buffer, options: RemoveOptions = {}): Promise<MutationResult> {
     checkOptions('append', options)
     return this.#extend(Opcode.Append, key, value, options)
   }
 
-  /** Adds bytes at the start of a document, which must exist. */
+  /** Prepends bytes to a document, which must exist. */
   async prepend(key: string, value: string | Buffer, options: RemoveOptions = {}): Promise<MutationResult> {
     checkOptions('prepend', options)
     return this.#extend(Opcode.Prepend, key, value, options)

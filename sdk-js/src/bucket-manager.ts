@@ -1,4 +1,4 @@
-/** Buckets, scopes and collections: create, drop, list. */
+/** Management of buckets, scopes and collections. */
 
 import type { Cluster } from './cluster.js'
 import type { OperationOptions } from './deadline.js'
@@ -26,7 +26,7 @@ import {
 
 type Fields = Parameters<typeof formBody>[0]
 
-/** Parts that all managers share. */
+/** Base class of the managers. */
 export abstract class Manager {
   /** @internal */
   readonly cluster: Cluster
@@ -47,12 +47,12 @@ export abstract class Manager {
   }
 }
 
-/** Buckets of a cluster. */
+/** Manages the buckets of a cluster. */
 export class BucketManager extends Manager {
   /**
    * Creates a bucket.
    *
-   * @throws BucketExistsError there is one of this name.
+   * @throws BucketExistsError if the bucket exists already.
    */
   async createBucket(settings: CreateBucketSettings, options: OperationOptions = {}): Promise<void> {
     checkOptions('createBucket', options)
@@ -67,7 +67,7 @@ export class BucketManager extends Manager {
   /**
    * Changes a bucket to these settings.
    *
-   * @throws BucketNotFoundError there is none of this name.
+   * @throws BucketNotFoundError if it does not exist.
    */
   async updateBucket(settings: BucketSettings, options: OperationOptions = {}): Promise<void> {
     checkOptions('updateBucket', options)
@@ -78,8 +78,8 @@ export class BucketManager extends Manager {
   /**
    * Removes all documents of a bucket that allows it.
    *
-   * @throws BucketNotFlushableError it does not.
-   * @throws BucketNotFoundError there is none of this name.
+   * @throws BucketNotFlushableError if the bucket does not allow it.
+   * @throws BucketNotFoundError if it does not exist.
    */
   async flushBucket(bucketName: string, options: OperationOptions = {}): Promise<void> {
     checkOptions('flushBucket', options)
@@ -91,7 +91,7 @@ export class BucketManager extends Manager {
   /**
    * Drops a bucket and everything in it.
    *
-   * @throws BucketNotFoundError there is none of this name.
+   * @throws BucketNotFoundError if it does not exist.
    */
   async dropBucket(bucketName: string, options: OperationOptions = {}): Promise<void> {
     checkOptions('dropBucket', options)
@@ -101,14 +101,14 @@ export class BucketManager extends Manager {
   /**
    * Returns the settings of a bucket.
    *
-   * @throws BucketNotFoundError there is none of this name.
+   * @throws BucketNotFoundError if it does not exist.
    */
   async getBucket(bucketName: string, options: OperationOptions = {}): Promise<BucketSettings> {
     checkOptions('getBucket', options)
     return readJson(requireBucket(await this.send('GET', bucketPath(bucketName), options)), readSettings)
   }
 
-  /** All buckets that the user may see. */
+  /** Returns all buckets that the user may see. */
   async getAllBuckets(options: OperationOptions = {}): Promise<BucketSettings[]> {
     checkOptions('getAllBuckets', options)
     const response = requireSuccess(await this.send('GET', '/pools/default/buckets', options))
@@ -116,7 +116,7 @@ export class BucketManager extends Manager {
   }
 }
 
-/** Scopes and collections of a bucket. */
+/** Manages the scopes and collections of a bucket. */
 export class CollectionManager extends Manager {
   readonly #path: string
 
@@ -129,7 +129,7 @@ export class CollectionManager extends Manager {
   /**
    * Creates a scope.
    *
-   * @throws ScopeExistsError there is one of this name.
+   * @throws ScopeExistsError if it exists already.
    */
   async createScope(scopeName: string, options: OperationOptions = {}): Promise<void> {
     checkOptions('createScope', options)
@@ -139,14 +139,14 @@ export class CollectionManager extends Manager {
   /**
    * Drops a scope and everything in it.
    *
-   * @throws ScopeNotFoundError there is none of this name.
+   * @throws ScopeNotFoundError if it does not exist.
    */
   async dropScope(scopeName: string, options: OperationOptions = {}): Promise<void> {
     checkOptions('dropScope', options)
     requireOutcome(await this.send('DELETE', `${this.#path}/${segment(scopeName)}`, options))
   }
 
-  /** All scopes of the bucket, with their collections. */
+  /** Returns all scopes of the bucket, with their collections. */
   async getAllScopes(options: OperationOptions = {}): Promise<ScopeSpec[]> {
     checkOptions('getAllScopes', options)
     const response = await this.send('GET', this.#path, options)
@@ -155,10 +155,10 @@ export class CollectionManager extends Manager {
   }
 
   /**
-   * Creates a collection, by its names and settings or by all of them in one object.
+   * Creates a collection, given by its names and settings, or by one object with all of these.
    *
-   * @throws CollectionExistsError there is one of this name.
-   * @throws ScopeNotFoundError there is no such scope.
+   * @throws CollectionExistsError if it exists already.
+   * @throws ScopeNotFoundError if the scope does not exist.
    */
   async createCollection(
     spec: CollectionSettings & { name: string; scopeName: string },
@@ -189,7 +189,7 @@ export class CollectionManager extends Manager {
   /**
    * Changes the settings of a collection.
    *
-   * @throws CollectionNotFoundError, ScopeNotFoundError there is none of this name.
+   * @throws CollectionNotFoundError, ScopeNotFoundError if it does not exist.
    */
   async updateCollection(
     collectionName: string,
@@ -206,7 +206,7 @@ export class CollectionManager extends Manager {
   /**
    * Drops a collection and everything in it.
    *
-   * @throws CollectionNotFoundError, ScopeNotFoundError there is none of this name.
+   * @throws CollectionNotFoundError, ScopeNotFoundError if it does not exist.
    */
   async dropCollection(collectionName: string, scopeName: string, options: OperationOptions = {}): Promise<void> {
     checkOptions('dropCollection', options)
@@ -225,7 +225,7 @@ function bucketPath(name: string): string {
 
 type ErrorClass = new (message?: string, context?: ErrorContext) => CouchbaseError
 
-/** The error of a refusal about scopes and collections: only its text tells them apart. */
+/** Errors of refused requests about scopes and collections, which only differ by their texts. */
 const OUTCOMES: [RegExp, ErrorClass][] = [
   [/collection.*not.found/i, CollectionNotFoundError],
   [/collection.*already exists/i, CollectionExistsError],
@@ -246,7 +246,7 @@ function requireBucket(response: HttpResponse): HttpResponse {
   return requireSuccess(response)
 }
 
-/** The answer, if it is no refusal. */
+/** Returns the response unless it is an error. */
 export function requireSuccess(response: HttpResponse): HttpResponse {
   if (response.status === 400) throw new InvalidArgumentError(response.text, response.context)
   if (response.status >= 300) throw new CouchbaseError(response.text, response.context)
@@ -304,7 +304,7 @@ function collectionFields({ maxExpiry, history }: CollectionSettings): NonNullab
   return { maxTTL: maxExpiry, history: textOf(history) }
 }
 
-/** A truth value where the server wants a word and no number. */
+/** Formats a boolean as a word, where the server does not accept a number. */
 function textOf(value: boolean | undefined): string | undefined {
   return value === undefined ? undefined : String(value)
 }

@@ -1,4 +1,4 @@
-/** A bucket and its scopes: names on the way to collections, and queries of views. */
+/** Buckets and scopes: access to collections, and view queries. */
 
 import type { Cluster } from './cluster.js'
 import { Collection } from './collection.js'
@@ -21,13 +21,13 @@ import type { Transcoder } from './transcoders.js'
 import type { ViewIndexManager } from './view-index-manager.js'
 import { startViewQuery, type ViewQuery, type ViewQueryOptions } from './views.js'
 
-/** A bucket. It connects when first used. */
+/** A bucket. The client connects to it on first use. */
 export class Bucket {
   /** Name of the bucket. */
   readonly name: string
   /** @internal */
   readonly client: KvClient
-  /** Cluster that the bucket is in. */
+  /** The cluster that contains the bucket. */
   readonly cluster: Cluster
 
   /** @internal */
@@ -47,42 +47,42 @@ export class Bucket {
     return this.cluster.serverGroup
   }
 
-  /** Turns values into bytes where an operation names no other transcoder. */
+  /** Default transcoder of the operations. */
   get transcoder(): Transcoder {
     return this.cluster.transcoder
   }
 
-  /** A scope, which is looked up when a document in it is used. */
+  /** Returns a scope. The client looks it up when it uses a document in it. */
   scope(name: string): Scope {
     return new Scope(this, name)
   }
 
-  /** The scope that every bucket has. */
+  /** Returns the default scope, which every bucket has. */
   defaultScope(): Scope {
     return this.scope('_default')
   }
 
-  /** A collection of the default scope. */
+  /** Returns a collection of the default scope. */
   collection(name: string): Collection {
     return this.defaultScope().collection(name)
   }
 
-  /** The collection that every bucket has. */
+  /** Returns the default collection, which every bucket has. */
   defaultCollection(): Collection {
     return this.collection('_default')
   }
 
-  /** Creates, drops and lists scopes and collections. */
+  /** Returns the manager of scopes and collections. */
   collections(): CollectionManager {
     return lazy(async () => new (await import('./bucket-manager.js')).CollectionManager(this.cluster, this.name))
   }
 
-  /** Reads, writes and drops design documents. */
+  /** Returns the manager of design documents. */
   viewIndexes(): ViewIndexManager {
     return lazy(async () => new (await import('./view-index-manager.js')).ViewIndexManager(this))
   }
 
-  /** Asks every node of every service for a sign of life, those with documents through connections to this bucket. */
+  /** Pings every node of every service. The data service is pinged through the connections of this bucket. */
   async ping(options: PingOptions = {}): Promise<PingResult> {
     checkOptions('ping', options)
     const { ping } = await import('./reports.js')
@@ -90,9 +90,9 @@ export class Bucket {
   }
 
   /**
-   * Resolves when all nodes of all services answer, and the bucket can be used.
+   * Resolves when all nodes of all services answer and the bucket is ready.
    *
-   * @throws UnambiguousTimeoutError they do not in time.
+   * @throws UnambiguousTimeoutError if they do not answer in time.
    */
   async waitUntilReady(timeout: number, options: WaitUntilReadyOptions = {}): Promise<void> {
     checkOptions('waitUntilReady', options)
@@ -119,7 +119,7 @@ export class Bucket {
 export class Scope {
   /** Name of the scope. */
   readonly name: string
-  /** Bucket that the scope is in. */
+  /** The bucket that contains the scope. */
   readonly bucket: Bucket
 
   /** @internal */
@@ -129,41 +129,41 @@ export class Scope {
     this.name = name
   }
 
-  /** Cluster that the scope is in. */
+  /** The cluster that contains the scope. */
   get cluster(): Cluster {
     return this.bucket.cluster
   }
 
-  /** Turns values into bytes where an operation names no other transcoder. */
+  /** Default transcoder of the operations. */
   get transcoder(): Transcoder {
     return this.bucket.transcoder
   }
 
-  /** Name of the scope that every bucket has. */
+  /** Name of the default scope, which every bucket has. */
   static get DEFAULT_NAME(): string {
     return '_default'
   }
 
-  /** Carries out a statement of SQL++ in which names of collections are those of this scope. */
+  /** Executes a SQL++ statement. Names of collections refer to this scope. */
   query<TRow = any>(statement: string, options: QueryOptions = {}): Query<TRow> {
     checkOptions('query', options)
     const queryContext = contextOf(this.bucket.name, this.name)
     return startQuery<TRow>(this.cluster.sender, statement, { queryContext, ...options })
   }
 
-  /** Keeps the result of a statement up to date in which names of collections are those of this scope. */
+  /** Executes a statement and keeps its result up to date. Names of collections refer to this scope. */
   live<TRow = any>(statement: string, options: LiveOptions = {}): Live<TRow> {
     const queryContext = contextOf(this.bucket.name, this.name)
     return this.cluster.live<TRow>(statement, { queryContext, ...options })
   }
 
-  /** Looks up documents in an index of this scope. */
+  /** Searches an index of this scope. */
   search(indexName: string, request: SearchRequest, options: SearchQueryOptions = {}): Search {
     const sender = { ...this.cluster.sender, defaultMs: this.cluster.searchTimeout }
     return startSearch(sender, indexName, request, options, { bucket: this.bucket.name, name: this.name })
   }
 
-  /** Defines, holds up and drops indexes of the search service in this scope, where there is one. */
+  /** Returns the manager of the search indexes in this scope. */
   searchIndexes(): ScopeSearchIndexManager {
     const { bucket, cluster, name } = this
     return lazy(async () => {
@@ -172,7 +172,7 @@ export class Scope {
     })
   }
 
-  /** Defines, deploys and drops functions of this scope. */
+  /** Returns the manager of the eventing functions in this scope. */
   eventingFunctions(): ScopeEventingFunctionManager {
     const { bucket, cluster, name } = this
     return lazy(async () => {
@@ -181,7 +181,7 @@ export class Scope {
     })
   }
 
-  /** A collection, which is looked up when a document in it is used. */
+  /** Returns a collection. The client looks it up when it uses a document in it. */
   collection(name: string): Collection {
     if (!name) throw new InvalidArgumentError('a collection has a name')
     return new Collection(this, name)

@@ -1,8 +1,8 @@
-/** Bytes of answers over HTTP, in every runtime. */
+/** Byte operations for HTTP bodies that work in every runtime. */
 
 const decoder = new TextDecoder()
 
-/** Parts, one behind the other. */
+/** Concatenates parts. */
 export function concat(parts: readonly Uint8Array[]): Uint8Array {
   if (parts.length === 1) return parts[0]!
   const whole = new Uint8Array(parts.reduce((total, part) => total + part.length, 0))
@@ -14,18 +14,18 @@ export function concat(parts: readonly Uint8Array[]): Uint8Array {
   return whole
 }
 
-/** Text of parts in UTF-8. */
+/** Decodes concatenated parts as UTF-8. */
 export function textOf(parts: readonly Uint8Array[]): string {
   return decoder.decode(concat(parts))
 }
 
-/** Bytes of text in base64; a Buffer where the runtime has it. */
+/** Decodes base64, into a Buffer if the runtime has this class. */
 export function fromBase64(text: string): Uint8Array {
   if (typeof Buffer !== 'undefined') return Buffer.from(text, 'base64')
   return Uint8Array.from(atob(text), (character) => character.charCodeAt(0))
 }
 
-/** A random UUID. Browsers offer it to pages that came over TLS only. */
+/** Returns a random UUID. The built-in function of browsers is only available to pages loaded over TLS. */
 export function uuid(): string {
   if (crypto.randomUUID) return crypto.randomUUID()
   const bytes = crypto.getRandomValues(new Uint8Array(16))

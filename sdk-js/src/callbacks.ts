@@ -1,12 +1,12 @@
 /**
  * Callbacks, for programs that were written before promises: `collection.get(key, (error, result) => …)`.
  *
- * They are an addition at run time, as the official SDK takes them; the types show promises only.
+ * They are supported at run time, as in the official SDK; the types contain promises only.
  */
 
 type Method = (...args: any[]) => any
 
-/** A method that gives a promise, and takes a callback as its last argument. */
+/** Wraps a method that returns a promise, so that it accepts a callback as its last argument. */
 export function withCallback<M extends Method>(method: M): M {
   return function (this: unknown, ...args: unknown[]): unknown {
     const callback = args.at(-1)
@@ -20,7 +20,7 @@ export function withCallback<M extends Method>(method: M): M {
   } as M
 }
 
-/** Has the methods of classes take a callback as their last argument, but those named. */
+/** Lets the methods of classes accept a callback as their last argument, except the named methods. */
 export function takeCallbacks(kinds: { prototype: object }[], except: readonly string[] = []): void {
   for (const { prototype } of kinds) {
     for (const [name, { value: method }] of Object.entries(Object.getOwnPropertyDescriptors(prototype))) {

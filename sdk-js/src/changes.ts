@@ -1,8 +1,8 @@
 /**
  * The changes of a collection, as they happen: `for await (const change of collection.changes({ since }))`.
  *
- * They come as server-sent events over HTTP. Behind changes, an event has an id, the token of all that came before it;
- * a connection that breaks is replaced, from the last token on. What came behind that token then comes a second time.
+ * The changes arrive as server-sent events over HTTP. Some events have an ID: the token of all earlier changes. The
+ * client replaces a broken connection, and continues from the last token. Changes after that token then arrive twice.
  */
 
 import { Deadline, DeadlineOver } from './deadline.js'
@@ -24,7 +24,7 @@ import { concat, fromBase64, textOf } from './bytes.js'
 import { RowScanner } from './rows.js'
 import { jsonText } from './transcoders.js'
 
-/** A collection, as its changes are asked for. */
+/** The collection whose changes are requested. */
 export interface ChangesSource {
   readonly name: string
   readonly scope: {
@@ -43,48 +43,48 @@ export interface ChangesSource {
 
 /** Options of `changes`. */
 export interface ChangesOptions {
-  /** The token of an earlier feed, or `0` for everything, or `'now'`; everything if not given. */
+  /** The token of an earlier feed, `0` for all changes, or `'now'`. The default is `0`. */
   since?: string | 0
-  /** Whether changes have the documents (true). */
+  /** True if changes contain the documents (default). */
   includeDocs?: boolean
-  /** Only of these documents. */
+  /** Restricts the feed to these documents. */
   keys?: string[]
-  /** Whether the feed goes on with what happens from now on (true), or ends when it has given all there is. */
+  /** True if the feed continues with future changes (default); false if it ends after the present ones. */
   live?: boolean
-  /** Ends the feed, without a failure. */
+  /** Ends the feed without an error. */
   signal?: AbortSignal
 }
 
-/** A change of a document: its newest version. */
+/** A change of a document, with the newest version. */
 export interface Change<T = any> {
-  /** Key of the document; undefined if it is no UTF-8. */
+  /** Key of the document; undefined if it is not UTF-8. */
   id: string | undefined
-  /** Key in hexadecimal, if it is no UTF-8. */
+  /** Key in hexadecimal, if it is not UTF-8. */
   idHex?: string
-  /** The document; undefined if it is deleted, or was not asked for. One that is no JSON is a Buffer. */
+  /** The document; undefined if it is deleted or was not requested. A document that is not JSON is a Buffer. */
   content: T | undefined
-  /** Whether the document was deleted, or has expired. */
+  /** True if the document was deleted or has expired. */
   deleted: boolean
   cas: bigint
-  /** How often the document was changed. */
+  /** Number of changes of the document. */
   revision: bigint
-  /** Number of the vBucket, within which changes are in order. */
+  /** Number of the vBucket. The changes of a vBucket are in order. */
   partitionId: number
-  /** Number of the change in the history of its vBucket. */
+  /** Seqno of the change in its vBucket. */
   sequenceNumber: number
 }
 
-/** Silence after which a connection counts as broken; the server says every 30 s that it is there. */
+/** Silence after which the connection counts as broken. The server sends a heartbeat every 30 s. */
 const SILENCE_MS_MAX = 75_000
 const PAUSE_MS_FIRST = 50
 const PAUSE_MS_MAX = 5000
-/** Largest event: a document of 20 MiB in base64, and what stands around it. */
+/** Maximum size of an event: a document of 20 MiB in base64, and the text around it. */
 const EVENT_BYTES_MAX = 64 * 1024 * 1024
 const LINE_FEED = 0x0a
-/** A time-out that never ends a feed: what Node's timers can hold. */
+/** A timeout that never ends a feed: the maximum of Node's timers. */
 const ENDLESS_MS = 0x7fffffff
 
-/** A feed of changes, which is read with `for await`, once. */
+/** A feed of changes. Read it with `for await`, once. */
 export class Changes<T = any> implements AsyncIterable<Change<T>> {
   readonly #collection: ChangesSource
   readonly #options: ChangesOptions
@@ -104,19 +104,19 @@ export class Changes<T = any> implements AsyncIterable<Change<T>> {
   }
 
   /**
-   * Where to go on later: a feed `since` this token gives every change that this one has not given yet, and may repeat
-   * those of the last second. Undefined until there is one.
+   * The token for a later feed. A feed `since` this token returns every change that this feed has not returned yet, and
+   * may repeat those of the last second. Undefined until the first token arrives.
    */
   get token(): string | undefined {
     return this.#token
   }
 
   /**
-   * The changes. Leaving the loop, or the signal, ends the feed; a broken connection does not.
+   * Yields the changes. Leaving the loop, or the signal, ends the feed; a broken connection does not.
    *
-   * @throws ChangesLostError the changes since the token cannot be told without gaps: begin again with 0.
-   * @throws CollectionNotFoundError, BucketNotFoundError there is no such collection.
-   * @throws AuthenticationFailureError the user may not read it.
+   * @throws ChangesLostError if the changes since the token would have gaps: restart with 0.
+   * @throws CollectionNotFoundError, BucketNotFoundError if the collection does not exist.
+   * @throws AuthenticationFailureError if the user may not read it.
    */
   async *[Symbol.asyncIterator](): AsyncGenerator<Change<T>, void, void> {
     if (this.#begun) throw new InvalidArgumentError('a feed is read once: make another one from its token')
@@ -124,7 +124,7 @@ export class Changes<T = any> implements AsyncIterable<Change<T>> {
     const { signal, live = true } = this.#options
     const deadline = new Deadline({ ...(signal ? { signal } : {}), timeout: ENDLESS_MS }, ENDLESS_MS)
     try {
-      // From now on is from here on, however long the first connection takes.
+      // 'now' means this moment, however long the first connection takes.
       if (live) await this.#takeNow(deadline)
       for (;;) {
         const done = yield* this.#pass(deadline, live)
@@ -138,7 +138,10 @@ export class Changes<T = any> implements AsyncIterable<Change<T>> {
     }
   }
 
-  /** Reads one connection to its end, and those that replace it before anything came. True if there is no more. */
+  /**
+   * Reads one connection to its end, and replaces it if it breaks before the first event. Returns true at the end of
+   * the feed.
+   */
   async *#pass(deadline: Deadline, live: boolean): AsyncGenerator<Change<T>, boolean, void> {
     const stream = await this.#retrying(deadline, () => this.#open(deadline, live))
     try {
@@ -157,12 +160,12 @@ export class Changes<T = any> implements AsyncIterable<Change<T>> {
     } finally {
       stream.close()
     }
-    // The next connection goes on from the last token.
+    // The next connection continues from the last token.
     await deadline.sleep(PAUSE_MS_FIRST)
     return false
   }
 
-  /** Makes a feed from now on begin here, before it is read. @internal */
+  /** Starts a feed with `since: 'now'` before it is read. @internal */
   async prepare(): Promise<void> {
     const { signal } = this.#options
     const deadline = new Deadline({ ...(signal ? { signal } : {}), timeout: ENDLESS_MS }, ENDLESS_MS)
@@ -178,13 +181,13 @@ export class Changes<T = any> implements AsyncIterable<Change<T>> {
     await this.#retrying(deadline, () => this.#drain(deadline))
   }
 
-  /** Takes the token of now. */
+  /** Reads the token of the present position. */
   async #drain(deadline: Deadline): Promise<void> {
     const stream = await this.#open(deadline, false)
     this.#token = parse((await stream.whole()).text, stream.context).last_seq
   }
 
-  /** Does something until it does not fail for a reason that may pass. */
+  /** Retries `attempt` after temporary failures. */
   async #retrying<R>(deadline: Deadline, attempt: () => Promise<R>): Promise<R> {
     for (let pause = PAUSE_MS_FIRST; ; pause = Math.min(pause * 2, PAUSE_MS_MAX)) {
       try {
@@ -223,7 +226,7 @@ export class Changes<T = any> implements AsyncIterable<Change<T>> {
   }
 }
 
-/** The service cannot answer at the moment. */
+/** The service is temporarily unavailable. */
 class Unavailable extends Error {}
 
 function refusal(status: number, text: string, context: ErrorContext): Error {
@@ -246,14 +249,14 @@ function refusal(status: number, text: string, context: ErrorContext): Error {
   }
 }
 
-/** The events of a stream, until it ends or is silent for too long. */
+/** Yields the events of a stream, until it ends or is silent for too long. */
 async function* events(stream: HttpStream): AsyncGenerator<{ data?: string; id?: string }, void, void> {
   let pending: Uint8Array = new Uint8Array(0)
   let late: ReturnType<typeof setTimeout> | undefined
   const parts = stream.parts()
   try {
     for (;;) {
-      // Only silence of the server counts, not the time that the reader takes.
+      // Only the silence of the server counts, not the time that the reader needs.
       late = setTimeout(() => stream.close(), SILENCE_MS_MAX)
       const { done, value } = await parts.next()
       clearTimeout(late)
@@ -272,7 +275,7 @@ async function* events(stream: HttpStream): AsyncGenerator<{ data?: string; id?:
   }
 }
 
-/** Where the first event ends, at its empty line; -1 if it is not whole. */
+/** Returns the end of the first event, after its empty line, or -1 if the event is incomplete. */
 function endOfEvent(bytes: Uint8Array): number {
   for (let at = bytes.indexOf(LINE_FEED); at >= 0; at = bytes.indexOf(LINE_FEED, at + 1)) {
     if (bytes[at + 1] === LINE_FEED) return at

@@ -1,65 +1,66 @@
-/** The cluster's map: which node serves which vBucket, and where its other services are. */
+/** The cluster map: the node of each vBucket, and the addresses of all services. */
 
 import type { Network } from './access.js'
 import { type Address, addressText } from './connection-string.js'
 import { DecodingFailureError } from './errors.js'
 
-/** A map as the server gave it; of two maps the newer one counts. */
+/** A cluster map from the server. The client uses the newest one. */
 export interface ClusterMap {
   epoch: number
   revision: number
-  /** Nodes that hold documents, in the order that `vbuckets` refers to. */
+  /** Nodes of the data service, in the order that `vbuckets` refers to. */
   kv: Address[]
-  /** A row for each vBucket: number of the active node, then of the replicas; -1 is none. */
+  /** For each vBucket, the indexes of the active node and of the replicas; -1 for none. */
   vbuckets: number[][]
   /** Name and address of every service of every node. */
   services: [string, Address][]
-  /** Group of each node of `kv`, if it has one. */
+  /** Server group of each node in `kv`, if it has one. */
   groups: (string | undefined)[]
 }
 
-/** Node with a copy of a vBucket, 0 being the active one; nothing while there is none. */
+/** Returns the node with a copy of a vBucket, or undefined while there is none. Copy 0 is the active copy. */
 export function nodeOf(map: ClusterMap, vbid: number, copy = 0): Address | undefined {
   return map.kv[map.vbuckets[vbid]?.[copy] ?? -1]
 }
 
-/** Nodes that run the service, for example `mgmt` or `capi`. */
+/** Returns the nodes that run a service, for example `mgmt` or `capi`. */
 export function nodesWith(map: ClusterMap, service: string): Address[] {
   return map.services.filter(([name]) => name === service).map(([, address]) => address)
 }
 
-/** Nodes that can be asked for the map, by their addresses; those that hold documents of the bucket first. */
+/** Returns the nodes that can return the map, by address; nodes with documents of the bucket come first. */
 export function membersOf(map: ClusterMap): Map<string, Address> {
   return byText([...map.kv, ...nodesWith(map, 'kv')])
 }
 
-/** Each address once. */
+/** Returns each address once, by its text. */
 export function byText(addresses: Address[]): Map<string, Address> {
   return new Map(addresses.map((address) => [addressText(address), address]))
 }
 
-/** How many replicas the bucket is configured for. */
+/** Returns the configured number of replicas of the bucket. */
 export function replicaCount(map: ClusterMap | undefined): number {
   return Math.max(0, (map?.vbuckets[0]?.length ?? 1) - 1)
 }
 
-/** Whether `map` is newer than `other`: by epoch, then by revision. */
+/** Returns true if `map` is newer than `other`, by epoch and then by revision. */
 export function isNewer(map: ClusterMap, other: ClusterMap | undefined): boolean {
   if (!other) return true
   return map.epoch > other.epoch || (map.epoch === other.epoch && map.revision > other.revision)
 }
 
-/** Which of the addresses in a map are used. */
+/** Selects the addresses in a map. */
 export interface Reading {
   tls?: boolean
   network?: Network
 }
 
 /**
- * Reads a map that was received from `host`, which stands in where it names none. With TLS, the ports of services are
+ * Parses a map received from `host`. If a node has no host name in the map, its name is `host`. With TLS, the ports of
+ * services are
  * those with TLS.
  *
- * @throws DecodingFailureError it is not JSON or lacks what a map has.
+ * @throws DecodingFailureError if it is not JSON, or is incomplete.
  */
 export function parseClusterMap(text: Buffer, host: string, reading: Reading = {}): ClusterMap {
   try {
@@ -88,7 +89,7 @@ function read(config: Config, host: string, { tls = false, network = 'auto' }: R
   const nodes = config.nodesExt.map((node) => addressesOf(node, host, tls, external))
   const buckets = config.vBucketServerMap
   const kv = buckets?.serverList.map((server, index): Address => {
-    // The lists of nodes go together by position. A server without the service there is in no use.
+    // The lists of nodes correspond by position. A node without the data service has no vBuckets.
     if (tls || external) return new Map(nodes[index]).get('kv') ?? { host: 'invalid', port: 1 }
     const colon = server.lastIndexOf(':')
     return { host: hostOr(server.slice(0, colon), host), port: integer(Number(server.slice(colon + 1))) }
@@ -103,14 +104,14 @@ function read(config: Config, host: string, { tls = false, network = 'auto' }: R
   return { epoch, revision, kv: kv ?? [], vbuckets: vbuckets ?? [], services: nodes.flat(), groups }
 }
 
-/** Names of services whose port with TLS is not named by `SSL` at the end. */
+/** Services whose TLS port does not have the suffix `SSL` in its name. */
 const TLS_NAMES: Record<string, string> = { eventingSSL: 'eventingAdminPort', indexHttps: 'indexHttp' }
 
-/** The services of a node; with TLS, under the names that they have without. */
+/** Returns the services of a node. With TLS, they have the same names as without. */
 function addressesOf(node: NodeConfig, host: string, tls: boolean, external: boolean): [string, Address][] {
   const alternate = external ? node.alternateAddresses?.external : undefined
   const name = hostOr(alternate?.hostname ?? node.hostname, host)
-  // Where no ports are given, they are the node's own.
+  // If the alternate address has no ports, the ports are those of the node.
   return Object.entries(alternate?.ports ?? node.services).flatMap(([service, port]): [string, Address][] => {
     const address = { host: name, port: integer(port) }
     if (!tls) return [[service, address]]
@@ -119,7 +120,7 @@ function addressesOf(node: NodeConfig, host: string, tls: boolean, external: boo
   })
 }
 
-/** Whether `host` is an address for clients elsewhere, and no node's own. */
+/** Returns true if `host` is an alternate address of a node, and not a node's own address. */
 function isReachedFromOutside(nodes: NodeConfig[], host: string): boolean {
   if (nodes.some((node) => hostOr(node.hostname, host) === host && node.hostname)) return false
   return nodes.some((node) => node.alternateAddresses?.external?.hostname === host)

@@ -1,4 +1,4 @@
-/** A cluster: the way in. */
+/** The entry point: clusters. */
 
 import { Access, type Authenticator, type Network, type SecurityConfig } from './access.js'
 import { BinaryCollection } from './binary-collection.js'
@@ -32,38 +32,38 @@ import type { Meter, RequestTracer } from './tracing.js'
 import { Transactions, type TransactionsConfig } from './transactions.js'
 import type { UserManager } from './user-manager.js'
 
-/** How to connect to a cluster: with `username` and `password`, or with an `authenticator`. */
+/** Options of `connect`: either `username` and `password`, or an `authenticator`. */
 export interface ConnectOptions {
   username?: string
   password?: string
   authenticator?: Authenticator
   security?: SecurityConfig
   timeouts?: TimeoutConfig
-  /** Turns values into bytes where an operation names no other transcoder. */
+  /** Default transcoder of the operations. */
   transcoder?: Transcoder
-  /** What transactions do that do not say otherwise. */
+  /** Defaults of transactions. */
   transactions?: TransactionsConfig
-  /** Group of nodes that replica reads may be limited to. */
+  /** Server group to which replica reads can be restricted. */
   preferredServerGroup?: string
-  /** Addresses of the nodes to use (`auto`: those that fit the address that is connected to). */
+  /** The set of node addresses to use (`auto`: the set that contains the address in the connection string). */
   network?: Network
-  /** Takes what the client tells of connections and maps, as `console` or `createConsoleLogger` does. */
+  /** Logger for connections and maps, such as `console` or the result of `createConsoleLogger`. */
   logger?: Logger
-  /** Makes spans of operations. */
+  /** Creates spans for operations. */
   tracer?: RequestTracer
-  /** Takes how long operations take. */
+  /** Records the durations of operations. */
   meter?: Meter
-  /** Has slow operations reported to the logger, where there is no tracer. */
+  /** Settings of the reports about slow operations, which the logger receives if there is no tracer. */
   tracingConfig?: TracingConfig
-  /** Has durations reported to the logger, where there is no meter. */
+  /** Settings of the reports about durations, which the logger receives if there is no meter. */
   metricsConfig?: MetricsConfig
-  /** Has answers reported to the logger that came when nobody waited for them any more. */
+  /** Settings of the reports about orphan responses, which the logger receives. */
   orphanReporterConfig?: OrphanReporterConfig
-  /** `wanDevelopment` has longer time-outs. */
+  /** `wanDevelopment` has longer timeouts. */
   configProfile?: string
 }
 
-/** Time-outs of the profile for networks that are far away, as in the official SDK. */
+/** Timeouts of the profile for distant clusters, as in the official SDK. */
 const WAN_TIMEOUTS: TimeoutConfig = {
   kvTimeout: 20_000,
   kvDurableTimeout: 20_000,
@@ -75,17 +75,17 @@ const WAN_TIMEOUTS: TimeoutConfig = {
   connectTimeout: 20_000,
 }
 
-/** Module of databases in this process. Its name is no literal, so that bundles for clients of a server leave it out. */
+/** Module of the embedded database. Its name is not a literal, so that bundlers omit the module. */
 const EMBEDDED: string = './embedded.js'
 
-/** Where a cluster is, who connects, and what is reported of it. */
+/** The address of a cluster, the credentials, and the reports. */
 interface At {
   seeds: Address[]
   access: Access
   reports?: Reports | undefined
 }
 
-/** The reports that options ask for, if any. */
+/** Returns the reports that the options ask for, if any. */
 async function reportsOf(options: ConnectOptions, logger: CouchbaseLogger): Promise<Reports | undefined> {
   const { tracer, meter, tracingConfig, metricsConfig, orphanReporterConfig } = options
   if (tracer && typeof tracer.requestSpan !== 'function') throw new InvalidArgumentError('a tracer has requestSpan')
@@ -95,13 +95,13 @@ async function reportsOf(options: ConnectOptions, logger: CouchbaseLogger): Prom
   return new Reports({ tracingConfig, metricsConfig, orphanReporterConfig }, logger)
 }
 
-/** A cluster and a user of it. `await using` closes it at the end. */
+/** A connection to a cluster as one user. `await using` closes it at the end of the block. */
 export class Cluster implements AsyncDisposable {
   /** @internal */
   readonly timeouts: Timeouts
   /** @internal */
   readonly http: HttpClient
-  /** Turns values into bytes where an operation names no other transcoder. */
+  /** Default transcoder of the operations. */
   readonly transcoder: Transcoder
   /** @internal */
   readonly serverGroup: string | undefined
@@ -134,8 +134,8 @@ export class Cluster implements AsyncDisposable {
   /**
    * Connects and logs in.
    *
-   * @throws AuthenticationFailureError the user or password is wrong, or a certificate is not accepted.
-   * @throws UnambiguousTimeoutError no node answered in time.
+   * @throws AuthenticationFailureError if the user or password is wrong, or a certificate is not accepted.
+   * @throws UnambiguousTimeoutError if no node answers in time.
    */
   static async connect(connectionString: string, options: ConnectOptions): Promise<Cluster> {
     checkOptions('connect', options)
@@ -176,67 +176,67 @@ export class Cluster implements AsyncDisposable {
     }
   }
 
-  /** Milliseconds that operations on documents may take by default. */
+  /** Default timeout of operations on documents, in milliseconds. */
   get kvTimeout(): number {
     return this.timeouts.kvTimeout
   }
 
-  /** Milliseconds that durable operations may take by default. */
+  /** Default timeout of durable operations, in milliseconds. */
   get kvDurableTimeout(): number {
     return this.timeouts.kvDurableTimeout
   }
 
-  /** Milliseconds that queries of views may take by default. */
+  /** Default timeout of queries of views, in milliseconds. */
   get viewTimeout(): number {
     return this.timeouts.viewTimeout
   }
 
-  /** Milliseconds that statements may take by default. */
+  /** Default timeout of statements, in milliseconds. */
   get queryTimeout(): number {
     return this.timeouts.queryTimeout
   }
 
-  /** Milliseconds that statements of analytics may take by default. */
+  /** Default timeout of statements of analytics, in milliseconds. */
   get analyticsTimeout(): number {
     return this.timeouts.analyticsTimeout
   }
 
-  /** Milliseconds that searches may take by default. */
+  /** Default timeout of searches, in milliseconds. */
   get searchTimeout(): number {
     return this.timeouts.searchTimeout
   }
 
-  /** Milliseconds that management may take by default. */
+  /** Default timeout of management, in milliseconds. */
   get managementTimeout(): number {
     return this.timeouts.managementTimeout
   }
 
-  /** Milliseconds that connecting to a node may take by default. */
+  /** Timeout of connecting to a node, in milliseconds. */
   get connectTimeout(): number {
     return this.timeouts.connectTimeout
   }
 
-  /** Milliseconds that connecting, from the first attempt to the last, may take by default. */
+  /** Timeout of `connect` over all attempts, in milliseconds. */
   get bootstrapTimeout(): number | undefined {
     return this.timeouts.bootstrapTimeout
   }
 
-  /** Milliseconds that asking DNS for nodes may take by default. */
+  /** Timeout of DNS queries for nodes, in milliseconds. */
   get resolveTimeout(): number | undefined {
     return this.timeouts.resolveTimeout
   }
 
-  /** Takes what the client tells. */
+  /** The logger of the client. */
   get logger(): CouchbaseLogger {
     return this.#access.logger
   }
 
-  /** Exchanges who connects: for requests over HTTP at once, for others with the next connection. */
+  /** Replaces the credentials: immediately for HTTP requests, with the next connection for others. */
   updateCredentials(authenticator: Authenticator): void {
     this.#access.authenticator = authenticator
   }
 
-  /** A bucket; the same object for the same name, with one connection a node. */
+  /** Returns a bucket. The same name yields the same object, with one connection per node. */
   bucket(name: string): Bucket {
     if (this.#closed) throw new RequestCanceledError('the cluster is closed')
     if (!name) throw new InvalidArgumentError('a bucket has a name')
@@ -248,33 +248,33 @@ export class Cluster implements AsyncDisposable {
     return bucket
   }
 
-  /** Creates, drops and lists buckets. */
+  /** Returns the manager of buckets. */
   buckets(): BucketManager {
     return lazy(async () => new (await import('./bucket-manager.js')).BucketManager(this))
   }
 
   /**
-   * Carries out a statement of SQL++: `for await (const row of cluster.query('SELECT …', { parameters: [1] }))`.
+   * Executes a SQL++ statement: `for await (const row of cluster.query('SELECT …', { parameters: [1] }))`.
    *
-   * It fails with `ParsingFailureError`, `PlanningFailureError`, `IndexNotFoundError`, … as the service says.
+   * Fails with `ParsingFailureError`, `PlanningFailureError`, `IndexNotFoundError`, …, according to the service.
    */
   query<TRow = any>(statement: string, options: QueryOptions = {}): Query<TRow> {
     checkOptions('query', options)
     return startQuery<TRow>(this.sender, statement, options)
   }
 
-  /** Looks up documents in an index of the search service: `cluster.search('hotels', SearchRequest.create(query))`. */
+  /** Searches an index: `cluster.search('hotels', SearchRequest.create(query))`. */
   search(indexName: string, request: SearchRequest, options: SearchQueryOptions = {}): Search {
     return startSearch({ ...this.sender, defaultMs: this.searchTimeout }, indexName, request, options)
   }
 
-  /** The same as `search` with a request that has only this query. */
+  /** Equivalent to `search` with a request that contains this query only. */
   searchQuery(indexName: string, query: SearchQuery, options: SearchQueryOptions = {}): Search {
     return this.search(indexName, SearchRequest.create(query), options)
   }
 
   /**
-   * Keeps the result of a statement up to date. Only nacre has this.
+   * Executes a statement and keeps its result up to date. This feature is specific to nacre.
    *
    *     for await (const { rows } of cluster.live('SELECT …')) …
    */
@@ -289,14 +289,14 @@ export class Cluster implements AsyncDisposable {
     return { client, http, defaultMs: timeouts.queryTimeout, prepared: this.#prepared }
   }
 
-  /** Asks every node of every service for a sign of life. */
+  /** Pings every node of every service. */
   async ping(options: PingOptions = {}): Promise<PingResult> {
     checkOptions('ping', options)
     const { ping } = await import('./reports.js')
     return ping(this.client, this.http, options, this.timeouts.managementTimeout)
   }
 
-  /** Tells which connections there are, without asking anybody. */
+  /** Describes the present connections, without sending requests. */
   async diagnostics(options: DiagnosticsOptions = {}): Promise<DiagnosticsResult> {
     checkOptions('diagnostics', options)
     const { diagnose } = await import('./reports.js')
@@ -304,9 +304,9 @@ export class Cluster implements AsyncDisposable {
   }
 
   /**
-   * Resolves when all nodes of all services answer, or as many as the options ask for.
+   * Resolves when all nodes of all services answer, or as many as the options require.
    *
-   * @throws UnambiguousTimeoutError they do not in time.
+   * @throws UnambiguousTimeoutError if they do not answer in time.
    */
   async waitUntilReady(timeout: number, options: WaitUntilReadyOptions = {}): Promise<void> {
     checkOptions('waitUntilReady', options)
@@ -314,32 +314,32 @@ export class Cluster implements AsyncDisposable {
     return waitUntilReady(this.client, this.http, timeout, options)
   }
 
-  /** Changes of several documents that take effect together. */
+  /** Returns the transactions of the cluster, which change several documents atomically. */
   transactions(): Transactions {
     return (this.#transactions ??= new Transactions(this, this.#transactionsConfig))
   }
 
-  /** Creates, changes and drops users and groups. */
+  /** Returns the manager of users and groups. */
   users(): UserManager {
     return lazy(async () => new (await import('./user-manager.js')).UserManager(this))
   }
 
-  /** Creates, builds and drops indexes for statements. */
+  /** Returns the manager of query indexes. */
   queryIndexes(): QueryIndexManager {
     return lazy(async () => new (await import('./query-indexes.js')).QueryIndexManager(this))
   }
 
-  /** Defines, holds up and drops indexes of the search service, where there is one. */
+  /** Returns the manager of search indexes. */
   searchIndexes(): SearchIndexManager {
     return lazy(async () => new (await import('./search-index-manager.js')).SearchIndexManager(this))
   }
 
-  /** Defines, deploys and drops functions that react to changes. */
+  /** Returns the manager of eventing functions. */
   eventingFunctions(): EventingFunctionManager {
     return lazy(async () => new (await import('./eventing-manager.js')).EventingFunctionManager(this))
   }
 
-  /** Ends all connections; requests under way fail. */
+  /** Closes all connections. Requests in progress fail. */
   async close(): Promise<void> {
     const isOpen = !this.#closed
     this.#closed = true
@@ -366,7 +366,7 @@ export class Cluster implements AsyncDisposable {
   }
 }
 
-/** Takes the options that other SDKs have in a connection string from it. */
+/** Extracts the options that other SDKs accept in a connection string. */
 function splitOptions(text: string): { text: string; network?: Network; certificate?: string } {
   const at = typeof text === 'string' ? text.indexOf('?') : -1
   if (at < 0) return { text }
@@ -384,12 +384,12 @@ function splitOptions(text: string): { text: string; network?: Network; certific
 }
 
 /**
- * Connects to `couchbase://host[:port]`, or `couchbases://` for TLS, and logs in, with a user and password or with
- * options that hold them. `nacre:///path/to/folder` opens a database in this process, which asks for no user; its bucket
- * is `default`. `nacre://:memory:` is a new one in memory.
+ * Connects to `couchbase://host[:port]`, or `couchbases://` for TLS, and logs in with a user and password or with the
+ * options. `nacre:///path/to/folder` opens an embedded database, which requires no user; its bucket is `default`.
+ * `nacre://:memory:` creates an in-memory database.
  *
- * @throws AuthenticationFailureError the user or password is wrong.
- * @throws UnambiguousTimeoutError no node answered in time.
+ * @throws AuthenticationFailureError if the user or password is wrong.
+ * @throws UnambiguousTimeoutError if no node answers in time.
  */
 export async function connect(connectionString: string, options?: ConnectOptions): Promise<Cluster>
 export async function connect(

@@ -1,4 +1,4 @@
-/** Documents of one collection, by key. */
+/** Access to the documents of a collection by key. */
 
 import { BinaryCollection } from './binary-collection.js'
 import { Changes, type ChangesOptions } from './changes.js'
@@ -71,21 +71,22 @@ const WITH_EXPIRY: LookupInSpec[] = [
   LookupInSpec.get(''),
 ]
 
-/** Documents of one collection. */
+/** A collection of documents. */
 export class Collection extends Documents {
-  /** Name of the collection that every bucket has. */
+  /** Name of the default collection, which every bucket has. */
   static get DEFAULT_NAME(): string {
     return '_default'
   }
 
-  /** Creates, builds and drops indexes of this collection. */
+  /** Returns the manager of the query indexes on this collection. */
   queryIndexes(): CollectionQueryIndexManager {
     return lazy(async () => new (await import('./query-indexes.js')).CollectionQueryIndexManager(this))
   }
 
   /**
-   * The same collection, all of whose documents fit a schema: others are refused with `ValidationError`, before they are
-   * stored and when they are read. Parts of documents, projections, changes and transactions are not checked.
+   * Returns the same collection with a schema for all its documents. Other documents are refused with
+   * `ValidationError`, before they are stored and when they are read. Parts of documents, projections, changes and
+   * transactions are not checked.
    *
    *     const orders = collection.withSchema(z.object({ total: z.number() }))
    */
@@ -93,7 +94,7 @@ export class Collection extends Documents {
     return new TypedCollection<Input, Output>(this.scope, this.name, new SchemaTranscoder(schema, this.transcoder))
   }
 
-  /** The same collection, for counters and for documents that are plain bytes. */
+  /** Returns the binary operations of the collection, for counters and binary documents. */
   binary(): BinaryCollection {
     return new BinaryCollection(this.scope, this.name)
   }
@@ -101,7 +102,7 @@ export class Collection extends Documents {
   /**
    * Reads a document.
    *
-   * @throws DocumentNotFoundError there is none.
+   * @throws DocumentNotFoundError if it does not exist.
    */
   async get<T = any>(key: string, options: GetOptions = {}): Promise<GetResult<T>> {
     checkOptions('get', options)
@@ -110,16 +111,16 @@ export class Collection extends Documents {
     return this.#document(key, { opcode: Opcode.Get }, options, true)
   }
 
-  /** Reads a document and sets in how many seconds it expires (0: never). */
+  /** Reads a document and sets its expiry in seconds (0: never). */
   async getAndTouch<T = any>(key: string, expiry: number | Date, options: ReadOptions = {}): Promise<GetResult<T>> {
     checkOptions('getAndTouch', options)
     return this.#document(key, { opcode: Opcode.GetAndTouch, extras: words(wireExpiry(expiry)) }, options)
   }
 
   /**
-   * Reads a document and locks it for 1 to 30 s: only the CAS given changes it meanwhile.
+   * Reads a document and locks it for 1 to 30 s. Meanwhile, writes require the returned CAS.
    *
-   * @throws DocumentLockedError it stayed locked until the time-out.
+   * @throws DocumentLockedError if the document stays locked until the timeout.
    */
   async getAndLock<T = any>(key: string, lockTime: number, options: ReadOptions = {}): Promise<GetResult<T>> {
     checkOptions('getAndLock', options)
@@ -130,10 +131,10 @@ export class Collection extends Documents {
   }
 
   /**
-   * Unlocks a document with the CAS that `getAndLock` gave.
+   * Unlocks a document with the CAS from `getAndLock`.
    *
-   * @throws CasMismatchError it is locked with another CAS.
-   * @throws DocumentNotLockedError it is not locked.
+   * @throws CasMismatchError if the document is locked with another CAS.
+   * @throws DocumentNotLockedError if the document is not locked.
    */
   async unlock(key: string, cas: CasInput, options: OperationOptions = {}): Promise<void> {
     checkOptions('unlock', options)
@@ -145,7 +146,7 @@ export class Collection extends Documents {
   /**
    * Reads a document from whichever copy answers first.
    *
-   * @throws DocumentUnretrievableError none of them has it.
+   * @throws DocumentUnretrievableError if no copy can be read.
    */
   async getAnyReplica<T = any>(key: string, options: ReplicaOptions = {}): Promise<GetReplicaResult<T>> {
     checkOptions('getAnyReplica', options)
@@ -153,9 +154,9 @@ export class Collection extends Documents {
   }
 
   /**
-   * Reads all copies of a document that can be read.
+   * Reads all available copies of a document.
    *
-   * @throws DocumentUnretrievableError none of them has it.
+   * @throws DocumentUnretrievableError if no copy can be read.
    */
   getAllReplicas<T = any>(
     key: string,
@@ -169,7 +170,7 @@ export class Collection extends Documents {
   /**
    * Reads parts of a document from whichever copy answers first.
    *
-   * @throws DocumentUnretrievableError none of them has it.
+   * @throws DocumentUnretrievableError if no copy can be read.
    */
   async lookupInAnyReplica(
     key: string,
@@ -181,9 +182,9 @@ export class Collection extends Documents {
   }
 
   /**
-   * Reads parts of all copies of a document that can be read.
+   * Reads parts of all available copies of a document.
    *
-   * @throws DocumentUnretrievableError none of them has it.
+   * @throws DocumentUnretrievableError if no copy can be read.
    */
   lookupInAllReplicas(
     key: string,
@@ -209,7 +210,8 @@ export class Collection extends Documents {
   }
 
   /**
-   * The changes of the collection, from a token on and as they happen. Only nacre has this.
+   * Returns the changes of the collection after a token, and further changes as they happen. This feature is specific
+   * to nacre.
    *
    *     for await (const change of collection.changes({ since: token })) …
    */
@@ -218,27 +220,27 @@ export class Collection extends Documents {
     return new Changes<T>(this, options)
   }
 
-  /** The array in a document as a list. */
+  /** Returns a list that is stored as an array in a document. */
   list(key: string): CouchbaseList {
     return new CouchbaseList(this, key)
   }
 
-  /** The object in a document as a map. */
+  /** Returns a map that is stored as an object in a document. */
   map(key: string): CouchbaseMap {
     return new CouchbaseMap(this, key)
   }
 
-  /** The array in a document as a queue. */
+  /** Returns a queue that is stored as an array in a document. */
   queue(key: string): CouchbaseQueue {
     return new CouchbaseQueue(this, key)
   }
 
-  /** The array in a document as a set. */
+  /** Returns a set that is stored as an array in a document. */
   set(key: string): CouchbaseSet {
     return new CouchbaseSet(this, key)
   }
 
-  /** Whether there is a document. */
+  /** Reports whether a document exists. */
   async exists(key: string, options: OperationOptions = {}): Promise<ExistsResult> {
     checkOptions('exists', options)
     const request = { opcode: Opcode.GetMeta, extras: Buffer.from([2]) }
@@ -247,7 +249,7 @@ export class Collection extends Documents {
     return { exists, cas: exists ? response.cas : undefined }
   }
 
-  /** Sets in how many seconds a document expires (0: never). */
+  /** Sets the expiry of a document in seconds (0: never). */
   async touch(key: string, expiry: number | Date, options: OperationOptions = {}): Promise<MutationResult> {
     checkOptions('touch', options)
     const request = { opcode: Opcode.Touch, extras: words(wireExpiry(expiry)) }
@@ -257,7 +259,7 @@ export class Collection extends Documents {
   /**
    * Stores a document that must not exist yet.
    *
-   * @throws DocumentExistsError it does.
+   * @throws DocumentExistsError if the document exists already.
    */
   async insert(key: string, value: any, options: InsertOptions = {}): Promise<MutationResult> {
     checkOptions('insert', options)
@@ -271,36 +273,36 @@ export class Collection extends Documents {
   }
 
   /**
-   * Stores a document that must exist, with `cas` only if it is still this version.
+   * Replaces an existing document. With `cas`, the document must still have this version.
    *
-   * @throws DocumentNotFoundError it does not exist.
-   * @throws CasMismatchError it has changed since.
+   * @throws DocumentNotFoundError if the document does not exist.
+   * @throws CasMismatchError if the document has changed.
    */
   async replace(key: string, value: any, options: ReplaceOptions = {}): Promise<MutationResult> {
     checkOptions('replace', options)
     return this.#store(Opcode.Replace, key, value, options)
   }
 
-  /** Removes a document, with `cas` only if it is still this version. */
+  /** Removes a document. With `cas`, the document must still have this version. */
   async remove(key: string, options: RemoveOptions = {}): Promise<MutationResult> {
     checkOptions('remove', options)
     const request = { opcode: Opcode.Delete, cas: checkCas(options.cas) }
     return (await this.mutate(key, request, options)).result
   }
 
-  /** Reads documents. The requests of an operation on several go out together, and each has an outcome of its own. */
+  /** Reads documents. The requests are sent together, and each has its own result. */
   async getMulti<T = any>(keys: Iterable<string>, options: GetOptions = {}): Promise<MultiResult<GetResult<T>>> {
     checkOptions('get', options)
     return (await import('./multi.js')).each(keys, (key) => this.get<T>(key, options))
   }
 
-  /** Whether there are documents. */
+  /** Reports which documents exist. */
   async existsMulti(keys: Iterable<string>, options: OperationOptions = {}): Promise<MultiResult<ExistsResult>> {
     checkOptions('exists', options)
     return (await import('./multi.js')).each(keys, (key) => this.exists(key, options))
   }
 
-  /** Sets in how many seconds documents expire (0: never). */
+  /** Sets the expiry of documents in seconds (0: never). */
   async touchMulti(
     keys: Iterable<string>,
     expiry: number | Date,
@@ -334,23 +336,23 @@ export class Collection extends Documents {
     return (await import('./multi.js')).each(keys, (key) => this.remove(key, options))
   }
 
-  /** Reads parts of a document, at most 16. A part that fails has an error in the result. */
+  /** Reads up to 16 parts of a document. A failed part has an error in the result. */
   async lookupIn(key: string, specs: LookupInSpec[], options: LookupInOptions = {}): Promise<LookupInResult> {
     checkOptions('lookupIn', options)
     return this.lookUp(key, specs, options, { flags: options.accessDeleted ? ACCESS_DELETED : 0 })
   }
 
   /**
-   * Changes parts of a document, at most 16: all of them, or none if one fails.
+   * Changes up to 16 parts of a document atomically.
    *
-   * @throws PathNotFoundError, PathExistsError, PathMismatchError, … a spec failed; the context names its path.
+   * @throws PathNotFoundError, PathExistsError, PathMismatchError, … if a spec fails; the context names its path.
    */
   async mutateIn(key: string, specs: MutateInSpec[], options: MutateInOptions = {}): Promise<MutateInResult> {
     checkOptions('mutateIn', options)
     return this.mutateParts(key, specs, options, options.storeSemantics ?? StoreSemantics.Replace)
   }
 
-  /** Changes parts of a document, with flags that say what of the document may be there. @internal */
+  /** Changes parts of a document; the flags state whether the document must exist. @internal */
   async mutateParts(
     key: string,
     specs: MutateInSpec[],
@@ -385,7 +387,7 @@ export class Collection extends Documents {
     return { ...result, content }
   }
 
-  /** Parts of a copy of a document, 0 being the active one. @internal */
+  /** Reads parts of a copy of a document; copy 0 is the active copy. @internal */
   async lookUp(
     key: string,
     specs: LookupInSpec[],
@@ -404,7 +406,7 @@ export class Collection extends Documents {
     return { content, cas: response.cas }
   }
 
-  /** Parts of a document or its tombstone as bytes, undefined where there is nothing. @internal */
+  /** Reads parts of a document or its tombstone as bytes, undefined for missing parts. @internal */
   async lookUpRaw(
     key: string,
     specs: LookupInSpec[],
@@ -431,7 +433,7 @@ export class Collection extends Documents {
     return { content: this.transcoderOf(options).decode(response.value, firstWord(response)), cas: response.cas }
   }
 
-  /** A copy of a document, 0 being the active one. @internal */
+  /** Reads a copy of a document; copy 0 is the active copy. @internal */
   async getCopy<T>(key: string, options: ReadOptions, copy: number): Promise<GetResult<T>> {
     return this.#document(key, { opcode: copy ? Opcode.GetReplica : Opcode.Get }, options, true, copy)
   }
@@ -441,7 +443,7 @@ export class Collection extends Documents {
     const { project: _, ...rest } = options
     let content: any
     if (paths.length + (options.withExpiry ? 1 : 0) > 16) {
-      // More than one request can ask for.
+      // One request cannot ask for so many paths.
       const { content: whole, ...result } = await this.get(key, rest)
       for (const path of paths) {
         const value = valueAt(whole, path)
@@ -516,10 +518,10 @@ export class Collection extends Documents {
   }
 }
 
-/** Documents of one collection that fit a schema: those that are stored are of one type, those that are read of another. */
+/** A collection whose documents fit a schema. The types of stored and of read documents may differ. */
 export class TypedCollection<Input = any, Output = Input> extends Collection {}
 
-/** The types of its methods. */
+/** Typed signatures of the methods. */
 export interface TypedCollection<Input = any, Output = Input> {
   get<T = Output>(key: string, options?: GetOptions): Promise<GetResult<T>>
   getAndTouch<T = Output>(key: string, expiry: number | Date, options?: ReadOptions): Promise<GetResult<T>>

@@ -5,10 +5,10 @@ import { isIP } from 'node:net'
 
 import { InvalidArgumentError } from './errors.js'
 
-/** Port of the key-value service where a connection string names none. */
+/** Default port of the key-value service. */
 export const DEFAULT_PORT = 11210
 
-/** The same with TLS. */
+/** Default port with TLS. */
 export const DEFAULT_TLS_PORT = 11207
 
 const HOST = /^(\[[0-9A-Fa-f:.%]+\]|[^\s[\]:/?#@]+)(?::(\d{1,5}))?$/
@@ -19,27 +19,27 @@ export interface Address {
   port: number
 }
 
-/** An address as it is written; also what addresses are told apart by. */
+/** Formats an address. The text also identifies it. */
 export function addressText({ host, port }: Address): string {
   return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`
 }
 
-/** What a connection string says. */
+/** A parsed connection string. */
 export interface ConnectionString {
-  /** Whether the connections are encrypted. */
+  /** True if the connections use TLS. */
   tls: boolean
-  /** The only host, if no port was given: it may be the name of a service in DNS. */
+  /** The only host, if it has no port: it may have SRV records in DNS. */
   name: string | undefined
-  /** Nodes to ask for the cluster's map, in order. */
+  /** Nodes that can return the cluster map, in order. */
   seeds: Address[]
   /** Bucket after the slash, if any. */
   bucket: string | undefined
 }
 
 /**
- * Reads a connection string; the port is that of the key-value service.
+ * Parses a connection string, whose ports belong to the key-value service.
  *
- * @throws InvalidArgumentError it has another scheme, no host, or options: those are arguments of `connect` here.
+ * @throws InvalidArgumentError if it has another scheme, no host, or options, which are arguments of `connect` here.
  */
 export function parseConnectionString(text: string): ConnectionString {
   const prefix = typeof text === 'string' ? /^couchbase(s?):\/\//.exec(text) : null
@@ -59,10 +59,10 @@ export function parseConnectionString(text: string): ConnectionString {
   return { tls, name, seeds, bucket: bucket || undefined }
 }
 
-/** How long DNS may take to say where a service is. */
+/** Timeout of a DNS query for SRV records. */
 const SRV_MS_MAX = 5000
 
-/** The nodes of the service that the name stands for in DNS; the seeds themselves if it stands for none. */
+/** Returns the nodes in the SRV records of the name, or the seeds if it has none. */
 export async function resolveSeeds(
   { tls, name, seeds }: ConnectionString,
   timeoutMs: number = SRV_MS_MAX,
@@ -77,7 +77,7 @@ export async function resolveSeeds(
     const found = [...records].sort((a, b) => a.priority - b.priority || b.weight - a.weight)
     return found.length ? found.map((record) => ({ host: record.name, port: record.port })) : seeds
   } catch {
-    // There is no such service: it is the name of a host.
+    // The name has no SRV records, so it is the name of a host.
     return seeds
   } finally {
     clearTimeout(timer)

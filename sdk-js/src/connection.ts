@@ -1,8 +1,8 @@
 /**
- * One TCP connection that is logged in; requests do not wait for each other.
+ * An authenticated TCP connection, which pipelines requests.
  *
- * Requests go out as they come, and answers are matched to them by opaque. A connection ends once and for all;
- * the `KvClient` opens the next one.
+ * The connection sends requests as they come, and matches responses to them by opaque. A closed connection is never
+ * reopened: the `KvClient` opens a new one.
  */
 
 import { randomBytes } from 'node:crypto'
@@ -22,19 +22,19 @@ import { detailOf, errorOf, retryReason } from './statuses.js'
 
 const AGENT = 'nacre-js/0.1.0'
 
-/** How long a node may take to let a client in before the next one is tried. */
+/** Timeout of opening a connection, after which the client tries the next node. */
 const OPEN_MS_MAX = 5000
 
-/** The connection ended before the answer came. Callers see it as the `cause` of a time-out at most. */
+/** The connection was closed before the response arrived. Callers only see this error as the `cause` of a timeout. */
 export class ConnectionLost extends Error {}
 
-/** The node is about to have the bucket. */
+/** The node does not have the bucket yet. */
 export class BucketNotReady extends ConnectionLost {}
 
-/** How many bytes of the answers to one request are kept. */
+/** Maximum size of buffered responses to one request. */
 const ANSWERS_BYTES_MAX = 64 * 1024 * 1024
 
-/** Requests whose answers may come when a scan was left, which is no fault. */
+/** Requests whose responses may arrive after the end of a scan. They do not count as orphans. */
 const UNAWAITED: ReadonlySet<number> = new Set([Opcode.RangeScanContinue, Opcode.RangeScanCancel])
 
 interface Waiting {
@@ -42,7 +42,7 @@ interface Waiting {
   reject: (error: Error) => void
 }
 
-/** A connection, from its beginning until it is `lost`. */
+/** A connection, which may be `lost`. */
 export class Connection {
   readonly address: Address
   readonly #socket: Socket | EmbeddedSocket
@@ -51,33 +51,33 @@ export class Connection {
   #features: ReadonlySet<number> = new Set()
   #opaque = 0
   #lost = false
-  /** Why the connection ended, if that is known. */
+  /** The reason why the connection was closed, if known. */
   #cause: Error | undefined
   #corked = false
-  /** Of the request that is being sent: takes an answer and says whether there are more. */
+  /** For the request being sent: processes a response and returns true if more responses follow. */
   #more: ((response: Response) => boolean) | undefined
   #closesWhenIdle = false
 
   /**
-   * Resolves when it has agreed on features, logged in and selected the bucket.
+   * Resolves after the negotiation of features, the login, and the selection of the bucket.
    *
-   * @throws ConnectionLost nobody answers there, or the bucket is not ready.
-   * @throws AuthenticationFailureError the user or password is wrong.
-   * @throws BucketNotFoundError there is no such bucket.
+   * @throws ConnectionLost if the node does not answer, or the bucket is not ready.
+   * @throws AuthenticationFailureError if the user or password is wrong.
+   * @throws BucketNotFoundError if the bucket does not exist.
    */
   readonly opened: Promise<void>
   #isOpen = false
   readonly #onPush: (response: Response) => void
   readonly #logger: CouchbaseLogger
   readonly #orphans: OrphanSink | undefined
-  /** Text by which diagnostics tell connections apart. */
+  /** ID of the connection in diagnostics. */
   readonly id: string = randomBytes(8).toString('hex')
-  /** Name of the bucket that it is for. */
+  /** Name of the selected bucket. */
   readonly bucket: string | undefined
-  /** When the last answer came, in Unix milliseconds. */
+  /** Time of the last response, in Unix milliseconds. */
   lastActivity = 0
 
-  /** `onPush` is called with what the server sends unasked. */
+  /** `onPush` receives requests that the server sends. */
   constructor(address: Address, access: Access, bucket: string | undefined, onPush: (response: Response) => void) {
     this.address = address
     this.bucket = bucket
@@ -94,32 +94,32 @@ export class Connection {
     this.opened = this.#open(access, bucket)
   }
 
-  /** Whether it was `opened`. */
+  /** True if `opened` has resolved. */
   get isOpen(): boolean {
     return this.#isOpen
   }
 
-  /** Features that both sides know. */
+  /** The negotiated features. */
   get features(): ReadonlySet<number> {
     return this.#features
   }
 
-  /** Address and port on this machine. */
+  /** Local address and port. */
   get local(): string {
     const { localAddress, localPort } = this.#socket
     return localAddress === undefined ? '' : addressText({ host: localAddress, port: localPort! })
   }
 
-  /** Whether the connection has ended. */
+  /** True if the connection is closed. */
   get lost(): boolean {
     return this.#lost
   }
 
   /**
-   * Sends and waits for the answer. `onSent` is called when the bytes are on their way.
+   * Sends a request and waits for the response. `onSent` is called when the bytes are sent.
    *
-   * @throws ConnectionLost the connection ended first.
-   * @throws DeadlineOver time ran out first; the answer will be dropped.
+   * @throws ConnectionLost if the connection is closed first.
+   * @throws DeadlineOver if the time is over first. The client then drops the response.
    */
   async ask(request: Request, deadline?: Deadline, onSent?: () => void): Promise<Response> {
     if (this.#lost) throw this.#ended()
@@ -148,10 +148,10 @@ export class Connection {
   }
 
   /**
-   * Sends and waits for several answers, up to and with the first that `isLast`.
+   * Sends a request and waits for several responses, up to and including the first for which `isLast` returns true.
    *
-   * @throws ConnectionLost the connection ended first, also because the answers did not.
-   * @throws DeadlineOver time ran out first.
+   * @throws ConnectionLost if the connection is closed first, which also happens if there are too many responses.
+   * @throws DeadlineOver if the time is over first.
    */
   async askAll(request: Request, deadline: Deadline, isLast?: (response: Response) => boolean): Promise<Response[]> {
     const responses: Response[] = []
@@ -169,7 +169,7 @@ export class Connection {
     return responses
   }
 
-  /** Ends the connection, for the cause given if there is one; answers not yet received are lost. */
+  /** Closes the connection, with the given cause if any. Outstanding responses are lost. */
   close(cause?: Error): void {
     if (this.#lost) return
     this.#lost = true
@@ -180,14 +180,14 @@ export class Connection {
     for (const waiting of [...this.#waiting.values()]) waiting.reject(this.#ended())
   }
 
-  /** Ends the connection once no answer is waited for. */
+  /** Closes the connection once no response is outstanding. */
   closeWhenIdle(): void {
     this.#closesWhenIdle = true
     if (!this.#waiting.size) this.close()
   }
 
   #write(bytes: Buffer): void {
-    // Requests of one turn of the event loop leave together.
+    // The requests of one turn of the event loop are sent together.
     if (!this.#corked) {
       this.#corked = true
       this.#socket.cork()
@@ -196,7 +196,7 @@ export class Connection {
         this.#socket.uncork()
       })
     }
-    // What the socket cannot take yet waits in it: callers hold themselves back by awaiting their answers.
+    // The socket buffers what it cannot send yet. Back-pressure comes from callers, who await their responses.
     this.#socket.write(bytes)
   }
 
@@ -208,7 +208,7 @@ export class Connection {
         else this.#answer(response)
       }
     } catch (error) {
-      // The stream has lost its framing: nothing after this can be trusted.
+      // The stream has lost its framing: all further bytes are unreliable.
       const hint = this.#isOpen ? '' : ', so this may not be a key-value port (11210)'
       this.close(new Error(`the answer cannot be read${hint}`, { cause: error }))
     }
@@ -235,7 +235,7 @@ export class Connection {
       const cause = this.#cause
       this.close()
       if (!isCertificateError(cause)) throw error
-      // Waiting does not mend it, as with a wrong password.
+      // A retry would not help, as with a wrong password.
       const message = `the certificate of ${addressText(this.address)} is not accepted: ${cause!.message}`
       throw new AuthenticationFailureError(message, { endpoint: addressText(this.address) }, cause)
     } finally {
@@ -256,7 +256,7 @@ export class Connection {
     }
     const mechanisms = access.mechanisms(this.address)
     const first = new Login(mechanisms[0]!, credentials)
-    // In one burst: the server answers in order and need not be waited for.
+    // The client sends all requests at once, because the server responds in order.
     const [hello, list, answer] = await Promise.all([
       this.ask(helloRequest()),
       this.ask({ opcode: Opcode.SaslListMechs }),
@@ -292,12 +292,12 @@ export class Connection {
   async #select(bucket: string): Promise<void> {
     const response = await this.ask({ opcode: Opcode.SelectBucket, key: Buffer.from(bucket) })
     const context = this.#context(response)
-    // The node knows that there is one, or it would refuse access.
+    // The node knows that the bucket exists: otherwise it would refuse access.
     if (response.status === Status.KeyNotFound || retryReason(response.status, response.opcode)) {
       throw new BucketNotReady()
     }
     if (response.status === Status.Access) {
-      // Servers need not tell a missing bucket from one that the user may not see.
+      // Servers may not distinguish a missing bucket from one that the user may not see.
       throw new BucketNotFoundError('there is no such bucket, or none that the user may use', context)
     }
     if (response.status !== Status.Success) throw errorOf(response.status, response.opcode, context)
@@ -315,10 +315,10 @@ export class Connection {
   }
 }
 
-/** One attempt to log in. */
+/** A login attempt. */
 class Login {
   readonly mechanism: string
-  /** The exchange, unless the password is shown as it is. */
+  /** The SCRAM exchange, unless the client sends the password itself. */
   readonly scram: Scram | undefined
   readonly #credentials: { username: string; password: string }
 

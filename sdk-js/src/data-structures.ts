@@ -1,4 +1,4 @@
-/** Lists, maps, queues and sets, each kept in one document. */
+/** Lists, maps, queues and sets, each stored in one document. */
 
 import type { Collection } from './collection.js'
 import {
@@ -13,11 +13,11 @@ import { StoreSemantics } from './options.js'
 import { quoted } from './projection.js'
 import { LookupInSpec, MutateInSpec } from './subdocument.js'
 
-/** How often a change is tried again that others interfere with. */
+/** Maximum number of attempts of a change when others change the document concurrently. */
 const ATTEMPTS_MAX = 16
 const CREATES = { storeSemantics: StoreSemantics.Upsert }
 
-/** What the structures share. */
+/** Base class of the data structures. */
 abstract class Structure {
   protected readonly collection: Collection
   protected readonly key: string
@@ -27,7 +27,7 @@ abstract class Structure {
     this.key = key
   }
 
-  /** How many items there are. */
+  /** Returns the number of items. */
   async size(): Promise<number> {
     return this.lookup(LookupInSpec.count(''))
   }
@@ -45,7 +45,7 @@ abstract class Structure {
     await this.collection.mutateIn(this.key, [spec], options)
   }
 
-  /** The document, which has to be of the kind. */
+  /** Reads the document, and checks its kind. */
   protected async read(isKind: (content: any) => boolean): Promise<{ content: any; cas: bigint }> {
     const result = await this.collection.get(this.key)
     if (!isKind(result.content)) throw new CouchbaseError(`the document ${this.key} has another structure`)
@@ -53,7 +53,7 @@ abstract class Structure {
   }
 }
 
-/** Does something until nobody else changes the document meanwhile. */
+/** Retries `attempt` until nobody else changes the document concurrently. */
 async function untilUndisturbed<T>(attempt: () => Promise<T>): Promise<T> {
   for (let left = ATTEMPTS_MAX; ; left--) {
     try {
@@ -64,27 +64,27 @@ async function untilUndisturbed<T>(attempt: () => Promise<T>): Promise<T> {
   }
 }
 
-/** An array as a list. The document is made by the first item that is added. */
+/** A list, stored as an array. Adding the first item creates the document. */
 export class CouchbaseList extends Structure {
-  /** All items. */
+  /** Returns all items. */
   async getAll(): Promise<any[]> {
     return (await this.read(Array.isArray)).content
   }
 
-  /** Calls back for each item. */
+  /** Calls `callback` for each item. */
   async forEach(callback: (value: any, index: number, list: CouchbaseList) => void): Promise<void> {
     ;(await this.getAll()).forEach((value, index) => callback(value, index, this))
   }
 
-  /** All items, as they are at the beginning. */
+  /** Yields all items, as they are at the start. */
   async *[Symbol.asyncIterator](): AsyncGenerator<any> {
     yield* await this.getAll()
   }
 
   /**
-   * One item; negative numbers count from the end.
+   * Returns an item. Negative indexes count from the end.
    *
-   * @throws PathNotFoundError the list is shorter.
+   * @throws PathNotFoundError if the list is shorter.
    */
   async getAt(index: number): Promise<any> {
     return this.lookup(LookupInSpec.get(element(index)))
@@ -95,35 +95,35 @@ export class CouchbaseList extends Structure {
     await this.mutate(MutateInSpec.remove(element(index)))
   }
 
-  /** Number of the first item that is equal, or -1. */
+  /** Returns the index of the first equal item, or -1. */
   async indexOf(value: any): Promise<number> {
     return (await this.getAll()).indexOf(value)
   }
 
-  /** Adds an item at the end. */
+  /** Appends an item. */
   async push(value: any): Promise<void> {
     await this.mutate(MutateInSpec.arrayAppend('', value), CREATES)
   }
 
-  /** Adds an item at the start. */
+  /** Prepends an item. */
   async unshift(value: any): Promise<void> {
     await this.mutate(MutateInSpec.arrayPrepend('', value), CREATES)
   }
 }
 
-/** An object as a map. The document is made by the first item that is set. */
+/** A map, stored as an object. Setting the first item creates the document. */
 export class CouchbaseMap extends Structure {
-  /** All items. */
+  /** Returns all items. */
   async getAll(): Promise<Record<string, any>> {
     return (await this.read(isObject)).content
   }
 
-  /** Calls back for each item. */
+  /** Calls `callback` for each item. */
   async forEach(callback: (value: any, key: string, map: CouchbaseMap) => void): Promise<void> {
     for (const [key, value] of Object.entries(await this.getAll())) callback(value, key, this)
   }
 
-  /** All values with their names, as they are at the beginning. */
+  /** Yields all values with their names, as they are at the start. */
   async *[Symbol.asyncIterator](): AsyncGenerator<[any, string]> {
     for (const [key, value] of Object.entries(await this.getAll())) yield [value, key]
   }
@@ -134,9 +134,9 @@ export class CouchbaseMap extends Structure {
   }
 
   /**
-   * One item.
+   * Returns an item.
    *
-   * @throws PathNotFoundError there is none of this name.
+   * @throws PathNotFoundError if it does not exist.
    */
   async get(item: string): Promise<any> {
     return this.lookup(LookupInSpec.get(member(item)))
@@ -147,23 +147,23 @@ export class CouchbaseMap extends Structure {
     await this.mutate(MutateInSpec.remove(member(item)))
   }
 
-  /** Whether there is an item. */
+  /** Reports whether an item exists. */
   async exists(item: string): Promise<boolean> {
     return this.lookup(LookupInSpec.exists(member(item)))
   }
 
-  /** The names of all items. */
+  /** Returns the names of all items. */
   async keys(): Promise<string[]> {
     return Object.keys(await this.getAll())
   }
 
-  /** The values of all items. */
+  /** Returns the values of all items. */
   async values(): Promise<any[]> {
     return Object.values(await this.getAll())
   }
 }
 
-/** An array as a queue: first in, first out. */
+/** A queue, stored as an array: first in, first out. */
 export class CouchbaseQueue extends Structure {
   /** Adds an item. */
   async push(value: any): Promise<void> {
@@ -171,9 +171,9 @@ export class CouchbaseQueue extends Structure {
   }
 
   /**
-   * Removes the oldest item and gives it.
+   * Removes the oldest item, and returns it.
    *
-   * @throws PathNotFoundError the queue is empty.
+   * @throws PathNotFoundError if the queue is empty.
    */
   async pop(): Promise<any> {
     return untilUndisturbed(async () => {
@@ -185,9 +185,9 @@ export class CouchbaseQueue extends Structure {
   }
 }
 
-/** An array as a set of strings, numbers, booleans and null. */
+/** A set of strings, numbers, booleans and null, stored as an array. */
 export class CouchbaseSet extends Structure {
-  /** Adds an item; false if it was there. */
+  /** Adds an item. Returns false if the set contains it already. */
   async add(item: any): Promise<boolean> {
     try {
       await this.mutate(MutateInSpec.arrayAddUnique('', item), CREATES)
@@ -198,7 +198,7 @@ export class CouchbaseSet extends Structure {
     }
   }
 
-  /** Whether an item is there. */
+  /** Reports whether the set contains an item. */
   async contains(item: any): Promise<boolean> {
     return (await this.values()).includes(item)
   }
@@ -206,7 +206,7 @@ export class CouchbaseSet extends Structure {
   /**
    * Removes an item.
    *
-   * @throws PathNotFoundError it is not there.
+   * @throws PathNotFoundError if the set does not contain it.
    */
   async remove(item: any): Promise<void> {
     await untilUndisturbed(async () => {
@@ -217,7 +217,7 @@ export class CouchbaseSet extends Structure {
     })
   }
 
-  /** All items. */
+  /** Returns all items. */
   async values(): Promise<any[]> {
     return (await this.read(Array.isArray)).content
   }

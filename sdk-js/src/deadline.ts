@@ -1,17 +1,17 @@
-/** The end of an operation: its time-out or its caller's `AbortSignal`, whichever comes first. */
+/** The end of an operation: its timeout or its caller's `AbortSignal`, whichever comes first. */
 
 import { InvalidArgumentError } from './errors.js'
 import type { RequestSpan } from './tracing.js'
 
-/** Milliseconds on a clock that only goes forward. */
+/** Returns the milliseconds of a monotonic clock. */
 export function now(): number {
   return performance.now()
 }
 
-/** What waits under a deadline is rejected with; never leaves this package. */
+/** The rejection of promises after a deadline. It never leaves this package. */
 export class DeadlineOver extends Error {
   constructor() {
-    // A stack costs more than the rest of a request, and nobody sees this one.
+    // Creating a stack trace takes longer than the rest of a request, and nobody sees this one.
     const { stackTraceLimit } = Error
     Error.stackTraceLimit = 0
     super()
@@ -19,19 +19,20 @@ export class DeadlineOver extends Error {
   }
 }
 
-/** Options every operation has. */
+/** Options of every operation. */
 export interface OperationOptions {
-  /** Milliseconds after which the operation fails. */
+  /** Timeout of the operation in milliseconds. */
   timeout?: number
-  /** Ends the operation early, with `RequestCanceledError`. */
+  /** Cancels the operation, which fails with `RequestCanceledError`. */
   signal?: AbortSignal
-  /** Span that the operation is a part of, if the cluster has a tracer. */
+  /** Parent span of the operation, if the cluster has a tracer. */
   parentSpan?: RequestSpan
 }
 
 /**
- * Who is called when a signal aborts. A signal has one listener of this module: it walks through all of its listeners
- * whenever one is added or removed, which takes long when thousands of requests share it.
+ * Callbacks for the abort of a signal. This module adds only one listener to each signal, because a signal walks
+ * through all its listeners whenever one is added or removed. This takes long if thousands of requests share the
+ * signal.
  */
 const waiting = new WeakMap<AbortSignal, { callbacks: Set<() => void>; listener: () => void }>()
 
@@ -56,13 +57,13 @@ function forget(signal: AbortSignal, callback: () => void): void {
   if (known?.callbacks.delete(callback) && !known.callbacks.size) signal.removeEventListener('abort', known.listener)
 }
 
-/** One operation's time. `clear` it when the operation is over. */
+/** The deadline of an operation. Call `clear` when the operation is over. */
 export class Deadline {
-  /** When the time is up, on the clock of `performance.now()`. */
+  /** The end of the time, on the clock of `performance.now()`. */
   readonly at: number
   readonly #signal: AbortSignal | undefined
   readonly #timer: ReturnType<typeof setTimeout>
-  /** The first one that waits, which is the only one of most requests. */
+  /** The first waiting callback, which is the only one in most requests. */
   #first: (() => void) | undefined
   #others: Set<() => void> | undefined
   #over = false
@@ -78,17 +79,17 @@ export class Deadline {
     else if (this.#signal) listen(this.#signal, this.#abort)
   }
 
-  /** Whether the time is up. */
+  /** True if the time is over. */
   get over(): boolean {
     return this.#over
   }
 
-  /** What the caller aborted with; undefined while it has not. */
+  /** The reason of the caller's abort; undefined before that. */
   get aborted(): { reason: unknown } | undefined {
     return this.#aborted ? { reason: this.#signal?.reason } : undefined
   }
 
-  /** Calls back when the time is up, or at once if it is; the function returned takes that back. */
+  /** Calls `callback` when the time is over, or immediately if it is. The returned function cancels this. */
   onEnd(callback: () => void): () => void {
     if (this.#over) callback()
     else if (!this.#first) this.#first = callback
@@ -99,7 +100,7 @@ export class Deadline {
     }
   }
 
-  /** The promise, or `DeadlineOver` if the time is up first. */
+  /** Settles like the promise, or rejects with `DeadlineOver` if the time is over first. */
   race<T>(promise: Promise<T>): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       const forget = this.onEnd(() => reject(new DeadlineOver()))
@@ -107,7 +108,7 @@ export class Deadline {
     })
   }
 
-  /** Waits. */
+  /** Waits, unless the time is over first. */
   sleep(ms: number): Promise<void> {
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => {
@@ -121,7 +122,7 @@ export class Deadline {
     })
   }
 
-  /** Forgets the time-out and the signal, and ends what still waits. */
+  /** Removes the timeout and the signal, and ends all waits. */
   clear(): void {
     clearTimeout(this.#timer)
     if (this.#signal) forget(this.#signal, this.#abort)

@@ -1,4 +1,4 @@
-/** Whether nodes answer (`ping`), which connections there are (`diagnostics`), and waiting until all is well. */
+/** Types of `ping`, `diagnostics` and `waitUntilReady`. */
 
 
 import { type OperationOptions } from './deadline.js'
@@ -31,7 +31,7 @@ export enum PingState {
   Error = 2,
 }
 
-/** How much of a cluster answers. */
+/** The availability of a cluster. */
 export const ClusterState = {
   /** All nodes of the services. */
   Online: 'online',
@@ -39,37 +39,37 @@ export const ClusterState = {
   Degraded: 'degraded',
   Offline: 'offline',
 } as const
-/** How much of a cluster answers. */
+/** The availability of a cluster. */
 export type ClusterState = (typeof ClusterState)[keyof typeof ClusterState]
 
 /** Options of `ping`. */
 export interface PingOptions extends OperationOptions {
-  /** Text that the report is found by; random if not given. */
+  /** ID of the report; random by default. */
   reportId?: string
-  /** Services to ask; all that the cluster has if not given. */
+  /** Services to ping; by default all services of the cluster. */
   serviceTypes?: ServiceType[]
 }
 
 /** Options of `diagnostics`. */
 export interface DiagnosticsOptions {
-  /** Text that the report is found by; random if not given. */
+  /** ID of the report; random by default. */
   reportId?: string
 }
 
 /** Options of `waitUntilReady`. */
 export interface WaitUntilReadyOptions {
   desiredState?: ClusterState
-  /** Services to wait for; all that the cluster has if not given. */
+  /** Services to wait for; by default all services of the cluster. */
   serviceTypes?: ServiceType[]
 }
 
-/** What a node answered. */
+/** The result of pinging a node. */
 export interface PingEndpoint {
   type: ServiceType
   id: string
   remote: string
   local: string
-  /** How long the answer took, in microseconds. */
+  /** Latency in microseconds. */
   latency: number
   state: PingState
   bucket?: string
@@ -82,7 +82,7 @@ export interface DiagnosticsEndpoint {
   id: string
   local: string
   remote: string
-  /** How long ago the last answer came, in microseconds. */
+  /** Time since the last response, in microseconds. */
   lastActivity: number
   state: EndpointState
   bucket?: string

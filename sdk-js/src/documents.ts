@@ -1,4 +1,4 @@
-/** What the operations on documents share: sending, waiting for durability, reading tokens. */
+/** Common parts of operations on documents: sending, waiting for durability, parsing tokens. */
 
 import type { Scope } from './bucket.js'
 import type { Cluster } from './cluster.js'
@@ -14,14 +14,14 @@ import type { MutationResult, MutationToken } from './results.js'
 import { unixTime } from './tracing.js'
 import type { Transcoder } from './transcoders.js'
 
-/** What is special about an operation. */
+/** Properties of an operation. */
 export type Traits = Pick<Operation, 'reads' | 'adds' | 'accepted' | 'needs' | 'began'>
 
-/** Base of the classes that operate on the documents of a collection. */
+/** Base class for operations on the documents of a collection. */
 export abstract class Documents {
   /** Name of the collection. */
   readonly name: string
-  /** Scope that the collection is in. */
+  /** The scope that contains the collection. */
   readonly scope: Scope
 
   constructor(scope: Scope, name: string, transcoder?: Transcoder) {
@@ -30,7 +30,7 @@ export abstract class Documents {
     this.ownTranscoder = transcoder
   }
 
-  /** Cluster that the collection is in. */
+  /** The cluster that contains the collection. */
   get cluster(): Cluster {
     return this.scope.cluster
   }
@@ -45,7 +45,7 @@ export abstract class Documents {
     return this.scope.bucket.timeouts
   }
 
-  /** Sends a request that is not waited for beyond its answer. */
+  /** Sends a request without durability requirements. */
   protected async ask(
     key: string,
     request: Request,
@@ -56,7 +56,7 @@ export abstract class Documents {
     return this.client.execute(this.#operation(key, request, traits), options, this.timeouts.kvTimeout, copy)
   }
 
-  /** Sends a change and waits until it is as durable as the options ask. */
+  /** Sends a change, and waits until it is as durable as the options require. */
   protected async mutate(
     key: string,
     request: Request,
@@ -66,7 +66,7 @@ export abstract class Documents {
     const level = checkLevel(options)
     if (level) {
       const timeout = options.timeout ?? this.timeouts.kvDurableTimeout
-      // The server gives up first, as its answer says more than none.
+      // The server's timeout ends first, because its response says more than no response.
       const durability = durabilityFraming(level, timeout * 0.9)
       const framing = request.framing ? Buffer.concat([durability, request.framing]) : durability
       const durable = { ...traits, needs: Feature.SyncReplication }
@@ -88,17 +88,17 @@ export abstract class Documents {
     return { response, result }
   }
 
-  /** CAS and token of an answer to a change. */
+  /** Returns the CAS and the token in the response to a change. */
   protected result(key: string, response: Response): MutationResult {
     return { cas: response.cas, token: this.#token(key, response) }
   }
 
-  /** Turns values into bytes where an operation names no other transcoder. */
+  /** Default transcoder of the operations. */
   get transcoder(): Transcoder {
     return this.ownTranscoder ?? this.scope.bucket.transcoder
   }
 
-  /** Turns values into bytes in place of the bucket's transcoder. @internal */
+  /** Transcoder that replaces the bucket's transcoder. @internal */
   protected readonly ownTranscoder: Transcoder | undefined
 
   /** @internal */
@@ -106,7 +106,7 @@ export abstract class Documents {
     return options.transcoder ?? this.transcoder
   }
 
-  /** When encoding begins, in Unix milliseconds, if anybody is to know. */
+  /** Returns the start time of the encoding in Unix milliseconds, if it is traced. */
   protected began(): number | undefined {
     return this.client.instruments.tracer && unixTime()
   }
@@ -146,7 +146,7 @@ class Token implements MutationToken {
   }
 }
 
-/** Extras of 32-bit numbers. */
+/** Encodes extras that consist of 32-bit numbers. */
 export function words(...numbers: number[]): Buffer {
   const extras = Buffer.alloc(numbers.length * 4)
   numbers.forEach((number, index) => extras.writeUInt32BE(number, index * 4))
@@ -154,9 +154,9 @@ export function words(...numbers: number[]): Buffer {
 }
 
 /**
- * First 32-bit number of an answer's extras: a document's flags, or whether it is deleted.
+ * Returns the first 32-bit number in a response's extras: the flags of a document, or whether it is deleted.
  *
- * @throws DecodingFailureError the answer has none.
+ * @throws DecodingFailureError if the extras are too short.
  */
 export function firstWord({ extras }: Response): number {
   if (extras.length < 4) throw new DecodingFailureError('the answer about the document is cut off')

@@ -1,8 +1,8 @@
 /**
- * Waits until enough nodes have a mutation, by asking each how far its vBucket is (0x91).
+ * Waits until enough nodes have a mutation, by polling the seqno of the vBucket on each node (0x91).
  *
- * An answer is a format byte, vBucket u16, history u64, persisted seqno u64 and current seqno u64; format 1, after
- * a fail-over, adds the old history and the last seqno received in it.
+ * A response is a format byte, vBucket u16, history u64, persisted seqno u64 and current seqno u64. After a failover,
+ * format 1 adds the old history and the last seqno received in it.
  */
 
 import { replicaCount } from './cluster-map.js'
@@ -23,21 +23,21 @@ import type { MutationToken } from './results.js'
 
 const PAUSE_MS = 10
 
-/** How far one copy of a vBucket is. */
+/** The progress of one copy of a vBucket. */
 interface Seen {
   persisted: bigint
   current: bigint
 }
 
-/** Whether the options ask to wait at all. */
+/** Returns true if the options require a wait. */
 export function isDurable(options: DurableOptions): boolean {
   return Boolean(options.durabilityPersistTo || options.durabilityReplicateTo)
 }
 
 /**
- * Refuses what the bucket can never give, before anything is written.
+ * Refuses durability that the bucket can never provide, before the write.
  *
- * @throws DurabilityImpossibleError it has fewer copies.
+ * @throws DurabilityImpossibleError if the bucket has fewer copies.
  */
 export function checkDurability(client: KvClient, options: DurableOptions): void {
   const replicas = replicaCount(client.map)
@@ -47,10 +47,10 @@ export function checkDurability(client: KvClient, options: DurableOptions): void
 }
 
 /**
- * Resolves when the mutation is as durable as asked.
+ * Resolves when the mutation is as durable as required.
  *
- * @throws AmbiguousTimeoutError not yet; the mutation itself took effect.
- * @throws MutationLostError a fail-over forgot it.
+ * @throws AmbiguousTimeoutError if it is not durable in time. The mutation itself has taken effect.
+ * @throws MutationLostError if a failover has lost it.
  */
 export async function waitForDurability(
   client: KvClient,
@@ -62,7 +62,7 @@ export async function waitForDurability(
   const { durabilityPersistTo: persistTo = 0, durabilityReplicateTo: replicateTo = 0 } = options
   const deadline = new Deadline(remaining, 1)
   const seen = Array<Seen | undefined>(replicaCount(client.map) + 1).fill(undefined)
-  /** Resolves when what was seen of all copies is enough. One without a node is waited for. */
+  /** Resolves when the progress of all copies suffices. A copy without a node is awaited. */
   const watch = async (copy: number): Promise<void> => {
     for (;;) {
       seen[copy] = await ask(client, token, copy, deadline)

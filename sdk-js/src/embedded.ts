@@ -1,12 +1,12 @@
 /**
- * A database in this process, in place of a cluster: `connect('nacre:///path/to/folder')`.
+ * An embedded database instead of a cluster: `connect('nacre:///path/to/folder')`.
  *
  *     Connection → EmbeddedSocket.write → Session.receive(frames) → responses, in the same turn
  *                  'data'               ← Session.poll()          ← wake, when a request has waited for the disk
  *
- * The classes of this package speak to it as to a server: the frames are the same, only nothing carries them over a
- * network. The native part is an addon for Node-API: `NACRE_ADDON` names its file; else the package `@nacre/embedded`
- * has it.
+ * The classes of this package talk to the database as to a server: the frames are the same, but they do not cross a
+ * network. The native part is a Node-API addon. `NACRE_ADDON` names its file; by default, it is in the package
+ * `@nacre/embedded`.
  */
 
 import { createRequire } from 'node:module'
@@ -18,10 +18,10 @@ import { type Address, DEFAULT_PORT } from './connection-string.js'
 import { InvalidArgumentError } from './errors.js'
 import { CouchbaseLogger, type Logger } from './logger.js'
 
-/** Path of a database that lives in memory only. */
+/** Path of an in-memory database. */
 const IN_MEMORY = ':memory:'
 
-/** What the addon is given. */
+/** Options of the native addon. */
 interface NativeOptions {
   sync?: string
   syncDelayMs?: number
@@ -69,9 +69,9 @@ function addon(): Addon {
 }
 
 /**
- * Opens the database of a connection string, or takes the one that is open: what a cluster begins with.
+ * Opens the database of a connection string, or returns the open one.
  *
- * @throws InvalidArgumentError the string names no database, or it cannot be opened.
+ * @throws InvalidArgumentError if the string is invalid, or the database cannot be opened.
  */
 export function open(text: string, logger: Logger | undefined): { seeds: Address[]; access: Access } {
   const database = Database.open(parsePlace(text))
@@ -80,16 +80,16 @@ export function open(text: string, logger: Logger | undefined): { seeds: Address
   return { seeds: [{ host: 'embedded', port: DEFAULT_PORT }], access }
 }
 
-/** A database, and how it is opened. */
+/** The path and the options of a database. */
 export interface Place {
   path: string
   options: NativeOptions
 }
 
 /**
- * Reads `nacre:///path/to/folder?option=value` or `nacre://:memory:`.
+ * Parses `nacre:///path/to/folder?option=value` or `nacre://:memory:`.
  *
- * @throws InvalidArgumentError the path is not absolute, or an option is unknown or out of range.
+ * @throws InvalidArgumentError if the path is not absolute, or an option is unknown or out of range.
  */
 export function parsePlace(text: string): Place {
   const scheme = 'nacre://'
@@ -119,7 +119,7 @@ function numberOf(name: string, value: string): number {
   return number
 }
 
-/** An open database. The clusters of this process that name the same folder share it. */
+/** An open database. All clusters in this process with the same folder share it. */
 export class Database {
   static readonly #open = new Map<string, Database>()
   readonly #key: string | undefined
@@ -132,9 +132,9 @@ export class Database {
   }
 
   /**
-   * Opens a database, or takes the one that is open.
+   * Opens a database, or returns the open one.
    *
-   * @throws InvalidArgumentError it cannot be opened; the message says why, as that another process has it.
+   * @throws InvalidArgumentError if it cannot be opened; the message contains the reason, for instance another process.
    */
   static open({ path, options }: Place): Database {
     const key = path === IN_MEMORY ? undefined : JSON.stringify([path, options])
@@ -152,18 +152,18 @@ export class Database {
     return database
   }
 
-  /** A session as a socket. */
+  /** Opens a session, as a socket. */
   connect(): EmbeddedSocket {
     return new EmbeddedSocket((wake) => this.#native.session(wake))
   }
 
-  /** The answer of the management service to a request about scopes and collections; 404 for others. */
+  /** Answers a management request about scopes and collections; 404 for any other request. */
   manage(method: string, path: string, body = ''): { status: number; text: string } {
     const answer = this.#native.manage(method, path, Buffer.from(body))
     return { status: answer.status, text: answer.body }
   }
 
-  /** Closes the database once nobody is left, which stores what there is to store. */
+  /** Leaves the database. The last leaver closes it, which persists all changes. */
   leave(): void {
     this.#users -= 1
     if (this.#users > 0) return
@@ -172,9 +172,9 @@ export class Database {
   }
 }
 
-/** A session as Node knows connections. */
+/** A session in the form of a Node socket. */
 export class EmbeddedSocket extends Duplex {
-  /** There is no network, so no address. */
+  /** Undefined, because there is no network. */
   readonly localAddress = undefined
   readonly localPort = undefined
   readonly #session: NativeSession
@@ -186,13 +186,13 @@ export class EmbeddedSocket extends Duplex {
     })
   }
 
-  /** Nothing: nothing is delayed. */
+  /** Does nothing, because nothing is delayed. */
   setNoDelay(): this {
     return this
   }
 
   override _read(): void {
-    // Responses come as requests do: whoever reads slowly asks slowly.
+    // Responses arrive at the pace of the requests, so no back-pressure is needed.
   }
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: (error?: Error | null) => void): void {

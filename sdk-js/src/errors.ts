@@ -1,13 +1,13 @@
 /**
- * What can go wrong, under the names that the official SDKs use.
+ * Errors, with the names of the official SDKs.
  *
- * Every error is a `CouchbaseError` and carries a `context`: which document or request it was, what the
- * server answered and how often it was tried.
+ * Every error is a `CouchbaseError` and has a `context`: the document or request, the response of the server, and the
+ * number of retries.
  */
 
 import { hex } from './opcodes.js'
 
-/** Circumstances of an error; what does not apply is absent. */
+/** Context of an error. Members that do not apply are absent. */
 export interface ErrorContext {
   /** Key of the document. */
   key?: string
@@ -19,36 +19,36 @@ export interface ErrorContext {
   collection?: string
   /** Name of the operation, or method and path of an HTTP request. */
   operation?: string
-  /** Status of the answer: of the binary protocol, or of HTTP. */
+  /** Status of the response: of the binary protocol, or of HTTP. */
   status?: number
-  /** Number by which the request is found in logs and captures. */
+  /** Opaque of the request, which identifies it in logs and captures. */
   opaque?: number
-  /** `host:port` that was asked. */
+  /** `host:port` of the node. */
   endpoint?: string
-  /** Text the server gave. */
+  /** Text from the server. */
   detail?: string
   /** Statement of a query. */
   statement?: string
-  /** Text by which the query service logs the request. */
+  /** ID of the request in the logs of the query service. */
   clientContextId?: string
   /** Code of the first error that a service reported. */
   errorCode?: number
   /** Text of the first error that a service reported. */
   errorMessage?: string
-  /** What a service says about the cause of its first error. */
+  /** The cause of the first error, as the service reports it. */
   errorCause?: any
-  /** How often it was tried again. */
+  /** Number of retries. */
   retryAttempts?: number
-  /** Why it was tried again, in order of first occurrence. */
+  /** Reasons of the retries, in order of first occurrence. */
   retryReasons?: string[]
 }
 
-/** Base of all errors of this package. */
+/** Base class of all errors in this package. */
 export class CouchbaseError extends Error {
-  /** Which request it was and what became of it. */
+  /** Context of the error. */
   readonly context: ErrorContext
 
-  /** What the error says where nothing more is known. */
+  /** Default message. */
   static summary: string = 'The request failed.'
 
   constructor(message?: string, context: ErrorContext = {}, cause?: unknown) {
@@ -60,17 +60,17 @@ export class CouchbaseError extends Error {
   }
 }
 
-/** An argument cannot be used; nothing was sent. */
+/** An argument is invalid. The client has sent nothing. */
 export class InvalidArgumentError extends CouchbaseError {
   static override summary: string = 'An argument cannot be used; nothing was sent.'
 }
 
-/** The user or password is wrong, or lacks the right. */
+/** The user or password is wrong, or the user lacks a privilege. */
 export class AuthenticationFailureError extends CouchbaseError {
   static override summary: string = 'The user or password is wrong, or lacks the right.'
 }
 
-/** The server does not offer this. */
+/** The server does not support the feature. */
 export class FeatureNotAvailableError extends CouchbaseError {
   static override summary: string = 'The server does not offer this.'
 }
@@ -80,20 +80,20 @@ export class ServiceNotAvailableError extends CouchbaseError {
   static override summary: string = 'No node of the cluster runs the service.'
 }
 
-/** The server failed, or gave an answer that this client does not know. */
+/** The server has failed, or has sent a response that this client does not know. */
 export class InternalServerFailureError extends CouchbaseError {
   static override summary: string = 'The server failed, or gave an answer that this client does not know.'
 }
 
-/** The server's answer, or the document, cannot be read. */
+/** The response of the server, or the document, cannot be decoded. */
 export class DecodingFailureError extends CouchbaseError {
   static override summary: string = "The server's answer, or the document, cannot be read."
 }
 
-/** A document does not fit the schema of its collection; on a write, nothing was sent. */
+/** A document does not fit the schema of its collection. A write has sent nothing. */
 export class ValidationError extends CouchbaseError {
   static override summary: string = 'A document does not fit the schema of its collection.'
-  /** What does not fit, and where, as the schema's library tells it. */
+  /** The issues, as the schema's library reports them. */
   readonly issues: readonly { readonly message: string; readonly path?: readonly unknown[] | undefined }[]
 
   constructor(message?: string, issues: ValidationError['issues'] = [], context: ErrorContext = {}) {
@@ -102,27 +102,27 @@ export class ValidationError extends CouchbaseError {
   }
 }
 
-/** The value cannot be turned into bytes. */
+/** The value cannot be encoded. */
 export class EncodingFailureError extends CouchbaseError {
   static override summary: string = 'The value cannot be turned into bytes.'
 }
 
-/** The request was aborted or its connection lost: it may have taken effect. */
+/** The request was aborted or its connection was lost. The request may have taken effect. */
 export class RequestCanceledError extends CouchbaseError {
   static override summary: string = 'The request was aborted or its connection lost: it may have taken effect.'
 }
 
-/** Time ran out. */
+/** The operation has timed out. */
 export class TimeoutError extends CouchbaseError {
   static override summary: string = 'Time ran out.'
 }
 
-/** Time ran out, and the request changed nothing. */
+/** The operation has timed out and has changed nothing. */
 export class UnambiguousTimeoutError extends TimeoutError {
   static override summary: string = 'Time ran out, and the request changed nothing.'
 }
 
-/** Time ran out, and it is unknown whether the request took effect. */
+/** The operation has timed out and may have taken effect. */
 export class AmbiguousTimeoutError extends TimeoutError {
   static override summary: string = 'Time ran out, and it is unknown whether the request took effect.'
 }
@@ -132,12 +132,12 @@ export class TemporaryFailureError extends CouchbaseError {
   static override summary: string = 'The server was too busy until the deadline.'
 }
 
-/** There is no such document. */
+/** The document does not exist. */
 export class DocumentNotFoundError extends CouchbaseError {
   static override summary: string = 'There is no such document.'
 }
 
-/** There is such a document already. */
+/** The document exists already. */
 export class DocumentExistsError extends CouchbaseError {
   static override summary: string = 'There is such a document already.'
 }
@@ -147,7 +147,7 @@ export class CasMismatchError extends CouchbaseError {
   static override summary: string = 'The document changed since its CAS was read.'
 }
 
-/** Somebody else holds the document's lock. */
+/** The document is locked. */
 export class DocumentLockedError extends CouchbaseError {
   static override summary: string = "Somebody else holds the document's lock."
 }
@@ -162,27 +162,27 @@ export class ValueTooLargeError extends CouchbaseError {
   static override summary: string = 'The document would be larger than the server allows.'
 }
 
-/** The document is no counter, or the delta is no number that a counter can take. */
+/** The document is not a counter, or the delta is invalid. */
 export class DeltaInvalidError extends CouchbaseError {
   static override summary: string = 'The document is no counter, or the delta is no number that a counter can take.'
 }
 
-/** The bucket cannot be as durable as is asked of its writes. */
+/** The bucket does not support the durability level. */
 export class DurabilityLevelNotAvailableError extends CouchbaseError {
   static override summary: string = 'The bucket cannot be as durable as is asked of its writes.'
 }
 
-/** The bucket has fewer copies than the durability asks for. */
+/** The bucket has fewer copies than the durability requires. */
 export class DurabilityImpossibleError extends CouchbaseError {
   static override summary: string = 'The bucket has fewer copies than the durability asks for.'
 }
 
-/** The server gave up a durable write, and it is unknown whether it took effect. */
+/** A durable write has timed out on the server and may have taken effect. */
 export class DurabilityAmbiguousError extends CouchbaseError {
   static override summary: string = 'The server gave up a durable write, and it is unknown whether it took effect.'
 }
 
-/** A fail-over lost the mutation before it was as durable as asked. */
+/** A failover has lost the mutation before it was durable. */
 export class MutationLostError extends CouchbaseError {
   static override summary: string = 'A fail-over lost the mutation before it was as durable as asked.'
 }
@@ -202,7 +202,7 @@ export class PathMismatchError extends CouchbaseError {
   static override summary: string = 'The path goes through a value that is of another kind.'
 }
 
-/** The path cannot be read, or not be used with this operation. */
+/** The path is malformed, or cannot be used with this operation. */
 export class PathInvalidError extends CouchbaseError {
   static override summary: string = 'The path cannot be read, or not be used with this operation.'
 }
@@ -232,7 +232,7 @@ export class DocumentNotJsonError extends CouchbaseError {
   static override summary: string = 'The document is not JSON.'
 }
 
-/** The number at the path is no 64-bit integer. */
+/** The number at the path is not a 64-bit integer. */
 export class NumberTooBigError extends CouchbaseError {
   static override summary: string = 'The number at the path is no 64-bit integer.'
 }
@@ -242,42 +242,42 @@ export class XattrInvalidError extends CouchbaseError {
   static override summary: string = 'The extended attribute cannot be used in this way.'
 }
 
-/** There is no such bucket. */
+/** The bucket does not exist. */
 export class BucketNotFoundError extends CouchbaseError {
   static override summary: string = 'There is no such bucket.'
 }
 
-/** There is such a bucket already. */
+/** The bucket exists already. */
 export class BucketExistsError extends CouchbaseError {
   static override summary: string = 'There is such a bucket already.'
 }
 
-/** There is no such scope. */
+/** The scope does not exist. */
 export class ScopeNotFoundError extends CouchbaseError {
   static override summary: string = 'There is no such scope.'
 }
 
-/** There is such a scope already. */
+/** The scope exists already. */
 export class ScopeExistsError extends CouchbaseError {
   static override summary: string = 'There is such a scope already.'
 }
 
-/** There is no such collection. */
+/** The collection does not exist. */
 export class CollectionNotFoundError extends CouchbaseError {
   static override summary: string = 'There is no such collection.'
 }
 
-/** There is such a collection already. */
+/** The collection exists already. */
 export class CollectionExistsError extends CouchbaseError {
   static override summary: string = 'There is such a collection already.'
 }
 
-/** There is no such design document. */
+/** The design document does not exist. */
 export class DesignDocumentNotFoundError extends CouchbaseError {
   static override summary: string = 'There is no such design document.'
 }
 
-/** There is no such view or design document. */
+/** The view or design document does not exist. */
 export class ViewNotFoundError extends DesignDocumentNotFoundError {
   static override summary: string = 'There is no such view or design document.'
 }
@@ -302,7 +302,7 @@ export class NeedOpenBucketError extends CouchbaseError {
   static override summary: string = 'The operation needs a bucket.'
 }
 
-/** There is no such durability level. */
+/** The durability level does not exist. */
 export class InvalidDurabilityLevel extends InvalidArgumentError {
   static override summary: string = 'There is no such durability level.'
 }
@@ -337,7 +337,7 @@ export class DocumentUnretrievableError extends CouchbaseError {
   static override summary: string = 'No copy of the document could be read.'
 }
 
-/** Another durable write of the document is under way. */
+/** Another durable write of the document is in progress. */
 export class DurableWriteInProgressError extends TemporaryFailureError {
   static override summary: string = 'Another durable write of the document is under way.'
 }
@@ -372,12 +372,12 @@ export class IndexFailureError extends CouchbaseError {
   static override summary: string = 'An index failed.'
 }
 
-/** There is no such index. */
+/** The index does not exist. */
 export class IndexNotFoundError extends CouchbaseError {
   static override summary: string = 'There is no such index.'
 }
 
-/** There is such an index already. */
+/** The index exists already. */
 export class IndexExistsError extends CouchbaseError {
   static override summary: string = 'There is such an index already.'
 }
@@ -392,62 +392,62 @@ export class CompilationFailureError extends CouchbaseError {
   static override summary: string = 'The statement cannot be compiled.'
 }
 
-/** The service has too many requests to take another one. */
+/** The queue of the service is full. */
 export class JobQueueFullError extends CouchbaseError {
   static override summary: string = 'The service has too many requests to take another one.'
 }
 
-/** There is no such dataset. */
+/** The dataset does not exist. */
 export class DatasetNotFoundError extends CouchbaseError {
   static override summary: string = 'There is no such dataset.'
 }
 
-/** There is such a dataset already. */
+/** The dataset exists already. */
 export class DatasetExistsError extends CouchbaseError {
   static override summary: string = 'There is such a dataset already.'
 }
 
-/** There is no such dataverse. */
+/** The dataverse does not exist. */
 export class DataverseNotFoundError extends CouchbaseError {
   static override summary: string = 'There is no such dataverse.'
 }
 
-/** There is such a dataverse already. */
+/** The dataverse exists already. */
 export class DataverseExistsError extends CouchbaseError {
   static override summary: string = 'There is such a dataverse already.'
 }
 
-/** There is no such link. */
+/** The link does not exist. */
 export class LinkNotFoundError extends CouchbaseError {
   static override summary: string = 'There is no such link.'
 }
 
-/** There is such a link already. */
+/** The link exists already. */
 export class LinkExistsError extends CouchbaseError {
   static override summary: string = 'There is such a link already.'
 }
 
-/** There is no such user. */
+/** The user does not exist. */
 export class UserNotFoundError extends CouchbaseError {
   static override summary: string = 'There is no such user.'
 }
 
-/** There is such a user already. */
+/** The user exists already. */
 export class UserExistsError extends CouchbaseError {
   static override summary: string = 'There is such a user already.'
 }
 
-/** There is no such group. */
+/** The group does not exist. */
 export class GroupNotFoundError extends CouchbaseError {
   static override summary: string = 'There is no such group.'
 }
 
-/** The bucket does not allow to be flushed. */
+/** The bucket does not allow flushing. */
 export class BucketNotFlushableError extends CouchbaseError {
   static override summary: string = 'The bucket does not allow to be flushed.'
 }
 
-/** There is no such function. */
+/** The function does not exist. */
 export class EventingFunctionNotFoundError extends CouchbaseError {
   static override summary: string = 'There is no such function.'
 }
@@ -462,7 +462,7 @@ export class EventingFunctionCompilationFailureError extends CouchbaseError {
   static override summary: string = 'The function cannot be compiled.'
 }
 
-/** The function has the same keyspace as source and for metadata. */
+/** The source and the metadata of the function have the same keyspace. */
 export class EventingFunctionIdenticalKeyspaceError extends CouchbaseError {
   static override summary: string = 'The function has the same keyspace as source and for metadata.'
 }
@@ -482,22 +482,22 @@ export class EventingFunctionPausedError extends CouchbaseError {
   static override summary: string = 'The function is paused.'
 }
 
-/** The changes since the token cannot be told without gaps: drop what there is, and begin again with 0. */
+/** The changes since the token would have gaps: discard the local data and restart with 0. */
 export class ChangesLostError extends CouchbaseError {
   static override summary: string = 'The changes since the token cannot be told without gaps.'
 }
 
-/** An operation of a transaction failed, and the transaction with it. */
+/** An operation of a transaction has failed, and so has the transaction. */
 export class TransactionOperationFailedError extends CouchbaseError {
   static override summary: string = 'An operation of the transaction failed.'
 }
 
-/** The transaction was rolled back: nothing has changed. Its cause is why. */
+/** The transaction was rolled back: nothing has changed. The `cause` contains the reason. */
 export class TransactionFailedError extends CouchbaseError {
   static override summary: string = 'The transaction was rolled back.'
 }
 
-/** The time of the transaction was over, and it was rolled back: nothing has changed. */
+/** The transaction has timed out and was rolled back: nothing has changed. */
 export class TransactionExpiredError extends TransactionFailedError {
   static override summary: string = 'The time of the transaction was over, and it was rolled back.'
 }

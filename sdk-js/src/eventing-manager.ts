@@ -1,4 +1,4 @@
-/** Functions that react to changes, on their way to the service and back. */
+/** Management of eventing functions. */
 
 import type { Cluster } from './cluster.js'
 import type { OperationOptions } from './deadline.js'
@@ -37,7 +37,7 @@ import {
   type EventingState,
 } from './eventing.js'
 
-/** Settings whose names in the REST interface are the same in snake case. */
+/** Settings whose REST names are their names in snake case. */
 const SETTINGS = `
   cppWorkerThreadCount dcpStreamBoundary description languageCompatibility logLevel executionTimeout
   lcbInstCapacity lcbRetryCount lcbTimeout numTimerPartitions sockBatchSize tickDuration timerContextSize
@@ -45,7 +45,7 @@ const SETTINGS = `
   appLogDir appLogMaxSize appLogMaxFiles checkpointInterval
 `
 
-/** Name of each setting in the REST interface. */
+/** REST name of each setting. */
 const SETTING_NAMES: Record<string, string> = {
   queryConsistency: 'n1ql_consistency',
   queryPrepareAll: 'n1ql_prepare_all',
@@ -53,7 +53,7 @@ const SETTING_NAMES: Record<string, string> = {
 }
 for (const name of SETTINGS.trim().split(/\s+/)) SETTING_NAMES[name] = name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`)
 
-/** Functions of a cluster, or of one scope. */
+/** Manages the eventing functions of a cluster, or of one scope. */
 export class EventingFunctionManager {
   readonly #cluster: Cluster
   readonly #place: { bucket: string; scope: string } | undefined
@@ -67,7 +67,7 @@ export class EventingFunctionManager {
   /**
    * Defines a function, or replaces its definition.
    *
-   * @throws EventingFunctionCompilationFailureError its code cannot be read.
+   * @throws EventingFunctionCompilationFailureError if its code cannot be compiled.
    */
   async upsertFunction(definition: EventingFunction, options: OperationOptions = {}): Promise<void> {
     checkOptions('upsertFunction', options)
@@ -78,15 +78,15 @@ export class EventingFunctionManager {
   /**
    * Drops a function that is not deployed.
    *
-   * @throws EventingFunctionNotFoundError there is none of this name.
-   * @throws EventingFunctionDeployedError it is deployed.
+   * @throws EventingFunctionNotFoundError if it does not exist.
+   * @throws EventingFunctionDeployedError if the function is deployed.
    */
   async dropFunction(name: string, options: OperationOptions = {}): Promise<void> {
     checkOptions('dropFunction', options)
     await this.#send({ method: 'DELETE', path: functionPath(name) }, options)
   }
 
-  /** All functions. */
+  /** Returns all functions. */
   async getAllFunctions(options: OperationOptions = {}): Promise<EventingFunction[]> {
     checkOptions('getAllFunctions', options)
     const response = await this.#send({ method: 'GET', path: '/api/v1/functions' }, options)
@@ -96,23 +96,23 @@ export class EventingFunctionManager {
   /**
    * A function.
    *
-   * @throws EventingFunctionNotFoundError there is none of this name.
+   * @throws EventingFunctionNotFoundError if it does not exist.
    */
   async getFunction(name: string, options: OperationOptions = {}): Promise<EventingFunction> {
     checkOptions('getFunction', options)
     return readJson(await this.#send({ method: 'GET', path: functionPath(name) }, options), readFunction)
   }
 
-  /** Deploys a function: it begins to run soon after. */
+  /** Deploys a function, which starts soon after. */
   async deployFunction(name: string, options: OperationOptions = {}): Promise<void> {
     checkOptions('deployFunction', options)
     await this.#send({ method: 'POST', path: `${functionPath(name)}/deploy` }, options)
   }
 
   /**
-   * Ends a function and forgets how far it is.
+   * Undeploys a function, and deletes its position.
    *
-   * @throws EventingFunctionNotDeployedError it is not deployed.
+   * @throws EventingFunctionNotDeployedError if the function is not deployed.
    */
   async undeployFunction(name: string, options: OperationOptions = {}): Promise<void> {
     checkOptions('undeployFunction', options)
@@ -120,9 +120,9 @@ export class EventingFunctionManager {
   }
 
   /**
-   * Stops a function, which goes on where it was when it is resumed.
+   * Pauses a function. When resumed, it continues from its position.
    *
-   * @throws EventingFunctionNotBootstrappedError it does not run.
+   * @throws EventingFunctionNotBootstrappedError if the function does not run.
    */
   async pauseFunction(name: string, options: OperationOptions = {}): Promise<void> {
     checkOptions('pauseFunction', options)
@@ -130,16 +130,16 @@ export class EventingFunctionManager {
   }
 
   /**
-   * Lets a function go on that was paused.
+   * Resumes a paused function.
    *
-   * @throws EventingFunctionNotDeployedError it was not.
+   * @throws EventingFunctionNotDeployedError if the function is not paused.
    */
   async resumeFunction(name: string, options: OperationOptions = {}): Promise<void> {
     checkOptions('resumeFunction', options)
     await this.#send({ method: 'POST', path: `${functionPath(name)}/resume` }, options)
   }
 
-  /** The present state of the functions. */
+  /** Returns the present state of the functions. */
   async functionsStatus(options: OperationOptions = {}): Promise<EventingState> {
     checkOptions('functionsStatus', options)
     const response = await this.#send({ method: 'GET', path: '/api/v1/status' }, options)
@@ -162,7 +162,7 @@ export class EventingFunctionManager {
   }
 }
 
-/** Functions of one scope. */
+/** Manages the eventing functions of one scope. */
 export class ScopeEventingFunctionManager extends EventingFunctionManager {
   /** @internal */
   constructor(cluster: Cluster, bucket: string, scope: string) {
@@ -197,7 +197,7 @@ function requireOutcome(response: HttpResponse): void {
   try {
     outcome = JSON.parse(response.text) ?? {}
   } catch {
-    // The text itself has to do.
+    // The text itself is the detail.
   }
   const { context } = response
   const kind = OUTCOMES.get(String(outcome.name)) ?? (response.status === 400 ? InvalidArgumentError : CouchbaseError)
@@ -253,7 +253,7 @@ function writeFunction(definition: EventingFunction, place: { bucket: string; sc
   }
 }
 
-/** Names of consistency in the settings of functions, by their names in queries. */
+/** Names of consistency levels in functions' settings, by their names in queries. */
 const CONSISTENCIES: Record<string, string> = { not_bounded: 'none', request_plus: 'request' }
 
 function readFunction(definition: any): EventingFunction {

@@ -1,13 +1,13 @@
-/** Functions that react to changes: defined, deployed, paused and dropped. */
+/** Types of eventing functions. */
 
 import type { QueryScanConsistency } from './query.js'
 
-/** Which changes a function sees that is deployed for the first time. */
+/** The changes that a newly deployed function receives. */
 export const EventingFunctionDcpBoundary = {
   Everything: 'everything',
   FromNow: 'from_now',
 } as const
-/** Which changes a function sees that is deployed for the first time. */
+/** The changes that a newly deployed function receives. */
 export type EventingFunctionDcpBoundary = (typeof EventingFunctionDcpBoundary)[keyof typeof EventingFunctionDcpBoundary]
 
 /** Whether a function is deployed. */
@@ -18,15 +18,15 @@ export const EventingFunctionDeploymentStatus = {
 /** Whether a function is deployed. */
 export type EventingFunctionDeploymentStatus = (typeof EventingFunctionDeploymentStatus)[keyof typeof EventingFunctionDeploymentStatus]
 
-/** Whether a function that is deployed runs. */
+/** Whether a deployed function runs. */
 export const EventingFunctionProcessingStatus = {
   Running: 'running',
   Paused: 'paused',
 } as const
-/** Whether a function that is deployed runs. */
+/** Whether a deployed function runs. */
 export type EventingFunctionProcessingStatus = (typeof EventingFunctionProcessingStatus)[keyof typeof EventingFunctionProcessingStatus]
 
-/** What a function does at the moment. */
+/** The state of a function. */
 export const EventingFunctionStatus = {
   Undeployed: 'undeployed',
   Deploying: 'deploying',
@@ -35,20 +35,20 @@ export const EventingFunctionStatus = {
   Paused: 'paused',
   Pausing: 'pausing',
 } as const
-/** What a function does at the moment. */
+/** The state of a function. */
 export type EventingFunctionStatus = (typeof EventingFunctionStatus)[keyof typeof EventingFunctionStatus]
 
-/** Version of the language that a function is written in. */
+/** Language version of a function. */
 export const EventingFunctionLanguageCompatibility = {
   Version_6_0_0: '6.0.0',
   Version_6_5_0: '6.5.0',
   Version_6_6_2: '6.6.2',
   Version_7_2_0: '7.2.0',
 } as const
-/** Version of the language that a function is written in. */
+/** Language version of a function. */
 export type EventingFunctionLanguageCompatibility = (typeof EventingFunctionLanguageCompatibility)[keyof typeof EventingFunctionLanguageCompatibility]
 
-/** How much is logged. */
+/** Log level. */
 export const EventingFunctionLogLevel = {
   Info: 'INFO',
   Error: 'ERROR',
@@ -56,25 +56,25 @@ export const EventingFunctionLogLevel = {
   Debug: 'DEBUG',
   Trace: 'TRACE',
 } as const
-/** How much is logged. */
+/** Log level. */
 export type EventingFunctionLogLevel = (typeof EventingFunctionLogLevel)[keyof typeof EventingFunctionLogLevel]
 
-/** What a function may do with the documents of an alias. */
+/** Access of a function to the documents of a bucket binding. */
 export const EventingFunctionBucketAccess = {
   ReadOnly: 'r',
   ReadWrite: 'rw',
 } as const
-/** What a function may do with the documents of an alias. */
+/** Access of a function to the documents of a bucket binding. */
 export type EventingFunctionBucketAccess = (typeof EventingFunctionBucketAccess)[keyof typeof EventingFunctionBucketAccess]
 
-/** How a function logs in at an address. */
+/** Authentication of a function at a URL. */
 export const EventingFunctionUrlAuthMethod = {
   None: 'no-auth',
   Basic: 'basic',
   Digest: 'digest',
   Bearer: 'bearer',
 } as const
-/** How a function logs in at an address. */
+/** Authentication of a function at a URL. */
 export type EventingFunctionUrlAuthMethod = (typeof EventingFunctionUrlAuthMethod)[keyof typeof EventingFunctionUrlAuthMethod]
 
 /** A collection. */
@@ -98,7 +98,7 @@ export class EventingFunctionKeyspace {
   }
 }
 
-/** A name by which code finds the documents of a collection. */
+/** A name by which the code accesses the documents of a collection. */
 export class EventingFunctionBucketBinding {
   alias: string
   name: EventingFunctionKeyspace
@@ -111,7 +111,7 @@ export class EventingFunctionBucketBinding {
   }
 }
 
-/** How a function logs in at an address. */
+/** Authentication of a function at a URL. */
 export interface EventingFunctionUrlAuth {
   method: EventingFunctionUrlAuthMethod
   username?: string
@@ -119,7 +119,7 @@ export interface EventingFunctionUrlAuth {
   key?: string
 }
 
-/** Login by user and password. */
+/** Authentication by user and password. */
 export class EventingFunctionUrlAuthBasic implements EventingFunctionUrlAuth {
   method: EventingFunctionUrlAuthMethod = EventingFunctionUrlAuthMethod.Basic
   username: string
@@ -131,12 +131,12 @@ export class EventingFunctionUrlAuthBasic implements EventingFunctionUrlAuth {
   }
 }
 
-/** Login by user and password, which is not shown. */
+/** Digest authentication: the password itself is not sent. */
 export class EventingFunctionUrlAuthDigest extends EventingFunctionUrlAuthBasic {
   override method: EventingFunctionUrlAuthMethod = EventingFunctionUrlAuthMethod.Digest
 }
 
-/** Login by a token. */
+/** Authentication by bearer token. */
 export class EventingFunctionUrlAuthBearer implements EventingFunctionUrlAuth {
   method: EventingFunctionUrlAuthMethod = EventingFunctionUrlAuthMethod.Bearer
   key: string
@@ -146,7 +146,7 @@ export class EventingFunctionUrlAuthBearer implements EventingFunctionUrlAuth {
   }
 }
 
-/** A name by which code sends requests to an address. */
+/** A name by which the code sends requests to a URL. */
 export class EventingFunctionUrlBinding {
   alias: string
   hostname: string
@@ -169,10 +169,10 @@ export class EventingFunctionUrlBinding {
   }
 }
 
-/** A name that code has for a value. */
+/** A constant with a name in the code. */
 export class EventingFunctionConstantBinding {
   alias: string
-  /** The value as it is written in code. */
+  /** The value as a JavaScript literal. */
   literal: string
 
   constructor({ alias, literal }: { alias: string; literal: string }) {
@@ -181,7 +181,10 @@ export class EventingFunctionConstantBinding {
   }
 }
 
-/** Settings of a function; what is absent is left to the server. Times are seconds, those of timers milliseconds. */
+/**
+ * Settings of a function. The server has defaults for absent ones. Times are in seconds, those of timers in
+ * milliseconds.
+ */
 export class EventingFunctionSettings {
   declare cppWorkerThreadCount?: number
   declare dcpStreamBoundary?: EventingFunctionDcpBoundary
@@ -212,7 +215,7 @@ export class EventingFunctionSettings {
   declare appLogMaxSize?: number
   declare appLogMaxFiles?: number
   declare checkpointInterval?: number
-  /** Settings that only nacre has, such as `filter` and `old_documents`, by their names in the REST interface. */
+  /** Settings specific to nacre, such as `filter` and `old_documents`, by their REST names. */
   declare raw?: Record<string, unknown>
 
   constructor(settings: Partial<EventingFunctionSettings> = {}) {
@@ -220,7 +223,7 @@ export class EventingFunctionSettings {
   }
 }
 
-/** What a function is made of. */
+/** Members of a function. */
 export interface EventingFunctionInit {
   name: string
   code: string
@@ -260,7 +263,7 @@ export class EventingFunction {
   }
 }
 
-/** What a function does at the moment. */
+/** The state of a function. */
 export interface EventingFunctionState {
   name: string
   status: EventingFunctionStatus
@@ -270,7 +273,7 @@ export interface EventingFunctionState {
   processingStatus: EventingFunctionProcessingStatus
 }
 
-/** What all functions do at the moment. */
+/** The state of all functions. */
 export interface EventingState {
   numEventingNodes: number
   functions: EventingFunctionState[]

@@ -1,14 +1,14 @@
 /**
- * Bytes of the binary protocol to frames and back.
+ * Encodes and decodes frames of the binary protocol.
  *
  * A frame is 24 bytes of header and a body: framing extras, extras, key and value. Numbers are big-endian:
  *
  *     0 magic | 1 opcode | 2..3 key length | 4 extras length | 5 datatype | 6..7 vBucket or status
  *     8..11 body length | 12..15 opaque | 16..23 CAS
  *
- * A server may also ask (0x82), with a vBucket in place of the status. The flexible magics (0x08 asks, 0x18 answers)
- * split bytes 2..3 into the length of the framing extras and of
- * the key. Lengths come from the peer, so each is checked against the body before it is used.
+ * The server may also send requests (0x82), with a vBucket in place of the status. The flexible magics (0x08 for
+ * requests, 0x18 for responses) split bytes 2..3 into the length of the framing extras and that of the key. Lengths
+ * come from the peer, so each is checked against the body before it is used.
  */
 
 import { DecodingFailureError } from './errors.js'
@@ -16,7 +16,7 @@ import { hex } from './opcodes.js'
 
 const HEADER_BYTES = 24
 
-/** A little above what servers accept (20 MiB of document and its extended attributes). */
+/** Maximum body size, slightly above what servers accept (a document of 20 MiB and its extended attributes). */
 export const BODY_BYTES_MAX: number = 31 * 1024 * 1024
 
 const ASK = 0x80
@@ -29,14 +29,14 @@ const NOTHING: Buffer = Buffer.alloc(0)
 /** Framing extras that keep a document's expiry when it is written (id 5, length 0). */
 export const PRESERVE_EXPIRY: Buffer = Buffer.from([0x50])
 
-/** Framing extras that ask for a durability level (id 1), which the server waits for up to `timeoutMs`. */
+/** Returns framing extras for a durability level (id 1), with the server's timeout `timeoutMs`. */
 export function durabilityFraming(level: number, timeoutMs: number): Buffer {
   // 0 and 65,535 have other meanings.
   const wire = Math.min(Math.max(Math.floor(timeoutMs), 1), 0xfffe)
   return Buffer.from([0x13, level, wire >> 8, wire & 0xff])
 }
 
-/** A request without its opaque, which belongs to the connection that sends it. */
+/** A request without its opaque, which the connection assigns. */
 export interface Request {
   opcode: number
   key?: Buffer
@@ -48,9 +48,9 @@ export interface Request {
   framing?: Buffer
 }
 
-/** An answer, or what the server pushed, taken apart. */
+/** A decoded response, or a decoded request from the server. */
 export interface Response {
-  /** It answers no request. */
+  /** True for a request from the server. */
   pushed: boolean
   opcode: number
   status: number
@@ -62,7 +62,7 @@ export interface Response {
   value: Buffer
 }
 
-/** A request as bytes; flexible only when there are framing extras. */
+/** Encodes a request. The frame is flexible only if there are framing extras. */
 export function encodeRequest(request: Request, opaque: number): Buffer {
   const { opcode, key = NOTHING, extras = NOTHING, value = NOTHING, framing = NOTHING } = request
   const header = Buffer.allocUnsafe(HEADER_BYTES)
@@ -78,21 +78,21 @@ export function encodeRequest(request: Request, opaque: number): Buffer {
   return Buffer.concat([header, framing, extras, key, value])
 }
 
-/** Collects bytes as they arrive and gives the answers that are complete. */
+/** Collects bytes as they arrive, and yields complete responses. */
 export class FrameReader {
   #parts: Buffer[] = []
   #byteCount = 0
   #needed: number = HEADER_BYTES;
 
   /**
-   * Answers completed by `data`.
+   * Yields the responses that `data` completes.
    *
-   * @throws DecodingFailureError the peer does not speak this protocol; the stream is useless.
+   * @throws DecodingFailureError if the peer does not speak this protocol. The stream is then unusable.
    */
   *feed(data: Buffer): Generator<Response> {
     this.#parts.push(data)
     this.#byteCount += data.length
-    // Joined only when a whole frame is there, so that a large one is not copied for each part of it.
+    // The parts are joined only once the frame is complete, so that a large frame is not copied for each part.
     while (this.#byteCount >= this.#needed) {
       const joined: Buffer = this.#parts.length === 1 ? this.#parts[0]! : Buffer.concat(this.#parts)
       this.#parts = [joined]
@@ -120,9 +120,9 @@ function bodyBytes(header: Buffer): number {
 }
 
 /**
- * Takes one whole frame apart.
+ * Decodes a complete frame.
  *
- * @throws DecodingFailureError its lengths contradict each other.
+ * @throws DecodingFailureError if its lengths contradict each other.
  */
 export function decodeResponse(frame: Buffer): Response {
   if (frame.length < HEADER_BYTES) throw new DecodingFailureError(`${frame.length} bytes are no frame`)

@@ -1,4 +1,4 @@
-/** Requests and answers over HTTP, whatever carries them. */
+/** HTTP requests and responses, independent of the transport. */
 
 import type { Attempt } from './attempt.js'
 import { concat, textOf } from './bytes.js'
@@ -6,15 +6,15 @@ import type { Address } from './connection-string.js'
 import { DecodingFailureError, type ErrorContext } from './errors.js'
 import type { Instruments } from './tracing.js'
 
-/** A name as a segment of a path. */
+/** Encodes a name as a path segment. */
 export function segment(name: string): string {
   return encodeURIComponent(name)
 }
 
-/** Largest answer that is read, as it is kept in memory. */
+/** Maximum size of a response, which is kept in memory. */
 const BODY_BYTES_MAX = 256 * 1024 * 1024
 
-/** An answer with its whole body. */
+/** A response with its whole body. */
 export interface HttpResponse {
   status: number
   text: string
@@ -26,29 +26,29 @@ export interface HttpRequest {
   method: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'DELETE' | 'PATCH'
   path: string
   body?: string
-  /** Media type of the body; JSON if not given. */
+  /** Media type of the body; JSON by default. */
   contentType?: string
   /** Further headers. */
   headers?: Record<string, string>
-  /** It changes nothing, so it may be sent twice; as any GET and HEAD. */
+  /** True if the request changes nothing, so that it may be sent twice. This is always so for GET and HEAD. */
   reads?: boolean
-  /** The node to ask; without it, those that run the service take turns. */
+  /** The node; by default, the nodes with the service take turns. */
   node?: Address
 }
 
-/** The connection could not be made, or broke before the answer was complete; callers see another error. */
+/** The connection could not be opened, or broke before the response was complete. Callers see another error. */
 export class ConnectionFailed extends Error {}
 
-/** True if a request changes nothing, so that it may be sent twice. */
+/** Returns true if a request changes nothing, so that it may be sent twice. */
 export function isRead({ reads, method }: HttpRequest): boolean {
   return reads ?? (method === 'GET' || method === 'HEAD')
 }
 
-/** An answer whose body arrives while it is read. It has to be read to the end or closed. */
+/** A response whose body is streamed. It must be read to the end or closed. */
 export class HttpStream {
   readonly status: number
   readonly context: ErrorContext
-  /** Headers of the answer, where the carrier has them. */
+  /** Headers of the response, if the transport provides them. */
   readonly headers: { get(name: string): string | null } | undefined
   readonly #body: AsyncIterable<Uint8Array>
   readonly #failed: (error: unknown) => Error
@@ -70,7 +70,7 @@ export class HttpStream {
     this.#close = close
   }
 
-  /** The body, part by part; leaving the loop closes the answer. */
+  /** Yields the body part by part. Leaving the loop closes the response. */
   async *parts(): AsyncGenerator<Uint8Array, void, void> {
     try {
       for await (const part of this.#body) yield part
@@ -81,13 +81,13 @@ export class HttpStream {
     }
   }
 
-  /** The answer with its whole body. */
+  /** Returns the response with its whole body. */
   async whole(): Promise<HttpResponse> {
     const { status, context } = this
     return { status, text: textOf(await this.#collected()), context }
   }
 
-  /** The whole body. */
+  /** Returns the whole body. */
   async bytes(): Promise<Uint8Array> {
     return concat(await this.#collected())
   }
@@ -103,29 +103,29 @@ export class HttpStream {
     return parts
   }
 
-  /** Ends the answer. */
+  /** Closes the response. */
   close(): void {
     this.#close()
   }
 }
 
-/** Source of the nodes of a bucket, or of the cluster if `bucket` is undefined. */
+/** Provides the nodes of a bucket, or of the cluster if `bucket` is undefined. */
 export interface Nodes {
   readonly bucket: string | undefined
 }
 
-/** Carrier of requests: sockets, or `fetch`. */
+/** Transport of requests: sockets, or `fetch`. */
 export interface HttpTransport {
-  /** What watches operations. */
+  /** Tracer and meter of the operations. */
   readonly instruments?: Instruments | undefined
-  /** An answer of a node that runs the service; its body is read as it arrives, until the deadline of the attempt. */
+  /** Returns the response of a node with the service. Its body is streamed until the deadline of the attempt. */
   open(nodes: Nodes, service: string, request: HttpRequest, attempt: Attempt): Promise<HttpStream>
 }
 
 /**
- * JSON of an answer, read by `read`.
+ * Parses the JSON of a response with `read`.
  *
- * @throws DecodingFailureError it is not JSON or lacks what `read` looks for.
+ * @throws DecodingFailureError if it is not JSON, or lacks what `read` needs.
  */
 export function readJson<T>(response: HttpResponse, read: (value: any) => T): T {
   try {
@@ -135,7 +135,7 @@ export function readJson<T>(response: HttpResponse, read: (value: any) => T): T 
   }
 }
 
-/** Fields as an HTML form; what is undefined is left out, booleans are 0 and 1. */
+/** Encodes fields as an HTML form. Undefined fields are omitted; booleans become 0 and 1. */
 export function formBody(fields: Record<string, string | number | boolean | undefined>): string {
   const form = new URLSearchParams()
   for (const [name, value] of Object.entries(fields)) {

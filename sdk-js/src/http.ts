@@ -1,9 +1,11 @@
 /**
- * HTTP for all services but key-value. Requests that change nothing use connections again, others have one of their own:
- * a connection that the node has just closed would leave unknown whether they took effect.
+ * HTTP for all services except key-value. Requests that change nothing reuse connections. Other requests have a new
+ * connection each: if the node had just closed a reused connection, the client would not know whether the request took
+ * effect.
  *
- * The nodes of a service take turns. One that cannot be connected to is passed over, as nothing was sent; so is one
- * whose connection breaks under a request that changes nothing. `fetch` does not tell the two apart.
+ * The nodes of a service take turns. The client skips a node to which it cannot connect, because it has sent nothing.
+ * It also skips a node whose connection breaks during a request that changes nothing. `fetch` does not distinguish the
+ * two.
  */
 
 import { once } from 'node:events'
@@ -25,14 +27,14 @@ import { ConnectionFailed, type HttpRequest, type HttpResponse, HttpStream, isRe
 import type { KvClient } from './kv-client.js'
 import type { Instruments } from './tracing.js'
 
-/** How long a node may take to be connected to before the next one is tried. */
+/** Timeout of connecting to a node, after which the client tries the next one. */
 const CONNECT_MS_MAX = 5000
 
-/** Sends requests in the name of one user, until it is closed. */
+/** Sends requests as one user, until it is closed. */
 export class HttpClient {
   readonly #access: Access
   readonly #agent: Agent
-  /** One a request under way. */
+  /** One controller for each request in progress. */
   readonly #controllers = new Set<AbortController>()
   #closed = false
 
@@ -41,18 +43,18 @@ export class HttpClient {
     this.#agent = new (access.tls ? TlsAgent : Agent)({ keepAlive: true })
   }
 
-  /** What watches operations. */
+  /** Tracer and meter of the operations. */
   get instruments(): Instruments {
     return this.#access.instruments
   }
 
   /**
-   * Answer of a node that runs the service, whatever its status but 401.
+   * Returns the response of a node with the service, with any status except 401.
    *
-   * @throws AuthenticationFailureError the user or password is wrong (401).
-   * @throws ServiceNotAvailableError no node runs the service.
-   * @throws TimeoutError there was no complete answer in time.
-   * @throws RequestCanceledError the connection broke, the caller aborted or the cluster is closed.
+   * @throws AuthenticationFailureError if the user or password is wrong (401).
+   * @throws ServiceNotAvailableError if no node runs the service.
+   * @throws TimeoutError if there is no complete response in time.
+   * @throws RequestCanceledError if the connection breaks, the caller aborts or the cluster is closed.
    */
   async send(
     client: KvClient,
@@ -75,16 +77,16 @@ export class HttpClient {
   }
 
   /**
-   * Answer of a node whose body is read as it arrives, until the deadline of the attempt.
+   * Returns the response of a node, whose body is streamed until the deadline of the attempt.
    *
-   * @throws DeadlineOver time ran out.
+   * @throws DeadlineOver if the time is over first.
    * @throws AuthenticationFailureError, ServiceNotAvailableError, RequestCanceledError as with `send`.
    */
   async open(client: KvClient, service: string, request: HttpRequest, attempt: Attempt): Promise<HttpStream> {
     return this.#attempts(client, service, request, attempt, async (stream) => stream)
   }
 
-  /** Answer of one node, which is asked once. */
+  /** Returns the response of one node to a single request. */
   async ask(address: Address, request: HttpRequest, attempt: Attempt): Promise<HttpResponse> {
     try {
       const stream = await this.#exchange(address, request, attempt)
@@ -110,7 +112,7 @@ export class HttpClient {
         } catch (error) {
           if (!(error instanceof ConnectionFailed)) throw error
           if (!attempt.inFlight) {
-            // It may have left the cluster.
+            // The node may have left the cluster.
             client.mapDue = 0
             this.#access.logger.warn(`${addressText(address)} cannot be asked: ${error.message}`)
             attempt.failed('NODE_NOT_AVAILABLE')
@@ -169,12 +171,12 @@ export class HttpClient {
         if (socket.connecting) socket.once(tls ? 'secureConnect' : 'connect', connected)
         else connected()
       })
-      // Of an answer that has begun, the body tells.
+      // Once the response has begun, its body reports the error.
       outgoing.on('error', () => {})
       outgoing.end(request.body)
       const [response]: IncomingMessage[] = await once(outgoing, 'response')
       context.status = response!.statusCode!
-      // A failure before the body is read is seen by the reader.
+      // The reader of the body will see a failure that happens before.
       response!.on('error', () => {})
       const stream = new HttpStream(context.status, context, response!, failed, () => {
         end()
@@ -189,7 +191,7 @@ export class HttpClient {
     }
   }
 
-  /** Ends the requests under way, with `RequestCanceledError`, and refuses more. */
+  /** Cancels the requests in progress with `RequestCanceledError`, and refuses further ones. */
   close(): void {
     this.#closed = true
     for (const controller of this.#controllers) controller.abort()

@@ -1,18 +1,18 @@
-/** From a document's key to where it lives and how it is written on the wire. */
+/** The vBucket of a key, and its encoding. */
 
 import { InvalidArgumentError } from './errors.js'
 
 const KEY_BYTES_MAX = 250
 const KEY_BYTES_MAX_IN_COLLECTION = 246
 
-/** Remainders of single bytes under the reflected polynomial of CRC-32 (IEEE). */
+/** Table of the CRC-32 (IEEE) of single bytes. */
 const REMAINDERS: Uint32Array = Uint32Array.from({ length: 256 }, (_, byte) => {
   let remainder = byte
   for (let bit = 0; bit < 8; bit++) remainder = remainder & 1 ? (remainder >>> 1) ^ 0xedb88320 : remainder >>> 1
   return remainder >>> 0
 })
 
-/** CRC-32 (IEEE) of bytes. */
+/** Returns the CRC-32 (IEEE) of bytes. */
 export function crc32(bytes: Uint8Array): number {
   let register = 0xffffffff
   for (const byte of bytes) register = (register >>> 8) ^ REMAINDERS[(register ^ byte) & 0xff]!
@@ -22,13 +22,13 @@ export function crc32(bytes: Uint8Array): number {
 /**
  * vBucket of a key: bits 16..30 of its CRC-32, modulo the number of vBuckets.
  *
- * The key is the logical one: the id of its collection takes no part.
+ * The key does not include the collection ID.
  */
 export function vbucketOf(key: Uint8Array, vbucketCount: number): number {
   return ((crc32(key) >>> 16) & 0x7fff) % vbucketCount
 }
 
-/** Unsigned LEB128, which puts a collection's id before a key. */
+/** Encodes a number as unsigned LEB128, as the collection ID before a key. */
 export function leb128(number: number): Buffer {
   const bytes: number[] = []
   let rest = number >>> 0
@@ -38,9 +38,9 @@ export function leb128(number: number): Buffer {
 }
 
 /**
- * Bytes of a key that may be sent: 1..=250 of UTF-8, 246 outside the default collection.
+ * Returns the bytes of a valid key: 1..=250 bytes of UTF-8, 246 outside the default collection.
  *
- * @throws InvalidArgumentError it is no string, empty or too long.
+ * @throws InvalidArgumentError if it is not a string, is empty, or is too long.
  */
 export function checkKey(key: string, inDefaultCollection: boolean): Buffer {
   if (typeof key !== 'string') throw new InvalidArgumentError(`a key is a string, not ${typeof key}`)

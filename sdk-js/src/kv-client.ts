@@ -1,18 +1,19 @@
 /**
- * Routes a bucket's requests to the nodes that serve them, and tries again what may succeed later.
+ * Routes the requests of a bucket to the right nodes, and retries those that may succeed later.
  *
- * A request goes round this loop until it has a final answer or its time is up:
+ * A request repeats this loop until it has a final response or its time is over:
  *
  *     connection to the node of its vBucket -> id of its collection -> send -> answer
  *     not my vBucket: take the newer map    | temporary failure, lock: wait, twice as long each time
  *     unknown collection: forget its id     | connection lost: again, unless it may have taken effect
  *     node or bucket not there: take the map of another node, which may be newer
  *
- * There is one connection a node. It is opened when first needed, and again once lost, after a pause that grows. A node
- * that refuses the client, as one without the bucket does, is like one that is down while others may know better: there
- * is no bucket once all nodes say so. The connection to a node that has left the cluster ends with the last answer on it.
+ * There is one connection per node. The client opens it on first use and reopens it when it is lost, after a growing
+ * pause. A node that refuses the client, for instance because it does not have the bucket, counts as unavailable as
+ * long as other nodes may know better: the bucket does not exist once all nodes say so. The connection to a node that
+ * has left the cluster is closed after the last outstanding response.
  *
- * The `HttpClient` learns here which nodes run the other services.
+ * The `HttpClient` gets the nodes of the other services from this class.
  */
 
 import { byText, type ClusterMap, isNewer, membersOf, nodeOf, nodesWith, parseClusterMap } from './cluster-map.js'
@@ -37,41 +38,41 @@ import { Feature, Opcode, operationName, PUSHED_MAP, Status } from './opcodes.js
 import { type Instruments, watch } from './tracing.js'
 import { detailOf, errorOf, retryReason } from './statuses.js'
 
-/** How long a node may take to give its map before the next one is asked. */
+/** Timeout of a node's response to a map request, after which the client asks the next one. */
 const MAP_WAIT_MS_MAX = 5000
 
 /**
- * How old the map may be for requests over HTTP: a node that has left the cluster but still runs answers them as a
- * cluster of its own, where it refuses those for documents. As in official SDKs.
+ * Maximum age of the map for HTTP requests. A node that has left the cluster but still runs answers HTTP requests as a
+ * separate cluster, whereas it refuses requests for documents. The value is that of official SDKs.
  */
 const MAP_AGE_MS_MAX = 2500
 
-/** What a request needs besides its bytes. Its frame carries neither key nor vBucket yet. */
+/** A request and its properties. Its frame contains neither key nor vBucket yet. */
 export interface Operation {
   request: Request
   key: string
   scope: string
   collection: string
-  /** It changes nothing, so it may be sent twice. */
+  /** True if the request changes nothing, so that it may be sent twice. */
   reads?: boolean
-  /** It insists on a new document. */
+  /** True if the document must not exist. */
   adds?: boolean
-  /** Statuses that are answers, not errors, besides success. */
+  /** Statuses other than success that are not errors. */
   accepted?: readonly number[]
-  /** Feature without which the server would not understand it. */
+  /** The feature that the server must support. */
   needs?: number
-  /** When its value began to be encoded, in Unix milliseconds, where that is watched. */
+  /** Start time of the encoding in Unix milliseconds, if it is traced. */
   began?: number | undefined
 }
 
-/** Connections and map of a bucket, or of the cluster as a whole if `bucket` is undefined. */
+/** The connections and the map of a bucket, or of the cluster if `bucket` is undefined. */
 export class KvClient {
   readonly bucket: string | undefined
   readonly #seeds: Address[]
   readonly #access: Access
   readonly #connections = new Map<string, Connection>()
   readonly #collectionIds = new Map<string, number>([['_default._default', 0]])
-  /** When `nodes` fetches the map again, on the clock of `performance.now()`; 0 is at once. */
+  /** The time at which `nodes` fetches the map again, on the clock of `performance.now()`; 0 means immediately. */
   mapDue = 0
   #map: ClusterMap | undefined
   #turn = 0
@@ -83,20 +84,20 @@ export class KvClient {
     this.bucket = bucket
   }
 
-  /** What watches operations. */
+  /** Tracer and meter of the operations. */
   get instruments(): Instruments {
     return this.#access.instruments
   }
 
-  /** The newest map, once there is one. */
+  /** The newest map, if there is one. */
   get map(): ClusterMap | undefined {
     return this.#map
   }
 
   /**
-   * The map, fetched from the first seed that has one.
+   * Fetches the map from the first seed that has one.
    *
-   * @throws UnambiguousTimeoutError no node answered in time.
+   * @throws UnambiguousTimeoutError if no node answers in time.
    * @throws AuthenticationFailureError, BucketNotFoundError a node says so, and no other gives a map. That is not tried
    *   again.
    */
@@ -107,13 +108,13 @@ export class KvClient {
   }
 
   /**
-   * Answer to a request for a document, after as many attempts as fit into the time.
+   * Returns the response to a request for a document, after as many attempts as the time allows.
    *
-   * `copy` is the replica that is asked, or 0 for the active copy.
+   * `copy` is the number of the replica, or 0 for the active copy.
    *
-   * @throws CouchbaseError of the kind that the answer's status asks for.
-   * @throws TimeoutError there was no answer.
-   * @throws DocumentUnretrievableError no node has the replica, or the one that has it cannot be asked.
+   * @throws CouchbaseError of the class for the response's status.
+   * @throws TimeoutError if there is no response in time.
+   * @throws DocumentUnretrievableError if no node has the replica, or its node is not available.
    */
   async execute(operation: Operation, options: OperationOptions, defaultMs: number, copy = 0): Promise<Response> {
     const key = checkKey(operation.key, isDefault(operation))
@@ -129,9 +130,9 @@ export class KvClient {
   }
 
   /**
-   * Answer about a vBucket from the node of one of its copies (0 is the active one), whatever its status.
+   * Returns the response of the node with a copy of a vBucket, with any status. Copy 0 is the active copy.
    *
-   * For requests that only read. Waits until the node can be asked.
+   * For requests that only read. Waits until the node is available.
    */
   async askCopy(request: Request, copy: number, deadline: Deadline): Promise<Response> {
     const attempt = new Attempt({}, deadline)
@@ -147,9 +148,10 @@ export class KvClient {
   }
 
   /**
-   * Answers about a vBucket from its active node, up to and with the first that `isLast`.
+   * Returns the responses of the active node of a vBucket, up to and including the first for which `isLast` returns
+   * true.
    *
-   * For requests that only read. Waits until the node can be asked, and follows a vBucket that has moved.
+   * For requests that only read. Waits until the node is available, and follows a vBucket that moves.
    */
   async askVbucket(
     request: Request & { vbid: number },
@@ -173,9 +175,9 @@ export class KvClient {
   }
 
   /**
-   * The id of a collection.
+   * Returns the ID of a collection.
    *
-   * @throws CollectionNotFoundError, ScopeNotFoundError there is none until the deadline.
+   * @throws CollectionNotFoundError, ScopeNotFoundError if it does not exist until the deadline.
    */
   async collectionId(scope: string, collection: string, attempt: Attempt): Promise<number> {
     const place = { scope, collection }
@@ -193,14 +195,14 @@ export class KvClient {
   }
 
   /**
-   * Nodes that run a service besides key-value, each time beginning with the next one.
+   * Returns the nodes with a service other than key-value, in round-robin order.
    *
-   * @throws ServiceNotAvailableError there are none.
+   * @throws ServiceNotAvailableError if there are none.
    */
   async nodes(service: string, attempt: Attempt): Promise<Address[]> {
     let map = this.#map ?? (await this.#fetchMap(attempt))
     if (this.mapDue <= now() || !nodesWith(map, service).length) {
-      // Where none gives one, there is still the old one.
+      // If no node returns a map, the client uses the old one.
       await this.#askForMap(attempt)
       map = this.#map ?? map
     }
@@ -210,21 +212,24 @@ export class KvClient {
     return [...nodes.slice(first), ...nodes.slice(0, first)]
   }
 
-  /** The connections that are there, for diagnostics. */
+  /** The present connections, for diagnostics. */
   get connections(): Connection[] {
     return [...this.#connections.values()]
   }
 
   /**
-   * Connection to a node, which is opened if need be; fails as soon as the node cannot be connected to.
+   * Returns the connection to a node, and opens it if necessary. Fails as soon as this is impossible.
    *
-   * @throws ConnectionLost, AuthenticationFailureError, BucketNotFoundError the node does not let the client in.
+   * @throws ConnectionLost, AuthenticationFailureError, BucketNotFoundError if the node does not accept the client.
    */
   async connectTo(address: Address, attempt: Attempt): Promise<Connection> {
     return this.#connection(address, attempt)
   }
 
-  /** What `work` gives, or the error that says what became of it in time. `reads`: it may be done twice. */
+  /**
+   * Returns the result of `work`, or throws the error for its outcome at the deadline. `reads` means that it may run
+   * twice.
+   */
   async within<T>(
     context: ErrorContext,
     options: OperationOptions,
@@ -250,7 +255,7 @@ export class KvClient {
     }
   }
 
-  /** Ends all connections. Requests under way fail with `RequestCanceledError`. */
+  /** Closes all connections. Requests in progress fail with `RequestCanceledError`. */
   close(): void {
     this.#closed = true
     for (const connection of this.#connections.values()) connection.close()
@@ -297,7 +302,7 @@ export class KvClient {
     }
   }
 
-  /** The request with vBucket and key; nothing to start over, as the collection is unknown. */
+  /** Returns the request with vBucket and key, or undefined for a retry because the collection is unknown. */
   async #addressed(
     operation: Operation,
     key: Buffer,
@@ -318,7 +323,7 @@ export class KvClient {
     return { ...operation.request, key: Buffer.concat([leb128(id), key]), vbid }
   }
 
-  /** The id of a collection as a node knows it; nothing if another attempt is to be made. */
+  /** Returns the ID of a collection on a node, or undefined for a retry. */
   async #collectionId(
     place: Pick<Operation, 'scope' | 'collection' | 'adds'>,
     connection: Connection,
@@ -337,7 +342,7 @@ export class KvClient {
     return id
   }
 
-  /** Prepares another attempt, or throws. */
+  /** Prepares a retry, or throws. */
   async #afterRefusal(
     operation: Pick<Operation, 'scope' | 'collection' | 'adds'>,
     response: Response,
@@ -347,7 +352,7 @@ export class KvClient {
     const { status, opcode, opaque } = response
     const { context } = attempt
     if (status === Status.AuthStale) {
-      // The login has ended, as with a new password: the next connection logs in anew.
+      // The login has ended, for instance by a new password. The next connection logs in again.
       connection.close()
       return attempt.again('AUTHENTICATION_ERROR')
     }
@@ -357,7 +362,7 @@ export class KvClient {
     const reason = retryReason(status, opcode)
     if (!reason) throw errorOf(status, opcode, context, operation.adds)
     if (status === Status.NoBucket) {
-      // Of one node; whether there is none at all is for the others to say.
+      // This node does not have the bucket, but another one may.
       await this.#askForMap(attempt, connection.address)
       return attempt.again(reason)
     }
@@ -369,34 +374,36 @@ export class KvClient {
     await attempt.again(reason)
   }
 
-  /** Takes the newer map, from the refusal itself or by asking. */
+  /** Installs the newer map, either from the response itself or by a request. */
   async #moved(response: Response, address: Address, attempt: Attempt): Promise<void> {
     const found = response.value.length ? this.#mapIn(response, address) : undefined
     if (found && this.#take(found)) return
-    // Who refused knows of the move, but has no map to give once it has left the cluster.
+    // The node knows about the move, but has no map any more if it has left the cluster.
     await this.#askForMap(attempt, address)
   }
 
-  /** The map that a node gave; nothing if it is that of the cluster and lacks the bucket. */
+  /** Returns the map in a response, or undefined if it is the map of the cluster without the bucket. */
   #mapIn(response: Pick<Response, 'value'>, address: Address): ClusterMap | undefined {
     const { tls, network } = this.#access
     const found = parseClusterMap(response.value, address.host, { tls: tls !== undefined, network })
     return this.bucket === undefined || found.vbuckets.length ? found : undefined
   }
 
-  /** Takes a map that a server sends when it changes. */
+  /** Installs a map that the server has pushed. */
   #pushed({ opcode, key, value }: Response, address: Address): void {
     if (opcode !== PUSHED_MAP || key.toString() !== (this.bucket ?? '') || !value.length) return
     try {
       const found = this.#mapIn({ value }, address)
       if (found) this.#take(found)
     } catch (error) {
-      // The next request that goes to the wrong node brings a map too.
+      // The next request to a wrong node returns a map too.
       if (!(error instanceof DecodingFailureError)) throw error
     }
   }
 
-  /** Takes a map if it is newer. False if it is older, as of a node that left the cluster. */
+  /**
+   * Installs a map if it is newer. Returns false if it is older, for instance from a node that has left the cluster.
+   */
   #take(found: ClusterMap): boolean {
     if (this.#map && !isNewer(found, this.#map)) return !isNewer(this.#map, found)
     this.#map = found
@@ -419,7 +426,7 @@ export class KvClient {
     return this.#map
   }
 
-  /** Nodes to ask for the map. Those that the client is connected to answer soonest. */
+  /** Returns the nodes for a map request. Connected nodes come first, because they answer sooner. */
   #nodes(...first: Address[]): Address[] {
     const members = this.#map ? membersOf(this.#map).values() : []
     const [connected, others]: Address[][] = [[], []]
@@ -431,10 +438,10 @@ export class KvClient {
   }
 
   /**
-   * Takes the map of the first node that gives one; if none does, says why.
+   * Installs the map of the first node that returns one. If none does, reports why.
    *
-   * @throws AuthenticationFailureError, BucketNotFoundError all say so. Where there was a map, one that cannot be asked
-   *   might know better.
+   * @throws AuthenticationFailureError, BucketNotFoundError if all nodes report this. If there was a map, a node that
+   * is unavailable may know better.
    */
   async #askForMap(attempt: Attempt, ...first: Address[]): Promise<string[]> {
     this.mapDue = now() + MAP_AGE_MS_MAX
@@ -473,14 +480,14 @@ export class KvClient {
         return await this.#connection(nodeOf(map, vbid, copy), attempt)
       } catch (error) {
         if (!isUnavailable(error)) throw error
-        // The node may have left: ask others for a newer map, but keep what there is.
+        // The node may have left: the client asks other nodes for a newer map, but keeps the present one.
         await this.#askForMap(attempt)
         await attempt.again(reasonOf(error))
       }
     }
   }
 
-  /** Connection to the node of a replica, which is not waited for. */
+  /** Returns the connection to the node of a replica, without waiting for a missing replica. */
   async #replica(vbid: number, attempt: Attempt, copy: number): Promise<Connection> {
     const map = this.#map ?? (await this.#fetchMap(attempt))
     try {
@@ -501,7 +508,7 @@ export class KvClient {
       connection = new Connection(address, this.#access, this.bucket, onPush)
       this.#connections.set(name, connection)
     }
-    // Shared by all who wait: it goes on for the others when one of them gives up.
+    // All waiting requests share this: it continues for the others when one of them times out.
     try {
       if (!connection.isOpen) await attempt.deadline.race(connection.opened)
     } catch (error) {
@@ -513,14 +520,14 @@ export class KvClient {
   }
 }
 
-/** Errors of a node that cannot be asked, though others may be. */
+/** Errors of an unavailable node, where other nodes may be available. */
 type Unavailable = ConnectionLost | AuthenticationFailureError | BucketNotFoundError
 
 function isUnavailable(error: unknown): error is Unavailable {
   return [ConnectionLost, AuthenticationFailureError, BucketNotFoundError].some((kind) => error instanceof kind)
 }
 
-/** Why a node cannot be asked: the reason's official name. */
+/** Returns the official name of the reason why a node is unavailable. */
 function reasonOf(error: Unavailable): string {
   if (error instanceof BucketNotFoundError || error instanceof BucketNotReady) return 'BUCKET_NOT_AVAILABLE'
   return error instanceof AuthenticationFailureError ? 'AUTHENTICATION_ERROR' : 'NODE_NOT_AVAILABLE'

@@ -1,17 +1,17 @@
-/** Parts that are loaded when they are used, so that programs that do not use them neither load nor bundle them. */
+/** Lazy loading of optional parts, so that programs that do not use them neither load nor bundle them. */
 
 import { withCallback } from './callbacks.js'
 
 /**
- * Stands for an object all of whose members are methods that give promises; the object is made with the first call.
+ * Returns a proxy for an object that consists of asynchronous methods. The first call creates the object.
  *
- * It is no instance of the object's class, and has no members but methods.
+ * It is not an instance of the object's class, and has only methods.
  */
 export function lazy<T extends object>(load: () => Promise<T>): T {
   let loading: Promise<any> | undefined
   const known: Record<string, (...args: unknown[]) => Promise<unknown>> = {}
   return new Proxy({} as T, {
-    // A manager that is awaited by mistake is no promise.
+    // Awaiting a manager by mistake must not treat it as a promise.
     get: (_, name) =>
       typeof name === 'symbol' || name === 'then'
         ? undefined

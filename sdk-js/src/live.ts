@@ -1,8 +1,8 @@
 /**
- * A statement whose result is kept up to date: `for await (const { rows, changes } of cluster.live(statement))`.
+ * Live results: `for await (const { rows, changes } of cluster.live(statement))`.
  *
- * The statement is carried out again when a document of a collection changes that it reads, and what has changed in its
- * result is given. Changes that come while it runs, or while nobody takes the last result, are taken together.
+ * The client reruns the statement when a document changes in a collection that the statement reads, and yields the
+ * changes of the result. Changes that arrive during a run, or before the caller takes the last result, are combined.
  */
 
 import { Changes, type ChangesSource } from './changes.js'
@@ -10,7 +10,7 @@ import { Deadline, DeadlineOver } from './deadline.js'
 import { ChangesLostError, InvalidArgumentError, RequestCanceledError, TimeoutError } from './errors.js'
 import { type QueryOptions, type QueryResult, QueryScanConsistency } from './query.js'
 
-/** A cluster whose statements can be kept up to date. */
+/** A cluster that supports live results. */
 export interface LiveSource {
   query<TRow>(statement: string, options: QueryOptions): PromiseLike<QueryResult<TRow>>
   bucket(name: string): { scope(name: string): { collection(name: string): ChangesSource } }
@@ -18,25 +18,25 @@ export interface LiveSource {
 
 /** Options of `live`. */
 export interface LiveOptions extends Pick<QueryOptions, 'parameters' | 'queryContext' | 'timeout'> {
-  /** Collections whose changes make the statement run again; those in its plan if not given. */
+  /** Collections whose changes rerun the statement; by default those in its plan. */
   collections?: ChangesSource[]
-  /** How long to wait at least between two runs, in ms (50). */
+  /** Minimum time between two runs, in ms (50). */
   interval?: number
-  /** Ends the result, without a failure. */
+  /** Ends the result without an error. */
   signal?: AbortSignal
 }
 
-/** A place in the result where rows were taken out and others put in. */
+/** A position in the result where rows were removed and others inserted. */
 export interface RowChange<TRow = any> {
-  /** Number of the first row that is concerned, in the result to which the changes before this one were applied. */
+  /** Index of the first affected row, in the result after the previous changes. */
   at: number
-  /** How many rows were taken out there. */
+  /** Number of removed rows. */
   removed: number
-  /** Rows that were put in. */
+  /** Inserted rows. */
   added: TRow[]
 }
 
-/** The result, and how it differs from the one before; the first differs from no rows. */
+/** The result, and its difference from the previous one. The first result is compared with no rows. */
 export interface LiveUpdate<TRow = any> {
   rows: TRow[]
   changes: RowChange<TRow>[]
@@ -45,10 +45,10 @@ export interface LiveUpdate<TRow = any> {
 const INTERVAL_MS = 50
 const PAUSE_MS_MAX = 5000
 const ENDLESS_MS = 0x7fffffff
-/** Beyond so many comparisons, everything between what is equal at both ends counts as changed. */
+/** Maximum number of comparisons. Beyond it, everything between the common prefix and suffix counts as changed. */
 const COMPARISONS_MAX = 4_000_000
 
-/** A result that is kept up to date; read with `for await`. */
+/** A live result. Read it with `for await`. */
 export class Live<TRow = any> implements AsyncIterable<LiveUpdate<TRow>> {
   readonly #cluster: LiveSource
   readonly #statement: string
@@ -63,9 +63,10 @@ export class Live<TRow = any> implements AsyncIterable<LiveUpdate<TRow>> {
   }
 
   /**
-   * The first result, and then each that differs from the one before. Leaving the loop, or the signal, ends it.
+   * Yields the first result, and then each result that differs from the previous one. Leaving the loop, or the signal,
+   * ends it.
    *
-   * It fails as the statement does, and with `CollectionNotFoundError` when a collection is dropped.
+   * Fails if the statement fails, and with `CollectionNotFoundError` if a collection is dropped.
    */
   async *[Symbol.asyncIterator](): AsyncGenerator<LiveUpdate<TRow>, void, void> {
     const { signal, interval = INTERVAL_MS } = this.#options
@@ -76,7 +77,7 @@ export class Live<TRow = any> implements AsyncIterable<LiveUpdate<TRow>> {
     const deadline = new Deadline({ signal: controller.signal, timeout: ENDLESS_MS }, ENDLESS_MS)
     const wake = new Wake()
     try {
-      // The feeds begin before the first run, so that no change falls between.
+      // The feeds start before the first run, so that no change is missed.
       for (const collection of this.#options.collections ?? (await this.#collections())) {
         await follow(collection, controller.signal, wake)
       }
@@ -101,7 +102,7 @@ export class Live<TRow = any> implements AsyncIterable<LiveUpdate<TRow>> {
     }
   }
 
-  /** The rows, after as many attempts as it takes a node to be there again. */
+  /** Returns the rows, and retries until a node is available. */
   async #run(deadline: Deadline): Promise<TRow[]> {
     const { parameters, queryContext, timeout } = this.#options
     const options = {
@@ -115,7 +116,7 @@ export class Live<TRow = any> implements AsyncIterable<LiveUpdate<TRow>> {
       try {
         return (await deadline.race(Promise.resolve(this.#cluster.query<TRow>(this.#statement, options)))).rows
       } catch (error) {
-        // A time-out that the caller asked for is a failure.
+        // A timeout of the caller is an error.
         const passes = error instanceof RequestCanceledError || (error instanceof TimeoutError && timeout === undefined)
         if (!passes || deadline.over) throw error
       }
@@ -124,9 +125,9 @@ export class Live<TRow = any> implements AsyncIterable<LiveUpdate<TRow>> {
   }
 
   /**
-   * Collections that the statement reads, by its plan.
+   * Returns the collections that the statement reads, according to its plan.
    *
-   * @throws InvalidArgumentError the plan does not tell all of them.
+   * @throws InvalidArgumentError if the plan does not name all of them.
    */
   async #collections(): Promise<ChangesSource[]> {
     const { parameters, queryContext } = this.#options
@@ -135,7 +136,7 @@ export class Live<TRow = any> implements AsyncIterable<LiveUpdate<TRow>> {
     const found = new Map<string, ChangesSource>()
     let isWhole = true
     const visit = (value: unknown): void => {
-      // The plan has subqueries as text.
+      // The plan contains subqueries as text.
       if (typeof value === 'string') isWhole &&= !/\(\s*(select|with)\s/i.test(value)
       if (typeof value !== 'object' || value === null) return
       const { bucket, scope = '_default', keyspace } = value as Record<string, string>
@@ -156,7 +157,7 @@ export class Live<TRow = any> implements AsyncIterable<LiveUpdate<TRow>> {
   }
 }
 
-/** Whether there is something to do, and the wait for it. */
+/** A flag that something is to be done, and the wait for it. */
 class Wake {
   #isDue = false
   #failure: unknown
@@ -178,7 +179,7 @@ class Wake {
   }
 }
 
-/** Wakes at every change of a collection from now on, in the background. */
+/** Wakes `wake` at every change of a collection from now on, in the background. */
 async function follow(collection: ChangesSource, signal: AbortSignal, wake: Wake): Promise<void> {
   const begin = async (): Promise<Changes> => {
     const feed = new Changes(collection, { since: 'now', includeDocs: false, signal })
@@ -193,7 +194,7 @@ async function follow(collection: ChangesSource, signal: AbortSignal, wake: Wake
       } catch (error) {
         if (!(error instanceof ChangesLostError)) throw error
       }
-      // As when the bucket was flushed: what is there now is what counts.
+      // The changes were lost, for instance by a flush of the bucket: only the present documents matter.
       feed = await begin()
       wake.set()
     }
@@ -201,14 +202,14 @@ async function follow(collection: ChangesSource, signal: AbortSignal, wake: Wake
   void read(await begin()).catch((error) => wake.set(error))
 }
 
-/** Applies the changes of an update to the rows of the one before. */
+/** Applies the changes of an update to the rows of the previous result. */
 export function applyChanges<TRow>(rows: readonly TRow[], changes: readonly RowChange<TRow>[]): TRow[] {
   const result = [...rows]
   for (const { at, removed, added } of changes) result.splice(at, removed, ...added)
   return result
 }
 
-/** How rows, compared by their texts, become others. */
+/** Returns the changes between two results, whose rows are compared by their texts. */
 export function difference<TRow>(before: string[], after: string[], rows: TRow[]): RowChange<TRow>[] {
   let start = 0
   while (start < before.length && start < after.length && before[start] === after[start]) start++
@@ -234,7 +235,7 @@ interface Splice {
   count: number
 }
 
-/** The splices that keep a longest common subsequence. */
+/** Returns the splices that preserve a longest common subsequence. */
 function alignment(old: string[], fresh: string[]): Splice[] {
   const width = fresh.length + 1
   const lengths = new Uint32Array((old.length + 1) * width)
@@ -254,7 +255,7 @@ function alignment(old: string[], fresh: string[]): Splice[] {
       j++
       continue
     }
-    // Rows before this place are those of the new result already.
+    // Rows before this position already belong to the new result.
     if (!open) splices.push((open = { at: j, from: j, removed: 0, count: 0 }))
     const removes =
       j >= fresh.length || (i < old.length && lengths[(i + 1) * width + j]! >= lengths[i * width + j + 1]!)

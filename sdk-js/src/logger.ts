@@ -1,6 +1,6 @@
-/** What the client tells of connections and maps, to whoever wants to keep it. */
+/** Loggers for messages about connections and maps. */
 
-/** How much is told. */
+/** Log level. */
 export enum LogLevel {
   TRACE = 0,
   DEBUG = 1,
@@ -9,7 +9,7 @@ export enum LogLevel {
   ERROR = 4,
 }
 
-/** Takes messages; a method that is missing takes none. `console` is one. */
+/** A logger. Missing methods ignore their messages. `console` is a logger. */
 export interface Logger {
   trace?(message: string, ...args: any[]): void
   debug?(message: string, ...args: any[]): void
@@ -18,25 +18,25 @@ export interface Logger {
   error?(message: string, ...args: any[]): void
 }
 
-/** Takes no messages. */
+/** A logger that ignores all messages. */
 export class NoOpLogger implements Logger {
-  /** Takes none. */
+  /** Ignores the message. */
   trace(): void {}
 
-  /** Takes none. */
+  /** Ignores the message. */
   debug(): void {}
 
-  /** Takes none. */
+  /** Ignores the message. */
   info(): void {}
 
-  /** Takes none. */
+  /** Ignores the message. */
   warn(): void {}
 
-  /** Takes none. */
+  /** Ignores the message. */
   error(): void {}
 }
 
-/** Passes messages on, if there is somebody to take them. */
+/** Forwards messages to a logger, if there is one. */
 export class CouchbaseLogger implements Logger {
   readonly #logger: Logger | undefined
 
@@ -49,39 +49,39 @@ export class CouchbaseLogger implements Logger {
     this.#logger?.trace?.(message, ...args)
   }
 
-  /** Connections that are opened, and maps. */
+  /** Opened connections, and maps. */
   debug(message: string, ...args: any[]): void {
     this.#logger?.debug?.(message, ...args)
   }
 
-  /** What is worth knowing. */
+  /** Information. */
   info(message: string, ...args: any[]): void {
     this.#logger?.info?.(message, ...args)
   }
 
-  /** Connections that could not be opened, or were lost. */
+  /** Connections that could not be opened or were lost. */
   warn(message: string, ...args: any[]): void {
     this.#logger?.warn?.(message, ...args)
   }
 
-  /** What should not happen. */
+  /** Unexpected errors. */
   error(message: string, ...args: any[]): void {
     this.#logger?.error?.(message, ...args)
   }
 }
 
-/** The level of a name such as `warn`, or undefined. */
+/** Returns the level for a name such as `warn`, or undefined. */
 export function parseLogLevel(level: LogLevel | string): LogLevel | undefined {
   const found = typeof level === 'string' ? LogLevel[level.toUpperCase() as keyof typeof LogLevel] : level
   return typeof found === 'number' && LogLevel[found] !== undefined ? found : undefined
 }
 
-/** Writes messages of a level and above to the console, each after the prefix. */
+/** Creates a logger that writes messages of at least a level to the console, with a prefix. */
 export function createConsoleLogger(logLevel: LogLevel, prefix: string = ''): CouchbaseLogger {
   const from = (level: LogLevel, write: (...args: any[]) => void): ((message: string, ...args: any[]) => void) =>
     level < logLevel ? () => {} : (message, ...args) => write(prefix + message, ...args)
   return new CouchbaseLogger({
-    // The stack that `console.trace` adds tells nothing here.
+    // The stack trace that `console.trace` adds is useless here.
     trace: from(LogLevel.TRACE, (...args) => console.debug(...args)),
     debug: from(LogLevel.DEBUG, (...args) => console.debug(...args)),
     info: from(LogLevel.INFO, (...args) => console.info(...args)),

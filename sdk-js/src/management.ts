@@ -1,103 +1,106 @@
-/** Buckets, scopes and collections: create, drop, list. */
+/** Management of buckets, scopes and collections. */
 
 import type { DurabilityLevel } from './options.js'
 
-/** Where a bucket keeps its documents. */
+/** Type of a bucket, which determines where it stores documents. */
 export const BucketType = {
   /** In memory and on disk. */
   Couchbase: 'membase',
-  /** A cache of an older protocol, which servers do not have any more. */
+  /** A cache with an older protocol, which servers no longer support. */
   Memcached: 'memcached',
   /** In memory only. */
   Ephemeral: 'ephemeral',
 } as const
-/** Where a bucket keeps its documents. */
+/** Type of a bucket, which determines where it stores documents. */
 export type BucketType = (typeof BucketType)[keyof typeof BucketType]
 
-/** Which of two versions from different clusters counts. */
+/** Conflict resolution between versions from different clusters. */
 export const ConflictResolutionType = {
-  /** The later one. */
+  /** The later version wins. */
   Timestamp: 'lww',
-  /** The one that was changed more often. */
+  /** The version with more changes wins. */
   SequenceNumber: 'seqno',
-  /** As a plugin decides. */
+  /** A plugin decides. */
   Custom: 'custom',
 } as const
-/** Which of two versions from different clusters counts. */
+/** Conflict resolution between versions from different clusters. */
 export type ConflictResolutionType = (typeof ConflictResolutionType)[keyof typeof ConflictResolutionType]
 
-/** How a bucket is stored. */
+/** Storage backend of a bucket. */
 export const StorageBackend = {
   Couchstore: 'couchstore',
-  /** The one that can keep superseded versions. */
+  /** The backend that can keep superseded versions. */
   Magma: 'magma',
 } as const
-/** How a bucket is stored. */
+/** Storage backend of a bucket. */
 export type StorageBackend = (typeof StorageBackend)[keyof typeof StorageBackend]
 
-/** What leaves memory when it grows short. */
+/** Data that the server evicts when memory runs short. */
 export const EvictionPolicy = {
   FullEviction: 'fullEviction',
   ValueOnly: 'valueOnly',
   NotRecentlyUsed: 'nruEviction',
   NoEviction: 'noEviction',
 } as const
-/** What leaves memory when it grows short. */
+/** Data that the server evicts when memory runs short. */
 export type EvictionPolicy = (typeof EvictionPolicy)[keyof typeof EvictionPolicy]
 
-/** Whether values are sent compressed. */
+/** Compression of values. */
 export const CompressionMode = {
   Off: 'off',
   Passive: 'passive',
   Active: 'active',
 } as const
-/** Whether values are sent compressed. */
+/** Compression of values. */
 export type CompressionMode = (typeof CompressionMode)[keyof typeof CompressionMode]
 
-/** What a bucket is like; what is absent is left to the server. */
+/** Settings of a bucket. The server has defaults for absent ones. */
 export interface BucketSettings {
   name: string
-  /** Memory, in MiB; 100 for a new bucket if not given. */
+  /** Memory quota in MiB; 100 by default for a new bucket. */
   ramQuotaMB?: number
   bucketType?: BucketType
   numReplicas?: number
   flushEnabled?: boolean
-  /** Whether indexes of views have replicas. */
+  /** True if view indexes have replicas. */
   replicaIndexes?: boolean
   storageBackend?: StorageBackend
   evictionPolicy?: EvictionPolicy
-  /** Longest life of its documents, in seconds; 0 is no limit. */
+  /** Maximum time to live of documents, in seconds; 0 for no limit. */
   maxExpiry?: number
   compressionMode?: CompressionMode
-  /** Durability that every write has at least. */
+  /** Minimum durability of every write. */
   minimumDurabilityLevel?: DurabilityLevel
-  /** Whether new collections keep superseded versions. */
+  /** True if new collections keep superseded versions. */
   historyRetentionCollectionDefault?: boolean
   historyRetentionBytes?: number
-  /** How long superseded versions are kept, in seconds. */
+  /** Maximum age of superseded versions, in seconds. */
   historyRetentionDuration?: number
   numVBuckets?: number
   conflictResolutionType?: ConflictResolutionType
 }
 
-/** What a new bucket is like. */
+/** Settings of a new bucket. */
 export type CreateBucketSettings = BucketSettings
 
 /** A collection of a scope. */
 export interface CollectionSpec {
   name: string
   scopeName: string
-  /** Longest life of its documents, in seconds; 0 if the collection sets no limit. */
+  /** Maximum time to live of documents, in seconds; 0 if the collection sets no limit. */
   maxExpiry: number
-  /** Whether it keeps superseded versions, where buckets can. */
+  /** True if it keeps superseded versions, in buckets that support this. */
   history?: boolean
 }
 
-/** What a collection is like. */
+/** Settings of a collection. */
 export interface CollectionSettings {
-  /** Longest life of its documents, in seconds; 0 sets no limit, -1 overrides that of the bucket with none. */
+  /**
+   * Maximum time to live of documents, in seconds; 0 for the limit of the bucket, -1 for no limit despite that of the
+   * bucket.
+   */
   maxExpiry?: number
-  /** Whether it keeps superseded versions. */
+  /** True if the collection keeps superseded versions. */
   history?: boolean
 }
 

@@ -1,12 +1,12 @@
-/** One operation on several documents, whose requests go out together. */
+/** Operations on several documents, whose requests are sent together. */
 
 import { CouchbaseError, InvalidArgumentError } from './errors.js'
 import type { MultiDocuments, MultiResult } from './results.js'
 
-/** Requests of one call that are under way at a time. */
+/** Maximum number of requests in flight for one call. */
 const IN_FLIGHT_MAX = 1024
 
-/** What became of an operation on each of the keys. */
+/** Runs an operation for each key, and collects the results. */
 export async function each<R>(keys: Iterable<string>, operation: (key: string) => Promise<R>): Promise<MultiResult<R>> {
   if (typeof keys === 'string' || typeof keys?.[Symbol.iterator] !== 'function') {
     throw new InvalidArgumentError('keys are a list of strings')
@@ -34,7 +34,7 @@ export async function each<R>(keys: Iterable<string>, operation: (key: string) =
   return { results, errors, allOk: !errors.size }
 }
 
-/** What became of an operation on each of the documents. */
+/** Runs an operation for each document, and collects the results. */
 export async function eachDocument<T, R>(
   documents: MultiDocuments<T>,
   operation: (key: string, value: T) => Promise<R>,

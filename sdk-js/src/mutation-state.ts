@@ -1,4 +1,4 @@
-/** Mutations that queries and scans are to see. */
+/** Mutations that queries and scans must reflect. */
 
 import { InvalidArgumentError } from './errors.js'
 import type { MutationToken } from './results.js'
@@ -14,11 +14,11 @@ export class MutationState {
   /**
    * Adds the tokens of further mutations.
    *
-   * @throws InvalidArgumentError something else is given.
+   * @throws InvalidArgumentError if an argument is not a token.
    */
   add(...tokens: (MutationToken | undefined)[]): void {
     for (const token of tokens) {
-      // The server of the mutation may not have given one.
+      // The server may not have returned a token.
       if (token === undefined) continue
       if (typeof token?.sequenceNumber !== 'bigint' || typeof token.partitionUuid !== 'bigint') {
         throw new InvalidArgumentError('a mutation state is made of the tokens of mutations')
@@ -29,13 +29,13 @@ export class MutationState {
     }
   }
 
-  /** The tokens of one bucket, by vBucket. @internal */
+  /** Returns the tokens of one bucket, by vBucket. @internal */
   of(bucketName: string): Map<number, MutationToken> {
     const tokens = [...this.#tokens.values()].filter((token) => token.bucketName === bucketName)
     return new Map(tokens.map((token) => [token.partitionId, token]))
   }
 
-  /** By bucket and vBucket, the sequence number and the history that it belongs to. */
+  /** Returns the seqno and the vBucket UUID, by bucket and vBucket. */
   toJSON(): Record<string, Record<string, [number, string]>> {
     const state: Record<string, Record<string, [number, string]>> = {}
     for (const { bucketName, partitionId, sequenceNumber, partitionUuid } of this.#tokens.values()) {

@@ -1,6 +1,6 @@
 /**
- * Reports of slow operations, of durations and of answers that came too late, as JSON lines to the logger. This part is
- * loaded by programs that ask for reports, and by no others.
+ * Reports of slow operations, of durations and of orphan responses, as JSON lines for the logger. Only programs that
+ * ask for reports load this module.
  */
 
 import type { OrphanSink } from './access.js'
@@ -10,17 +10,17 @@ import { checkOptions } from './option-names.js'
 import type { Meter, RequestSpan, RequestTracer, ValueRecorder } from './tracing.js'
 import { unixTime } from './tracing.js'
 
-/** How slow operations are reported; durations are milliseconds. */
+/** Settings of the reports about slow operations. Durations are in milliseconds. */
 export interface TracingConfig {
-  /** False to report none. */
+  /** False for no reports. */
   enableTracing?: boolean
-  /** Time between reports: 10,000 if not given. */
+  /** Time between reports (10,000). */
   emitInterval?: number
-  /** How many operations of a service a report names: 64 if not given. */
+  /** Maximum number of operations per service in a report (64). */
   sampleSize?: number
-  /** How long an operation on a document may take: 500 if not given. */
+  /** Threshold for operations on documents (500). */
   kvThreshold?: number
-  /** How long a statement may take: 1,000 if not given, as for the others. */
+  /** Threshold for statements (1,000, as for the following). */
   queryThreshold?: number
   searchThreshold?: number
   analyticsThreshold?: number
@@ -29,32 +29,32 @@ export interface TracingConfig {
   viewsThreshold?: number
 }
 
-/** How durations are reported. */
+/** Settings of the reports about durations. */
 export interface MetricsConfig {
-  /** False to report none. */
+  /** False for no reports. */
   enableMetrics?: boolean
-  /** Milliseconds between reports: 600,000 if not given. */
+  /** Milliseconds between reports (600,000). */
   emitInterval?: number
 }
 
-/** How answers are reported that came when nobody waited for them any more. */
+/** Settings of the reports about orphan responses. */
 export interface OrphanReporterConfig {
-  /** False to report none. */
+  /** False for no reports. */
   enableOrphanReporting?: boolean
-  /** Milliseconds between reports: 10,000 if not given. */
+  /** Milliseconds between reports (10,000). */
   emitInterval?: number
-  /** How many of the answers a report names: 64 if not given. */
+  /** Maximum number of responses in a report (64). */
   sampleSize?: number
 }
 
-/** What is reported, and how. */
+/** Settings of all reports. */
 export interface ReportConfigs {
   tracingConfig?: TracingConfig | undefined
   metricsConfig?: MetricsConfig | undefined
   orphanReporterConfig?: OrphanReporterConfig | undefined
 }
 
-/** Source of a report; undefined if there is nothing to say. */
+/** Source of a report; undefined if there is nothing to report. */
 interface Source {
   report(): object | undefined
 }
@@ -72,7 +72,7 @@ export class Reports {
   readonly #writes: (() => void)[] = []
   readonly #timers: ReturnType<typeof setInterval>[] = []
 
-  /** @throws InvalidArgumentError a setting means nothing. */
+  /** @throws InvalidArgumentError if a setting is invalid. */
   constructor({ tracingConfig, metricsConfig, orphanReporterConfig }: ReportConfigs, logger: CouchbaseLogger) {
     this.#logger = logger
     checkOptions('tracingConfig', tracingConfig)
@@ -92,7 +92,7 @@ export class Reports {
     }
   }
 
-  /** Reports what there is, and ends. */
+  /** Sends the last reports, and stops. */
   close(): void {
     for (const timer of this.#timers.splice(0)) clearInterval(timer)
     for (const write of this.#writes.splice(0)) write()
@@ -105,7 +105,7 @@ export class Reports {
     }
     this.#writes.push(write)
     const timer = setInterval(write, Math.min(positive('emitInterval', intervalMs), 0x7fffffff))
-    // A program may end between two reports.
+    // The timer must not keep the process alive between two reports.
     timer.unref?.()
     this.#timers.push(timer)
   }
@@ -116,7 +116,7 @@ function positive(name: string, value: number): number {
   return value
 }
 
-/** What a report says of a slow operation. */
+/** The entry of a slow operation in a report. */
 interface SlowOperation {
   operation_name: string
   total_duration_us: number
@@ -126,7 +126,7 @@ interface SlowOperation {
   retries?: number
 }
 
-/** A tracer that keeps the slowest operations of each service, from one report to the next. */
+/** A tracer that collects the slowest operations of each service until the next report. */
 export class SlowOperations implements RequestTracer {
   readonly #thresholdsUs: Record<string, number> = {}
   readonly #sampleSize: number
@@ -145,7 +145,7 @@ export class SlowOperations implements RequestTracer {
     return new TimedSpan(this, name, parentSpan instanceof TimedSpan ? parentSpan : undefined, startTime)
   }
 
-  /** Takes an operation that has ended, if it was slow. */
+  /** Records a finished operation if it was slow. */
   take(service: string, operation: SlowOperation): void {
     if (operation.total_duration_us < (this.#thresholdsUs[service] ?? 1_000_000)) return
     this.#counts.set(service, (this.#counts.get(service) ?? 0) + 1)
@@ -167,14 +167,14 @@ export class SlowOperations implements RequestTracer {
   }
 }
 
-/** A span of an operation, or of a part of one. */
+/** A span of an operation, or of a part of an operation. */
 class TimedSpan implements RequestSpan {
   readonly name: string
   readonly #tracer: SlowOperations
   readonly #parent: TimedSpan | undefined
   readonly #began: number
   readonly #attributes: Record<string, any> = {}
-  /** Microseconds that the parts took, by their names. */
+  /** Durations of the parts in microseconds, by name. */
   readonly #parts: Record<string, number> = {}
   #remote: string | undefined
 
@@ -209,10 +209,10 @@ class TimedSpan implements RequestSpan {
   }
 }
 
-/** Durations are counted in ranges, each about 9 % wider than the one before. */
+/** Number of ranges per octave: each range is about 9 % wider than the previous one. */
 const RANGES_PER_OCTAVE = 8
 
-/** Counts of values by range, in bounded memory: percentiles are within 10 %. */
+/** Counts of values by range, in bounded memory. Percentiles have an error of at most 10 %. */
 export class Histogram implements ValueRecorder {
   count = 0
   maximum = 0
@@ -226,7 +226,7 @@ export class Histogram implements ValueRecorder {
     this.#ranges.set(range, (this.#ranges.get(range) ?? 0) + 1)
   }
 
-  /** The value that `percent` of 100 values do not exceed; 0 if there are none. */
+  /** Returns the given percentile, or 0 if there are no values. */
   percentile(percent: number): number {
     const wanted = (this.count * percent) / 100
     let seen = 0
@@ -250,7 +250,7 @@ function endOf(range: number): number {
   return (range - octave * RANGES_PER_OCTAVE + 1) * 2 ** octave - 1
 }
 
-/** A meter that counts durations by service and operation, from one report to the next. */
+/** A meter that collects durations by service and operation until the next report. */
 export class Durations implements Meter {
   #histograms = new Map<string, Map<string, Histogram>>()
 
@@ -282,7 +282,7 @@ function summary(histogram: Histogram): object {
   }
 }
 
-/** Answers that came when nobody waited for them any more, from one report to the next. */
+/** Collects orphan responses until the next report. */
 export class Orphans implements OrphanSink {
   readonly #sampleSize: number
   #count = 0

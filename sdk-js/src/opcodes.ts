@@ -1,6 +1,6 @@
-/** Numbers of the binary protocol: operations, statuses and the features a client can ask for. */
+/** Codes of the binary protocol: opcodes, statuses and features. */
 
-/** Operation of a request; its answer carries the same. */
+/** Opcode of a request, which its response repeats. */
 export const Opcode = {
   Get: 0x00,
   Set: 0x01,
@@ -46,7 +46,7 @@ export const Opcode = {
   RangeScanCancel: 0xdc,
 } as const
 
-/** Outcome of a request, for the statuses that this client tells apart. */
+/** Status of a response, as far as this client distinguishes statuses. */
 export const Status = {
   Success: 0x00,
   KeyNotFound: 0x01,
@@ -102,7 +102,7 @@ export const Status = {
   CanOnlyReviveDeleted: 0xd6,
 } as const
 
-/** What HELLO can agree on. Snappy is never asked for, so values always arrive inflated. */
+/** Features that HELLO negotiates. The client never requests Snappy, so that values arrive uncompressed. */
 export const Feature = {
   TcpNoDelay: 0x03,
   MutationSeqno: 0x04,
@@ -125,7 +125,7 @@ export const Feature = {
   ManyXattrs: 0x20,
 } as const
 
-/** Operation by which a server pushes its map. */
+/** Opcode by which a server pushes its map. */
 export const PUSHED_MAP = 0x01
 
 /** Bit of a frame's datatype: the value is JSON. */
@@ -133,12 +133,12 @@ export const DATATYPE_JSON = 0x01
 
 const OPERATION_NAMES = new Map<number, string>(Object.entries(Opcode).map(([name, code]) => [code, name]))
 
-/** Name of an operation for messages. */
+/** Returns the name of an opcode for messages. */
 export function operationName(code: number): string {
   return OPERATION_NAMES.get(code) ?? hex(code)
 }
 
-/** A number as messages show it, for example `0x01`. */
+/** Formats a number for messages, for example `0x01`. */
 export function hex(code: number): string {
   return `0x${code.toString(16).padStart(2, '0')}`
 }

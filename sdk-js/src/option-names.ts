@@ -1,8 +1,8 @@
 /**
- * Which options each operation takes, so that none is dropped without a word.
+ * The options of each operation, so that no unknown option is silently ignored.
  *
- * Types catch misspelt names in literals only. At run time, every operation passes its options through
- * `checkOptions`, whose table is complete by the compiler's word: a `Names<O>` names every option of `O`.
+ * Types detect misspelt names in literals only. At run time, every operation checks its options with `checkOptions`.
+ * The compiler ensures that the table is complete: a `Names<O>` must contain every option of `O`.
  */
 
 import type { SecurityConfig } from './access.js'
@@ -235,7 +235,7 @@ const ADD_SPEC: Names<AddSpecOptions> = { ...SPEC, createPath: 1 }
 const ARRAY_SPEC: Names<ArraySpecOptions> = { ...ADD_SPEC, multi: 1 }
 const ARRAY_INSERT_SPEC: Names<Omit<ArraySpecOptions, 'createPath'>> = { ...SPEC, multi: 1 }
 
-/** The options of each operation, and the members of each group of settings. */
+/** Names of the options of each operation, and of the members of each group of settings. */
 export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, 1>>>> = {
   connect: CONNECT,
   transactions: TRANSACTIONS,
@@ -356,7 +356,7 @@ export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, 1>>>>
   httpRemove: HTTP_REMOVE,
 }
 
-/** What the official SDK has under these names, and this package has not. */
+/** Names of options that the official SDK has and this package does not have. */
 export const OFFICIAL_NAMES: ReadonlySet<string> = new Set(
   `
   durabilityLevel project parentSpan accessDeleted upsertDocument readPreference
@@ -371,11 +371,11 @@ export const OFFICIAL_NAMES: ReadonlySet<string> = new Set(
 )
 
 /**
- * Refuses options that the operation would not look at. An option that is undefined is not given; so is
- * `durabilityLevel: 0`, which asks for no durability.
+ * Refuses options that the operation would ignore. Undefined options, and `durabilityLevel: 0` (no durability), count
+ * as absent.
  *
- * @throws FeatureNotAvailableError the official SDK has the option, and this package has not.
- * @throws InvalidArgumentError there is no such option, or the options are no object.
+ * @throws FeatureNotAvailableError if only the official SDK has the option.
+ * @throws InvalidArgumentError if the option does not exist, or the options are not an object.
  */
 export function checkOptions(operation: string, options: object | undefined): void {
   if (options === undefined) return

@@ -1,10 +1,10 @@
-/** Options of the operations. Durations of time-outs are milliseconds, expiries are seconds. */
+/** Options of operations. Timeouts are in milliseconds, expiries in seconds. */
 
 import type { OperationOptions } from './deadline.js'
 import { InvalidArgumentError, InvalidDurabilityLevel } from './errors.js'
 import type { Transcoder } from './transcoders.js'
 
-/** On how many nodes a mutation must be on disk. */
+/** Number of nodes that must have a mutation on disk. */
 export enum DurabilityPersistTo {
   None = 0,
   ActiveOnly = 1,
@@ -14,7 +14,7 @@ export enum DurabilityPersistTo {
   Four = 4,
 }
 
-/** On how many replicas a mutation must be in memory. */
+/** Number of replicas that must have a mutation in memory. */
 export enum DurabilityReplicateTo {
   None = 0,
   One = 1,
@@ -22,46 +22,46 @@ export enum DurabilityReplicateTo {
   Three = 3,
 }
 
-/** How many nodes a mutation must have reached before the server answers. */
+/** Durability that a mutation must reach before the server responds. */
 export enum DurabilityLevel {
-  /** The active node has it in memory. */
+  /** The active node has the mutation in memory. */
   None = 0,
-  /** Most nodes with a copy have it in memory. */
+  /** A majority of the copies have it in memory. */
   Majority = 1,
-  /** The same, and the active node has it on disk. */
+  /** A majority of the copies have it in memory, and the active copy has it on disk. */
   MajorityAndPersistOnMaster = 2,
-  /** Most nodes with a copy have it on disk. */
+  /** A majority of the copies have it on disk. */
   PersistToMajority = 3,
 }
 
-/** Which copies of a document are read. */
+/** The copies of a document that may be read. */
 export const ReadPreference = {
-  /** All of them. */
+  /** All copies. */
   NoPreference: 'no_preference',
-  /** Those of the group that `connect` was given as `preferredServerGroup`. */
+  /** The copies in the server group `preferredServerGroup`, an option of `connect`. */
   SelectedServerGroup: 'selected_server_group',
 } as const
-/** Which copies of a document are read. */
+/** The copies of a document that may be read. */
 export type ReadPreference = (typeof ReadPreference)[keyof typeof ReadPreference]
 
-/** A version of a document as operations take it: the CAS of a result, its text, or its eight bytes. */
+/** A CAS as operations accept it: that of a result, its text, or its eight bytes. */
 export type CasInput = bigint | string | Buffer
 
-/** What `mutateIn` does with the document itself. */
+/** Requirements of `mutateIn` for the document itself. */
 export enum StoreSemantics {
-  /** It must exist. */
+  /** The document must exist. */
   Replace = 0,
-  /** It is created when missing. */
+  /** A missing document is created. */
   Upsert = 1,
-  /** It must not exist. */
+  /** The document must not exist. */
   Insert = 2,
 }
 
-/** How long operations may take when they do not say so themselves, in ms. */
+/** Default timeouts of operations, in ms. */
 export interface TimeoutConfig {
   /** Operations on documents (2,500). */
   kvTimeout?: number
-  /** Operations that wait for durability (10,000). */
+  /** Durable operations (10,000). */
   kvDurableTimeout?: number
   /** Scans of a collection (75,000). */
   kvScanTimeout?: number
@@ -79,16 +79,16 @@ export interface TimeoutConfig {
   managementTimeout?: number
   /** Connecting (10,000). */
   connectTimeout?: number
-  /** Connecting, from the first attempt to the last; `connectTimeout` if not given. */
+  /** `connect` over all attempts; by default `connectTimeout`. */
   bootstrapTimeout?: number
-  /** Asking DNS for the nodes of a service (5,000). */
+  /** DNS queries for nodes (5,000). */
   resolveTimeout?: number
 }
 
-/** Time-outs with defaults filled in. */
+/** Timeouts with their defaults. */
 export type Timeouts = Required<Omit<TimeoutConfig, 'bootstrapTimeout' | 'resolveTimeout'>> & TimeoutConfig
 
-/** Defaults of the time-outs. */
+/** Default timeouts. */
 export const DEFAULT_TIMEOUTS: Timeouts = {
   kvTimeout: 2_500,
   kvDurableTimeout: 10_000,
@@ -104,19 +104,19 @@ export const DEFAULT_TIMEOUTS: Timeouts = {
 
 /** Options of operations that change documents. */
 export interface DurableOptions extends OperationOptions {
-  /** What the server waits for before it answers. */
+  /** Durability that the server waits for before it responds. */
   durabilityLevel?: DurabilityLevel
-  /** Nodes that must have the mutation on disk before the operation is over. */
+  /** Number of nodes that must have the mutation on disk before the operation ends. */
   durabilityPersistTo?: DurabilityPersistTo
-  /** Replicas that must have it in memory. */
+  /** Number of replicas that must have the mutation in memory. */
   durabilityReplicateTo?: DurabilityReplicateTo
 }
 
 /** Options of `get`. */
 export interface GetOptions extends OperationOptions {
-  /** Paths to read instead of the whole document; what the document lacks is left out. */
+  /** Paths to read instead of the whole document. Missing paths are omitted. */
   project?: string[]
-  /** The result says when the document expires. */
+  /** True if the result contains the expiry of the document. */
   withExpiry?: boolean
   transcoder?: Transcoder
 }
@@ -128,26 +128,26 @@ export interface ReadOptions extends OperationOptions {
 
 /** Options of `insert`. */
 export interface InsertOptions extends DurableOptions {
-  /** Seconds until the document expires, or when it does; 0 is never. */
+  /** Expiry in seconds from now, or as a date; 0 for never. */
   expiry?: number | Date
   transcoder?: Transcoder
 }
 
 /** Options of `upsert`. */
 export interface UpsertOptions extends InsertOptions {
-  /** The document keeps the expiry that it has. */
+  /** True if the document keeps its expiry. */
   preserveExpiry?: boolean
 }
 
 /** Options of `replace`. */
 export interface ReplaceOptions extends UpsertOptions {
-  /** Only this version is replaced. */
+  /** CAS that the document must have. */
   cas?: CasInput
 }
 
 /** Options of `remove`, `append` and `prepend`. */
 export interface RemoveOptions extends DurableOptions {
-  /** Only this version is changed. */
+  /** CAS that the document must have. */
   cas?: CasInput
 }
 
@@ -156,20 +156,20 @@ export interface MutateInOptions extends DurableOptions {
   cas?: CasInput
   expiry?: number | Date
   preserveExpiry?: boolean
-  /** Whether the document may, or must not, exist. */
+  /** Requirement for the document itself. */
   storeSemantics?: StoreSemantics
 }
 
 /** Options of `increment` and `decrement`. */
 export interface CounterOptions extends DurableOptions {
-  /** Value of a counter that is created; without it a missing counter is an error. */
+  /** Initial value of a missing counter. Without it, a missing counter is an error. */
   initial?: number | bigint
   expiry?: number | Date
 }
 
 /** Options of `lookupIn`. */
 export interface LookupInOptions extends OperationOptions {
-  /** Attributes of a deleted document are read too. */
+  /** True if attributes of a deleted document may be read. */
   accessDeleted?: boolean
 }
 
@@ -186,7 +186,7 @@ export interface LookupInReplicaOptions extends OperationOptions {
 const RELATIVE_SECONDS_MAX = 30 * 86_400
 
 /**
- * Expiry as the protocol wants it: 0 is never, up to 30 days are relative, all else is Unix time.
+ * Returns an expiry in the format of the protocol: 0 for never, relative up to 30 days, else a Unix time.
  *
  * @throws InvalidArgumentError it is neither a whole number of seconds from 0 nor a time after 1970, or beyond what
  *   32 bits can say.
@@ -204,15 +204,15 @@ function relativeSeconds(expiry: number, nowMs: number): number {
 
 function unixSeconds(expiry: Date): number {
   const seconds = Math.floor(expiry.getTime() / 1000)
-  // The server would read smaller numbers as relative.
+  // The server would treat a smaller number as relative.
   if (!(seconds > RELATIVE_SECONDS_MAX)) throw new InvalidArgumentError('an expiry is a time after January 1970')
   return seconds
 }
 
 /**
- * A CAS as it goes on the wire; 0 is any version.
+ * Returns a CAS for the wire; 0 means any version.
  *
- * @throws InvalidArgumentError it is no unsigned 64-bit number.
+ * @throws InvalidArgumentError if it is not an unsigned 64-bit number.
  */
 export function checkCas(cas: CasInput | undefined): bigint {
   if (cas === undefined) return 0n
@@ -225,10 +225,10 @@ export function checkCas(cas: CasInput | undefined): bigint {
 }
 
 /**
- * The level that is asked for; 0 is none.
+ * Returns the requested durability level; 0 for none.
  *
- * @throws InvalidDurabilityLevel there is no such level.
- * @throws InvalidArgumentError the nodes to wait for are given as well.
+ * @throws InvalidDurabilityLevel if the level does not exist.
+ * @throws InvalidArgumentError if the options also contain numbers of nodes.
  */
 export function checkLevel(options: DurableOptions): number {
   const level = options.durabilityLevel ?? DurabilityLevel.None

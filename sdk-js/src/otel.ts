@@ -8,7 +8,7 @@
 import { CouchbaseError } from './errors.js'
 import type { Meter, RequestSpan, RequestTracer, ValueRecorder } from './tracing.js'
 
-/** A span of OpenTelemetry, as far as it is used here. */
+/** The part of an OpenTelemetry span that this module uses. */
 export interface OTelSpan {
   setAttribute(key: string, value: any): unknown
   addEvent(name: string, time?: any): unknown
@@ -17,19 +17,19 @@ export interface OTelSpan {
   isRecording(): boolean
 }
 
-/** Values that travel with an operation. */
+/** The context of an operation. */
 export interface OTelContext {
   getValue(key: symbol): unknown
   setValue(key: symbol, value: unknown): OTelContext
   deleteValue(key: symbol): OTelContext
 }
 
-/** A tracer of OpenTelemetry, as far as it is used here. */
+/** The part of an OpenTelemetry tracer that this module uses. */
 export interface OTelTracer {
   startSpan(name: string, options?: any, context?: any): OTelSpan
 }
 
-/** A source of tracers. */
+/** A tracer provider. */
 export interface OTelTracerProvider {
   getTracer(name: string, version?: string): OTelTracer
 }
@@ -39,36 +39,36 @@ export interface OTelHistogram {
   record(value: number, attributes?: any): void
 }
 
-/** A meter of OpenTelemetry, as far as it is used here. */
+/** The part of an OpenTelemetry meter that this module uses. */
 export interface OTelMeter {
   createHistogram(name: string, options?: any): OTelHistogram
 }
 
-/** A source of meters. */
+/** A meter provider. */
 export interface OTelMeterProvider {
   getMeter(name: string, version?: string): OTelMeter
 }
 
-/** There is no meter, or no tracer, of OpenTelemetry. */
+/** OpenTelemetry has no meter or no tracer. */
 export class MeterError extends CouchbaseError {
   static override summary: string = 'There is no meter of OpenTelemetry.'
 }
 
 const LIBRARY = 'nacre-js'
 const VERSION = '0.1.0'
-/** Kind of spans of whoever sends requests. */
+/** Span kind of clients. */
 const CLIENT = 2
-/** Where the package of OpenTelemetry keeps what is registered: its version 1, in whatever copies. */
+/** Key under which all copies of OpenTelemetry's API version 1 store registered providers. */
 const REGISTRY = Symbol.for('opentelemetry.js.api.1')
-/** Key of the span in a context, which is the same in all copies of the package. */
+/** Key of the span in a context, which is equal in all copies of the package. */
 const SPAN = Symbol.for('OpenTelemetry Context Key SPAN')
 
-/** What an application has registered with OpenTelemetry. */
+/** Returns the providers that the application has registered with OpenTelemetry. */
 function registered(): { trace?: OTelTracerProvider; metrics?: OTelMeterProvider; context?: { active(): OTelContext } } {
   return (globalThis as any)[REGISTRY] ?? {}
 }
 
-/** A context in which values are looked up; it never changes. */
+/** An immutable context. */
 class Context implements OTelContext {
   readonly #values: ReadonlyMap<symbol, unknown>
 
@@ -89,7 +89,7 @@ class Context implements OTelContext {
   }
 }
 
-/** A span of OpenTelemetry as one of an operation. */
+/** Wraps an OpenTelemetry span as a span of an operation. */
 export class OTelWrapperSpan implements RequestSpan {
   readonly name: string
   /** @internal */
@@ -105,17 +105,17 @@ export class OTelWrapperSpan implements RequestSpan {
     this.span.setAttribute(key, value)
   }
 
-  /** Adds an event, at a time in Unix milliseconds or now. */
+  /** Adds an event at a time in Unix milliseconds, by default now. */
   addEvent(name: string, time?: number): void {
     this.span.addEvent(name, time)
   }
 
-  /** Says how the operation ended. */
+  /** Sets the status of the operation. */
   setStatus(status: { code: number; message?: string }): void {
     this.span.setStatus(status)
   }
 
-  /** Ends the span, at a time in Unix milliseconds or now. */
+  /** Ends the span at a time in Unix milliseconds, by default now. */
   end(endTime?: number): void {
     this.span.end(endTime)
   }
@@ -126,7 +126,7 @@ export class OTelWrapperSpan implements RequestSpan {
   }
 }
 
-/** A tracer of OpenTelemetry as one of operations. A span without a parent is a child of the span that is active. */
+/** Wraps an OpenTelemetry tracer. A span without a parent becomes a child of the active span. */
 export class OTelWrapperTracer implements RequestTracer {
   readonly #tracer: OTelTracer
 
@@ -134,7 +134,7 @@ export class OTelWrapperTracer implements RequestTracer {
     this.#tracer = tracer
   }
 
-  /** Begins a span. */
+  /** Starts a span. */
   requestSpan(name: string, parentSpan?: RequestSpan, startTime?: number): OTelWrapperSpan {
     const active = registered().context?.active() ?? new Context()
     const parent = parentSpan instanceof OTelWrapperSpan ? parentSpan.span : parentSpan
@@ -143,7 +143,7 @@ export class OTelWrapperTracer implements RequestTracer {
   }
 }
 
-/** A histogram of OpenTelemetry with tags. */
+/** Wraps an OpenTelemetry histogram with tags. */
 export class OTelValueRecorder implements ValueRecorder {
   readonly #histogram: OTelHistogram
   readonly #tags: Record<string, string>
@@ -155,13 +155,13 @@ export class OTelValueRecorder implements ValueRecorder {
     this.#unit = unit
   }
 
-  /** Records a value; where the unit is seconds, it is given in microseconds. */
+  /** Records a value. If the unit is seconds, the argument is in microseconds. */
   recordValue(value: number): void {
     this.#histogram.record(this.#unit === 's' ? value / 1e6 : value, this.#tags)
   }
 }
 
-/** A meter of OpenTelemetry as one of operations. */
+/** Wraps an OpenTelemetry meter. */
 export class OTelWrapperMeter implements Meter {
   readonly #meter: OTelMeter
   readonly #histograms = new Map<string, OTelHistogram>()
@@ -170,7 +170,7 @@ export class OTelWrapperMeter implements Meter {
     this.#meter = meter
   }
 
-  /** The recorder of a metric with tags. */
+  /** Returns the recorder of a metric with tags. */
   valueRecorder(name: string, tags: Record<string, any>): OTelValueRecorder {
     const { __unit: unit, ...attributes } = tags
     let histogram = this.#histograms.get(name)
@@ -183,9 +183,9 @@ export class OTelWrapperMeter implements Meter {
 }
 
 /**
- * A tracer for `connect`, of a provider or of the one that is registered.
+ * Returns a tracer for `connect`, from the given or the registered provider.
  *
- * @throws MeterError there is no provider.
+ * @throws MeterError if there is no provider.
  */
 export function getOTelTracer(provider: OTelTracerProvider | undefined = registered().trace): RequestTracer {
   if (!provider) throw new MeterError('no provider of tracers is registered with OpenTelemetry')
@@ -193,9 +193,9 @@ export function getOTelTracer(provider: OTelTracerProvider | undefined = registe
 }
 
 /**
- * A meter for `connect`, of a provider or of the one that is registered.
+ * Returns a meter for `connect`, from the given or the registered provider.
  *
- * @throws MeterError there is no provider.
+ * @throws MeterError if there is no provider.
  */
 export function getOTelMeter(provider: OTelMeterProvider | undefined = registered().metrics): Meter {
   if (!provider) throw new MeterError('no provider of meters is registered with OpenTelemetry')

@@ -1,16 +1,16 @@
-/** Parts of documents put together again at their paths. */
+/** Assembles parts of documents at their paths. */
 
 import { PathInvalidError } from './errors.js'
 
 type Step = string | number
 
-/** A member's name, plain or between back-ticks, or an element's number. */
+/** The name of a member, plain or in back-ticks, or the index of an element. */
 const STEP = /\.?(?:`((?:[^`]|``)*)`|([^.[\]`]+))|\[(-?\d+)\]/y
 
 /**
- * Members and elements that a path goes through.
+ * Parses a path into its members and elements.
  *
- * @throws PathInvalidError it cannot be read.
+ * @throws PathInvalidError if it is malformed.
  */
 export function parsePath(path: string): Step[] {
   const steps: Step[] = []
@@ -24,12 +24,12 @@ export function parsePath(path: string): Step[] {
   return steps
 }
 
-/** A member's name as a path may contain it. */
+/** Quotes the name of a member for a path. */
 export function quoted(name: string): string {
   return `\`${name.replaceAll('`', '``')}\``
 }
 
-/** Puts a value where the path says, into `root` or what is made where that is missing; gives the new root. */
+/** Inserts a value at a path in `root`, and creates missing containers. Returns the new root. */
 export function insertAt(root: any, path: string, value: unknown): any {
   const steps = parsePath(path)
   const holder: any[] = [root]
@@ -46,7 +46,7 @@ export function insertAt(root: any, path: string, value: unknown): any {
   return holder[0]
 }
 
-/** Value at a path, or undefined. */
+/** Returns the value at a path, or undefined. */
 export function valueAt(root: any, path: string): unknown {
   let value = root
   for (const step of parsePath(path)) {
@@ -57,7 +57,7 @@ export function valueAt(root: any, path: string): unknown {
   return value
 }
 
-/** Sets a member of the object's own, also one that is named `__proto__`. */
+/** Sets an own property of the object, even if its name is `__proto__`. */
 function define(parent: object, step: Step, value: unknown): void {
   Object.defineProperty(parent, step, { value, writable: true, enumerable: true, configurable: true })
 }

@@ -1,9 +1,9 @@
-/** Which error the query service means: by its code, and where that says too little by its text. */
+/** Errors of the query service, identified by their code and, if that is ambiguous, by their text. */
 
 import * as e from './errors.js'
 import type { ErrorContext } from './errors.js'
 
-/** An error as the query service reports it. */
+/** An error in the format of the query service. */
 export interface ServiceError {
   code: number
   msg: string
@@ -14,7 +14,7 @@ export interface ServiceError {
 
 type ErrorClass = new (message?: string, context?: ErrorContext, cause?: unknown) => e.CouchbaseError
 
-/** Codes after which a prepared statement is prepared anew. */
+/** Codes after which a statement must be prepared again. */
 const PREPARED = new Set([4040, 4050, 4060, 4070, 4080, 4090])
 
 const EXACT = new Map<number, ErrorClass>([
@@ -39,19 +39,19 @@ const EXACT = new Map<number, ErrorClass>([
   [12020, e.BucketNotFoundError],
 ])
 
-/** What a failed change of documents was refused for. */
+/** Reasons of a failed change of documents. */
 const DML_REASONS = new Map<number, ErrorClass>([
   [12033, e.CasMismatchError],
   [17012, e.DocumentExistsError],
   [17014, e.DocumentNotFoundError],
 ])
 
-/** Whether a prepared statement has to be prepared anew. */
+/** Returns true if a statement must be prepared again. */
 export function isPreparedFailure({ code }: ServiceError): boolean {
   return PREPARED.has(code)
 }
 
-/** The error that a request to the query service failed with. `reads` says that it changed nothing. */
+/** Returns the error of a failed request to the query service. `reads` means that it changed nothing. */
 export function queryError(errors: ServiceError[], context: ErrorContext, reads: boolean): e.CouchbaseError {
   const [first] = errors
   if (!first) return new e.InternalServerFailureError(undefined, context)

@@ -1,4 +1,4 @@
-/** Indexes for statements of SQL++: created, built, watched and dropped by statements. */
+/** Management of query indexes by SQL++ statements. */
 
 import type { Cluster } from './cluster.js'
 import type { Collection } from './collection.js'
@@ -7,7 +7,7 @@ import { IndexExistsError, IndexNotFoundError, InvalidArgumentError, Unambiguous
 import { checkOptions } from './option-names.js'
 import { identifier } from './query.js'
 
-/** Name that a primary index has unless it is given another. */
+/** Default name of a primary index. */
 const PRIMARY = '#primary'
 const PAUSE_MS_FIRST = 50
 const PAUSE_MS_MAX = 1000
@@ -27,7 +27,7 @@ export interface QueryIndex {
   bucketName?: string
 }
 
-/** Options that name a collection of the bucket; the default collection without them. */
+/** Options that name a collection of the bucket; by default the default collection. */
 export interface KeyspaceOptions extends OperationOptions {
   collectionName?: string
   scopeName?: string
@@ -35,10 +35,10 @@ export interface KeyspaceOptions extends OperationOptions {
 
 /** Options of `createIndex`. */
 export interface CreateQueryIndexOptions extends KeyspaceOptions {
-  /** That there is one of the name already is no failure. */
+  /** True if an existing index is not an error. */
   ignoreIfExists?: boolean
   numReplicas?: number
-  /** It is built later, by `buildDeferredIndexes`. */
+  /** True if the index is built later, by `buildDeferredIndexes`. */
   deferred?: boolean
 }
 
@@ -49,7 +49,7 @@ export interface CreatePrimaryQueryIndexOptions extends CreateQueryIndexOptions 
 
 /** Options of `dropIndex`. */
 export interface DropQueryIndexOptions extends KeyspaceOptions {
-  /** That there is none of the name is no failure. */
+  /** True if a missing index is not an error. */
   ignoreIfNotExists?: boolean
 }
 
@@ -60,11 +60,11 @@ export interface DropPrimaryQueryIndexOptions extends DropQueryIndexOptions {
 
 /** Options of `watchIndexes`. */
 export interface WatchQueryIndexOptions extends KeyspaceOptions {
-  /** The primary index is waited for too. */
+  /** True to wait for the primary index too. */
   watchPrimary?: boolean
 }
 
-/** Indexes of the buckets of a cluster. */
+/** Manages the query indexes of a cluster. */
 export class QueryIndexManager {
   readonly #cluster: Cluster
 
@@ -74,9 +74,9 @@ export class QueryIndexManager {
   }
 
   /**
-   * Creates an index of expressions of the documents, such as the paths of members.
+   * Creates an index on expressions, such as paths of members.
    *
-   * @throws IndexExistsError there is one of this name.
+   * @throws IndexExistsError if it exists already.
    */
   async createIndex(
     bucketName: string,
@@ -91,9 +91,9 @@ export class QueryIndexManager {
   }
 
   /**
-   * Creates an index of all documents.
+   * Creates a primary index.
    *
-   * @throws IndexExistsError there is one already.
+   * @throws IndexExistsError if it exists already.
    */
   async createPrimaryIndex(bucketName: string, options: CreatePrimaryQueryIndexOptions = {}): Promise<void> {
     checkOptions('createPrimaryIndex', options)
@@ -104,7 +104,7 @@ export class QueryIndexManager {
   /**
    * Drops an index.
    *
-   * @throws IndexNotFoundError there is none of this name.
+   * @throws IndexNotFoundError if it does not exist.
    */
   async dropIndex(bucketName: string, indexName: string, options: DropQueryIndexOptions = {}): Promise<void> {
     checkOptions('dropIndex', options)
@@ -112,9 +112,9 @@ export class QueryIndexManager {
   }
 
   /**
-   * Drops the index of all documents.
+   * Drops a primary index.
    *
-   * @throws IndexNotFoundError there is none.
+   * @throws IndexNotFoundError if it does not exist.
    */
   async dropPrimaryIndex(bucketName: string, options: DropPrimaryQueryIndexOptions = {}): Promise<void> {
     checkOptions('dropPrimaryIndex', options)
@@ -126,7 +126,7 @@ export class QueryIndexManager {
     )
   }
 
-  /** The indexes of a bucket, or of a scope or collection that the options name. */
+  /** Returns the indexes of a bucket, or of the scope or collection in the options. */
   async getAllIndexes(bucketName: string, options: KeyspaceOptions = {}): Promise<QueryIndex[]> {
     checkOptions('getAllIndexes', options)
     const { scopeName, collectionName, ...rest } = options
@@ -145,7 +145,7 @@ export class QueryIndexManager {
     return rows.map(readIndex)
   }
 
-  /** Begins to build the indexes that were created with `deferred`; gives their names. */
+  /** Starts to build the indexes that were created with `deferred`, and returns their names. */
   async buildDeferredIndexes(bucketName: string, options: KeyspaceOptions = {}): Promise<string[]> {
     checkOptions('buildDeferredIndexes', options)
     const indexes = await this.getAllIndexes(bucketName, whole(options))
@@ -161,10 +161,10 @@ export class QueryIndexManager {
   }
 
   /**
-   * Resolves when the indexes can be used.
+   * Resolves when the indexes are online.
    *
-   * @throws IndexNotFoundError there is none of one of the names.
-   * @throws UnambiguousTimeoutError they are not ready in time.
+   * @throws IndexNotFoundError if an index does not exist.
+   * @throws UnambiguousTimeoutError if they are not online in time.
    */
   async watchIndexes(
     bucketName: string,
@@ -222,7 +222,7 @@ export class QueryIndexManager {
   }
 }
 
-/** Indexes of one collection. */
+/** Manages the query indexes of one collection. */
 export class CollectionQueryIndexManager {
   readonly #manager: QueryIndexManager
   readonly #bucketName: string
@@ -235,7 +235,7 @@ export class CollectionQueryIndexManager {
     this.#place = { scopeName: collection.scope.name, collectionName: collection.name }
   }
 
-  /** Creates an index of expressions of the documents. */
+  /** Creates an index on expressions. */
   async createIndex(
     indexName: string,
     keys: string[],
@@ -244,7 +244,7 @@ export class CollectionQueryIndexManager {
     await this.#manager.createIndex(this.#bucketName, indexName, keys, { ...options, ...this.#place })
   }
 
-  /** Creates an index of all documents. */
+  /** Creates a primary index. */
   async createPrimaryIndex(
     options: Omit<CreatePrimaryQueryIndexOptions, keyof KeyspaceOptions> & OperationOptions = {},
   ): Promise<void> {
@@ -259,24 +259,24 @@ export class CollectionQueryIndexManager {
     await this.#manager.dropIndex(this.#bucketName, indexName, { ...options, ...this.#place })
   }
 
-  /** Drops the index of all documents. */
+  /** Drops a primary index. */
   async dropPrimaryIndex(
     options: Omit<DropPrimaryQueryIndexOptions, keyof KeyspaceOptions> & OperationOptions = {},
   ): Promise<void> {
     await this.#manager.dropPrimaryIndex(this.#bucketName, { ...options, ...this.#place })
   }
 
-  /** The indexes of the collection. */
+  /** Returns the indexes of the collection. */
   async getAllIndexes(options: OperationOptions = {}): Promise<QueryIndex[]> {
     return this.#manager.getAllIndexes(this.#bucketName, { ...options, ...this.#place })
   }
 
-  /** Begins to build the indexes that were created with `deferred`; gives their names. */
+  /** Starts to build the indexes that were created with `deferred`, and returns their names. */
   async buildDeferredIndexes(options: OperationOptions = {}): Promise<string[]> {
     return this.#manager.buildDeferredIndexes(this.#bucketName, { ...options, ...this.#place })
   }
 
-  /** Resolves when the indexes can be used. */
+  /** Resolves when the indexes are online. */
   async watchIndexes(
     indexNames: string[],
     timeout: number,
@@ -294,7 +294,7 @@ function plain({ timeout, signal, parentSpan }: OperationOptions): OperationOpti
   }
 }
 
-/** Options that name the default collection where they name none. */
+/** Fills in the default collection. */
 function whole({ scopeName = '_default', collectionName = '_default', ...options }: KeyspaceOptions): KeyspaceOptions {
   return { ...options, scopeName, collectionName }
 }

@@ -1,8 +1,8 @@
 /**
- * Statements of SQL++: `cluster.query(…)` and `scope.query(…)`.
+ * SQL++ statements: `cluster.query(…)` and `scope.query(…)`.
  *
- * Rows are read as they arrive, no faster than the caller takes them. With `adhoc: false` a statement is prepared at
- * its first use, and its name sent from then on.
+ * The client streams the rows at the pace of the caller. With `adhoc: false`, it prepares a statement on first use, and
+ * sends only its name afterwards.
  */
 
 import { uuid } from './bytes.js'
@@ -25,7 +25,7 @@ import { StreamablePromise } from './streamable.js'
 import { watch } from './tracing.js'
 import { jsonText } from './transcoders.js'
 
-/** How a statement ended. */
+/** Final status of a statement. */
 export const QueryStatus = {
   Running: 'running',
   Success: 'success',
@@ -38,26 +38,26 @@ export const QueryStatus = {
   Aborted: 'aborted',
   Unknown: 'unknown',
 } as const
-/** How a statement ended. */
+/** Final status of a statement. */
 export type QueryStatus = (typeof QueryStatus)[keyof typeof QueryStatus]
 
-/** How much the server tells about what it did. */
+/** Detail of the profile that the server returns. */
 export const QueryProfileMode = {
   Off: 'off',
   Phases: 'phases',
   Timings: 'timings',
 } as const
-/** How much the server tells about what it did. */
+/** Detail of the profile that the server returns. */
 export type QueryProfileMode = (typeof QueryProfileMode)[keyof typeof QueryProfileMode]
 
-/** Whether a statement waits for the indexes. */
+/** Consistency of a statement's index scans. */
 export const QueryScanConsistency = {
-  /** It uses them as they are. */
+  /** The scans use the indexes as they are. */
   NotBounded: 'not_bounded',
-  /** It waits until they have every mutation before the request. */
+  /** The scans wait until the indexes reflect every mutation before the request. */
   RequestPlus: 'request_plus',
 } as const
-/** Whether a statement waits for the indexes. */
+/** Consistency of a statement's index scans. */
 export type QueryScanConsistency = (typeof QueryScanConsistency)[keyof typeof QueryScanConsistency]
 
 /** Options of `query`. */
@@ -65,30 +65,30 @@ export interface QueryOptions extends OperationOptions {
   /** Values of `$name`, or of `$1`, `$2`, … if it is an array. */
   parameters?: Record<string, any> | any[]
   scanConsistency?: QueryScanConsistency
-  /** The statement sees these mutations. */
+  /** Mutations that the statement must reflect. */
   consistentWith?: MutationState
-  /** False: the statement is prepared once, and only its name is sent later. */
+  /** If false, the statement is prepared once, and later requests only send its name. */
   adhoc?: boolean
-  /** The planner may use indexes of the search service. */
+  /** True if the planner may use search indexes. */
   flexIndex?: boolean
-  /** Documents that the statement changes keep their expiry. */
+  /** True if changed documents keep their expiry. */
   preserveExpiry?: boolean
-  /** Text by which the request is found in logs; random if not given. */
+  /** ID of the request in logs; random by default. */
   clientContextId?: string
   maxParallelism?: number
   pipelineBatch?: number
   pipelineCap?: number
-  /** How long to wait for an index, in ms. */
+  /** Maximum wait for an index, in ms. */
   scanWait?: number
   scanCap?: number
-  /** The statement may not change anything; it is then sent again when its connection breaks. */
+  /** True if the statement must not change anything. It is then resent when its connection breaks. */
   readOnly?: boolean
-  /** Replicas may be read. */
+  /** True if the statement may read replicas. */
   useReplica?: boolean
   profile?: QueryProfileMode
-  /** The result has metrics. */
+  /** True if the result contains metrics. */
   metrics?: boolean
-  /** Bucket and scope that names without them belong to, as `` default:`bucket`.`scope` ``. */
+  /** Bucket and scope for unqualified names, as `` default:`bucket`.`scope` ``. */
   queryContext?: string
   /** Further members of the request. */
   raw?: Record<string, any>
@@ -100,7 +100,7 @@ export interface QueryWarning {
   message: string
 }
 
-/** What a statement cost; times are milliseconds. */
+/** Metrics of a statement. Times are in milliseconds. */
 export interface QueryMetrics {
   elapsedTime: number
   executionTime: number
@@ -112,7 +112,7 @@ export interface QueryMetrics {
   warningCount: number
 }
 
-/** What the server says about a result. */
+/** Metadata of a result. */
 export interface QueryMetaData {
   requestId: string
   clientContextId: string
@@ -129,10 +129,10 @@ export interface QueryResult<TRow = any> {
   meta: QueryMetaData
 }
 
-/** A statement under way: await it, or go through its rows with `for await`. */
+/** A running statement: await it, or iterate over its rows with `for await`. */
 export type Query<TRow> = StreamablePromise<QueryResult<TRow>, TRow, QueryMetaData>
 
-/** What sends statements. */
+/** Sends statements. */
 export interface Sender {
   client: Nodes
   http: HttpTransport
@@ -141,11 +141,11 @@ export interface Sender {
   prepared: Map<string, string>
 }
 
-/** What only transactions say. */
+/** Parameters for transactions only. */
 export interface Special {
-  /** The node that the transaction is at. */
+  /** The node of the transaction. */
   node?: Address
-  /** Takes the node that has answered. */
+  /** Receives the node that has responded. */
   onNode?: (node: Address) => void
   /** Further members of the request. */
   members?: Record<string, unknown>
@@ -153,7 +153,7 @@ export interface Special {
 
 const PREPARED_MAX = 5000
 
-/** Begins a statement. */
+/** Starts a statement. */
 export function startQuery<TRow>(
   sender: Sender,
   statement: string,
@@ -205,7 +205,7 @@ async function* run<TRow>(
         continue
       }
       if (!errors.length || !errors.every(({ retry }) => retry === true)) throw queryError(errors, context, reads)
-      // The server says that it has done nothing and may succeed later.
+      // The server reports that it has done nothing and that a retry may succeed.
       attempt.refusal = () => queryError(errors, context, reads)
       await attempt.again('QUERY_ERROR_RETRYABLE')
     }
@@ -279,7 +279,7 @@ function addressOf(text: string): Address {
   return { host: text.slice(0, colon).replace(/^\[|\]$/g, ''), port: Number(text.slice(colon + 1)) }
 }
 
-/** How a statement is sent that is prepared: by its name, or else to be prepared and carried out. */
+/** Returns the request for a prepared statement: its name, or a request to prepare and execute it. */
 function preparation(
   { prepared }: Sender,
   statement: string,
@@ -290,7 +290,7 @@ function preparation(
   return {
     members: name === undefined ? { statement: `PREPARE ${statement}`, auto_execute: true } : { prepared: name },
     keep: (given) => {
-      // The one that was used last goes last.
+      // The cache is ordered by last use.
       prepared.delete(key)
       prepared.set(key, given)
       if (prepared.size > PREPARED_MAX) prepared.delete(prepared.keys().next().value!)
@@ -349,7 +349,7 @@ function readMetrics(metrics: any): QueryMetrics {
 
 const UNITS: Record<string, number> = { h: 3_600_000, m: 60_000, s: 1000, ms: 1, us: 1e-3, µs: 1e-3, ns: 1e-6 }
 
-/** A duration as the service writes it, such as `1m2.5s`, in milliseconds. */
+/** Parses a duration such as `1m2.5s` into milliseconds. */
 export function milliseconds(duration: unknown): number {
   let sum = 0
   for (const [, number, unit] of String(duration).matchAll(/([\d.]+)(h|ms|m|s|us|µs|ns)/g))
@@ -357,12 +357,12 @@ export function milliseconds(duration: unknown): number {
   return sum
 }
 
-/** The query context of a scope. */
+/** Returns the query context of a scope. */
 export function contextOf(bucket: string, scope: string): string {
   return `default:${identifier(bucket)}.${identifier(scope)}`
 }
 
-/** A name as statements contain it. */
+/** Quotes a name for statements. */
 export function identifier(name: string): string {
   if (typeof name !== 'string' || !name) throw new InvalidArgumentError('a name is a string that is not empty')
   return `\`${name.replaceAll('`', '``')}\``

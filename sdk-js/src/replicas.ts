@@ -19,7 +19,7 @@ interface Options extends OperationOptions {
 type Read<R> = (copy: number, options: OperationOptions) => Promise<R>
 type Copy<R> = R & { isReplica: boolean }
 
-/** The first copy that is read; the other requests are given up. */
+/** Returns the copy that arrives first, and cancels the other requests. */
 export async function readAny<R>(documents: Documents, key: string, options: Options, read: Read<R>): Promise<Copy<R>> {
   const copies = readAll(documents, key, options, read)
   const { value } = await copies.next()
@@ -28,9 +28,9 @@ export async function readAny<R>(documents: Documents, key: string, options: Opt
 }
 
 /**
- * The copies that can be read, as they come.
+ * Yields the available copies as they arrive.
  *
- * @throws DocumentUnretrievableError there is none; its cause is the failure of the active copy, if that was read.
+ * @throws DocumentUnretrievableError if there is none. Its `cause` is the error of the active copy, if that was read.
  */
 export async function* readAll<R>(
   documents: Documents,
@@ -78,7 +78,7 @@ export async function* readAll<R>(
   throw new DocumentUnretrievableError(undefined, cause?.context ?? { key }, cause)
 }
 
-/** Numbers of the copies to read. */
+/** Returns the numbers of the copies to read. */
 function copiesOf({ client, scope }: Documents, key: string, preference?: ReadPreference): number[] {
   const map = client.map!
   const copies = Array.from({ length: replicaCount(map) + 1 }, (_, copy) => copy)

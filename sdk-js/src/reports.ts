@@ -37,7 +37,7 @@ export class Report<E extends PingEndpoint | DiagnosticsEndpoint> {
     for (const endpoint of endpoints) (this.services[endpoint.type] ??= []).push(endpoint)
   }
 
-  /** The report in the form that all SDKs share. */
+  /** Returns the report in the format of all SDKs. */
   toJSON(): object {
     const entries = Object.entries(this.services).map(([service, endpoints]) => [service, endpoints.map(jsonOf)])
     return { version: this.version, id: this.id, sdk: this.sdk, services: Object.fromEntries(entries) }
@@ -78,7 +78,7 @@ function jsonOf(endpoint: PingEndpoint | DiagnosticsEndpoint): object {
   }
 }
 
-/** Name in the map, and what is asked for, of each service with HTTP. */
+/** For each HTTP service, its name in the map and the path for a ping. */
 const HTTP_SERVICES: [ServiceType, string, string][] = [
   [ServiceType.Management, 'mgmt', '/whoami'],
   [ServiceType.Views, 'capi', '/'],
@@ -88,7 +88,7 @@ const HTTP_SERVICES: [ServiceType, string, string][] = [
   [ServiceType.Eventing, 'eventingAdminPort', '/api/v1/status'],
 ]
 
-/** Asks every node of the services for a sign of life; `client` is that of the bucket, or of the cluster. */
+/** Pings every node of the services. `client` belongs to the bucket or the cluster. */
 export async function ping(
   client: KvClient,
   http: HttpClient,
@@ -150,7 +150,7 @@ async function timed(
   }
 }
 
-/** The connections that there are, without asking anybody. */
+/** Describes the present connections, without sending requests. */
 export function diagnose(clients: KvClient[], { reportId }: DiagnosticsOptions): DiagnosticsResult {
   const endpoints = clients.flatMap((client) => client.connections.map(describe))
   return new Report(reportId, endpoints)
@@ -171,9 +171,9 @@ function describe(connection: Connection): DiagnosticsEndpoint {
 }
 
 /**
- * Resolves when enough of the services answer.
+ * Resolves when enough services answer.
  *
- * @throws UnambiguousTimeoutError they do not in time; the message names those that do not.
+ * @throws UnambiguousTimeoutError if they do not answer in time. The message names the missing ones.
  */
 export async function waitUntilReady(
   client: KvClient,
@@ -202,7 +202,7 @@ export async function waitUntilReady(
         if (!lacking.length) return
         missing = lacking.join(', ')
       } catch (error) {
-        // A failure that may pass is waited for; a wrong password is reported at once.
+        // A temporary error is retried; a wrong password is reported at once.
         if (!(error instanceof UnambiguousTimeoutError)) throw error
         missing = error.message
       }

@@ -1,4 +1,4 @@
-/** What operations give back. */
+/** Results of operations. */
 
 import type { CouchbaseError } from './errors.js'
 
@@ -6,30 +6,30 @@ import type { CouchbaseError } from './errors.js'
 export interface MutationToken {
   /** Number of the vBucket. */
   partitionId: number
-  /** History the number belongs to; a fail-over starts a new one. */
+  /** vBucket UUID: the history of the number. A failover starts a new history. */
   partitionUuid: bigint
   sequenceNumber: bigint
   bucketName: string
-  /** The token with its numbers as text, under the names that all SDKs use. */
+  /** Returns the token with its numbers as text, and with the names of all SDKs. */
   toJSON?(): object
 }
 
 /** A document. */
 export interface GetResult<T = any> {
   content: T
-  /** Version of the document: pass it on to change exactly this version. */
+  /** CAS of the document. Pass it on to change exactly this version. */
   cas: bigint
-  /** When it expires, in Unix seconds; 0 is never. Only if `withExpiry` was asked for. */
+  /** Expiry in Unix seconds; 0 for never. Present only with `withExpiry`. */
   expiryTime?: number
 }
 
 /** A copy of a document. */
 export interface GetReplicaResult<T = any> extends GetResult<T> {
-  /** Whether it is a replica, which may lag behind, and not the active copy. */
+  /** True for a replica, which may lag behind; false for the active copy. */
   isReplica: boolean
 }
 
-/** Whether there is a document. */
+/** Result of `exists`. */
 export interface ExistsResult {
   exists: boolean
   cas: bigint | undefined
@@ -38,7 +38,7 @@ export interface ExistsResult {
 /** Outcome of a change. */
 export interface MutationResult {
   cas: bigint
-  /** Where in the bucket's history the change is. */
+  /** Position of the change in the bucket's history. */
   token: MutationToken | undefined
 }
 
@@ -57,22 +57,22 @@ export interface LookupInResult {
 
 /** Parts of a copy of a document. */
 export interface LookupInReplicaResult extends LookupInResult {
-  /** Whether it is a replica, which may lag behind, and not the active copy. */
+  /** True for a replica, which may lag behind; false for the active copy. */
   isReplica: boolean
 }
 
-/** What one spec found, or why it found nothing. */
+/** Result or error of one spec. */
 export interface LookupInResultEntry {
   error: CouchbaseError | undefined
   value: any
 }
 
-/** What one spec of `mutateIn` gave; counters have a value. */
+/** Result of one spec of `mutateIn`. Counters have a value. */
 export interface MutateInResultEntry {
   value: any
 }
 
-/** Outcome of a change of parts, in the order of the specs; counters have a value. */
+/** Result of `mutateIn`, in the order of the specs. Counters have a value. */
 export interface MutateInResult extends MutationResult {
   content: (MutateInResultEntry | undefined)[]
 }
@@ -80,12 +80,12 @@ export interface MutateInResult extends MutationResult {
 /** Documents by key, for an operation on several. */
 export type MultiDocuments<T = any> = ReadonlyMap<string, T> | Readonly<Record<string, T>>
 
-/** What became of an operation on several documents, by key, in the order that they were given in. */
+/** Results of an operation on several documents, by key, in the order of the arguments. */
 export interface MultiResult<R> {
-  /** The results of the documents that had no error. */
+  /** The results of the documents without an error. */
   results: Map<string, R>
-  /** The errors of the others. */
+  /** The errors of the other documents. */
   errors: Map<string, CouchbaseError>
-  /** Whether there was no error. */
+  /** True if there was no error. */
   allOk: boolean
 }

@@ -1,4 +1,4 @@
-/** Rows of an answer over HTTP, within one time-out, for requests that only read. */
+/** Rows of an HTTP response, with one timeout, for requests that only read. */
 
 import { Deadline, DeadlineOver, type OperationOptions } from './deadline.js'
 import { type CouchbaseError, type ErrorContext, RequestCanceledError } from './errors.js'
@@ -7,7 +7,7 @@ import { Attempt } from './attempt.js'
 import { RowScanner } from './rows.js'
 import { watch } from './tracing.js'
 
-/** What is asked, and of whom. */
+/** The request, and its service. */
 export interface RowRequest {
   client: Nodes
   http: HttpTransport
@@ -18,11 +18,11 @@ export interface RowRequest {
   defaultMs: number
   /** Name of the array of rows. */
   member: string
-  /** The error for an answer whose status is not 200. */
+  /** Returns the error for a response whose status is not 200. */
   onFailure: (status: number, text: string, context: ErrorContext) => CouchbaseError
 }
 
-/** The rows, and at the end what stands around them. */
+/** Yields the rows, and returns the text around them at the end. */
 export async function* streamRows(asked: RowRequest): AsyncGenerator<any, { rest: any; context: ErrorContext }, void> {
   const { client, http, service, request, options } = asked
   const context: ErrorContext = { operation: `${request.method} ${request.path}` }

@@ -1,15 +1,15 @@
 /**
- * Rows of a JSON answer, one by one while it arrives: the elements of one array of the top-level object.
+ * Streams the rows of a JSON response while it arrives: the elements of one array in the top-level object.
  *
  *     {"requestID": "…", "results": [ row, row, … ], "status": "success"}
  *
- * Only the bytes of the row that is under way and those around the array are kept.
+ * The scanner keeps only the bytes of the current row and those around the array.
  */
 
 import { concat, textOf } from './bytes.js'
 import { DecodingFailureError } from './errors.js'
 
-/** Largest row, and most that may stand around the rows. */
+/** Maximum size of a row, and of the text around the rows. */
 const BYTES_MAX = 64 * 1024 * 1024
 
 const QUOTE = 0x22
@@ -19,16 +19,16 @@ const [OPEN_ARRAY, CLOSE_ARRAY, OPEN_OBJECT, CLOSE_OBJECT] = [0x5b, 0x5d, 0x7b, 
 
 const EMPTY = new Uint8Array(0)
 
-/** Takes the parts of an answer and gives its rows. */
+/** Receives the parts of a response, and returns its rows. */
 export class RowScanner {
   readonly #member: string
   #depth = 0
   #inString = false
   #escaped = false
-  /** Whether the array with the rows is open. */
+  /** True while the array with the rows is open. */
   #inRows = false
   #found = false
-  /** Bytes of the text that ended last outside of the rows, to find the array by its name. */
+  /** The last string outside the rows, which may be the name of the array. */
   #name: Uint8Array = EMPTY
   #row: Uint8Array[] = []
   #rowBytes = 0
@@ -41,9 +41,9 @@ export class RowScanner {
   }
 
   /**
-   * The rows that are complete with this part.
+   * Returns the rows that this part completes.
    *
-   * @throws DecodingFailureError a row is not JSON, or larger than any limit.
+   * @throws DecodingFailureError if a row is not JSON, or too large.
    */
   feed(part: Uint8Array): any[] {
     const rows: any[] = []
@@ -86,9 +86,9 @@ export class RowScanner {
   }
 
   /**
-   * The answer without its rows, once it is complete.
+   * Returns the response without its rows, once it is complete.
    *
-   * @throws DecodingFailureError it is not JSON, or ends too early.
+   * @throws DecodingFailureError if it is not JSON, or ends too early.
    */
   rest(): any {
     try {
@@ -98,7 +98,7 @@ export class RowScanner {
     }
   }
 
-  /** Where the text that is open ends in this part, or its end. */
+  /** Returns the end of the open string in this part, or the end of the part. */
   #skipString(part: Uint8Array, from: number): number {
     for (let at = from; at < part.length; at++) {
       if (this.#escaped) this.#escaped = false
@@ -111,7 +111,7 @@ export class RowScanner {
     return part.length
   }
 
-  /** Whether the bytes in front of an array, back to the last text that began, give it the name. */
+  /** Returns true if the bytes before an array, from the last string on, give the array its name. */
   #isNamed(bytes: Uint8Array): boolean {
     const text = textOf([this.#name, bytes]).trimEnd()
     return text.endsWith(':') && text.slice(0, -1).trimEnd() === this.#member
@@ -121,7 +121,7 @@ export class RowScanner {
     this.#restBytes += bytes.length
     if (this.#restBytes > BYTES_MAX) throw new DecodingFailureError('the answer is over the limit')
     this.#rest.push(bytes)
-    // A name may be cut in two by the parts.
+    // A name may be split over two parts.
     if (this.#name.length < 256) this.#name = concat([this.#name, bytes.subarray(0, 256)])
   }
 
@@ -136,7 +136,7 @@ export class RowScanner {
     const text = textOf(this.#row)
     this.#row = []
     this.#rowBytes = 0
-    // Nothing but blanks stands in an array without rows.
+    // An empty array contains only white space.
     if (!text.trim()) return
     try {
       rows.push(JSON.parse(text))

@@ -1,4 +1,4 @@
-/** What scans look for, and what they find. */
+/** Types of scans and of their results. */
 
 import type { OperationOptions } from './deadline.js'
 import type { MutationState } from './mutation-state.js'
@@ -7,7 +7,7 @@ import type { Transcoder } from './transcoders.js'
 /** End of a range of keys. */
 export class ScanTerm {
   readonly term: string
-  /** The key itself does not belong to the range. */
+  /** True if the range excludes the key itself. */
   readonly exclusive: boolean
 
   constructor(term: string, exclusive: boolean = false) {
@@ -16,12 +16,12 @@ export class ScanTerm {
   }
 }
 
-/** What a scan looks for. */
+/** The documents that a scan returns. */
 export interface ScanType {
   getScanType(): string
 }
 
-/** All documents whose key is between two others; an end that is missing has no limit. */
+/** All documents with keys in a range. A missing end is open. */
 export class RangeScan implements ScanType {
   readonly start: ScanTerm | undefined
   readonly end: ScanTerm | undefined
@@ -37,7 +37,7 @@ export class RangeScan implements ScanType {
   }
 }
 
-/** All documents whose key begins with a text. */
+/** All documents whose keys have a prefix. */
 export class PrefixScan implements ScanType {
   readonly prefix: string
 
@@ -51,7 +51,7 @@ export class PrefixScan implements ScanType {
   }
 }
 
-/** Some documents, chosen at random; the same ones for the same seed. */
+/** A random sample of documents, which the seed determines. */
 export class SamplingScan implements ScanType {
   readonly limit: number
   readonly seed: number | undefined
@@ -70,23 +70,23 @@ export class SamplingScan implements ScanType {
 /** Options of `scan`. */
 export interface ScanOptions extends OperationOptions {
   transcoder?: Transcoder
-  /** Keys only. */
+  /** True for results with keys only. */
   idsOnly?: boolean
-  /** Bytes that a node gives at a time (15,000). */
+  /** Number of bytes per batch of a node (15,000). */
   batchByteLimit?: number
-  /** Documents that a node gives at a time (50). */
+  /** Number of documents per batch of a node (50). */
   batchItemLimit?: number
-  /** The scan sees these mutations. */
+  /** Mutations that the scan must reflect. */
   consistentWith?: MutationState
-  /** How many vBuckets are scanned at the same time (1). */
+  /** Number of vBuckets that are scanned concurrently (1). */
   concurrency?: number
 }
 
-/** A document that a scan has found; with `idsOnly` it has an id only. */
+/** A document in a scan; with `idsOnly`, only its ID. */
 export interface ScanResult<T = any> {
   id: string
   content?: T
   cas?: bigint
-  /** When it expires, in Unix seconds; 0 is never. */
+  /** Expiry in Unix seconds; 0 for never. */
   expiryTime?: number
 }

@@ -1,9 +1,10 @@
 /**
- * Scans of a collection: every vBucket is scanned by itself, on the node that serves it.
+ * Scans of a collection: the client scans every vBucket separately, on the node that serves it.
  *
- * RANGE_SCAN_CREATE (0xda) gives 16 bytes that name the scan. RANGE_SCAN_CONTINUE (0xdb) is answered by frames with
- * documents, the last of which says whether there are more (0xa6) or not (0xa7). A frame holds keys, each after its length
- * in LEB128, or documents: flags u32, expiry u32, seqno u64, CAS u64, datatype u8, then key and value after their lengths.
+ * RANGE_SCAN_CREATE (0xda) returns the ID of the scan (16 bytes). The responses to RANGE_SCAN_CONTINUE (0xdb) are
+ * frames with documents; the status of the last frame says whether there are more (0xa6) or not (0xa7). A frame
+ * contains either keys, each preceded by its length in LEB128, or documents: flags u32, expiry u32, seqno u64, CAS u64,
+ * datatype u8, and then key and value, each preceded by its length.
  */
 
 import { randomInt } from 'node:crypto'
@@ -25,7 +26,7 @@ const BATCH_ITEMS = 50
 const CONCURRENCY_MAX = 128
 const KEY_END = Buffer.from([0xff])
 
-/** The documents that a scan finds, in order of key within each vBucket. */
+/** Yields the documents of a scan, ordered by key within each vBucket. */
 export async function* scan<T>(
   documents: Documents,
   scanType: RangeScan | SamplingScan | PrefixScan,
@@ -79,7 +80,7 @@ export async function* scan<T>(
   } finally {
     deadline.clear()
     watched?.end(failure)
-    // What still runs fails with the deadline; nobody waits for it.
+    // Running requests fail at the deadline, and nobody waits for them.
     for (const waiting of running.values()) waiting.catch(() => {})
     for (const part of running.keys()) void part.return().catch(() => {})
   }
@@ -96,7 +97,7 @@ async function step(part: AsyncGenerator<Found[], void, void>): Promise<Step> {
   return { part, done: done === true, items: value ?? [] }
 }
 
-/** What a scan looks for, as the server takes it. */
+/** The selection of a scan in the format of the server. */
 type Selection = { range: Record<string, string> } | { sampling: { samples: number; seed: number } }
 
 interface Work {
@@ -108,7 +109,7 @@ interface Work {
   idsOnly: boolean
 }
 
-/** A document as a frame has it. */
+/** A document in a frame. */
 interface Found {
   key: Buffer
   value: Buffer
@@ -127,7 +128,7 @@ async function* scanVbucket(documents: Documents, work: Work, attempt: Attempt):
     try {
       for (;;) {
         const { status, items } = await proceed(documents, work, id, attempt)
-        // A sample that begins again gives the same documents again.
+        // A restarted sample returns the same documents again.
         const fresh = items.filter(({ key }) => 'range' in work.wanted || !seen.has(key.toString('hex')))
         if (!('range' in work.wanted)) for (const { key } of fresh) seen.add(key.toString('hex'))
         last = items.at(-1)?.key ?? last
@@ -139,12 +140,12 @@ async function* scanVbucket(documents: Documents, work: Work, attempt: Attempt):
     } finally {
       if (open) cancel(documents, work.vbid, id)
     }
-    // The node does not know the scan any more, as after a restart or a move of the vBucket.
+    // The node has lost the scan, for instance after a restart or a move of the vBucket.
     await attempt.again('KV_SCAN_LOST')
   }
 }
 
-/** The name of a new scan of the documents behind `last`; nothing if there are none. */
+/** Starts a scan after the key `last`. Returns its ID, or undefined if there are no documents. */
 async function create(
   documents: Documents,
   { vbid, collection, wanted, token, idsOnly }: Work,
@@ -195,7 +196,7 @@ async function proceed(
   return { status, items: responses.flatMap(({ value }) => readFrame(value, idsOnly)) }
 }
 
-/** Tells the node that nobody reads on; that it does not answer is no failure. */
+/** Cancels a scan. A missing response is not an error. */
 function cancel(documents: Documents, vbid: number, id: Buffer): void {
   const deadline = new Deadline({}, 1000)
   const attempt = new Attempt({}, deadline)
@@ -212,7 +213,7 @@ function failure({ status, opcode }: Response, attempt: Attempt): CouchbaseError
   return errorOf(status, opcode, context)
 }
 
-/** The documents of a frame. */
+/** Decodes the documents in a frame. */
 function readFrame(value: Buffer, idsOnly: boolean): Found[] {
   const items: Found[] = []
   let at = 0

@@ -1,12 +1,12 @@
 /**
- * Documents that fit a schema, of whatever library: Zod, Valibot, ArkType and others implement Standard Schema
- * (https://standardschema.dev), whose interface stands here so that no package is needed.
+ * Documents that fit a schema. Zod, Valibot, ArkType and other libraries implement Standard Schema
+ * (https://standardschema.dev). Its interface is copied here, so that no package is needed.
  */
 
 import { FeatureNotAvailableError, InvalidArgumentError, ValidationError } from './errors.js'
 import type { Transcoder } from './transcoders.js'
 
-/** A schema of a library that implements Standard Schema. */
+/** A schema from a library that implements Standard Schema. */
 export interface StandardSchema<Input = unknown, Output = Input> {
   readonly '~standard': {
     readonly version: 1
@@ -16,23 +16,23 @@ export interface StandardSchema<Input = unknown, Output = Input> {
   }
 }
 
-/** What a schema makes of a value: another value, or what does not fit. */
+/** The result of a validation: a value, or issues. */
 export type SchemaResult<Output> =
   | { readonly value: Output; readonly issues?: undefined }
   | { readonly issues: readonly SchemaIssue[] }
 
-/** What does not fit, and where. */
+/** An issue and its path. */
 export interface SchemaIssue {
   readonly message: string
   readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined
 }
 
-/** Stores values that fit a schema as they are, and gives what the schema makes of those that are read. */
+/** Stores values that fit a schema unchanged, and returns the schema's output for values that are read. */
 export class SchemaTranscoder<Output = unknown> implements Transcoder {
   readonly #schema: StandardSchema<any, Output>
   readonly #inner: Transcoder
 
-  /** `inner` turns values that fit into bytes. */
+  /** `inner` encodes values that fit. */
   constructor(schema: StandardSchema<any, Output>, inner: Transcoder) {
     if (typeof schema?.['~standard']?.validate !== 'function') {
       throw new InvalidArgumentError('a schema implements Standard Schema')
@@ -41,26 +41,26 @@ export class SchemaTranscoder<Output = unknown> implements Transcoder {
     this.#inner = inner
   }
 
-  /** The bytes of a value that fits. */
+  /** Encodes a value that fits. */
   encode(value: any): [Buffer, number] {
     this.validate(value)
     return this.#inner.encode(value)
   }
 
-  /** What the schema makes of the stored value. */
+  /** Returns the schema's output for the stored value. */
   decode(bytes: Buffer, flags: number): Output {
     return this.validate(this.#inner.decode(bytes, flags))
   }
 
   /**
-   * What the schema makes of a value.
+   * Returns the schema's output for a value.
    *
-   * @throws ValidationError it does not fit.
+   * @throws ValidationError if it does not fit.
    */
   validate(value: unknown): Output {
     const result = this.#schema['~standard'].validate(value)
     if (result instanceof Promise) {
-      // Nobody waits for it.
+      // Nobody awaits it.
       result.catch(() => {})
       throw new FeatureNotAvailableError('a schema that checks values asynchronously does not fit documents')
     }

@@ -1,8 +1,9 @@
 /**
- * SCRAM (RFC 5802, without channel binding) with SHA-512, SHA-256 or SHA-1: proves the password and checks the server.
+ * SCRAM (RFC 5802, without channel binding) with SHA-512, SHA-256 or SHA-1: proves the password and authenticates the
+ * server.
  *
- * Nothing here reads a socket or a source of randomness: the nonce is an argument, so that the vectors of the
- * RFCs can be tests.
+ * This module uses no socket and no random numbers: the nonce is an argument, so that the test vectors of the RFCs can
+ * be tests.
  */
 
 import { createHash, createHmac, pbkdf2, timingSafeEqual } from 'node:crypto'
@@ -10,12 +11,12 @@ import { promisify } from 'node:util'
 
 import { AuthenticationFailureError } from './errors.js'
 
-/** Digest of a mechanism, by its name on this protocol's wire; undefined if it is no SCRAM. */
+/** Returns the digest of a mechanism by its name in this protocol, or undefined if it is not SCRAM. */
 export function digestOf(mechanism: string): string | undefined {
   return /^SCRAM-(SHA\d+)$/.exec(mechanism)?.[1]!.toLowerCase()
 }
 
-/** A server could otherwise keep the client computing for hours. */
+/** Without this limit, a server could make the client compute for hours. */
 const ITERATIONS_MAX = 10_000_000
 
 const DIGEST_BYTES: Record<string, number> = { sha1: 20, sha256: 32, sha512: 64 }
@@ -36,15 +37,15 @@ export class Scram {
     this.#firstBare = `n=${username.replaceAll('=', '=3D').replaceAll(',', '=2C')},r=${nonce}`
   }
 
-  /** What opens the exchange. */
+  /** Returns the first message. */
   first(): Buffer {
     return Buffer.from(`n,,${this.#firstBare}`)
   }
 
   /**
-   * Answer to the server's challenge, with the proof. Slow on purpose (PBKDF2).
+   * Returns the response to the server's challenge, with the proof. It is slow on purpose (PBKDF2).
    *
-   * @throws AuthenticationFailureError the challenge is not one for this exchange.
+   * @throws AuthenticationFailureError if the challenge does not belong to this exchange.
    */
   async final(serverFirst: Buffer): Promise<Buffer> {
     const fields = readFields(serverFirst)
@@ -71,7 +72,7 @@ export class Scram {
   /**
    * Checks that the server knows the password too.
    *
-   * @throws AuthenticationFailureError it does not, or reports an error.
+   * @throws AuthenticationFailureError if it does not, or reports an error.
    */
   verify(serverFinal: Buffer): void {
     const fields = readFields(serverFinal)

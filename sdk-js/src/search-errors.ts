@@ -14,7 +14,7 @@ import type { HttpResponse } from './http-messages.js'
 
 type ErrorClass = new (message?: string, context?: ErrorContext) => CouchbaseError
 
-/** The error of a text that the service refuses a request with. */
+/** Errors by the text of a refusal. */
 const OUTCOMES: [RegExp, ErrorClass][] = [
   [/index not found/i, IndexNotFoundError],
   [/index with the same name already exists/i, IndexExistsError],
@@ -23,7 +23,7 @@ const OUTCOMES: [RegExp, ErrorClass][] = [
   [/num_concurrent_requests|num_queries_per_min/, RateLimitedError],
 ]
 
-/** The error of a request that the service refuses. */
+/** Returns the error of a refused request. */
 export function refusal({ status, text, context }: HttpResponse): CouchbaseError {
   const known = OUTCOMES.find(([pattern]) => pattern.test(text))?.[1]
   return new (known ?? (status === 400 ? InvalidArgumentError : CouchbaseError))(text, context)

@@ -1,4 +1,4 @@
-/** Indexes of the search service: defined, listed, held up and dropped. */
+/** Management of search indexes. */
 
 import type { Cluster } from './cluster.js'
 import type { OperationOptions } from './deadline.js'
@@ -9,7 +9,9 @@ import { type ISearchIndex, SearchIndex } from './search-indexes.js'
 import { checkOptions } from './option-names.js'
 import { jsonText } from './transcoders.js'
 
-/** Indexes of the search service, of the cluster or of one scope. Without the service: `ServiceNotAvailableError`. */
+/**
+ * Manages the search indexes of the cluster or of one scope. Without the service, throws `ServiceNotAvailableError`.
+ */
 export class SearchIndexManager {
   readonly #cluster: Cluster
   readonly #path: string
@@ -22,9 +24,9 @@ export class SearchIndexManager {
   }
 
   /**
-   * An index.
+   * Returns an index.
    *
-   * @throws IndexNotFoundError there is none of this name.
+   * @throws IndexNotFoundError if it does not exist.
    */
   async getIndex(indexName: string, options: OperationOptions = {}): Promise<SearchIndex> {
     checkOptions('getIndex', options)
@@ -32,7 +34,7 @@ export class SearchIndexManager {
     return readJson(response, ({ indexDef }) => new SearchIndex(indexDef))
   }
 
-  /** All indexes. */
+  /** Returns all indexes. */
   async getAllIndexes(options: OperationOptions = {}): Promise<SearchIndex[]> {
     checkOptions('getAllSearchIndexes', options)
     const response = await this.#send({ method: 'GET', path: this.#path }, options)
@@ -44,7 +46,7 @@ export class SearchIndexManager {
   /**
    * Creates an index, or replaces the version whose `uuid` is given.
    *
-   * @throws IndexExistsError there is one of this name, and no or another `uuid` is given.
+   * @throws IndexExistsError if the index exists, and the `uuid` is missing or differs.
    */
   async upsertIndex(definition: ISearchIndex, options: OperationOptions = {}): Promise<void> {
     checkOptions('upsertIndex', options)
@@ -55,51 +57,51 @@ export class SearchIndexManager {
   /**
    * Drops an index.
    *
-   * @throws IndexNotFoundError there is none of this name.
+   * @throws IndexNotFoundError if it does not exist.
    */
   async dropIndex(indexName: string, options: OperationOptions = {}): Promise<void> {
     checkOptions('dropSearchIndex', options)
     await this.#send({ method: 'DELETE', path: this.#of(indexName) }, options)
   }
 
-  /** How many documents are in an index. */
+  /** Returns the number of documents in an index. */
   async getIndexedDocumentsCount(indexName: string, options: OperationOptions = {}): Promise<number> {
     checkOptions('getIndexedDocumentsCount', options)
     const response = await this.#send({ method: 'GET', path: `${this.#of(indexName)}/count` }, options)
     return readJson(response, ({ count }) => Number(count))
   }
 
-  /** Lets an index fall behind the documents. */
+  /** Pauses the ingest of documents. */
   async pauseIngest(indexName: string, options: OperationOptions = {}): Promise<void> {
     await this.#control(indexName, 'ingestControl/pause', options)
   }
 
-  /** Lets an index follow the documents again. */
+  /** Resumes the ingest of documents. */
   async resumeIngest(indexName: string, options: OperationOptions = {}): Promise<void> {
     await this.#control(indexName, 'ingestControl/resume', options)
   }
 
-  /** Lets an index be asked. */
+  /** Allows queries of an index. */
   async allowQuerying(indexName: string, options: OperationOptions = {}): Promise<void> {
     await this.#control(indexName, 'queryControl/allow', options)
   }
 
-  /** Refuses whoever asks an index. */
+  /** Disallows queries of an index. */
   async disallowQuerying(indexName: string, options: OperationOptions = {}): Promise<void> {
     await this.#control(indexName, 'queryControl/disallow', options)
   }
 
-  /** Keeps the parts of an index where they are. */
+  /** Freezes the placement of an index's partitions. */
   async freezePlan(indexName: string, options: OperationOptions = {}): Promise<void> {
     await this.#control(indexName, 'planFreezeControl/freeze', options)
   }
 
-  /** Lets the parts of an index be moved again. */
+  /** Allows an index's partitions to move again. */
   async unfreezePlan(indexName: string, options: OperationOptions = {}): Promise<void> {
     await this.#control(indexName, 'planFreezeControl/unfreeze', options)
   }
 
-  /** Fields and tokens that an index makes of a document. */
+  /** Returns the fields and tokens that an index produces for a document. */
   async analyzeDocument(indexName: string, document: any, options: OperationOptions = {}): Promise<any> {
     checkOptions('analyzeDocument', options)
     const body = jsonText(document)
@@ -125,7 +127,7 @@ export class SearchIndexManager {
   }
 }
 
-/** Indexes of the search service in one scope. */
+/** Manages the search indexes in one scope. */
 export class ScopeSearchIndexManager extends SearchIndexManager {
   /** @internal */
   constructor(cluster: Cluster, bucket: string, scope: string) {

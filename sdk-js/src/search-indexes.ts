@@ -1,12 +1,12 @@
-/** Indexes of the search service, for servers that have it: defined, listed, held up and dropped. */
+/** Types of search indexes. */
 
 
-/** What an index is made of; the objects are as the service documents them. */
+/** The definition of an index. The service documents its objects. */
 export interface ISearchIndex {
   name: string
   /** `fulltext-index`, or `fulltext-alias`. */
   type?: string
-  /** Version of the definition, which has to be given to replace it. */
+  /** Version of the definition, which is required to replace it. */
   uuid?: string | undefined
   sourceType?: string
   /** The bucket. */

@@ -1,29 +1,29 @@
 /**
  * Queries of the search service, built in steps: `SearchQuery.match('sea view').field('text').fuzziness(1)`.
  *
- * A query is sent as the JSON that `toJSON` gives; the service checks what it means.
+ * A query is sent as the JSON from `toJSON`; the service validates it.
  */
 
 import { InvalidArgumentError } from './errors.js'
 
-/** Whether all words of a match query have to be there. */
+/** Whether all words of a match query must occur. */
 export const MatchOperator = {
   Or: 'or',
   And: 'and',
 } as const
-/** Whether all words of a match query have to be there. */
+/** Whether all words of a match query must occur. */
 export type MatchOperator = (typeof MatchOperator)[keyof typeof MatchOperator]
 
-/** A place on earth in degrees; an array has the longitude first. */
+/** A geographic point in degrees. In an array, the longitude comes first. */
 export type GeoPoint =
   | [longitude: number, latitude: number]
   | { lon: number; lat: number }
   | { longitude: number; latitude: number }
 
-/** Members of the JSON object that something is sent as. */
+/** Members of a JSON object in a request. */
 type Members = Record<string, any>
 
-/** Something that a request has as a JSON object, and whose methods set members of it. */
+/** A part of a request that is sent as a JSON object. Its methods set members of the object. */
 export class SearchPart {
   /** The JSON object. */
   protected readonly _data: Members
@@ -38,21 +38,21 @@ export class SearchPart {
     return this._data
   }
 
-  /** Sets members, and leaves those as they are that are given as undefined. */
+  /** Sets members, except those whose value is undefined. */
   protected _set(members: Members): this {
     for (const [name, value] of Object.entries(members)) if (value !== undefined) this._data[name] = value
     return this
   }
 }
 
-/** What to look for. */
+/** A search query. */
 export class SearchQuery extends SearchPart {
-  /** How much more the query counts than others; 1 by default. */
+  /** Sets the weight of the query relative to others; 1 by default. */
   boost(boost: number): this {
     return this._set({ boost })
   }
 
-  /** @internal The JSON object of a query, which may be given as one. */
+  /** @internal Returns the JSON object of a query, which may be one already. */
   static toJSON(query: SearchQuery | any): any {
     return query instanceof SearchQuery ? query.toJSON() : query
   }
@@ -62,199 +62,199 @@ export class SearchQuery extends SearchPart {
     return SearchQuery.toJSON(query)[prop] !== undefined
   }
 
-  /** Documents with words, each as the analyzer of the field has it. */
+  /** Matches documents with words, after analysis by the field's analyzer. */
   static match(match: string): MatchSearchQuery {
     return new MatchSearchQuery({ match })
   }
 
-  /** Documents with words one behind the other. */
+  /** Matches documents with a phrase, after analysis. */
   static matchPhrase(phrase: string): MatchPhraseSearchQuery {
     return new MatchPhraseSearchQuery({ match_phrase: phrase })
   }
 
-  /** Documents with a term that an expression matches. */
+  /** Matches documents with a term that matches a regular expression. */
   static regexp(regexp: string): RegexpSearchQuery {
     return new RegexpSearchQuery({ regexp })
   }
 
-  /** A query in the language of the service. */
+  /** A query in the query string syntax of the service. */
   static queryString(query: string): QueryStringSearchQuery {
     return new QueryStringSearchQuery({ query })
   }
 
-  /** Documents whose number is between two. */
+  /** Matches documents with a number in a range. */
   static numericRange(): NumericRangeSearchQuery {
     return new NumericRangeSearchQuery({})
   }
 
-  /** Documents whose date is between two. */
+  /** Matches documents with a date in a range. */
   static dateRange(): DateRangeSearchQuery {
     return new DateRangeSearchQuery({})
   }
 
-  /** Documents whose term is between two. */
+  /** Matches documents with a term in a range. */
   static termRange(): TermRangeSearchQuery {
     return new TermRangeSearchQuery({})
   }
 
-  /** Documents that all queries find. */
+  /** Matches documents that match all queries. */
   static conjuncts(...queries: SearchQuery[] | [SearchQuery[]]): ConjunctionSearchQuery {
     return new ConjunctionSearchQuery(...(queries as SearchQuery[]))
   }
 
-  /** Documents that at least one of the queries finds. */
+  /** Matches documents that match at least one of the queries. */
   static disjuncts(...queries: SearchQuery[] | [SearchQuery[]]): DisjunctionSearchQuery {
     return new DisjunctionSearchQuery(...(queries as SearchQuery[]))
   }
 
-  /** Documents that must, should and must not be found by queries. */
+  /** Combines queries that must, should and must not match. */
   static boolean(): BooleanSearchQuery {
     return new BooleanSearchQuery({})
   }
 
-  /** Documents with a term that a pattern with `*` and `?` matches. */
+  /** Matches documents with a term that matches a pattern with `*` and `?`. */
   static wildcard(wildcard: string): WildcardSearchQuery {
     return new WildcardSearchQuery({ wildcard })
   }
 
-  /** Documents by their keys. */
+  /** Matches documents by their keys. */
   static docIds(...ids: string[] | [string[]]): DocIdSearchQuery {
     return new DocIdSearchQuery({ ids: ids.flat() })
   }
 
-  /** Documents whose field is true, or false. */
+  /** Matches documents whose field is true, or false. */
   static booleanField(val: boolean): BooleanFieldSearchQuery {
     return new BooleanFieldSearchQuery({ bool: val })
   }
 
-  /** Documents with a term as it is in the index. */
+  /** Matches documents with an exact term. */
   static term(term: string): TermSearchQuery {
     return new TermSearchQuery({ term })
   }
 
-  /** Documents with terms one behind the other. */
+  /** Matches documents with a phrase of exact terms. */
   static phrase(terms: string[]): PhraseSearchQuery {
     return new PhraseSearchQuery({ terms })
   }
 
-  /** Documents with a term that begins so. */
+  /** Matches documents with a term that has a prefix. */
   static prefix(prefix: string): PrefixSearchQuery {
     return new PrefixSearchQuery({ prefix })
   }
 
-  /** All documents. */
+  /** Matches all documents. */
   static matchAll(): MatchAllSearchQuery {
     return new MatchAllSearchQuery({ match_all: null })
   }
 
-  /** No document. */
+  /** Matches no document. */
   static matchNone(): MatchNoneSearchQuery {
     return new MatchNoneSearchQuery({ match_none: null })
   }
 
-  /** Documents no farther from a place than a distance such as `10km`. */
+  /** Matches documents within a distance, such as `10km`, of a point. */
   static geoDistance(lon: number, lat: number, distance: string): GeoDistanceSearchQuery {
     return new GeoDistanceSearchQuery({ location: [lon, lat], distance })
   }
 
-  /** Documents between two corners of a box. */
+  /** Matches documents in a box, given by two corners. */
   static geoBoundingBox(tl_lon: number, tl_lat: number, br_lon: number, br_lat: number): GeoBoundingBoxSearchQuery {
     return new GeoBoundingBoxSearchQuery({ top_left: [tl_lon, tl_lat], bottom_right: [br_lon, br_lat] })
   }
 
-  /** Documents within a polygon. */
+  /** Matches documents in a polygon. */
   static geoPolygon(points: GeoPoint[]): GeoPolygonSearchQuery {
     return new GeoPolygonSearchQuery({ polygon_points: points.map(placeOf) })
   }
 }
 
-/** A query of one field, or of all of them when none is named. */
+/** A query on one field, or on all fields by default. */
 class FieldQuery extends SearchQuery {
-  /** The field that is looked at. */
+  /** Sets the field. */
   field(field: string): this {
     return this._set({ field })
   }
 }
 
-/** A query of terms, from which those in the index may differ. */
+/** A query for terms that supports fuzzy matching. */
 class FuzzyQuery extends FieldQuery {
-  /** Characters at the beginning that have to be the same. */
+  /** Sets the number of leading characters that must be equal. */
   prefixLength(prefixLength: number): this {
     return this._set({ prefix_length: prefixLength })
   }
 
-  /** How many characters may differ. */
+  /** Sets the maximum number of edits. */
   fuzziness(fuzziness: number): this {
     return this._set({ fuzziness })
   }
 }
 
-/** Documents with words, each as the analyzer of the field has it. */
+/** Matches documents with words, after analysis by the field's analyzer. */
 export class MatchSearchQuery extends FuzzyQuery {
-  /** Whether all words have to be there. */
+  /** Sets whether all words must occur. */
   operator(op: MatchOperator): this {
     return this._set({ operator: op })
   }
 
-  /** The analyzer of the words, instead of the field's. */
+  /** Sets the analyzer of the words, instead of the field's. */
   analyzer(analyzer: string): this {
     return this._set({ analyzer })
   }
 
 }
 
-/** Documents with words one behind the other. */
+/** Matches documents with a phrase, after analysis. */
 export class MatchPhraseSearchQuery extends FieldQuery {
-  /** The analyzer of the words, instead of the field's. */
+  /** Sets the analyzer of the words, instead of the field's. */
   analyzer(analyzer: string): this {
     return this._set({ analyzer })
   }
 }
 
-/** Documents with a term that an expression matches. */
+/** Matches documents with a term that matches a regular expression. */
 export class RegexpSearchQuery extends FieldQuery {}
 
-/** A query in the language of the service. */
+/** A query in the query string syntax of the service. */
 export class QueryStringSearchQuery extends SearchQuery {}
 
-/** Documents with a value between two. */
+/** Matches documents with a value in a range. */
 class RangeQuery<Value> extends FieldQuery {
-  /** The least value; it is in the range unless `inclusive` is false. */
+  /** Sets the lower bound, which is included unless `inclusive` is false. */
   min(min: Value, inclusive = true): this {
     return this._set({ min, inclusive_min: inclusive })
   }
 
-  /** The greatest value; it is outside of the range unless `inclusive` is true. */
+  /** Sets the upper bound, which is excluded unless `inclusive` is true. */
   max(max: Value, inclusive = false): this {
     return this._set({ max, inclusive_max: inclusive })
   }
 }
 
-/** Documents whose number is between two. */
+/** Matches documents with a number in a range. */
 export class NumericRangeSearchQuery extends RangeQuery<number> {}
 
-/** Documents whose date is between two. */
+/** Matches documents with a date in a range. */
 export class DateRangeSearchQuery extends FieldQuery {
-  /** The first date; it is in the range unless `inclusive` is false. */
+  /** Sets the start, which is included unless `inclusive` is false. */
   start(start: Date | string, inclusive = true): this {
     return this._set({ start: dateOf(start), inclusive_start: inclusive })
   }
 
-  /** The last date; it is outside of the range unless `inclusive` is true. */
+  /** Sets the end, which is excluded unless `inclusive` is true. */
   end(end: Date | string, inclusive = false): this {
     return this._set({ end: dateOf(end), inclusive_end: inclusive })
   }
 
-  /** The parser of both dates. */
+  /** Sets the parser of both dates. */
   dateTimeParser(parser: string): this {
     return this._set({ datetime_parser: parser })
   }
 }
 
-/** Documents whose term is between two. */
+/** Matches documents with a term in a range. */
 export class TermRangeSearchQuery extends RangeQuery<string> {}
 
-/** Documents that all queries find. */
+/** Matches documents that match all queries. */
 export class ConjunctionSearchQuery extends SearchQuery {
   /** @internal */
   constructor(...queries: (SearchQuery | SearchQuery[])[]) {
@@ -268,7 +268,7 @@ export class ConjunctionSearchQuery extends SearchQuery {
   }
 }
 
-/** Documents that at least one of the queries finds. */
+/** Matches documents that match at least one of the queries. */
 export class DisjunctionSearchQuery extends SearchQuery {
   /** @internal */
   constructor(...queries: (SearchQuery | SearchQuery[])[]) {
@@ -282,24 +282,24 @@ export class DisjunctionSearchQuery extends SearchQuery {
   }
 }
 
-/** Documents that must, should and must not be found by queries. */
+/** Combines queries that must, should and must not match. */
 export class BooleanSearchQuery extends SearchQuery {
-  /** Queries that all have to find a document. */
+  /** Sets the queries that must all match. */
   must(query: ConjunctionSearchQuery): this {
     return this._set({ must: compound(query, ConjunctionSearchQuery, 'conjuncts') })
   }
 
-  /** Queries that count when they find a document. */
+  /** Sets the queries that add to the score if they match. */
   should(query: DisjunctionSearchQuery): this {
     return this._set({ should: compound(query, DisjunctionSearchQuery, 'disjuncts') })
   }
 
-  /** Queries of which none may find a document. */
+  /** Sets the queries of which none may match. */
   mustNot(query: DisjunctionSearchQuery): this {
     return this._set({ must_not: compound(query, DisjunctionSearchQuery, 'disjuncts') })
   }
 
-  /** How many of the queries of `should` have to find a document. */
+  /** Sets the minimum number of matching queries in `should`. */
   shouldMin(shouldMin: number): this {
     return this._set({ shouldMin })
   }
@@ -312,10 +312,10 @@ export class BooleanSearchQuery extends SearchQuery {
   }
 }
 
-/** Documents with a term that a pattern with `*` and `?` matches. */
+/** Matches documents with a term that matches a pattern with `*` and `?`. */
 export class WildcardSearchQuery extends FieldQuery {}
 
-/** Documents by their keys. */
+/** Matches documents by their keys. */
 export class DocIdSearchQuery extends FieldQuery {
   /** Adds keys. */
   addDocIds(...ids: string[] | [string[]]): this {
@@ -324,34 +324,34 @@ export class DocIdSearchQuery extends FieldQuery {
   }
 }
 
-/** Documents whose field is true, or false. */
+/** Matches documents whose field is true, or false. */
 export class BooleanFieldSearchQuery extends FieldQuery {}
 
-/** Documents with a term as it is in the index. */
+/** Matches documents with an exact term. */
 export class TermSearchQuery extends FuzzyQuery {}
 
-/** Documents with terms one behind the other. */
+/** Matches documents with a phrase of exact terms. */
 export class PhraseSearchQuery extends FieldQuery {}
 
-/** Documents with a term that begins so. */
+/** Matches documents with a term that has a prefix. */
 export class PrefixSearchQuery extends FieldQuery {}
 
-/** All documents. */
+/** Matches all documents. */
 export class MatchAllSearchQuery extends SearchQuery {}
 
-/** No document. */
+/** Matches no document. */
 export class MatchNoneSearchQuery extends SearchQuery {}
 
-/** Documents no farther from a place than a distance. */
+/** Matches documents within a distance of a point. */
 export class GeoDistanceSearchQuery extends FieldQuery {}
 
-/** Documents between two corners of a box. */
+/** Matches documents in a box, given by two corners. */
 export class GeoBoundingBoxSearchQuery extends FieldQuery {}
 
-/** Documents within a polygon. */
+/** Matches documents in a polygon. */
 export class GeoPolygonSearchQuery extends FieldQuery {}
 
-/** Takes a query of another kind as the only part of a compound one. */
+/** Wraps a query of another kind as the only part of a compound query. */
 function compound<Q extends SearchQuery>(query: SearchQuery, Kind: new (query: SearchQuery) => Q, member: string): any {
   return SearchQuery.hasProp(query, member) ? query : new Kind(query)
 }

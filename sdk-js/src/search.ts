@@ -1,5 +1,5 @@
 /**
- * Search: requests, facets, the order of rows, and results.
+ * Search: requests, facets, sort orders, and results.
  *
  *     const request = SearchRequest.create(SearchQuery.match('sea view').field('text'))
  *     for await (const { id, score } of cluster.search('hotels', request, { limit: 10 })) …
@@ -16,31 +16,31 @@ import { SearchPart, SearchQuery } from './search-queries.js'
 import { StreamablePromise } from './streamable.js'
 import { jsonText } from './transcoders.js'
 
-/** How found words are marked in fragments. */
+/** How matches are marked in fragments. */
 export const HighlightStyle = {
   HTML: 'html',
   ANSI: 'ansi',
 } as const
-/** How found words are marked in fragments. */
+/** How matches are marked in fragments. */
 export type HighlightStyle = (typeof HighlightStyle)[keyof typeof HighlightStyle]
 
-/** Whether a search waits for its index. */
+/** Consistency of a search. */
 export const SearchScanConsistency = {
-  /** It uses the index as it is. */
+  /** The query uses the index as it is. */
   NotBounded: 'not_bounded',
 } as const
-/** Whether a search waits for its index. */
+/** Consistency of a search. */
 export type SearchScanConsistency = (typeof SearchScanConsistency)[keyof typeof SearchScanConsistency]
 
-/** Whether documents have to be near all vectors of a search. */
+/** Whether documents must be near all vectors of a search, or near one of them. */
 export const VectorQueryCombination = {
   AND: 'and',
   OR: 'or',
 } as const
-/** Whether documents have to be near all vectors of a search. */
+/** Whether documents must be near all vectors of a search, or near one of them. */
 export type VectorQueryCombination = (typeof VectorQueryCombination)[keyof typeof VectorQueryCombination]
 
-/** What is counted of the documents that were found: how many have which values of a field. */
+/** A facet: counts of the hits by the values of a field. */
 export class SearchFacet extends SearchPart {
   /** The most frequent terms. */
   static term(field: string, size: number): TermSearchFacet {
@@ -71,7 +71,7 @@ export class NumericSearchFacet extends SearchFacet {
     super({ field, size })
   }
 
-  /** Adds a range; an end that is undefined is open. */
+  /** Adds a range. An undefined end is open. */
   addRange(name: string, min?: number, max?: number): this {
     ;(this._data['numeric_ranges'] ??= []).push({ name, min, max })
     return this
@@ -84,104 +84,104 @@ export class DateSearchFacet extends SearchFacet {
     super({ field, size })
   }
 
-  /** Adds a range; an end that is undefined is open. */
+  /** Adds a range. An undefined end is open. */
   addRange(name: string, start?: Date, end?: Date): this {
     ;(this._data['date_ranges'] ??= []).push({ name, start, end })
     return this
   }
 }
 
-/** What rows are ordered by. */
+/** A sort order of rows. */
 export class SearchSort extends SearchPart {
-  /** Whether the greatest comes first. */
+  /** Sets whether the largest value comes first. */
   descending(descending: boolean): this {
     return this._set({ desc: descending })
   }
 
-  /** By how well documents fit. */
+  /** Sorts by score. */
   static score(): ScoreSearchSort {
     return new ScoreSearchSort({ by: 'score' })
   }
 
-  /** By keys. */
+  /** Sorts by key. */
   static id(): IdSearchSort {
     return new IdSearchSort({ by: 'id' })
   }
 
-  /** By a field. */
+  /** Sorts by a field. */
   static field(field: string): FieldSearchSort {
     return new FieldSearchSort({ by: 'field', field })
   }
 
-  /** By the distance from a place. */
+  /** Sorts by the distance from a point. */
   static geoDistance(field: string, lat: number, lon: number): GeoDistanceSearchSort {
     return new GeoDistanceSearchSort({ by: 'geo_distance', field, location: [lon, lat] })
   }
 }
 
-/** By how well documents fit. */
+/** Sorts by score. */
 export class ScoreSearchSort extends SearchSort {}
 
-/** By keys. */
+/** Sorts by key. */
 export class IdSearchSort extends SearchSort {}
 
-/** By a field. */
+/** Sorts by a field. */
 export class FieldSearchSort extends SearchSort {
-  /** How values are compared: auto, string, number or date. */
+  /** Sets how values are compared: auto, string, number or date. */
   type(type: string): this {
     return this._set({ type })
   }
 
-  /** Which of several values counts: default, min or max. */
+  /** Sets which of several values counts: default, min or max. */
   mode(mode: string): this {
     return this._set({ mode })
   }
 
-  /** Place of documents without the field: first (`true`, `'first'`) or last. */
+  /** Sets the position of documents without the field: first (`true`, `'first'`) or last. */
   missing(missing: boolean | string): this {
     return this._set({ missing: typeof missing === 'string' ? missing : missing ? 'first' : 'last' })
   }
 }
 
-/** By the distance from a place. */
+/** Sorts by the distance from a point. */
 export class GeoDistanceSearchSort extends SearchSort {
-  /** Unit of the distances in the rows, such as `km`. */
+  /** Sets the unit of the distances in the rows, such as `km`. */
   unit(unit: string): this {
     return this._set({ unit })
   }
 }
 
-/** A vector that documents are to be near: numbers, or little-endian 32-bit floats in base 64. */
+/** A query vector: numbers, or little-endian 32-bit floats in base64. */
 export class VectorQuery extends SearchPart {
-  /** @throws InvalidArgumentError there is no field or no vector. */
+  /** @throws InvalidArgumentError if the field or the vector is missing. */
   constructor(fieldName: string, vector: number[] | string) {
     if (!fieldName || !vector?.length) throw new InvalidArgumentError('a vector query has a field and a vector')
     super({ field: fieldName, k: 3, [typeof vector === 'string' ? 'vector_base64' : 'vector']: vector })
   }
 
-  /** How much more the vector counts than others. */
+  /** Sets the weight of the vector relative to others. */
   boost(boost: number): this {
     return this._set({ boost })
   }
 
-  /** How many of the nearest documents are taken; 3 by default. */
+  /** Sets the number of nearest documents; 3 by default. */
   numCandidates(numCandidates: number): this {
     if (!(numCandidates >= 1)) throw new InvalidArgumentError('numCandidates is a number from 1')
     return this._set({ k: numCandidates })
   }
 
-  /** Only documents that this query finds are compared. */
+  /** Restricts the comparison to documents that match a query. */
   prefilter(prefilter: SearchQuery): this {
     return this._set({ filter: prefilter })
   }
 
-  /** The same as the constructor. */
+  /** Equivalent to the constructor. */
   static create(fieldName: string, vector: number[] | string): VectorQuery {
     return new VectorQuery(fieldName, vector)
   }
 }
 
-/** How the vectors of a search go together. */
+/** Options for several vectors. */
 export interface VectorSearchOptions {
   vectorQueryCombination?: VectorQueryCombination
 }
@@ -191,7 +191,7 @@ export class VectorSearch {
   readonly queries: VectorQuery[]
   readonly options: VectorSearchOptions | undefined
 
-  /** @throws InvalidArgumentError there are no vectors. */
+  /** @throws InvalidArgumentError if there are no vectors. */
   constructor(queries: VectorQuery[], options?: VectorSearchOptions) {
     if (!queries?.length || !queries.every((query) => query instanceof VectorQuery)) {
       throw new InvalidArgumentError('a vector search has vector queries')
@@ -206,12 +206,12 @@ export class VectorSearch {
   }
 }
 
-/** What to look for: a query, vectors, or both. */
+/** A search request: a query, vectors, or both. */
 export class SearchRequest {
   #searchQuery: SearchQuery | undefined
   #vectorSearch: VectorSearch | undefined
 
-  /** @throws InvalidArgumentError it is neither a query nor a search for vectors. */
+  /** @throws InvalidArgumentError if it is neither a query nor a vector search. */
   constructor(query: SearchQuery | VectorSearch) {
     this.#add(query)
   }
@@ -243,7 +243,7 @@ export class SearchRequest {
     return this
   }
 
-  /** The same as the constructor. */
+  /** Equivalent to the constructor. */
   static create(query: SearchQuery | VectorSearch): SearchRequest {
     return new SearchRequest(query)
   }
@@ -253,35 +253,35 @@ export class SearchRequest {
 export interface SearchQueryOptions extends OperationOptions {
   skip?: number
   limit?: number
-  /** Rows say how their scores came about. */
+  /** True if rows explain their scores. */
   explain?: boolean
-  /** Rows have fragments of their fields, in which found words are marked. */
+  /** Requests fragments of fields with marked matches. */
   highlight?: { style?: HighlightStyle; fields?: string[] }
-  /** Only documents of these collections. */
+  /** Restricts the search to these collections. */
   collections?: string[]
-  /** Stored fields that rows have; `['*']` for all. */
+  /** Stored fields in the rows; `['*']` for all. */
   fields?: string[]
   facets?: Record<string, SearchFacet>
   sort?: string[] | SearchSort[]
-  /** Rows have no scores, and are found sooner. */
+  /** True if rows have no scores, which makes the search faster. */
   disableScoring?: boolean
-  /** Rows say where the terms are. */
+  /** True if rows contain the locations of terms. */
   includeLocations?: boolean
   consistency?: SearchScanConsistency
-  /** The search sees these mutations. */
+  /** Mutations that the search must reflect. */
   consistentWith?: MutationState
-  /** The result repeats the request. */
+  /** True if the result repeats the request. */
   showRequest?: boolean
   /** Further members of the request. */
   raw?: Record<string, any>
 }
 
-/** What the service says about a search besides its rows: `status`, `total_hits`, `max_score`, `took`, `facets`. */
+/** Metadata of a search: `status`, `total_hits`, `max_score`, `took`, `facets`. */
 export interface SearchMetaData {
   [member: string]: any
 }
 
-/** A document that was found: `index`, `id`, `score`, and what the options ask for. */
+/** A hit: `index`, `id`, `score`, and what the options ask for. */
 export interface SearchRow {
   [member: string]: any
 }
@@ -292,10 +292,10 @@ export interface SearchResult {
   meta: SearchMetaData
 }
 
-/** A search under way: await it, or go through its rows with `for await`. */
+/** A running search: await it, or iterate over its rows with `for await`. */
 export type Search = StreamablePromise<SearchResult, SearchRow, SearchMetaData>
 
-/** What sends searches. */
+/** Sends searches. */
 export interface SearchSender {
   client: Nodes
   http: HttpTransport
@@ -303,9 +303,9 @@ export interface SearchSender {
 }
 
 /**
- * Begins a search in an index, which belongs to a scope if one is given.
+ * Starts a search in an index, which may belong to a scope.
  *
- * @throws InvalidArgumentError an option or the request means nothing.
+ * @throws InvalidArgumentError if an option or the request is invalid.
  */
 export function startSearch(
   sender: SearchSender,
@@ -376,7 +376,7 @@ function requestOf(index: string, request: SearchRequest, options: SearchQueryOp
   }
 }
 
-/** Seqnos by vBucket and branch, as the service takes them. */
+/** Returns the seqnos by vBucket and branch, in the format of the service. */
 function vectorsOf(state: MutationState): Record<string, number> {
   const buckets: Record<string, [number, string]>[] = Object.values(state.toJSON())
   const entries = buckets.flatMap((bucket) => Object.entries(bucket))

@@ -1,11 +1,11 @@
-/** Which error a status is, and which statuses are worth another try. Decided here only. */
+/** Errors and retries by status. No other module decides this. */
 
 import * as e from './errors.js'
 import type { ErrorContext } from './errors.js'
 import type { Response } from './frame.js'
 import { DATATYPE_JSON, Opcode, Status } from './opcodes.js'
 
-/** Statuses of requests that did nothing and may succeed later, with the reason's official name. */
+/** Statuses of requests that have done nothing and may be retried, with the official name of the reason. */
 const RETRIED = new Map<number, string>([
   [Status.NoBucket, 'BUCKET_NOT_AVAILABLE'],
   [Status.Locked, 'KV_LOCKED'],
@@ -68,9 +68,9 @@ const ERRORS = new Map<number, ErrorClass>([
 ])
 
 /**
- * The error for a status; some mean different things for different operations.
+ * Returns the error for a status. Some statuses have different meanings for different operations.
  *
- * `adds` says that the operation insists on a new document.
+ * `adds` means that the document must not exist.
  */
 export function errorOf(status: number, opcode: number, context: ErrorContext, adds = false): e.CouchbaseError {
   let kind = ERRORS.get(status) ?? e.InternalServerFailureError
@@ -79,12 +79,12 @@ export function errorOf(status: number, opcode: number, context: ErrorContext, a
   return new kind(undefined, context)
 }
 
-/** Why to try again after this status, or nothing. */
+/** Returns the reason for a retry after this status, or undefined. */
 export function retryReason(status: number, opcode: number): string | undefined {
   return opcode === Opcode.Unlock && status === Status.Locked ? undefined : RETRIED.get(status)
 }
 
-/** Text that the server attached to a failure, if any. */
+/** Returns the text of the server about an error, if any. */
 export function detailOf(response: Response): string | undefined {
   if (!(response.datatype & DATATYPE_JSON) || !response.value.length) return undefined
   try {

@@ -1,31 +1,31 @@
 /**
- * A result that arrives item by item: awaited as a whole, read with `for await`, or listened to.
+ * A result that arrives item by item. Await it as a whole, iterate over it with `for await`, or listen to it.
  *
  *     const { rows } = await cluster.query(statement)
  *     for await (const row of cluster.query(statement)) …
  *     cluster.query(statement).on('row', …).on('end', …).on('error', …)
  *
- * `for await` reads no faster than its body runs, and leaving it ends the request. The other two keep the items in
- * memory or pass them on as they come. A request that only reads is sent when its result is first asked for. A statement,
- * which may change documents, is sent by the next turn of the event loop at the latest, also if nobody asks.
+ * `for await` reads at the pace of its body, and leaving the loop ends the request. The other two ways store the items
+ * or pass them on as they arrive. A request that only reads is sent when its result is first requested. A statement may
+ * change documents, so it is sent by the next turn of the event loop at the latest, even if nobody requests the result.
  */
 
 import { InvalidArgumentError } from './errors.js'
 
-/** Calls in the next turn of the event loop. */
+/** Calls `callback` in the next turn of the event loop. */
 const soon: (callback: () => void) => unknown = globalThis.setImmediate ?? setTimeout
 
-/** What is called with each value of an event. */
+/** Receives each value of an event. */
 export type Listener = (value: any) => void
 
-/** What the items of a result come from; its return value is what the server says about all of them. */
+/** Source of the items of a result. Its return value is the metadata. */
 export type Source<Item, Meta> = () => AsyncGenerator<Item, Meta, void>
 
 /** Names of the events of a result. */
 export interface EventNames {
-  /** One item. */
+  /** An item. */
   item: string
-  /** What the server says about all of them. */
+  /** Metadata of the result. */
   meta?: string
   /** The request only reads: it is sent when first asked for, and again for whoever asks again after `for await`. */
   repeats?: boolean
@@ -62,7 +62,7 @@ export class StreamablePromise<Result, Item, Meta = void> implements Promise<Res
     return 'StreamablePromise'
   }
 
-  /** The whole result. */
+  /** Awaits the whole result. */
   then<A = Result, B = never>(
     onfulfilled?: ((result: Result) => A | PromiseLike<A>) | null,
     onrejected?: ((reason: any) => B | PromiseLike<B>) | null,
@@ -70,17 +70,17 @@ export class StreamablePromise<Result, Item, Meta = void> implements Promise<Res
     return this.#whole().then(onfulfilled, onrejected)
   }
 
-  /** Handles the failure of the whole result. */
+  /** Handles an error of the whole result. */
   catch<B = never>(onrejected?: ((reason: any) => B | PromiseLike<B>) | null): Promise<Result | B> {
     return this.#whole().catch(onrejected)
   }
 
-  /** Is called when the whole result is there or has failed. */
+  /** Runs a callback when the whole result has arrived or has failed. */
   finally(onfinally?: (() => void) | null): Promise<Result> {
     return this.#whole().finally(onfinally)
   }
 
-  /** The items, one after the other. Leaving the loop ends the request. */
+  /** Yields the items one by one. Leaving the loop ends the request. */
   async *[Symbol.asyncIterator](): AsyncGenerator<Item, Meta, void> {
     if (!this.#taken) {
       this.#taken = this.#streamed = true
@@ -96,17 +96,17 @@ export class StreamablePromise<Result, Item, Meta = void> implements Promise<Res
     const listeners = this.#listeners.get(event) ?? new Set()
     this.#listeners.set(event, listeners.add(listener))
     this.#taken = true
-    // Whoever adds several listeners in a row hears everything with all of them.
+    // Listeners that are added in the same turn all receive everything.
     queueMicrotask(() => void this.#collect())
     return this
   }
 
-  /** The same as `on`. */
+  /** Equivalent to `on`. */
   addListener(event: string, listener: Listener): this {
     return this.on(event, listener)
   }
 
-  /** Listens to the next one only. */
+  /** Listens to the next event only. */
   once(event: string, listener: Listener): this {
     const once = (value: any): void => {
       this.off(event, once)
@@ -121,17 +121,19 @@ export class StreamablePromise<Result, Item, Meta = void> implements Promise<Res
     return this
   }
 
-  /** The same as `off`. */
+  /** Equivalent to `off`. */
   removeListener(event: string, listener: Listener): this {
     return this.off(event, listener)
   }
 
-  /** Ends the request of a result that is awaited or listened to: what has arrived is all there is. */
+  /**
+   * Ends the request of a result that is awaited or listened to. The result then consists of the items received so far.
+   */
   cancelStreaming(): void {
     this.#cancelled = true
   }
 
-  /** Whether `cancelStreaming` was called. */
+  /** True if `cancelStreaming` was called. */
   get cancelRequested(): boolean {
     return this.#cancelled
   }
@@ -145,7 +147,7 @@ export class StreamablePromise<Result, Item, Meta = void> implements Promise<Res
     if (!this.#collected) {
       this.#taken = true
       this.#collected = this.#streamed && !this.#names.repeats ? Promise.reject(readAlready()) : this.#read()
-      // Whoever waits for it learns of a failure; that nobody does is no failure of the process.
+      // Callers who await the promise receive the error. An error that nobody awaits must not end the process.
       this.#collected.then(
         ([, meta]) => {
           if (this.#names.meta) this.#emit(this.#names.meta, meta)
@@ -163,7 +165,7 @@ export class StreamablePromise<Result, Item, Meta = void> implements Promise<Res
     for (;;) {
       const { done, value } = await source.next()
       if (done) return [items, value]
-      // Those who listen keep what they need themselves.
+      // Listeners store what they need themselves.
       if (!this.#listeners.get(this.#names.item)?.size) items.push(value)
       this.#emit(this.#names.item, value)
       if (this.#cancelled) {

@@ -1,5 +1,5 @@
 /**
- * Specs of `lookupIn` and `mutateIn`: what to do at which path of a document.
+ * Specs of `lookupIn` and `mutateIn`: an operation and the path in the document to which it applies.
  *
  *     await collection.mutateIn('order', [MutateInSpec.upsert('total', 9), MutateInSpec.increment('revision', 1)])
  */
@@ -18,13 +18,13 @@ const NOTHING: Buffer = Buffer.alloc(0)
 
 /** Options of every spec. */
 export interface SpecOptions {
-  /** The path is in the extended attributes that are kept beside the document. */
+  /** True if the path refers to an extended attribute. */
   xattr?: boolean
 }
 
-/** Options of specs that can add something. */
+/** Options of specs that can add a member. */
 export interface AddSpecOptions extends SpecOptions {
-  /** What is missing on the way to the path is made. */
+  /** True if missing parents of the path are created. */
   createPath?: boolean
 }
 
@@ -34,7 +34,7 @@ export interface ArraySpecOptions extends AddSpecOptions {
   multi?: boolean
 }
 
-/** A path of `lookupIn` to what the server knows about a document. */
+/** A path of `lookupIn` to a virtual attribute of a document. */
 export class LookupInMacro {
   readonly path: string
 
@@ -42,25 +42,25 @@ export class LookupInMacro {
     this.path = path
   }
 
-  /** Everything below. */
+  /** All the following attributes. */
   static readonly Document: LookupInMacro = new LookupInMacro('$document')
-  /** When it expires, in Unix seconds; 0 is never. */
+  /** Expiry in Unix seconds; 0 for never. */
   static readonly Expiry: LookupInMacro = new LookupInMacro('$document.exptime')
-  /** Its version, in hexadecimal. */
+  /** The CAS in hexadecimal. */
   static readonly Cas: LookupInMacro = new LookupInMacro('$document.CAS')
-  /** Number of its last mutation in the history of its vBucket, in hexadecimal. */
+  /** Seqno of the last mutation, in hexadecimal. */
   static readonly SeqNo: LookupInMacro = new LookupInMacro('$document.seqno')
-  /** When it was changed last, in Unix seconds as text. */
+  /** Time of the last change, in Unix seconds as text. */
   static readonly LastModified: LookupInMacro = new LookupInMacro('$document.last_modified')
-  /** Whether it is deleted. */
+  /** True if the document is deleted. */
   static readonly IsDeleted: LookupInMacro = new LookupInMacro('$document.deleted')
-  /** Length of its value in bytes. */
+  /** Size of the value in bytes. */
   static readonly ValueSizeBytes: LookupInMacro = new LookupInMacro('$document.value_bytes')
-  /** How often it was changed, as text. */
+  /** Number of changes, as text. */
   static readonly RevId: LookupInMacro = new LookupInMacro('$document.revid')
 }
 
-/** A value of `mutateIn` that the server fills in, in an extended attribute. */
+/** A placeholder in an extended attribute, which the server replaces in `mutateIn`. */
 export class MutateInMacro {
   readonly value: string
 
@@ -68,9 +68,9 @@ export class MutateInMacro {
     this.value = value
   }
 
-  /** Version that the mutation makes. */
+  /** The CAS of the mutation. */
   static readonly Cas: MutateInMacro = new MutateInMacro('${Mutation.CAS}')
-  /** Number of the mutation in the history of its vBucket. */
+  /** The seqno of the mutation. */
   static readonly SeqNo: MutateInMacro = new MutateInMacro('${Mutation.seqno}')
   /** CRC-32C of the new value. */
   static readonly ValueCrc32c: MutateInMacro = new MutateInMacro('${Mutation.value_crc32c}')
@@ -91,7 +91,7 @@ abstract class Spec {
     this.value = value ?? NOTHING
   }
 
-  /** Whether the path is in the extended attributes. */
+  /** True if the path refers to an extended attribute. */
   get xattr(): boolean {
     return (this.flags & XATTR) !== 0
   }
@@ -99,24 +99,24 @@ abstract class Spec {
 
 /** A spec of `lookupIn`. */
 export class LookupInSpec extends Spec {
-  /** The path to when a document expires. */
+  /** The path of a document's expiry. */
   static get Expiry(): LookupInMacro {
     return LookupInMacro.Expiry
   }
 
-  /** The value at a path; the empty path is the whole document. */
+  /** Reads the value at a path. The empty path means the whole document. */
   static get(path: string | LookupInMacro, options?: SpecOptions): LookupInSpec {
     checkOptions('LookupInSpec.get', options)
     return LookupInSpec.#of(path === '' ? Opcode.Get : Opcode.SubdocGet, path, options)
   }
 
-  /** Whether there is a value at a path. */
+  /** Checks whether a path exists. */
   static exists(path: string | LookupInMacro, options?: SpecOptions): LookupInSpec {
     checkOptions('LookupInSpec.exists', options)
     return LookupInSpec.#of(Opcode.SubdocExists, path, options)
   }
 
-  /** How many elements or members the array or object at a path has. */
+  /** Counts the elements or members of the array or object at a path. */
   static count(path: string | LookupInMacro, options?: SpecOptions): LookupInSpec {
     checkOptions('LookupInSpec.count', options)
     return LookupInSpec.#of(Opcode.SubdocGetCount, path, options)
@@ -130,7 +130,7 @@ export class LookupInSpec extends Spec {
 
 /** A spec of `mutateIn`. */
 export class MutateInSpec extends Spec {
-  /** The value that becomes the version that the mutation makes. */
+  /** The placeholder for the CAS of the mutation. */
   static get CasPlaceholder(): MutateInMacro {
     return MutateInMacro.Cas
   }
@@ -141,37 +141,37 @@ export class MutateInSpec extends Spec {
     return MutateInSpec.#of(Opcode.SubdocDictUpsert, path, value, options)
   }
 
-  /** Sets a member of an object that must not have it yet. */
+  /** Adds a member to an object, which must not have it yet. */
   static insert(path: string, value: any, options?: AddSpecOptions): MutateInSpec {
     checkOptions('MutateInSpec.insert', options)
     return MutateInSpec.#of(Opcode.SubdocDictAdd, path, value, options)
   }
 
-  /** Replaces what is at a path; the empty path is the whole document. */
+  /** Replaces the value at a path. The empty path means the whole document. */
   static replace(path: string, value: any, options?: SpecOptions): MutateInSpec {
     checkOptions('MutateInSpec.replace', options)
     return MutateInSpec.#of(path === '' ? Opcode.Set : Opcode.SubdocReplace, path, value, options)
   }
 
-  /** Removes what is at a path; the empty path is the whole document. */
+  /** Removes the value at a path. The empty path means the whole document. */
   static remove(path: string, options?: SpecOptions): MutateInSpec {
     checkOptions('MutateInSpec.remove', options)
     return new MutateInSpec(path === '' ? Opcode.Delete : Opcode.SubdocDelete, path, options)
   }
 
-  /** Adds a value, or with `multi` several, at the end of an array. */
+  /** Appends a value, or several with `multi`, to an array. */
   static arrayAppend(path: string, value: any, options?: ArraySpecOptions): MutateInSpec {
     checkOptions('MutateInSpec.arrayAppend', options)
     return MutateInSpec.#array(Opcode.SubdocArrayPushLast, path, value, options)
   }
 
-  /** Adds a value, or with `multi` several, at the start of an array. */
+  /** Prepends a value, or several with `multi`, to an array. */
   static arrayPrepend(path: string, value: any, options?: ArraySpecOptions): MutateInSpec {
     checkOptions('MutateInSpec.arrayPrepend', options)
     return MutateInSpec.#array(Opcode.SubdocArrayPushFirst, path, value, options)
   }
 
-  /** Adds a value before an element: the path ends with its number, as in `tags[2]`. */
+  /** Inserts a value before an element, whose index is the end of the path, as in `tags[2]`. */
   static arrayInsert(path: string, value: any, options?: Omit<ArraySpecOptions, 'createPath'>): MutateInSpec {
     checkOptions('MutateInSpec.arrayInsert', options)
     return MutateInSpec.#array(Opcode.SubdocArrayInsert, path, value, options)
@@ -183,7 +183,7 @@ export class MutateInSpec extends Spec {
     return MutateInSpec.#of(Opcode.SubdocArrayAddUnique, path, value, options)
   }
 
-  /** Adds to the number at a path, which is created when missing. The result is in the answer. */
+  /** Adds to the number at a path, and creates it if it is missing. The result contains the new value. */
   static increment(path: string, value: number, options?: AddSpecOptions): MutateInSpec {
     checkOptions('MutateInSpec.increment', options)
     if (!Number.isSafeInteger(value) || value === 0) throw new InvalidArgumentError('a counter changes by an integer')
@@ -196,12 +196,12 @@ export class MutateInSpec extends Spec {
     return MutateInSpec.increment(path, -value, options)
   }
 
-  /** Replaces the document by what an extended attribute has at a path. @internal */
+  /** Replaces the document with the value at a path of an extended attribute. @internal */
   static replaceBodyWith(path: string): MutateInSpec {
     return new MutateInSpec(Opcode.SubdocReplaceBodyWithXattr, path, { xattr: true })
   }
 
-  /** Replaces the document by bytes. @internal */
+  /** Replaces the document with bytes. @internal */
   static setBody(bytes: Buffer): MutateInSpec {
     return new MutateInSpec(Opcode.Set, '', undefined, bytes)
   }
@@ -222,9 +222,9 @@ export class MutateInSpec extends Spec {
 }
 
 /**
- * Specs as the value of a request, and their order in it: those of attributes go first.
+ * Encodes specs as the value of a request. Returns it with the order of the specs: those for attributes come first.
  *
- * @throws InvalidArgumentError there are none or too many, one is of the other kind, or its path is too long.
+ * @throws InvalidArgumentError if there are none or too many, one is of the other kind, or a path is too long.
  */
 export function encodeSpecs(specs: readonly Spec[], kind: 'lookup' | 'mutation'): { value: Buffer; order: number[] } {
   if (!Array.isArray(specs) || specs.length < 1 || specs.length > SPECS_MAX) {
@@ -249,7 +249,7 @@ function encodeSpec(spec: Spec, kind: 'lookup' | 'mutation'): Buffer {
   return Buffer.concat([head, path, spec.value])
 }
 
-/** What the server says about one spec. */
+/** The server's result for one spec. */
 export interface Part {
   index: number
   status: number
@@ -257,9 +257,9 @@ export interface Part {
 }
 
 /**
- * What a lookup found for each spec, in the order in which they were sent.
+ * Decodes the results of a lookup, in the order in which the specs were sent.
  *
- * @throws DecodingFailureError the answer is cut off or has another number of parts.
+ * @throws DecodingFailureError if the response is truncated or has another number of parts.
  */
 export function decodeLookup(value: Buffer, specCount: number): Part[] {
   const parts: Part[] = []
@@ -275,9 +275,9 @@ export function decodeLookup(value: Buffer, specCount: number): Part[] {
 }
 
 /**
- * What the specs gave that give something, or the first that failed.
+ * Decodes the values of specs that return one, or the first failed spec.
  *
- * @throws DecodingFailureError the answer is cut off or names a spec that was not sent.
+ * @throws DecodingFailureError if the response is truncated or names a spec that was not sent.
  */
 export function decodeMutation(value: Buffer, specCount: number): Part[] {
   const parts: Part[] = []

@@ -1,53 +1,53 @@
 /**
- * Spans and durations of operations, for whoever gives a tracer or a meter: `connect(…, { tracer, meter })`. Without them, no
- * operation pays for them.
+ * Spans and durations of operations, for clients with a tracer or a meter: `connect(…, { tracer, meter })`. Without
+ * these, operations have no overhead.
  *
- * The interfaces are those of the official SDK, and so are the names of attributes and tags. An operation has a span, and
- * each request that is sent for it a child named `dispatch_to_server`. `getOTelTracer` and `getOTelMeter` carry them to
+ * The interfaces and the names of attributes and tags are those of the official SDK. An operation has a span, with a
+ * child span named `dispatch_to_server` for each request. `getOTelTracer` and `getOTelMeter` connect them to
  * OpenTelemetry.
  */
 
 import type { ErrorContext } from './errors.js'
 
-/** A span: the time that something takes, and what is known of it. */
+/** A span: the duration of an operation, and its attributes. */
 export interface RequestSpan {
   readonly name?: string
   setAttribute(key: string, value: any): any
   addEvent?(name: string, time?: number): any
   setStatus?(status: { code: number; message?: string }): any
-  /** Ends the span, at a time in Unix milliseconds or now. */
+  /** Ends the span at a time in Unix milliseconds, by default now. */
   end(endTime?: number): void
-  /** False if nobody will see the span, so that it gets no attributes and no children. */
+  /** False if the span is not recorded. It then gets no attributes and no children. */
   isRecording?(): boolean
 }
 
-/** Makes spans. */
+/** Creates spans. */
 export interface RequestTracer {
-  /** A span that began at a time in Unix milliseconds, or begins now. */
+  /** Starts a span at a time in Unix milliseconds, by default now. */
   requestSpan(name: string, parentSpan?: RequestSpan, startTime?: number): RequestSpan
 }
 
-/** Takes the values of one metric with one set of tags. */
+/** Records the values of one metric with one set of tags. */
 export interface ValueRecorder {
-  /** Takes a value; durations are microseconds. */
+  /** Records a value. Durations are in microseconds. */
   recordValue(value: number): void
 }
 
-/** Gives recorders. */
+/** Creates recorders. */
 export interface Meter {
-  /** The recorder of a metric with tags. It is asked for at each value: keep recorders. */
+  /** Returns the recorder of a metric with tags. This is called for each value, so recorders should be cached. */
   valueRecorder(name: string, tags: Record<string, any>): ValueRecorder
 }
 
-/** What watches operations. */
+/** Tracer and meter of the operations. */
 export interface Instruments {
   readonly tracer?: RequestTracer | undefined
   readonly meter?: Meter | undefined
 }
 
-/** Name of the metric that takes how long operations take. */
+/** Name of the metric for the durations of operations. */
 const DURATION = 'db.client.operation.duration'
-/** Code of the status of a span whose operation has failed. */
+/** Status code of a span whose operation has failed. */
 const FAILED = 2
 
 /** Attributes of a span and tags of a duration, by the members of a context. */
@@ -66,7 +66,7 @@ const SERVICES: Record<string, string> = {
   n1ql: 'query',
 }
 
-/** Names of operations on documents that are not those of their opcodes in other letters. */
+/** Names of operations on documents that differ from the names of their opcodes. */
 const NAMES: Record<string, string> = {
   Add: 'insert',
   Delete: 'remove',
@@ -77,15 +77,15 @@ const NAMES: Record<string, string> = {
   SubdocMultiMutation: 'mutate_in',
 }
 
-/** What is known of an operation besides its context. */
+/** Data about an operation in addition to its context. */
 export interface WatchOptions {
-  /** Its name, if that is not to be told from its context. */
+  /** Name of the operation, if the context does not contain it. */
   name?: string
-  /** When it began, in Unix milliseconds, if that was before. */
+  /** Start of the operation in Unix milliseconds, if it started earlier. */
   began?: number | undefined
 }
 
-/** An operation that is watched, from its beginning to `end`. */
+/** The span and the duration of an operation, until `end`. */
 export class Watch {
   readonly #instruments: Instruments
   readonly #context: ErrorContext
@@ -109,12 +109,12 @@ export class Watch {
     this.#span = instruments.tracer?.requestSpan(this.#name, parent, began)
   }
 
-  /** Adds a child for the time that encoding took, up to now. */
+  /** Adds a child span for the encoding, which ends now. */
   encoded(): void {
     this.#child('request_encoding', this.#began)?.end()
   }
 
-  /** Adds a child for a request that is sent; the function returned ends it. `endpoint` is host and port. */
+  /** Adds a child span for a sent request; the returned function ends it. `endpoint` is host and port. */
   dispatch(endpoint: string, local?: string): (opaque?: number) => void {
     const span = this.#child('dispatch_to_server')
     if (!span) return () => {}
@@ -132,7 +132,7 @@ export class Watch {
     }
   }
 
-  /** Ends the span and records the duration; `error` is why the operation failed, if it did. */
+  /** Ends the span and records the duration. `error` is the error of a failed operation. */
   end(error?: unknown): void {
     const tags = this.#tags()
     if (error !== undefined) tags['error.type'] = (error as Error).name
@@ -170,7 +170,7 @@ export class Watch {
   }
 }
 
-/** Begins to watch an operation, if anybody does. */
+/** Starts to watch an operation, if there is a tracer or a meter. */
 export function watch(
   instruments: Instruments | undefined,
   service: string,
@@ -182,12 +182,12 @@ export function watch(
   return new Watch(instruments, service, context, parent, options)
 }
 
-/** The time in Unix milliseconds, with fractions. */
+/** Returns the Unix time in milliseconds, with fractions. */
 export function unixTime(): number {
   return performance.timeOrigin + performance.now()
 }
 
-/** Words that paths of requests have where they name nothing: names of buckets, users and the like are none. */
+/** Fixed words in request paths, as opposed to the names of buckets, users and so on. */
 const PATH_WORDS = new Set(
   `
   _changes _design _view allowQuerying analyzeDoc api bucket buckets collections config controller count default deploy
@@ -196,7 +196,9 @@ const PATH_WORDS = new Set(
   `.trim().split(/\s+/),
 )
 
-/** Name of an operation: of few, whatever the names of buckets, documents and users are. */
+/**
+ * Returns the name of an operation. It does not contain names of buckets, documents and users, so there are few names.
+ */
 function nameOf(operation: string): string {
   const [method, path] = operation.split(' ')
   if (!path) return NAMES[operation] ?? operation.replace(/\B[A-Z]/g, '_$&').toLowerCase()

@@ -1,4 +1,4 @@
-/** One attempt of a transaction: what it reads and stages, and how it commits or takes everything back. */
+/** One attempt of a transaction: reads, staged changes, commit and rollback. */
 
 import { now } from './deadline.js'
 import { randomUUID } from 'node:crypto'
@@ -55,7 +55,7 @@ import {
 import type { TransactionQueryOptions, TransactionQueryResult, TransactionsConfig } from './transactions.js'
 import { decodeJson, JSON_FLAGS, type Transcoder } from './transcoders.js'
 
-/** Where a document is. */
+/** The address of a document. */
 export interface DocumentId {
   bucket: string
   scope: string
@@ -63,35 +63,35 @@ export interface DocumentId {
   key: string
 }
 
-/** A document as an attempt has read or staged it. */
+/** A document that an attempt has read or staged. */
 export interface TransactionGetResult<T = any> {
   id: DocumentId
   content: T
   cas: bigint
 }
 
-/** What an attempt shares with the others of its transaction. */
+/** Data that all attempts of a transaction share. */
 export interface Setting {
   transactionId: string
-  /** When the time is over, on the clock of `performance.now()`. */
+  /** The end of the transaction's time, on the clock of `performance.now()`. */
   end: number
   level: DurabilityLevel
   config: TransactionsConfig
 }
 
-/** A change that is staged. */
+/** A staged change. */
 export interface Staged {
   type: ChangeType
   collection: Collection
   key: string
   cas: bigint
   content: unknown
-  /** What the document was, if it was there. */
+  /** The document before the change, if it existed. */
   restore: Restore | undefined
   flags: number
 }
 
-/** What only attempts know of a document that was read. */
+/** Data about a read document that only attempts use. */
 interface Known {
   collection: Collection
   links: Links | undefined
@@ -106,18 +106,18 @@ const CREATE_AS_DELETED = 0x08
 const REVIVE = 0x10
 
 const BINARY = 0x03
-/** How long another transaction is waited for that has staged a change of the same document. */
+/** Maximum wait for another transaction that has staged a change of the same document. */
 const CONFLICT_MS_MAX = 1000
 const CONFLICT_PAUSE_MS = 20
-/** How long a rollback may take once the time is over. */
+/** Additional time for a rollback after the end of the transaction's time. */
 const OVERTIME_MS = 2000
-/** How many documents are written out at the same time. */
+/** Maximum number of documents that are unstaged concurrently. */
 const UNSTAGED_AT_ONCE = 32
 const XATTR = { xattr: true, createPath: true }
 
 type Kind = 'failed' | 'expired' | 'ambiguous'
 
-/** Why an attempt has failed, and what follows. */
+/** The reason why an attempt has failed, and the consequences. */
 export class Failure extends TransactionOperationFailedError {
   readonly isRetried: boolean
   readonly rollsBack: boolean
@@ -132,7 +132,7 @@ export class Failure extends TransactionOperationFailedError {
     this.#kind = kind
   }
 
-  /** What the caller of the transaction is told. */
+  /** Returns the error for the caller of the transaction. */
   raised(isOver: boolean): CouchbaseError {
     if (this.#kind === 'ambiguous') return new TransactionCommitAmbiguousError(undefined, this.context, this.cause)
     const kind =
@@ -141,7 +141,7 @@ export class Failure extends TransactionOperationFailedError {
   }
 }
 
-/** One attempt, as the function of a transaction is given it. */
+/** One attempt: the argument of a transaction's function. */
 export class TransactionAttemptContext {
   /** @internal */
   readonly id: string = randomUUID()
@@ -162,9 +162,9 @@ export class TransactionAttemptContext {
   }
 
   /**
-   * Reads a document, with what the attempt has staged.
+   * Reads a document, including staged changes of this attempt.
    *
-   * @throws DocumentNotFoundError there is none.
+   * @throws DocumentNotFoundError if it does not exist.
    */
   async get<T = any>(
     collection: Collection,
@@ -184,8 +184,8 @@ export class TransactionAttemptContext {
   }
 
   /**
-   * Reads several documents so that they show every other transaction as a whole, or not at all, as far as the mode asks
-   * for that. A document that is not there has an error in the result.
+   * Reads several documents so that they show every other transaction atomically, as far as the mode requires. A
+   * missing document has an error in the result.
    */
   async getMulti(
     specs: TransactionGetMultiSpec[],
@@ -214,7 +214,7 @@ export class TransactionAttemptContext {
   /**
    * Stages a document that must not exist yet.
    *
-   * @throws DocumentExistsError it does.
+   * @throws DocumentExistsError if the document exists already.
    */
   async insert<T = any>(
     collection: Collection,
@@ -234,7 +234,7 @@ export class TransactionAttemptContext {
     })
   }
 
-  /** Stages other content for a document that was read or inserted. */
+  /** Stages new content for a document that the attempt has read or inserted. */
   async replace<T = any>(
     document: TransactionGetResult,
     content: T,
@@ -260,7 +260,7 @@ export class TransactionAttemptContext {
     })
   }
 
-  /** Stages the removal of a document that was read or inserted. */
+  /** Stages the removal of a document that the attempt has read or inserted. */
   async remove(document: TransactionGetResult): Promise<void> {
     await this.#operation(async () => {
       const known = this.#knownOf(document)
@@ -301,7 +301,7 @@ export class TransactionAttemptContext {
     })
   }
 
-  /** Commits; tells whether every change is written out. @internal */
+  /** Commits. Returns true if every change is unstaged. @internal */
   async commit(): Promise<boolean> {
     await this.#last.catch(() => {})
     if (this.#failure) throw this.#failure
@@ -316,7 +316,7 @@ export class TransactionAttemptContext {
     return this.#writeOut()
   }
 
-  /** Takes back what is staged, as far as that is possible; the rest is for the server. @internal */
+  /** Rolls back staged changes as far as possible. The server does the rest. @internal */
   async rollBack(): Promise<void> {
     this.#isDone = true
     const end = Math.max(this.#setting.end, now() + OVERTIME_MS)
@@ -334,12 +334,12 @@ export class TransactionAttemptContext {
       )
       await this.#removeEntry(end)
     } catch (error) {
-      // The record says what is to be done, or is gone because it has been done.
+      // The record states what remains to be done, or it was removed because nothing remains.
       if (!(error instanceof CouchbaseError)) throw error
     }
   }
 
-  /** What has failed: an operation, or what the function itself threw. @internal */
+  /** Returns the failure: that of an operation, or the error of the function itself. @internal */
   failureOf(thrown: unknown): Failure {
     return this.#failure ?? (thrown instanceof Failure ? thrown : new Failure(thrown))
   }
@@ -348,7 +348,7 @@ export class TransactionAttemptContext {
     return `attempts.${this.id}`
   }
 
-  /** One operation after the other, as long as none has failed. */
+  /** Runs operations one after the other, as long as none has failed. */
   async #operation<R>(work: () => Promise<R>): Promise<R> {
     const run = async (): Promise<R> => {
       if (this.#isDone) throw new TransactionOperationFailedError('the attempt is over')
@@ -357,7 +357,7 @@ export class TransactionAttemptContext {
       try {
         return await work()
       } catch (error) {
-        // Those that the caller may handle fail nothing else.
+        // Errors that the caller may handle do not fail the attempt.
         const isStatement = this.#query !== undefined && error instanceof CouchbaseError && !isPassing(error)
         const isHandled =
           isStatement ||
@@ -378,7 +378,7 @@ export class TransactionAttemptContext {
     return (this.#failure ??= failure)
   }
 
-  /** Does what makes the attempt fail when it fails. */
+  /** Runs work whose failure makes the attempt fail. */
   async #attempt<R>(work: () => Promise<R>): Promise<R> {
     try {
       return await work()
@@ -413,7 +413,7 @@ export class TransactionAttemptContext {
     return result
   }
 
-  /** The result of an operation that the query service has carried out. */
+  /** Returns the result of an operation that the query service has executed. */
   #take<T>(
     collection: Collection,
     key: string,
@@ -429,7 +429,7 @@ export class TransactionAttemptContext {
     return known
   }
 
-  /** The body that counts for this attempt: what is staged, if that is committed. */
+  /** Returns the body that this attempt sees: the staged one if its attempt is committed. */
   async #contentOf(
     seen: Seen,
     collection: Collection,
@@ -444,7 +444,7 @@ export class TransactionAttemptContext {
         return bodyOf({ seen, isCommitted: true }, key)
       }
       if (!entry) {
-        // It may have been written out, and its entry removed, since the document was read.
+        // It may have been unstaged, and its entry removed, since the document was read.
         const again = await see(collection, key, this.#limits())
         if (!again) throw notFound(key)
         if (again.links?.id.atmpt !== links.id.atmpt) {
@@ -456,7 +456,7 @@ export class TransactionAttemptContext {
     return bodyOf({ seen, isCommitted: false }, key, transcoder)
   }
 
-  /** Waits until no other transaction has a change staged there. */
+  /** Waits until no other transaction has a staged change of the document. */
   async #waitForOthers(links: Links | undefined): Promise<void> {
     if (!links || links.id.txn === this.#setting.transactionId) return
     refuseUnknown(links)
@@ -496,7 +496,7 @@ export class TransactionAttemptContext {
     }
   }
 
-  /** Stages a change, after the attempt is noted in its record. */
+  /** Stages a change, after the attempt has registered in its record. */
   async #stage(staged: Staged, flags: number): Promise<Staged> {
     const { collection, key, type, content, restore, cas } = staged
     const record = await this.#attempt(() => this.#begin(collection, key))
@@ -521,7 +521,7 @@ export class TransactionAttemptContext {
       return done
     } catch (error) {
       if (error instanceof DocumentExistsError) throw error
-      // It may be staged all the same: the rollback looks.
+      // The change may be staged nevertheless: the rollback checks this.
       if (isAmbiguous(error)) this.#staged.set(placeOf(collection, key), staged)
       throw this.#fail(
         error instanceof DocumentNotFoundError ? new Failure(error, { isRetried: true }) : classified(error),
@@ -529,7 +529,7 @@ export class TransactionAttemptContext {
     }
   }
 
-  /** Notes the attempt in the record of its first document. */
+  /** Registers the attempt in the record for its first document. */
   async #begin(collection: Collection, key: string): Promise<{ collection: Collection; key: string }> {
     if (this.#record) return this.#record
     const { metadataCollection: place } = this.#setting.config
@@ -547,7 +547,7 @@ export class TransactionAttemptContext {
       MutateInSpec.upsert(`${this.#entry}.tst`, MutateInMacro.Cas),
       MutateInSpec.upsert(`${this.#entry}.exp`, remaining, { xattr: true }),
       MutateInSpec.upsert(`${this.#entry}.d`, LEVEL_CODES[this.#setting.level]!, { xattr: true }),
-      // Records are no JSON, so that neither queries nor views see them.
+      // Records are not JSON, so that neither queries nor views see them.
       MutateInSpec.setBody(Buffer.from([0])),
     ]
     this.#record = record
@@ -555,12 +555,12 @@ export class TransactionAttemptContext {
     return record
   }
 
-  /** Writes the record so that the changes count. That is the commit. */
+  /** Marks the attempt as committed in its record. This is the commit point. */
   async #commitRecord(): Promise<void> {
     const specs = [
       MutateInSpec.upsert(`${this.#entry}.st`, 'COMMITTED', { xattr: true }),
       MutateInSpec.upsert(`${this.#entry}.tsc`, MutateInMacro.Cas),
-      // A second time is refused.
+      // The server refuses a second commit.
       MutateInSpec.insert(`${this.#entry}.p`, 0, { xattr: true }),
       ...this.#lists(),
     ]
@@ -576,7 +576,7 @@ export class TransactionAttemptContext {
     }
   }
 
-  /** Whether a commit of which nobody knows took effect; false if it may be tried again. */
+  /** Resolves an ambiguous commit. Returns true if it took effect, and false if it may be retried. */
   async #isCommitted(cause: unknown): Promise<boolean> {
     const { collection, key } = this.#record!
     while (now() < this.#setting.end) {
@@ -584,7 +584,7 @@ export class TransactionAttemptContext {
         const entry = await entryOf(collection, key, this.id, this.#limits().timeout)
         if (entry?.st === 'COMMITTED' || entry?.st === 'COMPLETED') return true
         if (entry?.st === 'PENDING') return false
-        // Others have rolled it back, or finished it and removed the entry.
+        // Another client has rolled it back, or has finished it and removed the entry.
         throw this.#fail(new Failure(cause, entry ? { isRetried: true } : { rollsBack: false, kind: 'ambiguous' }))
       } catch (error) {
         if (error instanceof Failure || !isPassing(error)) throw error
@@ -594,7 +594,7 @@ export class TransactionAttemptContext {
     throw this.#fail(new Failure(cause, { rollsBack: false, kind: 'ambiguous' }))
   }
 
-  /** Writes out what is committed; tells whether that is complete. */
+  /** Unstages the committed changes. Returns true if this is complete. */
   async #writeOut(): Promise<boolean> {
     const end = Math.max(this.#setting.end, now() + OVERTIME_MS)
     try {
@@ -604,7 +604,7 @@ export class TransactionAttemptContext {
       await this.#removeEntry(end)
       return true
     } catch (error) {
-      // The transaction is committed: the server writes out the rest.
+      // The transaction is committed: the server unstages the rest.
       if (error instanceof CouchbaseError) return false
       throw error
     }
@@ -635,13 +635,13 @@ export class TransactionAttemptContext {
     }
   }
 
-  /** Removes what is staged in a document. */
+  /** Removes the staged change from a document. */
   async #unlink({ collection, key, type }: Staged, cas: bigint, limits: Limits = this.#limits()): Promise<void> {
     const options = { ...limits, cas, ...(type === 'insert' ? {} : { preserveExpiry: true }) }
     await collection.mutateParts(key, [MutateInSpec.remove('txn', { xattr: true })], options, ACCESS_DELETED)
   }
 
-  /** Finishes one document, unless others have. */
+  /** Finishes one document, unless another client has done so. */
   async #settled(staged: Staged, end: number, finish: (cas: bigint, limits: Limits) => Promise<void>): Promise<void> {
     let { cas } = staged
     await insisting(
@@ -675,7 +675,7 @@ export class TransactionAttemptContext {
     await collection.mutateParts(key, specs, limits, 0)
   }
 
-  /** Which documents are concerned, for whoever finishes the attempt. */
+  /** Returns the list of affected documents in the record, for a client that finishes the attempt. */
   #lists(): MutateInSpec[] {
     const of = (wanted: ChangeType): object[] =>
       [...this.#staged.values()]
@@ -714,7 +714,7 @@ function placeOf({ scope, name }: Collection, key: string): string {
   return JSON.stringify([scope.bucket.name, scope.name, name, key])
 }
 
-/** What counts of a document: what is staged if that is committed, or else the body. */
+/** Returns the visible content of a document: the staged one if it is committed, else the body. */
 function bodyOf({ seen, isCommitted }: Read, key: string, transcoder?: Transcoder): unknown {
   const links = seen?.links
   if (links && isCommitted) {
@@ -735,7 +735,7 @@ function notFound(key: string): DocumentNotFoundError {
   return new DocumentNotFoundError(undefined, { key })
 }
 
-/** The content as JSON has it. */
+/** Converts content into a JSON value. */
 function valueOf(content: unknown, { transcoder }: { transcoder?: Transcoder }): unknown {
   if (Buffer.isBuffer(content) && !transcoder) throw notJson()
   if (!transcoder) {
@@ -747,7 +747,7 @@ function valueOf(content: unknown, { transcoder }: { transcoder?: Transcoder }):
   return decodeJson(bytes)
 }
 
-/** Refuses what a newer protocol has staged, if that says so. */
+/** Refuses documents staged by a newer protocol version, if their forward compatibility requires this. */
 function refuseUnknown({ fc }: Links): void {
   const needed = Object.values(fc ?? {}).flat()
   if (needed.length)
@@ -775,7 +775,7 @@ function classified(error: unknown): Failure {
   return new Failure(error, { isRetried: isPassing(error) || error instanceof CasMismatchError })
 }
 
-/** Does what has to be done, until it is done or the time is over. */
+/** Retries necessary work until it succeeds or the time is over. */
 async function insisting(end: number, work: (limits: Limits) => Promise<void>, level: DurabilityLevel): Promise<void> {
   for (let pause = 1; ; pause = Math.min(pause * 2, 100)) {
     try {

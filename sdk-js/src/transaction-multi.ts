@@ -1,9 +1,9 @@
 /**
- * Reads of several documents in a transaction that see each other transaction as a whole, or not at all.
+ * Reads several documents in a transaction so that they show each other transaction atomically.
  *
- * Of another attempt that has staged something in one of the documents, the record is read once, so that it counts as
- * committed for all of them or for none. A document that it has changed, according to its record, and that shows nothing
- * of it was read before or after the others: then all are read again.
+ * If another attempt has staged something in one of the documents, its record is read once, so that the attempt counts
+ * as committed for all documents or for none. If the record says that the attempt has changed a document, but the
+ * document shows nothing of it, then that document was read before or after the others: all documents are reread.
  */
 
 import { now } from './deadline.js'
@@ -15,16 +15,16 @@ import { DocumentNotFoundError } from './errors.js'
 import { type Entry, type Limits, type Links, readEntry, type Seen, see } from './transaction-records.js'
 import type { Transcoder } from './transcoders.js'
 
-/** How much is done to see other transactions as a whole. */
+/** How much effort a read makes to see other transactions atomically. */
 export const TransactionGetMultiMode = {
-  /** The documents are read again for 100 ms at most. */
+  /** Rereads the documents for at most 100 ms. */
   PrioritiseLatency: 'prioritise_latency',
-  /** The documents are read once. */
+  /** Reads the documents once. */
   DisableReadSkewDetection: 'disable_read_skew_detection',
-  /** The documents are read again until the time of the transaction is over. */
+  /** Rereads the documents until the time of the transaction is over. */
   PrioritiseReadSkewDetection: 'prioritise_read_skew_detection',
 } as const
-/** How much is done to see other transactions as a whole. */
+/** How much effort a read makes to see other transactions atomically. */
 export type TransactionGetMultiMode = (typeof TransactionGetMultiMode)[keyof typeof TransactionGetMultiMode]
 
 /** A document to read. */
@@ -40,13 +40,13 @@ export class TransactionGetMultiSpec {
   }
 }
 
-/** What was read for one spec. */
+/** The result for one spec. */
 export interface TransactionGetMultiResultEntry {
   error: Error | null
   value?: any
 }
 
-/** What was read, in the order of the specs. */
+/** The results, in the order of the specs. */
 export class TransactionGetMultiResult {
   content: TransactionGetMultiResultEntry[]
 
@@ -54,15 +54,15 @@ export class TransactionGetMultiResult {
     this.content = content
   }
 
-  /** Whether the document of a spec was found. */
+  /** Returns true if the document of a spec exists. */
   exists(index: number): boolean {
     return this.#at(index).error === null
   }
 
   /**
-   * The document of a spec.
+   * Returns the document of a spec.
    *
-   * @throws DocumentNotFoundError it was not found.
+   * @throws DocumentNotFoundError if it does not exist.
    */
   contentAt(index: number): any {
     const { error, value } = this.#at(index)
@@ -77,7 +77,7 @@ export class TransactionGetMultiResult {
   }
 }
 
-/** A document, and whether what is staged in it counts. */
+/** A document, and whether its staged content is committed. */
 export interface Read {
   seen: Seen | undefined
   isCommitted: boolean
@@ -86,14 +86,14 @@ export interface Read {
 const PAUSE_MS = 5
 const LATENCY_MS_MAX = 100
 
-/** When the documents are read for the last time, on the clock of `performance.now()`. */
+/** Returns the time of the last read, on the clock of `performance.now()`. */
 export function lastRead(mode: TransactionGetMultiMode | undefined, end: number): number {
   if (mode === TransactionGetMultiMode.DisableReadSkewDetection) return 0
   if (mode === TransactionGetMultiMode.PrioritiseReadSkewDetection) return end
   return Math.min(end, now() + LATENCY_MS_MAX)
 }
 
-/** Reads the documents until they show other transactions as a whole, or it is `until`. */
+/** Rereads the documents until they show other transactions atomically, or until the time `until`. */
 export async function readTogether(
   cluster: Cluster,
   specs: TransactionGetMultiSpec[],
@@ -112,7 +112,7 @@ export async function readTogether(
     const entries = new Map<string, Entry | undefined>()
     for (const [attempt, links] of others) entries.set(attempt, await readEntry(cluster, links, limits()))
     const isWhole = [...entries].every(([attempt, entry]) => {
-      // Without an entry it has just ended, or was given up long ago: the next read tells.
+      // Without an entry, the attempt has just ended or was abandoned long ago: the next read shows which.
       if (!entry) {
         const isLost = lost.has(attempt)
         lost.add(attempt)

@@ -1,4 +1,4 @@
-/** The part of a transaction that the query service keeps: from the first statement on, everything goes through it. */
+/** Transactions in the query service. From the first statement on, all operations of an attempt go through it. */
 
 import { now } from './deadline.js'
 import type { Cluster } from './cluster.js'
@@ -18,7 +18,7 @@ import { Failure, type Staged } from './transaction-attempt.js'
 import { RECORD_COUNT } from './transaction-records.js'
 import type { TransactionsConfig } from './transactions.js'
 
-/** What the service is told of an attempt. */
+/** The state of an attempt that is handed over to the service. */
 export interface Handover {
   transactionId: string
   attemptId: string
@@ -31,7 +31,7 @@ export interface Handover {
 }
 
 const LEVELS = ['none', 'majority', 'majorityAndPersistActive', 'persistToMajority']
-/** Time for the last request, when that of the transaction is over. */
+/** Additional time for the last request after the end of the transaction's time. */
 const OVERTIME_MS = 1000
 
 /** A transaction at a node of the query service. */
@@ -46,7 +46,7 @@ export class TransactionQuery {
     this.#end = end
   }
 
-  /** Hands an attempt over. */
+  /** Hands over an attempt. */
   static async begin(cluster: Cluster, handover: Handover): Promise<TransactionQuery> {
     const { transactionId, attemptId, end, level, config, staged, record, queryContext } = handover
     const query = new TransactionQuery(cluster, end)
@@ -107,7 +107,7 @@ export class TransactionQuery {
     await this.#failing(this.#call('__delete', [keyspace(collection), key, {}], { kv: true, scas: String(cas) }))
   }
 
-  /** Carries out a statement. */
+  /** Executes a statement. */
   async run<TRow>(
     statement: string,
     options: QueryOptions,
@@ -140,7 +140,7 @@ export class TransactionQuery {
     return (await this.run<any>(`EXECUTE ${name}`, { parameters }, { txdata })).rows
   }
 
-  /** A change of a document that is not as it was read fails the attempt. */
+  /** Fails the attempt if a document has changed since it was read. */
   async #failing<T>(work: Promise<T>): Promise<T> {
     try {
       return await work
@@ -150,7 +150,7 @@ export class TransactionQuery {
   }
 }
 
-/** What follows from an error of the service: as its cause says, or by its kind. */
+/** Translates an error of the service, according to its cause or its class. */
 function translated(error: unknown): unknown {
   if (!(error instanceof CouchbaseError)) return error
   const told = error.context.errorCause

@@ -1,11 +1,11 @@
 /**
- * What transactions of all SDKs keep where: records, and changes that are staged in the documents themselves.
+ * The storage format of transactions, which all SDKs share: records, and changes staged in the documents.
  *
  *     a record      _txn:atr-474-#12a9   xattr attempts.<attempt> {tid, st, tst, exp, d, ins, rep, rem, …}
  *     a document    xattr txn {id: {txn, atmpt, op}, atr: {id, bkt, scp, coll}, op: {type, stgd, crc32}, restore, aux}
  *
- * A document that a transaction inserts is a tombstone until the commit. The state of the attempt in its record says which
- * body counts: what is staged once it is COMMITTED, and until then the one that was there.
+ * A document that a transaction inserts is a tombstone until the commit. The state of the attempt in its record
+ * determines the visible body: the staged one if the state is COMMITTED, else the previous one.
  */
 
 import type { Bucket } from './bucket.js'
@@ -16,7 +16,7 @@ import { vbucketOf } from './keys.js'
 import type { DurabilityLevel } from './options.js'
 import { LookupInMacro, LookupInSpec } from './subdocument.js'
 
-/** How many records there are in a collection. */
+/** Number of records in a collection. */
 export const RECORD_COUNT = 1024
 
 /** Durability levels as records name them. */
@@ -25,7 +25,7 @@ export const LEVEL_CODES: readonly string[] = ['n', 'm', 'pa', 'pm']
 /** Kind of a change. */
 export type ChangeType = 'insert' | 'replace' | 'remove'
 
-/** What is staged in a document. */
+/** The staged change of a document. */
 export interface Links {
   id: { txn: string; atmpt: string; op?: string }
   atr: { id: string; bkt: string; scp: string; coll: string }
@@ -34,14 +34,14 @@ export interface Links {
   fc?: Record<string, { b?: string }[]>
 }
 
-/** What a document was before. */
+/** The previous version of a document. */
 export interface Restore {
   CAS: string
   exptime: number
   revid: string
 }
 
-/** A document as records name it. */
+/** The address of a document in a record. */
 export interface Place {
   bkt: string
   scp: string
@@ -49,7 +49,7 @@ export interface Place {
   id: string
 }
 
-/** An attempt in its record. */
+/** The entry of an attempt in its record. */
 export interface Entry {
   tid: string
   st: string
@@ -58,7 +58,7 @@ export interface Entry {
   rem?: Place[]
 }
 
-/** A document as transactions see it. */
+/** A document with its transaction attributes. */
 export interface Seen {
   cas: bigint
   isDeleted: boolean
@@ -70,7 +70,10 @@ export interface Seen {
 
 const suffixes = new Map<number, string>()
 
-/** Key of the record for documents of a vBucket: the first number in hexadecimal that makes it belong there too. */
+/**
+ * Returns the key of the record for documents of a vBucket. The smallest hexadecimal suffix is used that puts the
+ * record into the same vBucket.
+ */
 export function recordKey(documentKey: string): string {
   const vbid = vbucketOf(Buffer.from(documentKey), RECORD_COUNT)
   let key = suffixes.get(vbid)
@@ -82,7 +85,7 @@ export function recordKey(documentKey: string): string {
   return key
 }
 
-/** Limits of one request. */
+/** Time limits of a request. */
 export interface Limits {
   timeout: number
   durabilityLevel?: DurabilityLevel
@@ -90,7 +93,7 @@ export interface Limits {
 
 const SEEN = [LookupInSpec.get('txn', { xattr: true }), LookupInSpec.get(LookupInMacro.Document), LookupInSpec.get('')]
 
-/** A document, or its tombstone; nothing if there is neither. */
+/** Reads a document or its tombstone. Returns undefined if there is neither. */
 export async function see(collection: Collection, key: string, { timeout }: Limits): Promise<Seen | undefined> {
   try {
     const { parts, cas } = await collection.lookUpRaw(key, SEEN, { timeout })
@@ -111,13 +114,13 @@ export async function see(collection: Collection, key: string, { timeout }: Limi
   }
 }
 
-/** An attempt's entry in the record that a document names; nothing if it is not there any more. */
+/** Reads an attempt's entry in the record that a document names. Returns undefined if it no longer exists. */
 export async function readEntry(cluster: Cluster, { atr, id }: Links, { timeout }: Limits): Promise<Entry | undefined> {
   const collection = cluster.bucket(atr.bkt).scope(atr.scp).collection(atr.coll)
   return entryOf(collection, atr.id, id.atmpt, timeout)
 }
 
-/** An attempt's entry in a record. */
+/** Reads an attempt's entry in a record. */
 export async function entryOf(
   collection: Collection,
   recordId: string,
@@ -136,7 +139,7 @@ export async function entryOf(
   }
 }
 
-/** The collection for records of a transaction whose first document is in the bucket. */
+/** Returns the collection for the records of transactions whose first document is in the bucket. */
 export function recordCollection(bucket: Bucket): Collection {
   return bucket.defaultCollection()
 }

@@ -1,14 +1,14 @@
 /**
- * Transactions: changes of several documents that take effect together, or not at all.
+ * Transactions: atomic changes of several documents.
  *
  *     await cluster.transactions().run(async (attempt) => {
  *       const account = await attempt.get(accounts, 'a')
  *       await attempt.replace(account, { ...account.content, balance: 7 })
  *     })
  *
- * An attempt notes itself in a record, stages its changes in the documents, commits by one write to the record, and then
- * writes the changes out. Whoever finds something staged goes by the record. Where nobody finishes what has begun, the
- * server does, or a client of the official SDKs. An attempt that another one disturbs is rolled back and made again.
+ * An attempt registers in a record, stages its changes in the documents, commits by one write to the record, and then
+ * unstages the changes. A reader that finds a staged change consults the record. The server, or a client of the
+ * official SDKs, finishes abandoned attempts. An attempt that conflicts with another one is rolled back and repeated.
  */
 
 import { now } from './deadline.js'
@@ -33,36 +33,36 @@ export interface TransactionKeyspace {
   collection?: string
 }
 
-/** What is done about attempts that nobody has finished; the server does it, so that nothing depends on it here. */
+/** Settings of the cleanup of unfinished attempts. They have no effect, because the server does the cleanup. */
 export interface TransactionsCleanupConfig {
   cleanupWindow?: number
   disableLostAttemptCleanup?: boolean
   disableClientAttemptCleanup?: boolean
 }
 
-/** What statements in transactions do that do not say otherwise. */
+/** Defaults of statements in transactions. */
 export interface TransactionsQueryConfig {
   scanConsistency?: QueryScanConsistency
 }
 
-/** What transactions do that do not say otherwise. */
+/** Defaults of transactions. */
 export interface TransactionsConfig {
-  /** What every write waits for (a majority of the copies). */
+  /** Durability of every write (a majority of the copies). */
   durabilityLevel?: DurabilityLevel
-  /** How long one operation may take, in ms. */
+  /** Timeout of an operation, in ms. */
   kvTimeout?: number
-  /** How long a transaction may take with all its attempts, in ms (15,000). */
+  /** Timeout of a transaction including all its attempts, in ms (15,000). */
   timeout?: number
   queryConfig?: TransactionsQueryConfig
   cleanupConfig?: TransactionsCleanupConfig
-  /** Where records are; the default collection of the first document's bucket if not given. */
+  /** The collection for records; by default the default collection of the first document's bucket. */
   metadataCollection?: TransactionKeyspace
 }
 
 /** Options of `run`. */
 export interface TransactionOptions {
   durabilityLevel?: DurabilityLevel
-  /** How long the transaction may take with all its attempts, in ms. */
+  /** Timeout of the transaction including all its attempts, in ms. */
   timeout?: number
 }
 
@@ -83,7 +83,7 @@ export interface TransactionQueryOptions extends Pick<
   | 'metrics'
   | 'raw'
 > {
-  /** Scope that names without bucket and scope belong to. */
+  /** Scope for unqualified names. */
   scope?: Scope
 }
 
@@ -93,10 +93,10 @@ export interface TransactionQueryResult<TRow = any> {
   meta: QueryMetaData
 }
 
-/** Outcome of a transaction that was committed. */
+/** Result of a committed transaction. */
 export interface TransactionResult {
   transactionId: string
-  /** Whether every change is written out; if not, readers outside of transactions see it soon. */
+  /** True if every change is unstaged. Otherwise, readers outside transactions will see the changes soon. */
   unstagingComplete: boolean
 }
 
@@ -115,12 +115,12 @@ export class Transactions {
   }
 
   /**
-   * Carries out a transaction. `logic` is called again when another transaction has come between: it may do nothing but
-   * operations of the attempt, and must await each of them. When it throws, the transaction is rolled back.
+   * Executes a transaction. If it conflicts with another transaction, `logic` is called again. `logic` must only run
+   * operations of the attempt, and must await each of them. If it throws, the transaction is rolled back.
    *
-   * @throws TransactionFailedError it was rolled back; the cause says why.
-   * @throws TransactionExpiredError its time was over.
-   * @throws TransactionCommitAmbiguousError it is unknown whether it was committed.
+   * @throws TransactionFailedError if it was rolled back; the `cause` contains the reason.
+   * @throws TransactionExpiredError if it has timed out.
+   * @throws TransactionCommitAmbiguousError if it may have been committed.
    */
   async run(
     logic: (attempt: TransactionAttemptContext) => Promise<unknown>,

@@ -1,4 +1,4 @@
-/** Values to bytes and back. The flags stored with a document say what its bytes are. */
+/** Encoding and decoding of values. The flags of a document determine the format of its bytes. */
 
 import { DecodingFailureError, EncodingFailureError, InvalidArgumentError } from './errors.js'
 
@@ -6,26 +6,26 @@ import { DecodingFailureError, EncodingFailureError, InvalidArgumentError } from
 export const JSON_FLAGS = 0x02000000
 const BINARY_FLAGS = 0x03000000
 const STRING_FLAGS = 0x04000000
-/** Flags for clients that ignore the highest byte; the official SDK adds them too. */
+/** Flags for clients that ignore the highest byte. The official SDK sets them too. */
 const [LEGACY_BINARY, LEGACY_STRING] = [0x02, 0x04]
 
-/** Turns values into bytes and flags, and back. */
+/** Encodes values into bytes and flags, and decodes them. */
 export interface Transcoder {
-  /** Bytes and flags to store. */
+  /** Returns the bytes and flags to store. */
   encode(value: any): [Buffer, number]
-  /** Value of stored bytes. */
+  /** Returns the value of stored bytes. */
   decode(bytes: Buffer, flags: number): any
 }
 
-/** Values that JSON can express, text as text, and Buffers as plain bytes; as in the official SDK. */
+/** Encodes strings and other JSON values as JSON, and Buffers as plain bytes, as in the official SDK. */
 export class DefaultTranscoder implements Transcoder {
-  /** Compact JSON, text in UTF-8, or the bytes of a Buffer. */
+  /** Encodes as compact JSON, UTF-8 text, or the bytes of a Buffer. */
   encode(value: any): [Buffer, number] {
     if (typeof value === 'string') return [Buffer.from(value), STRING_FLAGS | LEGACY_STRING]
     return Buffer.isBuffer(value) ? [value, BINARY_FLAGS | LEGACY_BINARY] : [encodeJson(value), JSON_FLAGS]
   }
 
-  /** What the flags say: JSON, text or bytes; documents without flags count as JSON. */
+  /** Decodes JSON, text or bytes according to the flags. Without flags, the document counts as JSON. */
   decode(bytes: Buffer, flags: number): any {
     switch (flags >>> 24) {
       case BINARY_FLAGS >>> 24:
@@ -41,44 +41,44 @@ export class DefaultTranscoder implements Transcoder {
   }
 }
 
-/** Bytes only, stored as they are. */
+/** Stores bytes unchanged. */
 export class RawBinaryTranscoder implements Transcoder {
-  /** The bytes of a Buffer. */
+  /** Returns the bytes of a Buffer. */
   encode(value: Buffer): [Buffer, number] {
     if (!Buffer.isBuffer(value)) throw new InvalidArgumentError('the transcoder of bytes takes Buffers only')
     return [value, BINARY_FLAGS]
   }
 
-  /** The stored bytes. */
+  /** Returns the stored bytes. */
   decode(bytes: Buffer, flags: number): Buffer {
     return kept('bytes', bytes, flags, BINARY_FLAGS)
   }
 }
 
-/** Text only, stored as UTF-8. */
+/** Stores text as UTF-8. */
 export class RawStringTranscoder implements Transcoder {
-  /** The bytes of a string. */
+  /** Returns the bytes of a string. */
   encode(value: string): [Buffer, number] {
     if (typeof value !== 'string') throw new InvalidArgumentError('the transcoder of text takes strings only')
     return [Buffer.from(value), STRING_FLAGS]
   }
 
-  /** The stored text. */
+  /** Returns the stored text. */
   decode(bytes: Buffer, flags: number): string {
     return kept('text', bytes, flags, STRING_FLAGS).toString()
   }
 }
 
-/** JSON that the caller writes and reads itself. */
+/** Stores JSON that the caller serialises and parses. */
 export class RawJsonTranscoder implements Transcoder {
-  /** The bytes of JSON as a string or Buffer. */
+  /** Returns the bytes of JSON in a string or Buffer. */
   encode(value: string | Buffer): [Buffer, number] {
     if (Buffer.isBuffer(value)) return [value, JSON_FLAGS]
     if (typeof value !== 'string') throw new InvalidArgumentError('JSON is given as a string or Buffer')
     return [Buffer.from(value), JSON_FLAGS]
   }
 
-  /** The stored JSON, unread. */
+  /** Returns the stored JSON without parsing it. */
   decode(bytes: Buffer, flags: number): Buffer {
     return flags >>> 24 === 0 ? bytes : kept('JSON', bytes, flags, JSON_FLAGS)
   }
@@ -90,18 +90,18 @@ function kept(what: string, bytes: Buffer, flags: number, expected: number): Buf
 }
 
 /**
- * Compact JSON of a value.
+ * Serialises a value as compact JSON.
  *
- * @throws EncodingFailureError JSON has no such value.
+ * @throws EncodingFailureError if JSON cannot represent the value.
  */
 export function encodeJson(value: unknown): Buffer {
   return Buffer.from(jsonText(value))
 }
 
 /**
- * JSON of a value, as text.
+ * Serialises a value as JSON text.
  *
- * @throws EncodingFailureError JSON has no such value.
+ * @throws EncodingFailureError if JSON cannot represent the value.
  */
 export function jsonText(value: unknown): string {
   let text: string | undefined
@@ -115,9 +115,9 @@ export function jsonText(value: unknown): string {
 }
 
 /**
- * Value of JSON.
+ * Parses JSON.
  *
- * @throws DecodingFailureError it is not JSON.
+ * @throws DecodingFailureError if it is not JSON.
  */
 export function decodeJson(bytes: Buffer): any {
   try {

@@ -1,4 +1,4 @@
-/** Users and groups, on their way to the server and back. */
+/** Management of users and groups. */
 
 import type { OperationOptions } from './deadline.js'
 import { GroupNotFoundError, InvalidArgumentError, UserNotFoundError } from './errors.js'
@@ -19,26 +19,26 @@ import {
 
 const RBAC = '/settings/rbac'
 
-/** Users and groups of a cluster. */
+/** Manages the users and groups of a cluster. */
 export class UserManager extends Manager {
   /**
-   * A user.
+   * Returns a user.
    *
-   * @throws UserNotFoundError there is none of this name.
+   * @throws UserNotFoundError if it does not exist.
    */
   async getUser(username: string, options: UserOptions = {}): Promise<UserAndMetadata> {
     checkOptions('getUser', options)
     return readJson(requireUser(await this.send('GET', userPath(options, username), plain(options))), readUser)
   }
 
-  /** All users of a domain. */
+  /** Returns all users of a domain. */
   async getAllUsers(options: UserOptions = {}): Promise<UserAndMetadata[]> {
     checkOptions('getAllUsers', options)
     const response = requireSuccess(await this.send('GET', userPath(options), plain(options)))
     return readJson(response, (users) => users.map(readUser))
   }
 
-  /** Creates a user, or changes it to these settings. Without a password it keeps the one that it has. */
+  /** Creates a user, or replaces its settings. Without a password, an existing user keeps its password. */
   async upsertUser(user: IUser, options: UserOptions = {}): Promise<void> {
     checkOptions('upsertUser', options)
     const fields = {
@@ -51,22 +51,22 @@ export class UserManager extends Manager {
   }
 
   /**
-   * Drops a user, whose connections end.
+   * Drops a user and closes its connections.
    *
-   * @throws UserNotFoundError there is none of this name.
+   * @throws UserNotFoundError if it does not exist.
    */
   async dropUser(username: string, options: UserOptions = {}): Promise<void> {
     checkOptions('dropUser', options)
     requireUser(await this.send('DELETE', userPath(options, username), plain(options)))
   }
 
-  /** Changes the password of the user who is connected; use `cluster.updateCredentials` afterwards. */
+  /** Changes the password of the connected user. Call `cluster.updateCredentials` afterwards. */
   async changePassword(newPassword: string, options: OperationOptions = {}): Promise<void> {
     checkOptions('changePassword', options)
     requireSuccess(await this.send('POST', '/controller/changePassword', options, { password: newPassword }))
   }
 
-  /** All roles that there are. */
+  /** Returns all roles. */
   async getRoles(options: OperationOptions = {}): Promise<RoleAndDescription[]> {
     checkOptions('getRoles', options)
     const response = requireSuccess(await this.send('GET', `${RBAC}/roles`, options))
@@ -76,23 +76,23 @@ export class UserManager extends Manager {
   }
 
   /**
-   * A group.
+   * Returns a group.
    *
-   * @throws GroupNotFoundError there is none of this name.
+   * @throws GroupNotFoundError if it does not exist.
    */
   async getGroup(groupName: string, options: OperationOptions = {}): Promise<Group> {
     checkOptions('getGroup', options)
     return readJson(requireGroup(await this.send('GET', groupPath(groupName), options)), readGroup)
   }
 
-  /** All groups. */
+  /** Returns all groups. */
   async getAllGroups(options: OperationOptions = {}): Promise<Group[]> {
     checkOptions('getAllGroups', options)
     const response = requireSuccess(await this.send('GET', `${RBAC}/groups`, options))
     return readJson(response, (groups) => groups.map(readGroup))
   }
 
-  /** Creates a group, or changes it to these settings. */
+  /** Creates a group, or replaces its settings. */
   async upsertGroup(group: IGroup, options: OperationOptions = {}): Promise<void> {
     checkOptions('upsertGroup', options)
     const fields = {
@@ -104,9 +104,9 @@ export class UserManager extends Manager {
   }
 
   /**
-   * Drops a group; its users lose the roles that it gave them.
+   * Drops a group. Its users lose the roles of the group.
    *
-   * @throws GroupNotFoundError there is none of this name.
+   * @throws GroupNotFoundError if it does not exist.
    */
   async dropGroup(groupName: string, options: OperationOptions = {}): Promise<void> {
     checkOptions('dropGroup', options)
@@ -142,7 +142,7 @@ function requireGroup(response: HttpResponse): HttpResponse {
   return requireSuccess(response)
 }
 
-/** Roles as the server takes them: `name[bucket:scope:collection]`, separated by commas. */
+/** Formats roles for the server: `name[bucket:scope:collection]`, separated by commas. */
 function writeRoles(roles: (Role | string)[] = []): string {
   return roles
     .map((role) => {

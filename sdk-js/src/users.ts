@@ -2,7 +2,7 @@
 
 import type { OperationOptions } from './deadline.js'
 
-/** What a user may do, everywhere or in a bucket, scope or collection. */
+/** A role, in the cluster or in a bucket, scope or collection. */
 export class Role {
   name: string
   bucket: string | undefined
@@ -25,21 +25,21 @@ export class Role {
 /** A role that the server knows. */
 export type RoleAndDescription = Role & { displayName: string; description: string }
 
-/** What gives a role: `user`, or `group` with its name. */
+/** Origin of a role: `user`, or `group` with its name. */
 export interface Origin {
   type: string
   name?: string
 }
 
-/** A role of a user, and what gives it. */
+/** A role of a user, and its origins. */
 export type RoleAndOrigin = Role & { origins: Origin[] }
 
-/** What a user is made of. */
+/** Settings of a user. */
 export interface IUser {
   username: string
   displayName?: string
   groups?: string[]
-  /** Roles, or their names, as `admin` or `data_reader[bucket]`. */
+  /** Roles, or their names such as `admin` or `data_reader[bucket]`. */
   roles?: (Role | string)[]
   password?: string
 }
@@ -59,16 +59,16 @@ export class User {
   }
 }
 
-/** A user as the server knows it. */
+/** A user with the server's metadata. */
 export type UserAndMetadata = User & {
   domain: string
-  /** Roles of the user and of its groups. */
+  /** Roles of the user itself and of its groups. */
   effectiveRoles: RoleAndOrigin[]
   passwordChanged: Date | undefined
   externalGroups: string[]
 }
 
-/** What a group is made of. */
+/** Settings of a group. */
 export interface IGroup {
   name: string
   description?: string
@@ -93,6 +93,6 @@ export class Group {
 
 /** Options of operations on users. */
 export interface UserOptions extends OperationOptions {
-  /** `local`, or `external` for users whose passwords are elsewhere. */
+  /** `local`, or `external` for users with passwords in another system. */
   domainName?: string
 }

@@ -1,4 +1,4 @@
-/** Design documents, on their way to the server and back. */
+/** Management of design documents. */
 
 import type { Bucket } from './bucket.js'
 import type { OperationOptions } from './deadline.js'
@@ -8,7 +8,7 @@ import { checkOptions } from './option-names.js'
 import { jsonText } from './transcoders.js'
 import { DesignDocument, DesignDocumentNamespace, type DesignDocumentView, designPath } from './views.js'
 
-/** Design documents of a bucket. */
+/** Manages the design documents of a bucket. */
 export class ViewIndexManager {
   readonly #bucket: Bucket
 
@@ -17,7 +17,7 @@ export class ViewIndexManager {
     this.#bucket = bucket
   }
 
-  /** All design documents of a kind. */
+  /** Returns all design documents in a namespace. */
   async getAllDesignDocuments(
     namespace?: DesignDocumentNamespace | OperationOptions,
     options: OperationOptions = {},
@@ -39,7 +39,7 @@ export class ViewIndexManager {
   /**
    * Reads a design document.
    *
-   * @throws DesignDocumentNotFoundError there is none.
+   * @throws DesignDocumentNotFoundError if it does not exist.
    */
   async getDesignDocument(
     name: string,
@@ -52,7 +52,7 @@ export class ViewIndexManager {
     return readJson(response, (document) => readDesignDocument(name, document).document)
   }
 
-  /** Creates or replaces a design document; views that changed are rebuilt. */
+  /** Creates or replaces a design document. The server rebuilds changed views. */
   async upsertDesignDocument(
     designDocument: DesignDocument,
     namespace?: DesignDocumentNamespace | OperationOptions,
@@ -69,7 +69,7 @@ export class ViewIndexManager {
   /**
    * Drops a design document and its indexes.
    *
-   * @throws DesignDocumentNotFoundError there is none.
+   * @throws DesignDocumentNotFoundError if it does not exist.
    */
   async dropDesignDocument(
     name: string,
@@ -82,9 +82,9 @@ export class ViewIndexManager {
   }
 
   /**
-   * Puts a design document under development into use.
+   * Publishes a design document that is under development.
    *
-   * @throws DesignDocumentNotFoundError there is none under development.
+   * @throws DesignDocumentNotFoundError if there is none under development.
    */
   async publishDesignDocument(name: string, options: OperationOptions = {}): Promise<void> {
     checkOptions('publishDesignDocument', options)
@@ -119,7 +119,7 @@ function readDesignDocument(name: string, { views, collection, ...members }: any
   return { document, isInDevelopment: bare !== name }
 }
 
-/** Takes options that stand in place of the namespace. */
+/** Accepts options in place of the namespace. */
 function split(
   namespace: DesignDocumentNamespace | OperationOptions | undefined,
   options: OperationOptions,

@@ -17,16 +17,16 @@ export const DesignDocumentNamespace = {
 /** Whether a design document is in use or under development (its name then starts with dev_). */
 export type DesignDocumentNamespace = (typeof DesignDocumentNamespace)[keyof typeof DesignDocumentNamespace]
 
-/** Whether a query waits for the index. */
+/** Consistency of a query. */
 export const ViewScanConsistency = {
-  /** It uses the index as it is. */
+  /** The query uses the index as it is. */
   NotBounded: 'ok',
-  /** It waits until the index has every mutation before the query. */
+  /** The query waits until the index reflects every earlier mutation. */
   RequestPlus: 'false',
-  /** It uses the index as it is, and brings it up to date afterwards. */
+  /** The query uses the index as it is, and updates the index afterwards. */
   UpdateAfter: 'update_after',
 } as const
-/** Whether a query waits for the index. */
+/** Consistency of a query. */
 export type ViewScanConsistency = (typeof ViewScanConsistency)[keyof typeof ViewScanConsistency]
 
 /** Order of rows. */
@@ -37,15 +37,15 @@ export const ViewOrdering = {
 /** Order of rows. */
 export type ViewOrdering = (typeof ViewOrdering)[keyof typeof ViewOrdering]
 
-/** What the server does when a part of the index fails. */
+/** Behaviour of the server when a part of the index fails. */
 export const ViewErrorMode = {
   Continue: 'continue',
   Stop: 'stop',
 } as const
-/** What the server does when a part of the index fails. */
+/** Behaviour of the server when a part of the index fails. */
 export type ViewErrorMode = (typeof ViewErrorMode)[keyof typeof ViewErrorMode]
 
-/** Options of `viewQuery`; keys are values that JSON can express. */
+/** Options of `viewQuery`. Keys are JSON values. */
 export interface ViewQueryOptions extends OperationOptions {
   scanConsistency?: ViewScanConsistency
   skip?: number
@@ -54,30 +54,30 @@ export interface ViewQueryOptions extends OperationOptions {
   keys?: any[]
   /** Rows between two keys. */
   range?: { start?: any; end?: any; inclusiveEnd?: boolean }
-  /** Rows between two documents, where keys are equal. */
+  /** Rows between two document IDs, for equal keys. */
   idRange?: { start?: string; end?: string }
   reduce?: boolean
   group?: boolean
   groupLevel?: number
   order?: ViewOrdering
   onError?: ViewErrorMode
-  /** All of the index is used, also where a node is leaving. */
+  /** True to use the whole index, even on nodes that are leaving. */
   fullSet?: boolean
   debug?: boolean
   raw?: Record<string, string>
   namespace?: DesignDocumentNamespace
 }
 
-/** What a view emitted; reduced rows have no id. */
+/** A row of a view. Reduced rows have no ID. */
 export interface ViewRow<V = any, K = any> {
   id: string | undefined
   key: K
   value: V
 }
 
-/** What the server says about a query's result. */
+/** Metadata of a view result. */
 export interface ViewMetaData {
-  /** Rows in the index, whatever the query; undefined for reduced results. */
+  /** Number of rows in the index, independent of the query; undefined for reduced results. */
   totalRows: number | undefined
   debug: any
 }
@@ -88,13 +88,13 @@ export interface ViewResult<V = any, K = any> {
   meta: ViewMetaData
 }
 
-/** A query: await it for all rows, or go through them with `for await`. */
+/** A running query: await it for all rows, or iterate over them with `for await`. */
 export type ViewQuery<V = any, K = any> = StreamablePromise<ViewResult<V, K>, ViewRow<V, K>, ViewMetaData>
 
 /**
- * Begins a query of a view. When part of the index failed, the error comes after the rows.
+ * Starts a query of a view. If a part of the index fails, the error comes after the rows.
  *
- * @throws InvalidArgumentError an option means nothing.
+ * @throws InvalidArgumentError if an option is invalid.
  */
 export function startViewQuery<V, K>(
   bucket: Bucket,
@@ -109,7 +109,7 @@ export function startViewQuery<V, K>(
   const path = `${designPath(bucket.name, designDocument, options.namespace)}/_view/${segment(view)}`
   const query = queryString(options)
   const request: HttpRequest = { method: 'GET', path: query ? `${path}?${query}` : path }
-  // Lists of keys may be longer than a line of a request can be.
+  // A list of keys may exceed the maximum length of a request line.
   if (options.keys) Object.assign(request, { method: 'POST', body: jsonText({ keys: options.keys }) })
   return new StreamablePromise(
     () => run<V, K>(bucket, request, options),
@@ -127,7 +127,7 @@ const OLDER_NAMES: Record<string, keyof ViewQueryOptions> = {
   stale: 'scanConsistency',
 }
 
-/** The options under their newest names. */
+/** Returns the options with their newest names. */
 function renamed(options: ViewQueryOptions): ViewQueryOptions {
   const entries = Object.entries(options ?? {})
   if (!entries.some(([name]) => Object.hasOwn(OLDER_NAMES, name))) return options
@@ -174,7 +174,7 @@ function queryString(options: ViewQueryOptions): string {
   for (const [name, value] of Object.entries(json)) {
     if (value !== undefined) query.set(name, jsonText(value))
   }
-  // The server lets the last of `group` and `group_level` win: the level, as with the official SDKs.
+  // The server uses the last of `group` and `group_level`: this order selects the level, as in the official SDKs.
   if (options.group !== undefined) query.set('group', String(options.group))
   const counts = { skip: options.skip, limit: options.limit, group_level: options.groupLevel }
   for (const [name, value] of Object.entries(counts)) {
@@ -198,7 +198,7 @@ function queryString(options: ViewQueryOptions): string {
   return query.toString()
 }
 
-/** JavaScript source of a view; `reduce` may also be `_count`, `_sum` or `_stats`. Further members are kept. */
+/** JavaScript source of a view. `reduce` may also be `_count`, `_sum` or `_stats`. Unknown members are preserved. */
 export class DesignDocumentView {
   declare map: string
   declare reduce?: string;
@@ -211,7 +211,7 @@ export class DesignDocumentView {
   }
 }
 
-/** What a design document is made from. Members that are not named here reach the server as they are. */
+/** Members of a design document. Unknown members are sent to the server unchanged. */
 export interface DesignDocumentInit {
   name: string
   views?: Record<string, DesignDocumentView>
@@ -224,14 +224,16 @@ export interface DesignDocumentInit {
 export class DesignDocument {
   readonly name: string
   readonly views: Record<string, DesignDocumentView>
-  /** `scope.collection` that the views index; undefined is `_default._default`. Only nacre has this. */
+  /**
+   * `scope.collection` that the views index; undefined means `_default._default`. This feature is specific to nacre.
+   */
   readonly collection: string | undefined
   /** The class of views. */
   static get View(): typeof DesignDocumentView {
     return DesignDocumentView
   }
 
-  /** Further members of the document, which a write gives back to the server. */
+  /** Unknown members of the document, which a write sends back to the server. */
   readonly members: Record<string, unknown>
 
   constructor({ name, views = {}, collection, members = {}, ...more }: DesignDocumentInit) {
@@ -242,7 +244,7 @@ export class DesignDocument {
   }
 }
 
-/** Path of a design document on the views service. */
+/** Returns the path of a design document on the views service. */
 export function designPath(bucket: string, name: string, namespace: DesignDocumentNamespace = DesignDocumentNamespace.Production): string {
   const bare = name.replace(/^dev_/, '')
   if (!bare) throw new InvalidArgumentError('a design document needs a name')

@@ -1,8 +1,8 @@
 /**
- * Documents over HTTP, for the entry for browsers: nacre's own API, `/api/v1/…/documents/{id}`.
+ * Documents over HTTP, for the browser client: nacre's own API, `/api/v1/…/documents/{id}`.
  *
- * The CAS of a document is its ETag. A request that the node refuses as busy is sent again until the deadline. A change
- * whose connection breaks is not: `fetch` does not say whether it was sent.
+ * The CAS of a document is its ETag. The client retries a request that the node refuses as busy until the deadline. It
+ * does not retry a change whose connection breaks: `fetch` does not report whether the change was sent.
  */
 
 import { Attempt } from './attempt.js'
@@ -25,40 +25,40 @@ import {
 import { type HttpRequest, type HttpTransport, isRead, type Nodes, segment } from './http-messages.js'
 import type { ExistsResult, GetResult, MutationResult } from './results.js'
 
-/** Largest document that a node takes. */
+/** Maximum size of a document. */
 const VALUE_BYTES_MAX = 20 * 1024 * 1024
 
 /** Options of `get` over HTTP. */
 export interface HttpGetOptions extends OperationOptions {
-  /** The result says when the document expires. */
+  /** True if the result contains the expiry of the document. */
   withExpiry?: boolean
 }
 
 /** Options of `insert` over HTTP. */
 export interface HttpInsertOptions extends OperationOptions {
-  /** Seconds that the document lives, or when it ends; 0 is for ever. */
+  /** Expiry in seconds from now, or as a date; 0 for never. */
   expiry?: number | Date
 }
 
 /** Options of `upsert` over HTTP. */
 export interface HttpUpsertOptions extends HttpInsertOptions {
-  /** The document keeps the expiry that it has. */
+  /** True if the document keeps its expiry. */
   preserveExpiry?: boolean
 }
 
 /** Options of `replace` over HTTP. */
 export interface HttpReplaceOptions extends HttpUpsertOptions {
-  /** Only this version is replaced. */
+  /** CAS that the document must have. */
   cas?: bigint
 }
 
 /** Options of `remove` over HTTP. */
 export interface HttpRemoveOptions extends OperationOptions {
-  /** Only this version is removed. */
+  /** CAS that the document must have. */
   cas?: bigint
 }
 
-/** What documents are asked with. */
+/** Sends requests about documents. */
 export interface DocumentsSender {
   http: HttpTransport
   client: Nodes
@@ -66,14 +66,14 @@ export interface DocumentsSender {
   path: string
   scope: string
   collection: string
-  /** Milliseconds that an operation may take by default. */
+  /** Default timeout of an operation, in milliseconds. */
   defaultMs: number
 }
 
-/** An answer that has arrived. */
+/** A received response. */
 interface Answer {
   status: number
-  /** The body of an answer that is no error. */
+  /** The body of a successful response. */
   content: any
   cas: bigint
   expiryTime: number
@@ -86,7 +86,7 @@ export async function getDocument<T>(sender: DocumentsSender, key: string, optio
   return { content, cas, ...(options.withExpiry ? { expiryTime } : {}) }
 }
 
-/** Reports whether there is a document. */
+/** Reports whether a document exists. */
 export async function documentExists(sender: DocumentsSender, key: string, options: OperationOptions): Promise<ExistsResult> {
   const { status, cas } = await exchange(sender, 'exists', key, { method: 'HEAD' }, options, ({ status: found, context }) =>
     found === 404 ? undefined : errorOf(found, context),
@@ -151,7 +151,10 @@ export async function removeDocument(
   }
 }
 
-/** The error of a change with a CAS: the API answers alike where the version differs and where there is no document. */
+/**
+ * Determines the error of a change with a CAS: the API responds alike if the CAS differs and if the document does not
+ * exist.
+ */
 async function settled(sender: DocumentsSender, key: string, error: unknown, options: OperationOptions): Promise<unknown> {
   if (!(error instanceof CasMismatchError)) return error
   const { exists } = await documentExists(sender, key, options)
@@ -236,7 +239,7 @@ async function once(http: HttpTransport, client: Nodes, request: HttpRequest, at
   return answer
 }
 
-/** What a problem (RFC 9457) says about itself. */
+/** Returns the detail of a problem document (RFC 9457). */
 function detailOf(body: Uint8Array): string | undefined {
   try {
     const { detail } = JSON.parse(new TextDecoder().decode(body))
@@ -252,7 +255,7 @@ function missing({ status, context }: Answer): CouchbaseError {
 }
 
 function stored(status: number, context: ErrorContext): CouchbaseError {
-  // A document that is missing is no reason to refuse one that is stored.
+  // A missing document cannot be the reason of a refused write.
   return status === 404 ? new CollectionNotFoundError(undefined, context) : errorOf(status, context)
 }
 
@@ -273,7 +276,7 @@ function jsonOf(value: unknown): string {
     throw new EncodingFailureError(`the value cannot be encoded: ${error}`, {}, error)
   }
   if (text === undefined) throw new EncodingFailureError(`JSON has no ${typeof value}`)
-  // A node may answer and close the connection before it has read all of a larger one, which looks like a failure.
+  // A node may respond and close the connection before it has read a larger document, which looks like a network error.
   if (text.length > VALUE_BYTES_MAX / 3 && new TextEncoder().encode(text).length > VALUE_BYTES_MAX) {
     throw new ValueTooLargeError()
   }

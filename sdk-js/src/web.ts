@@ -1,5 +1,5 @@
 /**
- * Client for browsers and workers, on `fetch` alone: documents, statements, changes of collections, live results.
+ * Client for browsers and workers, based on `fetch` only: documents, statements, changes of collections, live results.
  *
  *     import { connect } from 'nacre/http'
  *
@@ -10,7 +10,7 @@
  *     for await (const row of cluster.query('SELECT …')) …
  *     for await (const change of orders.changes({ since })) …
  *
- * One node is asked: the one in the URL, whose list of services says at which ports they are.
+ * The client uses one node only: the one in the URL, whose list of services contains their ports.
  */
 
 import { Changes, type ChangesOptions } from './changes.js'
@@ -54,25 +54,25 @@ export {
   type QueryWarning,
 } from './query.js'
 
-/** Login and options of the requests. */
+/** Credentials and options. */
 export interface ConnectOptions {
   username?: string
   password?: string
-  /** A bearer token in place of user and password, or what gives one for each request. */
+  /** A bearer token instead of user and password, or a function that returns one for each request. */
   token?: string | (() => string | Promise<string>)
-  /** Milliseconds that statements may take by default (75,000). */
+  /** Default timeout of statements, in milliseconds (75,000). */
   queryTimeout?: number
-  /** Milliseconds that operations on documents may take by default (10,000). */
+  /** Default timeout of operations on documents, in milliseconds (10,000). */
   documentTimeout?: number
-  /** Addresses of services, such as behind a proxy; those that the node lists if not given. */
+  /** Addresses of services, for instance behind a proxy; by default those that the node lists. */
   services?: { query?: string; views?: string }
-  /** Sends the requests; `fetch` of the runtime if not given. */
+  /** Sends the requests; by default the `fetch` of the runtime. */
   fetch?: typeof fetch
 }
 
 const QUERY_MS = 75_000
 const DOCUMENT_MS = 10_000
-/** How long the list of services is good. */
+/** Lifetime of the list of services. */
 const SERVICES_MS = 60_000
 
 /** Names in the list of services, with and without TLS. */
@@ -81,7 +81,7 @@ const SERVICES: Record<string, { plain: string; tls: string; option: 'query' | '
   capi: { plain: 'capi', tls: 'capiSSL', option: 'views' },
 }
 
-/** Sends requests by `fetch`, in the name of one user. */
+/** Sends requests with `fetch`, as one user. */
 class FetchTransport implements HttpTransport {
   readonly #url: URL
   readonly #options: ConnectOptions
@@ -101,7 +101,7 @@ class FetchTransport implements HttpTransport {
         return await this.#exchange(new URL(request.path, await this.#base(service, attempt)), request, attempt)
       } catch (error) {
         if (!(error instanceof ConnectionFailed)) throw error
-        // `fetch` does not say whether the request was sent.
+        // `fetch` does not report whether the request was sent.
         if (!isRead(request)) throw new RequestCanceledError(error.message, attempt.context, error.cause)
         this.#services = undefined
         attempt.inFlight = false
@@ -165,7 +165,7 @@ class FetchTransport implements HttpTransport {
     return { authorization: `Basic ${btoa(String.fromCharCode(...bytes))}` }
   }
 
-  /** Address of a service. */
+  /** Returns the address of a service. */
   async #base(service: string, attempt: Attempt): Promise<URL> {
     if (service === 'mgmt') return this.#url
     const { plain, tls, option } = SERVICES[service]!
@@ -201,7 +201,7 @@ class FetchTransport implements HttpTransport {
 
 async function* nothing(): AsyncGenerator<Uint8Array, void, void> {}
 
-/** Parts of a body. Not every browser can go through a stream with `for await`. */
+/** Yields the parts of a body. Not every browser can iterate over a stream with `for await`. */
 async function* partsOf(body: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
   const reader = body.getReader()
   try {
@@ -211,12 +211,12 @@ async function* partsOf(body: ReadableStream<Uint8Array>): AsyncGenerator<Uint8A
       yield value
     }
   } finally {
-    // Of a stream that has failed, the failure is known already.
+    // The error of a failed stream is already known.
     await reader.cancel().catch(() => {})
   }
 }
 
-/** A cluster, by way of one of its nodes. */
+/** A cluster that is accessed through one of its nodes. */
 export class HttpCluster {
   /** @internal */
   readonly http: FetchTransport
@@ -232,13 +232,13 @@ export class HttpCluster {
     this.#sender = { client, http: this.http, defaultMs: options.queryTimeout ?? QUERY_MS, prepared: new Map() }
   }
 
-  /** Carries out a statement of SQL++; await it for all rows, or go through them with `for await`. */
+  /** Executes a SQL++ statement: await it for all rows, or iterate over them with `for await`. */
   query<TRow = any>(statement: string, options: QueryOptions = {}): Query<TRow> {
     checkOptions('query', options)
     return startQuery<TRow>(this.#sender, statement, options)
   }
 
-  /** Keeps the result of a statement up to date: `for await (const { rows } of cluster.live('SELECT …'))`. */
+  /** Executes a statement and keeps its result up to date: `for await (const { rows } of cluster.live('SELECT …'))`. */
   live<TRow = any>(statement: string, options: LiveOptions = {}): Live<TRow> {
     checkOptions('live', options)
     return new Live<TRow>(this, statement, options)
@@ -249,7 +249,7 @@ export class HttpCluster {
     return new HttpBucket(this, checked('bucket', name))
   }
 
-  /** Ends the requests under way, with `RequestCanceledError`, and refuses more. */
+  /** Cancels the requests in progress with `RequestCanceledError`, and refuses further ones. */
   close(): void {
     this.http.close()
   }
@@ -274,17 +274,17 @@ export class HttpBucket {
     return new HttpScope(this, checked('scope', name))
   }
 
-  /** The scope that every bucket has. */
+  /** Returns the default scope, which every bucket has. */
   defaultScope(): HttpScope {
     return this.scope('_default')
   }
 
-  /** A collection of the default scope. */
+  /** Returns a collection of the default scope. */
   collection(name: string): HttpCollection {
     return this.defaultScope().collection(name)
   }
 
-  /** The collection that every bucket has. */
+  /** Returns the default collection, which every bucket has. */
   defaultCollection(): HttpCollection {
     return this.collection('_default')
   }
@@ -301,12 +301,12 @@ export class HttpScope {
     this.name = name
   }
 
-  /** Carries out a statement in which names of collections are those of this scope. */
+  /** Executes a statement. Names of collections refer to this scope. */
   query<TRow = any>(statement: string, options: QueryOptions = {}): Query<TRow> {
     return this.bucket.cluster.query<TRow>(statement, { queryContext: contextOf(this.bucket.name, this.name), ...options })
   }
 
-  /** Keeps the result of a statement up to date in which names of collections are those of this scope. */
+  /** Executes a statement and keeps its result up to date. Names of collections refer to this scope. */
   live<TRow = any>(statement: string, options: LiveOptions = {}): Live<TRow> {
     return this.bucket.cluster.live<TRow>(statement, { queryContext: contextOf(this.bucket.name, this.name), ...options })
   }
@@ -331,14 +331,14 @@ export class HttpCollection {
   /**
    * Reads a document. One that is not JSON is a `Uint8Array`.
    *
-   * @throws DocumentNotFoundError there is none.
+   * @throws DocumentNotFoundError if it does not exist.
    */
   async get<T = any>(key: string, options: documents.HttpGetOptions = {}): Promise<GetResult<T>> {
     checkOptions('httpGet', options)
     return documents.getDocument<T>(this.#sender(), key, options)
   }
 
-  /** Reports whether there is a document. */
+  /** Reports whether a document exists. */
   async exists(key: string, options: OperationOptions = {}): Promise<ExistsResult> {
     checkOptions('exists', options)
     return documents.documentExists(this.#sender(), key, options)
@@ -347,7 +347,7 @@ export class HttpCollection {
   /**
    * Stores a document that must not exist.
    *
-   * @throws DocumentExistsError it does.
+   * @throws DocumentExistsError if the document exists already.
    */
   async insert(key: string, value: unknown, options: documents.HttpInsertOptions = {}): Promise<MutationResult> {
     checkOptions('httpInsert', options)
@@ -361,10 +361,10 @@ export class HttpCollection {
   }
 
   /**
-   * Stores a document that must exist; with `cas` only over that version.
+   * Replaces an existing document. With `cas`, the document must still have this version.
    *
-   * @throws DocumentNotFoundError it does not exist.
-   * @throws CasMismatchError it has another version.
+   * @throws DocumentNotFoundError if the document does not exist.
+   * @throws CasMismatchError if the document has another CAS.
    */
   async replace(key: string, value: unknown, options: documents.HttpReplaceOptions = {}): Promise<MutationResult> {
     checkOptions('httpReplace', options)
@@ -372,10 +372,10 @@ export class HttpCollection {
   }
 
   /**
-   * Removes a document; with `cas` only that version.
+   * Removes a document. With `cas`, the document must still have this version.
    *
-   * @throws DocumentNotFoundError there is none.
-   * @throws CasMismatchError it has another version.
+   * @throws DocumentNotFoundError if it does not exist.
+   * @throws CasMismatchError if the document has another CAS.
    */
   async remove(key: string, options: documents.HttpRemoveOptions = {}): Promise<MutationResult> {
     checkOptions('httpRemove', options)
@@ -390,7 +390,9 @@ export class HttpCollection {
     return { http, client: bucket.client, path, scope, collection: this.name, defaultMs }
   }
 
-  /** The changes of its documents, as they happen: `for await (const { id, content } of collection.changes())`. */
+  /**
+   * Returns the changes of its documents, as they happen: `for await (const { id, content } of collection.changes())`.
+   */
   changes<T = any>(options: ChangesOptions = {}): Changes<T> {
     checkOptions('changes', options)
     return new Changes<T>(this, options)
@@ -403,10 +405,10 @@ function checked(kind: string, name: string): string {
 }
 
 /**
- * A cluster by the URL of the management service of one of its nodes, such as `http://127.0.0.1:8091`. Nothing is sent
- * yet.
+ * Returns a cluster, given by the URL of the management service on one of its nodes, such as `http://127.0.0.1:8091`.
+ * Sends nothing yet.
  *
- * @throws InvalidArgumentError the URL is none, or names user and password.
+ * @throws InvalidArgumentError if the URL is invalid, or contains user and password.
  */
 export function connect(url: string, options: ConnectOptions = {}): HttpCluster {
   let parsed: URL

@@ -95,7 +95,7 @@ class _Entry(NamedTuple):
 
 
 class _State:
-    """What `state` reaches in a test."""
+    """The capability `state` in a test."""
 
     def __init__(self) -> None:
         self.entries: dict[bytes, bytes] = {}
@@ -147,7 +147,7 @@ class _Found(NamedTuple):
 
 
 def _refused(name: str, *values: str) -> Exception:
-    """An error as the component raises it: a variant case, by its name there."""
+    """Returns an error as the component raises it: a variant case with its name."""
     case = type(f"Error_{name}", (), {"value": values[0]} if values else {})
     error: Exception = Err(case())
     return error
@@ -184,7 +184,7 @@ _MutateOperation = Enum("_MutateOperation", "INSERT UPSERT REPLACE REMOVE ARRAY_
 
 
 def _at(document: Any, path: str) -> Any:
-    """What a lookup gives at names that are joined by dots."""
+    """Returns the value at names joined by dots."""
     for name in path.split("."):
         if not isinstance(document, dict) or name not in document:
             return Err("path not found")
@@ -193,7 +193,7 @@ def _at(document: Any, path: str) -> Any:
 
 
 def _change(document: Any, spec: _MutateSpec) -> None:
-    """Changes a member; of the operations those that need no more than that."""
+    """Changes a member. Supports only operations that need no more than that."""
     *parents, last = spec.path.split(".")
     for name in parents:
         if name not in document and not spec.create_path:
@@ -217,7 +217,7 @@ def _change(document: Any, spec: _MutateSpec) -> None:
 
 
 class _Kv:
-    """What `kv` reaches in a test: documents that do not expire and are never locked."""
+    """The capability `kv` in a test: documents that do not expire and are never locked."""
 
     Content = _Content
     LookupSpec, MutateSpec, MutateOptions = _LookupSpec, _MutateSpec, _MutateOptions
@@ -313,7 +313,7 @@ class _Kv:
 
 
 class _Timers:
-    """What `timer` reaches in a test."""
+    """The capability `timer` in a test."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, Timer] = {}
@@ -355,7 +355,7 @@ class _Header(NamedTuple):
 
 
 class _Http:
-    """What `http` reaches in a test: nothing, unless the test answers."""
+    """The capability `http` in a test: no request is answered, unless the test does so."""
 
     Request = HttpRequest
 
@@ -375,14 +375,14 @@ class _Http:
 
 
 class _Turn:
-    """What `turn` reaches in a test."""
+    """The capability `turn` in a test."""
 
     def __init__(self, state: _State, timers: _Timers) -> None:
         self._state, self._timers = state, timers
         self.start()
 
     def start(self) -> None:
-        """A call begins."""
+        """Starts a call."""
         self.index = 0
         """The item at work: those before it are done."""
         self.errors: list[DocumentError] = []
@@ -397,7 +397,7 @@ class _Turn:
         self.errors.append(DocumentError(index, message))
 
     def take_back(self) -> None:
-        """State and timers are as they were when the item at work began."""
+        """Reverts state and timers to the start of the current item."""
         self._state.entries, self._timers.by_name = self._kept
 
     def _keep(self) -> None:
@@ -405,7 +405,7 @@ class _Turn:
 
 
 class _Log:
-    """What `log` reaches in a test."""
+    """The capability `log` in a test."""
 
     class Level(IntEnum):
         DEBUG = 0
@@ -421,7 +421,7 @@ class _Log:
 
 
 class _Metrics:
-    """What `metrics` reaches in a test."""
+    """The capability `metrics` in a test."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, float] = {}
@@ -434,13 +434,13 @@ class _Metrics:
 
 
 class Harness:
-    """A host for one service: a process has one at a time."""
+    """A host for one service. A process can have one host at a time."""
 
     def __init__(self, service: type[Service], config: Any = None) -> None:
         """Deploys the service on an empty bucket.
 
         Raises:
-            Reject: what the service says about its configuration.
+            Reject: if the service refuses its configuration.
         """
         self._service = service
         self._config = {} if config is None else config
@@ -463,7 +463,7 @@ class Harness:
         service(self._config)
 
     def put(self, key: str, body: Any) -> Harness:
-        """Queues a document for the next batch: bytes as they are, everything else as JSON."""
+        """Queues a document for the next batch: bytes unchanged, everything else as JSON."""
         value = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self._change(key, EventKind.UPSERT, value)
 
@@ -477,7 +477,7 @@ class Harness:
 
     @staticmethod
     def vbucket(key: str) -> int:
-        """The vBucket of a key, as the server would have it."""
+        """Returns the vBucket of a key, as on the server."""
         return (zlib.crc32(key.encode()) >> 16 & 0x7FFF) % VBUCKETS
 
     def _change(self, key: str, kind: EventKind, body: bytes) -> Harness:
@@ -493,7 +493,7 @@ class Harness:
         return self
 
     def feed(self) -> list[DocumentError]:
-        """Feeds what is queued as one batch; gives the documents that failed.
+        """Feeds the queued changes as one batch. Returns the failed documents.
 
         Raises:
             Fault: what the service says; its writes are dropped then. After `Retry`, the documents
@@ -509,10 +509,10 @@ class Harness:
         return self._turn.errors + errors
 
     def advance(self, seconds: float) -> None:
-        """Moves the clock, and fires the timers that are due on the way, each at its time.
+        """Advances the clock, and fires the timers that become due, each at its time.
 
         Raises:
-            Fault: what the service says; the clock stands where it failed.
+            Fault: if the service raises it. The clock then stops at the time of the failure.
         """
         end_us = self.now_us + round(seconds * 1_000_000)
         while (due_us := min((t.due_us for t in self.timers), default=end_us + 1)) <= end_us:
@@ -521,10 +521,10 @@ class Harness:
         self.now_us = end_us
 
     def fire(self) -> None:
-        """Gives the service the timers that are due now, in one call.
+        """Passes the due timers to the service, in one call.
 
         Raises:
-            Fault: what the service says; the timers stay then, but for those that are done.
+            Fault: if the service raises it. Unfinished timers then remain set.
         """
         due = self._timers.take(self.now_us)
         try:
@@ -535,10 +535,10 @@ class Harness:
             raise
 
     def rollback(self, vb: int, seqno: int) -> int:
-        """Cuts the history of a vBucket back to ``seqno``; gives where the feed goes on.
+        """Rolls back a vBucket to ``seqno``. Returns the seqno from which the feed continues.
 
         Raises:
-            Fault: what the service says.
+            Fault: if the service raises it.
         """
         reached = None
         while reached is None:
@@ -546,19 +546,19 @@ class Harness:
         return reached
 
     def get(self, target: str) -> Response:
-        """The answer to ``GET target``, a path with or without a query, all pieces together.
+        """Returns the whole response to ``GET target``, a path with or without a query string.
 
         Raises:
-            Fault: what the service says.
+            Fault: if the service raises it.
         """
         path, _, query = target.partition("?")
         return self.ask(Request(path=path, query=query))
 
     def ask(self, request: Request) -> Response:
-        """The answer to a request, all pieces together; its time is that of the clock.
+        """Returns the whole response to a request, whose time is that of the clock.
 
         Raises:
-            Fault: what the service says.
+            Fault: if the service raises it.
         """
         service = self._service(self._config)
         response = handled(service, replace(request, now_us=self.now_us))
@@ -573,12 +573,12 @@ class Harness:
         self._http.answering = answering
 
     def store(self, keyspace: str, key: str, body: Any) -> None:
-        """Stores a document that the service can read, without feeding it."""
+        """Stores a document that the service can read, without adding it to the feed."""
         kv.upsert(keyspace, key, body)
 
     @property
     def documents(self) -> dict[tuple[str, str], Document]:
-        """The documents that can be read through `kv`, by keyspace and key."""
+        """Returns the documents in `kv`, by keyspace and key."""
         return {
             (keyspace, key.decode()): document_of(stored)
             for (keyspace, key), stored in sorted(self._kv.documents.items())
@@ -586,26 +586,26 @@ class Harness:
 
     @property
     def timers(self) -> list[Timer]:
-        """The timers that are set, by name."""
+        """Returns the timers, by name."""
         return [timer for _, timer in sorted(self._timers.by_name.items())]
 
     @property
     def log(self) -> list[str]:
-        """The lines of the log: level and text."""
+        """Returns the lines of the log: level and text."""
         return self._log.lines
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The numbers for the operator."""
+        """Returns the metrics."""
         return self._metrics.numbers
 
     @property
     def state(self) -> dict[bytes, bytes]:
-        """The state, in order of its keys."""
+        """Returns the state, ordered by key."""
         return dict(sorted(self._state.entries.items()))
 
     def state_text(self) -> str:
-        """The state as text: a line an entry, what is no text escaped."""
+        """Returns the state as text: one line per entry, with binary data escaped."""
         return "".join(f"{_shown(key)} = {_shown(value)}\n" for key, value in self.state.items())
 
     def _write(self, call: Callable[[Service], T]) -> T:
@@ -638,13 +638,13 @@ def _value(body: bytes) -> Any:
 
 @dataclass
 class Stage:
-    """A harness on which a script is played, step by step."""
+    """Plays a script on a harness, step by step."""
 
     harness: Harness
     lines_seen: int = 0
 
     def play(self, step: dict[str, Any]) -> dict[str, Any]:
-        """Does a step; gives what can be seen then, by the members of the step that show it."""
+        """Runs a step. Returns the results that the step's members ask for."""
         harness = self.harness
         for key, body in step.get("upsert", {}).items():
             harness.put(key, body)
@@ -680,7 +680,7 @@ class Stage:
 
 
 def play(service: type[Service], script: dict[str, Any]) -> list[str]:
-    """Plays a script; gives what came otherwise than it expects, a line each."""
+    """Plays a script. Returns the differences from its expectations, one line each."""
     stage = Stage(Harness(service, script.get("config")))
     for keyspace, documents in script.get("documents", {}).items():
         for key, body in documents.items():
@@ -697,7 +697,7 @@ def play(service: type[Service], script: dict[str, Any]) -> list[str]:
 
 
 def main(project: Path) -> int:
-    """Plays the scripts of a project; gives how many failed."""
+    """Plays the scripts of a project. Returns the number of failed ones."""
     sys.path.insert(0, str(project))
     app = importlib.import_module("app")
     service = next(

@@ -15,6 +15,9 @@ pub struct Console {
     /// Take the screenshots of the manual again
     #[arg(long)]
     shots: bool,
+    /// The profile with which the server is built
+    #[arg(long, default_value = "release")]
+    profile: String,
 }
 
 /// Ports of the nodes that the tests use, the first of which nobody administers yet: far from the defaults and from those of other chores.
@@ -31,7 +34,7 @@ pub fn run(options: &Console) -> Result<(), String> {
     }
     unit()?;
     browser(None, options.shots)?;
-    let binary = node::build("dev")?;
+    let binary = node::build(&options.profile)?;
     browser(Some(&binary), options.shots)
 }
 

@@ -1,4 +1,4 @@
-// What the code of a function finds in its global scope.
+// Defines the global scope of a function's code.
 
 const host = globalThis.host;
 const writeLog = globalThis.log;
@@ -7,12 +7,12 @@ const { stringify, parse } = JSON;
 const { isArray } = Array;
 const [Map_, Date_, Bytes, Buffer, Proxy_, globalEval] = [Map, Date, Uint8Array, ArrayBuffer, Proxy, eval];
 
-/** What clients say of the format of a document: JSON, or bytes. */
+/** Flags of a document's format: JSON, or bytes. */
 const FLAGS_JSON = 0x02000006;
 const FLAGS_BYTES = 0x03000002;
-/** Bytes that the host takes as the name of a timer. */
+/** Maximum length of a timer's name in bytes. */
 const TIMER_NAME_BYTES_MAX = 1024;
-/** How often a redirection is followed. */
+/** Maximum number of redirections that a request follows. */
 const REDIRECTIONS_MAX = 5;
 
 function offer(name, value) {
@@ -32,7 +32,7 @@ class KVError extends Error {
 class CurlError extends Error {
     get name() { return "CurlError"; }
 }
-/** What a service that answers queries refuses. */
+/** The error of a service that refuses a query. */
 class RefusedQuery extends Error {
     constructor(message, code, cause) {
         super(message, { cause });
@@ -49,9 +49,9 @@ Math.random = function random() { return host("random"); };
 
 // ---- Documents
 
-/** What the aliases of buckets stand for. */
+/** The bindings of bucket aliases. */
 const bindings = new WeakMap();
-/** What the function is; set once. */
+/** The configuration of the function; set once. */
 let self = null;
 
 const bytesOf = (value) => {
@@ -61,7 +61,7 @@ const bytesOf = (value) => {
     return null;
 };
 
-/** A body as it is stored: bytes as they are, everything else as JSON. */
+/** Encodes a body for storage: bytes unchanged, everything else as JSON. */
 function stored(value) {
     const bytes = bytesOf(value);
     if (bytes !== null) return [bytes, FLAGS_BYTES];
@@ -70,11 +70,11 @@ function stored(value) {
     return [text, FLAGS_JSON];
 }
 
-/** Texts that a value becomes when it is used as a key by mistake. */
+/** Texts that result from using a wrong value as a key by mistake. */
 const MISTAKEN_KEYS = ["undefined", "null", "[object Object]"];
 const FUNCTION_TEXT = /^(async\s+)?function\b|^(async\s*)?\([^)]*\)\s*=>|^class\b/;
 
-/** The key of a document that is written by an alias; what only a mistake can have made is refused. */
+/** Returns the key of a document that an alias writes. Refuses keys that only a mistake can produce. */
 function keyOf(alias, key) {
     if (typeof key === "symbol") throw new KVError(`a symbol is no key of a document in ${alias}`, "key");
     if (MISTAKEN_KEYS.includes(key) || FUNCTION_TEXT.test(key)) {
@@ -83,12 +83,12 @@ function keyOf(alias, key) {
     return key;
 }
 
-/** A body as the code sees it. */
+/** Decodes a body for the code. */
 const shown = (value) => (value instanceof Bytes ? value.buffer : value);
 
 const covers = (pattern, name) => pattern === "*" || pattern === name;
 
-/** Where a document of a binding is: its keyspace, and whether writing there would wake the function. */
+/** Returns the keyspace of a binding's document, and whether a write there would trigger the function. */
 function place(binding, meta) {
     let { scope, collection } = binding;
     if (scope === "*" || collection === "*") {
@@ -109,7 +109,7 @@ function place(binding, meta) {
     };
 }
 
-/** The operations that mark what is written to the source. */
+/** The operations that mark a write to the source. */
 const marks = () => [
     { operation: "upsert", path: "_eventing.fiid", value: self.id, xattr: true, createPath: true },
     {
@@ -134,7 +134,7 @@ function read(keyspace, id, cache) {
     return cached.get(name);
 }
 
-/** Stores a document; gives its CAS. */
+/** Stores a document. Returns its CAS. */
 function store(binding, meta, doc, mode, { cas, expiry = 0, selfRecursion = false } = {}) {
     writable(binding);
     const { keyspace, isSource } = place(binding, meta);
@@ -145,7 +145,7 @@ function store(binding, meta, doc, mode, { cas, expiry = 0, selfRecursion = fals
     return host("kv.mutateIn", keyspace, meta.id, operations, mode, cas, expiry, flags, body)[0];
 }
 
-/** Removes a document; gives the CAS of its tombstone. */
+/** Removes a document. Returns the CAS of its tombstone. */
 function remove(binding, meta, cas) {
     writable(binding);
     const { keyspace, isSource } = place(binding, meta);
@@ -155,7 +155,7 @@ function remove(binding, meta, cas) {
     return host("kv.mutateIn", keyspace, meta.id, operations, "replace", cas)[0];
 }
 
-/** Runs `work`; what the host refuses is thrown as a KVError. */
+/** Runs `work`, and throws an error of the host as a KVError. */
 function thrown(work) {
     try {
         return work();
@@ -212,7 +212,7 @@ const REASONS = {
     "path": { code: 308, name: "LCB_SUBDOC_MULTI_FAILURE" },
 };
 
-/** The binding and the key of an accessor. */
+/** Returns the binding and the key of an accessor. */
 function target(proxy, meta, what) {
     const binding = typeof proxy === "object" && proxy !== null ? bindings.get(proxy) : undefined;
     if (binding === undefined) throw new TypeError(`${what} needs the alias of a bucket first`);
@@ -221,20 +221,20 @@ function target(proxy, meta, what) {
     return binding;
 }
 
-/** The second at which a document is to expire, 0 for never. */
+/** Returns the expiry of a document in Unix seconds, 0 for never. */
 function expiryOf(meta, what) {
     const date = meta.expiry_date;
     if (date === undefined || date === null) return 0;
     const ms = date instanceof Date_ ? date.getTime() : NaN;
     if (Number.isNaN(ms)) throw new TypeError(`${what} needs meta.expiry_date as a Date`);
-    // What is long past is gone at once; small numbers would be taken for seconds from now.
+    // A time long past expires immediately; the server would treat a small number as seconds from now.
     return Math.min(Math.max(Math.ceil(ms / 1000), 30 * 86400 + 1), 0xffffffff);
 }
 
-/** Refusals that accessors throw: a keyspace that is not there, and values that no document can have. */
+/** Errors that accessors throw: a missing keyspace, and values that no document can have. */
 const THROWN = ["outside", "keyspace", "value"];
 
-/** What `work` gives, with what the host says when it refuses. */
+/** Returns the result of `work`, or the error of the host. */
 function result(work) {
     try {
         return { ...work(), success: true };
@@ -274,7 +274,7 @@ function couchbaseDelete(proxy, meta) {
     return result(() => ({ meta: { id: meta.id, cas: remove(binding, meta, meta.cas) } }));
 }
 
-/** Changes parts of a document; gives its CAS and what counters have come to. */
+/** Changes parts of a document. Returns its CAS and the values of counters. */
 function change(binding, meta, operations, mode, { cas, expiry, selfRecursion = false } = {}) {
     writable(binding);
     const { keyspace, isSource } = place(binding, meta);
@@ -308,7 +308,7 @@ function touch(proxy, meta, options = {}) {
     });
 }
 
-/** Makes an operation of a specification: `MutateInSpec.upsert(path, value, {create_path, xattrs})`. */
+/** Converts a spec into an operation: `MutateInSpec.upsert(path, value, {create_path, xattrs})`. */
 const spec = (operation, takesValue) => (path, ...rest) => {
     if (typeof path !== "string") throw new TypeError("a path is a string");
     const [value, options] = takesValue ? rest : [undefined, rest[0]];
@@ -339,7 +339,7 @@ function specs(list, what) {
     return list;
 }
 
-/** Operations on attributes in front of the others, where the server wants them. */
+/** Sorts operations on attributes before the others, as the server requires. */
 const attributesFirst = (operations) =>
     [...operations.filter(({ xattr }) => xattr), ...operations.filter(({ xattr }) => !xattr)];
 
@@ -369,7 +369,7 @@ function lookupIn(proxy, meta, list) {
     });
 }
 
-/** JSON, or the word `undefined` where there is none: what checksums are made of. */
+/** Returns the input of a checksum: JSON, or the word `undefined` if there is none. */
 const checked = (value) => stringify(value) ?? "undefined";
 const checksum = (value) => host("crc64", bytesOf(value) ?? (typeof value === "string" ? value : checked(value)));
 
@@ -450,7 +450,7 @@ offer("log", function log(...parts) {
     writeLog(parts.map(text).join(" "));
 });
 
-/** The top-level function of that name. */
+/** Returns the top-level function with that name. */
 let named = (name) => globalEval(name);
 offer("setNamed", (find) => { named = find; });
 
@@ -462,7 +462,7 @@ function callbackName(callback, what) {
     try {
         found = NAME.test(name) ? named(name) : undefined;
     } catch {
-        // Not declared at the top.
+        // It is not declared at the top level.
     }
     if (found !== callback) throw new EventingError(`${what} needs a function that is declared at the top level`);
     return name;
@@ -482,7 +482,7 @@ offer("createTimer", function createTimer(callback, date, reference, context) {
     if (host("utf8", `${name}:${ref}`).byteLength > TIMER_NAME_BYTES_MAX) {
         throw new EventingError(`a timer is named by at most ${TIMER_NAME_BYTES_MAX} bytes of callback and reference`);
     }
-    // Before the epoch is as due as the epoch.
+    // A time before the epoch counts as the epoch.
     host("timer.set", `${name}:${ref}`, Math.min(Math.max(at, 0), 8.64e15), stringify([name, ref, kept]));
     host("count", "timer_create_counter");
     return ref;
@@ -497,7 +497,7 @@ offer("cancelTimer", function cancelTimer(callback, reference) {
 
 const urls = new WeakMap();
 
-/** A body as it is sent, with its media type. */
+/** Encodes the body of a request, and returns its media type. */
 function sent(body, encoding) {
     if (body === undefined || body === null) return ["", null];
     const bytes = bytesOf(body);
@@ -513,7 +513,7 @@ function sent(body, encoding) {
     }
 }
 
-/** A value of a form or of parameters: text as it is, everything else as JSON. */
+/** Encodes a value in a form or in parameters: text unchanged, everything else as JSON. */
 const field = (value) => encodeURIComponent(typeof value === "string" ? value : stringify(value) ?? String(value));
 const form = (values) => {
     if (typeof values === "string") return values;
@@ -528,12 +528,12 @@ const unform = (text) => {
     }));
 };
 
-/** A body as it was received, by its media type. */
+/** Decodes the body of a response by its media type. */
 function received(bytes, text, type) {
     const kind = type.split(";", 1)[0].trim().toLowerCase();
     if (bytes.byteLength === 0) return null;
     if (kind === "application/json") {
-        // Status and headers are worth having all the same.
+        // Status and headers are useful nevertheless.
         try { return parse(text); } catch { return text; }
     }
     if (kind === "application/x-www-form-urlencoded") return unform(text);
@@ -541,10 +541,10 @@ function received(bytes, text, type) {
     return bytes.buffer;
 }
 
-/** A name of a header as servers write it: `Content-Type`. */
+/** Returns the name of a header in its usual form: `Content-Type`. */
 const written = (name) => name.replace(/(^|-)[a-z]/g, (part) => part.toUpperCase());
 
-/** Headers of an answer, found whatever the case of their names. */
+/** The headers of a response, with case-insensitive names. */
 function headersOf(answered) {
     const named = Object.fromEntries(Object.entries(answered).map(([name, value]) => [written(name), value]));
     const own = (name) => (typeof name === "string" && !Object.hasOwn(named, name) ? written(name.toLowerCase()) : name);
@@ -555,7 +555,7 @@ function headersOf(answered) {
     });
 }
 
-/** The URL of a request: `path` within the binding, whatever dots it has. */
+/** Returns the URL of a request: `path` within the binding, even if it contains dot segments. */
 function urlWithin(base, path) {
     const [, names, rest] = /^([^?#]*)([^]*)$/.exec(String(path));
     const kept = [];
@@ -568,7 +568,7 @@ function urlWithin(base, path) {
     return within === "" ? base : `${base.replace(/\/$/, "")}/${within}`;
 }
 
-/** The versions of Couchbase whose way to encode URLs a request may ask for. All are served by that of the last one. */
+/** Couchbase versions whose URL encoding a request may ask for. All of them get the encoding of the last one. */
 const URL_ENCODE_VERSIONS = ["6.6.2", "7.1.0", "7.2.0"];
 
 /** Options of curl. */
@@ -604,7 +604,7 @@ function request(method, binding, options) {
             return { status, answered: parse(names), pairs, bytes, text };
         };
         let found = send();
-        // What proves the password is made for one request to the server of the binding.
+        // The digest is computed for one request to the server of the binding.
         if (found.status === 401 && binding.digest && origin === home) {
             const challenges = parse(found.pairs).filter(([name]) => name === "www-authenticate").map(([, value]) => value);
             const { user, password } = binding.digest;
@@ -622,28 +622,28 @@ function request(method, binding, options) {
         }
         if (left === 0) throw new CurlError("Unable to perform the request: Number of redirects hit maximum amount");
         url = /^[a-z]+:/i.test(location) ? location : `${origin}/${location.replace(/^\//, "")}`;
-        // Where to look for the answer is said, and not where to send the body (RFC 9110, 15.4).
+        // The server names the URL of the result, not a URL for the body (RFC 9110, 15.4).
         if (status === 303 ? method !== "HEAD" : status < 303 && method === "POST") {
             [method, carried] = ["GET", ""];
             all.delete("content-type");
         }
-        // Credentials are for the server they were made for.
+        // Credentials are only sent to their own server.
         if (originOf(url) !== origin) all.delete("authorization");
     }
 }
 
-/** Scheme, host and port of a URL. */
+/** Returns scheme, host and port of a URL. */
 const originOf = (url) => /^[a-z]+:\/\/[^/?#]+/i.exec(url)[0].toLowerCase();
 
-/** The cookies that a binding keeps, at most, and the bytes that one may have (RFC 6265, 6.1). */
+/** Maximum number of cookies of a binding, and maximum size of a cookie in bytes (RFC 6265, 6.1). */
 const [COOKIES_MAX, COOKIE_BYTES_MAX] = [50, 4096];
 
-/** The path of a URL, without its query. */
+/** Returns the path of a URL, without its query string. */
 const pathOf = (url) => url.slice(originOf(url).length).split(/[?#]/, 1)[0] || "/";
 
 const isBelow = (path, folder) => path === folder || path.startsWith(folder.endsWith("/") ? folder : `${folder}/`);
 
-/** Keeps the cookies of an answer for the server that has sent it, whatever domain they name. */
+/** Stores the cookies of a response for the server that has sent it, whatever domain they name. */
 function keepCookies(binding, url, pairs) {
     binding.jar ??= new Map_();
     const path = pathOf(url);
@@ -676,7 +676,7 @@ function keepCookies(binding, url, pairs) {
     }
 }
 
-/** Adds the cookies that a request takes back to its server. */
+/** Adds the server's cookies to a request. */
 function addCookies(binding, url, headers) {
     const [origin, path] = [originOf(url), pathOf(url)];
     const fit = [...(binding.jar ?? new Map_()).values()].filter((cookie) => {
@@ -714,14 +714,14 @@ export function setUp(config) {
         offer(binding.alias, alias);
     }
     for (const { alias, literal } of config.constants) {
-        // Read when it is used, so that a mistake in it is told where it matters.
+        // Parsed on use, so that an error is reported where the constant is used.
         Object.defineProperty(globalThis, alias, {
             get: () => globalEval(`(${literal})`), enumerable: true, configurable: true,
         });
     }
 }
 
-/** Forgets what the call before has read. */
+/** Forgets documents that the previous call has read. */
 const begin = () => cached.clear();
 
 export function makeMeta(id, cas, seq, vb, expiration, flags, collection, kind, isJson, oldKind, old) {
@@ -750,7 +750,7 @@ export function runTimer([name, reference, context]) {
     try {
         callback = named(name);
     } catch {
-        // No longer there.
+        // It no longer exists.
     }
     if (typeof callback !== "function") throw new EventingError(`there is no function ${name} for the timer ${reference}`);
     return callback(context, reference);

@@ -1,4 +1,4 @@
-//! The calls of the plugin, as calls of the user's handlers.
+//! Converts the calls of the plugin into calls of the user's handlers.
 
 use crate::host::LATE;
 use crate::stamp::stamp;
@@ -10,41 +10,41 @@ use nacre_plugin::{
 };
 use std::rc::Rc;
 
-/// What a document is refused with that may be taken a moment later.
+/// Error codes of documents that a retry may accept.
 const PASSING: [&str; 2] = ["temporary", "locked"];
-/// The timer that the node sets when it opens a function; no callback has such a name.
+/// The timer that the node sets when it starts a function. No callback can have this name.
 const LAUNCH: &str = ":launch";
-/// What that timer says where another node calls `OnDeploy`.
+/// The value of that timer on the nodes that do not call `OnDeploy`.
 const SKIPPED: &[u8] = b"skipped";
-/// The entry of the state that says which launch was the last.
+/// Key in the state of the last launch.
 const LAUNCHED: &[u8] = b"launched";
 
-/// A call of a handler that has ended.
+/// The end of a handler's call.
 struct Ended<'a> {
-    /// What is said of it.
+    /// Description of the call, for the log.
     of: &'a str,
-    /// What is counted when it ended well, and when it failed.
+    /// Names of the counters for success and for failure.
     names: [&'static str; 2],
-    /// The vBucket that its timers belong to.
+    /// The vBucket of the timers that the call sets.
     home: Option<u16>,
     now_us: u64,
 }
 
 impl Program {
-    /// `OnUpdate` and `OnDelete` for each document.
+    /// Calls `OnUpdate` or `OnDelete` for each document.
     pub fn documents(
         &mut self,
         events: &Events<'_>,
         state: &mut dyn StateMut,
     ) -> Result<(), Fault> {
         let outcome = self.handle(events, state);
-        // Those before the one that is to be given again are not counted again.
+        // Documents before the one that will be delivered again are not counted again.
         self.numbers.tell();
         outcome
     }
 
     fn handle(&mut self, events: &Events<'_>, state: &mut dyn StateMut) -> Result<(), Fault> {
-        // A collection that is not known yet is new: the node is about to tell of it. Looked at before anything is done.
+        // An unknown collection is new, and the node is about to announce it. The check runs before any handler.
         let is_unknown =
             |event: &Event<'_>| !self.config.collections.contains_key(&event.collection);
         if let Some(event) = events.iter().find(is_unknown) {
@@ -122,7 +122,7 @@ impl Program {
         self.engine.call(handler, &[meta, Argument::Json(options)]).map(drop)
     }
 
-    /// Callbacks of timers that are due.
+    /// Calls the callbacks of due timers.
     pub fn fire(
         &mut self,
         now_us: u64,
@@ -153,14 +153,14 @@ impl Program {
             let outcome = self.engine.call(self.api.run_timer, &[Argument::Json(&payload)]);
             let names = ["timer_callback_success", "timer_callback_failure"];
             let of = format!("timer {:?}", timer.name);
-            // What failed is counted and told; the others fire all the same.
+            // A failed callback is counted and logged, and the other timers still fire.
             let call = Ended { of: &of, names, home: timer.vb, now_us };
             let _ = self.ended(outcome.map(drop), &loan, &call)?;
         }
         Ok(())
     }
 
-    /// `OnDeploy`, once for each deployment and resumption; not where another node calls it.
+    /// Calls `OnDeploy` once for each deployment and resumption, unless another node calls it.
     fn launch(
         &mut self,
         skipped: bool,
@@ -183,10 +183,10 @@ impl Program {
             let outcome = self.engine.call(on_deploy, &[Argument::Json(&action.to_string())]);
             self.time_ms.set(self.config.timeout_ms);
             let names = ["on_deploy_success", "on_deploy_failure"];
-            // Where the first vBucket is served, `OnDeploy` is called.
+            // The node with the first vBucket calls `OnDeploy`.
             let call = Ended { of: "OnDeploy", names, home: Some(0), now_us };
             if self.ended(outcome.map(drop), &loan, &call)?.is_err() {
-                // The node undeploys the function. Should it stop before, the next run calls again.
+                // The node undeploys the function. If the node stops before, the next run calls `OnDeploy` again.
                 return Ok(());
             }
         }
@@ -194,7 +194,7 @@ impl Program {
         Ok(())
     }
 
-    /// Begins with a new engine.
+    /// Restarts the program with a new engine.
     fn renew(&mut self) -> Result<(), Fault> {
         let Program { config, engine, outside, api, handlers, time_ms, .. } = {
             let bridge = Rc::clone(&self.bridge);
@@ -205,7 +205,7 @@ impl Program {
         Ok(())
     }
 
-    /// Keeps what a handler did, or takes it back, and tells how it ended; the inner error is what it failed with.
+    /// Keeps or reverts the effects of a handler, and reports how it ended. The inner error is the handler's.
     fn ended(
         &mut self,
         outcome: Result<(), Error>,
@@ -231,7 +231,7 @@ impl Program {
         loan.undo();
         let message = self.config.said(&error);
         if !self.engine.is_settled() {
-            // What a handler left behind must not run on the account of the next.
+            // The pending work of a handler must not run at the expense of the next one.
             self.renew()?;
         }
         match &error {
@@ -244,7 +244,7 @@ impl Program {
             }
             _ => {}
         }
-        // Its timers were taken back.
+        // Timers of a failed handler are reverted.
         let counted = counted.into_iter().filter(|name| !name.starts_with("timer_"));
         counted.for_each(|name| self.numbers.count(name));
         self.numbers.count(failure);
@@ -253,7 +253,7 @@ impl Program {
     }
 }
 
-/// The extended attributes of a document as an object of JSON, without those of the system, whose names begin with `_`.
+/// Returns a document's extended attributes as a JSON object, without system attributes, whose names begin with `_`.
 fn user_attributes(xattrs: &[u8]) -> String {
     let pairs = mark::pairs(xattrs).filter(|(name, _)| !name.starts_with(b"_"));
     let members = pairs.filter_map(|(name, value)| {
@@ -286,7 +286,7 @@ fn meta<'a>(
     ]
 }
 
-/// The document as it was before, if it was there and its version is known; and whether it is `json`, `binary` or `none`.
+/// Returns the previous version of the document, if it exists and is known, and its kind: `json`, `binary` or `none`.
 fn old<'a>(event: &Event<'a>) -> (&'static str, Argument<'a>) {
     let before = event.previous.filter(|previous| previous.kind == EventKind::Upsert);
     let Some(Previous { body, datatype, .. }) = before else {

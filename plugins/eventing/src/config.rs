@@ -1,4 +1,4 @@
-//! What a function is, as the node tells it.
+//! The configuration of a function, which the node passes to the plugin.
 
 use nacre_js::{Error, Position};
 use nacre_sql::inline::as_calls;
@@ -10,26 +10,26 @@ use std::collections::BTreeMap;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The name of the function; messages call its source so.
+    /// The name of the function. Messages use it as the name of the source.
     pub name: String,
-    /// Its identity, which marks what it writes to its own source.
+    /// The ID of the function, which marks its writes to its own source.
     pub id: String,
     /// The code.
     pub source: String,
     /// Modules that the code imports, by names such as `./lib.js`.
     #[serde(default)]
     pub modules: BTreeMap<String, String>,
-    /// Lines before and behind the code.
+    /// Lines before and after the code.
     #[serde(default)]
     pub headers: Vec<String>,
     #[serde(default)]
     pub footers: Vec<String>,
-    /// Of which documents it hears: a condition of SQL++.
+    /// A SQL++ condition that selects the documents for which the handlers run.
     #[serde(default)]
     pub filter: Option<String>,
-    /// What it listens to; `*` for all scopes or collections.
+    /// The source of documents; `*` means all scopes or collections.
     pub keyspace: Keyspace,
-    /// `scope.collection` by number; at least of all that it listens to.
+    /// `scope.collection` by ID, at least for all collections of the source.
     pub collections: BTreeMap<u32, String>,
     #[serde(default)]
     pub buckets: Vec<BucketBinding>,
@@ -37,19 +37,19 @@ pub struct Config {
     pub urls: Vec<UrlBinding>,
     #[serde(default)]
     pub constants: Vec<ConstantBinding>,
-    /// The largest context of a timer, in bytes of JSON.
+    /// Maximum size of a timer's context, in bytes of JSON.
     #[serde(default = "timer_context_bytes")]
     pub timer_context_bytes: usize,
-    /// How long a handler may take, in milliseconds.
+    /// Timeout of a handler, in milliseconds.
     #[serde(default = "timeout_ms")]
     pub timeout_ms: u32,
-    /// The same for `OnDeploy`, if it may take less.
+    /// Timeout of `OnDeploy`, if it is shorter.
     #[serde(default = "timeout_ms")]
     pub launch_timeout_ms: u32,
-    /// What queries see that do not say it: `none` or `request`.
+    /// Default consistency of queries: `none` or `request`.
     #[serde(default)]
     pub query_consistency: Consistency,
-    /// Tells one deployment or resumption from the next.
+    /// Distinguishes this deployment or resumption from the next.
     #[serde(default)]
     pub launch: Launch,
 }
@@ -62,14 +62,14 @@ fn timeout_ms() -> u32 {
     60_000
 }
 
-/// What queries see.
+/// The consistency of queries.
 #[derive(Clone, Copy, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Consistency {
-    /// What indexes have.
+    /// Queries see what the indexes contain.
     #[default]
     None,
-    /// All that was written before.
+    /// Queries see all earlier writes.
     Request,
 }
 
@@ -81,34 +81,34 @@ pub struct Keyspace {
     pub collection: String,
 }
 
-/// Documents that the code reaches by a name.
+/// A name by which the code accesses documents.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct BucketBinding {
     pub alias: String,
-    /// Its bucket, when that is another than the function listens to.
+    /// The bucket, if it differs from the bucket of the source.
     #[serde(default)]
     pub bucket: Option<String>,
-    /// Scope and collection; `*` for all.
+    /// Scope and collection; `*` means all.
     pub scope: String,
     pub collection: String,
     pub writes: bool,
 }
 
-/// A server that the code reaches by a name.
+/// A name by which the code accesses a server.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct UrlBinding {
     pub alias: String,
     /// `https://host/path`.
     pub url: String,
-    /// The header `authorization`; empty for none.
+    /// Value of the header `authorization`; empty for none.
     #[serde(default)]
     pub authorization: String,
-    /// The name and password of a server that wants to see a digest of them.
+    /// Name and password for digest authentication.
     #[serde(default)]
     pub digest: Option<Login>,
-    /// Whether the cookies of the server are sent back to it.
+    /// True if the server's cookies are sent back to it.
     #[serde(default)]
     pub cookies: bool,
 }
@@ -121,7 +121,7 @@ pub struct Login {
     pub password: String,
 }
 
-/// A constant: JavaScript text by a name.
+/// A constant: a name, and its value as JavaScript text.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConstantBinding {
@@ -129,20 +129,20 @@ pub struct ConstantBinding {
     pub literal: String,
 }
 
-/// Why the code runs now.
+/// The reason why the code runs now.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub struct Launch {
-    /// Grows with each deployment and resumption.
+    /// Increases with each deployment and resumption.
     pub number: u64,
     /// `deploy` or `resume`.
     pub reason: String,
-    /// How long it was paused, in milliseconds.
+    /// Duration of the pause, in milliseconds.
     pub delay_ms: u64,
 }
 
 impl Config {
-    /// What `api.js` is to know.
+    /// Returns the parts of the configuration that `api.js` needs.
     pub fn for_api(&self) -> String {
         json!({
             "id": self.id,
@@ -157,28 +157,28 @@ impl Config {
         .to_string()
     }
 
-    /// What stack traces call the source.
+    /// Returns the name of the source in stack traces.
     pub fn file(&self) -> String {
         format!("{}.js", self.name)
     }
 
-    /// The code with what stands before and behind it.
+    /// Returns the code with its headers and footers.
     fn text(&self) -> String {
         let lines = self.headers.iter().chain([&self.source]).chain(&self.footers);
         lines.map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 
-    /// The same with the statements of SQL++ in it as calls.
+    /// Returns the same text with its SQL++ statements converted into calls.
     pub fn script(&self) -> String {
         as_calls(&self.text()).0.into_owned()
     }
 
-    /// Whether the code has a word in it that only modules know.
+    /// Returns true if the code contains a word that only modules may use.
     pub fn is_module(&self) -> bool {
         ["export", "import", "await"].iter().any(|word| self.source.contains(word))
     }
 
-    /// What an error says, with its place in the code as its author has it.
+    /// Formats an error with its position in the code as the author has written it.
     pub fn said(&self, error: &Error) -> String {
         let before: usize = self.headers.iter().map(|header| header.lines().count().max(1)).sum();
         let before = u32::try_from(before).unwrap_or(u32::MAX);

@@ -2,7 +2,7 @@
 
 const POLYNOMIAL: u64 = 0xd800_0000_0000_0000;
 
-/// The checksum of `bytes`.
+/// Returns the checksum of `bytes`.
 pub fn checksum(bytes: &[u8]) -> u64 {
     const TABLE: [u64; 256] = table();
     let step = |crc: u64, byte: &u8| TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8);
@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn checksums_are_those_of_the_catalogue() {
-        // CRC-64/GO-ISO of the catalogue of parametrised CRC algorithms.
+        // Source: CRC-64/GO-ISO in the Catalogue of Parametrised CRC Algorithms.
         assert_eq!(checksum(b"123456789"), 0xb909_56c7_75a4_1001);
         assert_eq!(checksum(b""), 0);
     }

@@ -1,4 +1,4 @@
-//! Digest authentication (RFC 7616): a name and a password that are shown to be known without being sent.
+//! Digest authentication (RFC 7616): a client proves that it knows a name and a password without sending the password.
 //!
 //! ```text
 //! server   401, WWW-Authenticate: Digest realm="r", nonce="n", qop="auth", algorithm=SHA-256
@@ -10,14 +10,14 @@ use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// A request that a server wants to be authenticated.
+/// A request for which a server requires authentication.
 pub struct Asked<'a> {
     pub method: &'a str,
     /// Path and query.
     pub uri: &'a str,
     pub user: &'a str,
     pub password: &'a str,
-    /// A text of the client, another one each time.
+    /// A client nonce, which is different each time.
     pub nonce: &'a str,
 }
 
@@ -40,21 +40,22 @@ impl Hash {
     }
 }
 
-/// A challenge that can be answered.
+/// A challenge that the client can answer.
 #[derive(Debug)]
 struct Challenge {
     hash: Hash,
-    /// The algorithm as the server calls it; empty if it does not say.
+    /// The algorithm as the server names it; empty if the server does not name one.
     algorithm: String,
     realm: String,
     nonce: String,
     opaque: Option<String>,
-    /// True if the server knows the quality of protection `auth`; false if it knows none.
+    /// True if the server offers the quality of protection `auth`, for which requests are counted; false if the server
+    /// offers none.
     counts: bool,
 }
 
-/// Returns the header `authorization` for the best of the challenges in the values of `www-authenticate`; `None` if there is
-/// none that is known.
+/// Returns the header `authorization` for the strongest challenge in the values of `www-authenticate`, or `None` if the
+/// client supports none.
 pub fn answer(challenges: &[String], asked: &Asked<'_>) -> Option<String> {
     let known = challenges.iter().flat_map(|value| parse(value));
     let challenge = known.max_by_key(|challenge| challenge.hash)?;
@@ -88,7 +89,7 @@ pub fn answer(challenges: &[String], asked: &Asked<'_>) -> Option<String> {
     Some(header)
 }
 
-/// The challenges of the scheme in a value of the header, which may have some of others before and behind them.
+/// Returns the digest challenges in a value of the header, which may contain challenges of other schemes too.
 fn parse(value: &str) -> Vec<Challenge> {
     let mut all = Vec::new();
     let mut fields: Option<BTreeMap<String, String>> = None;
@@ -104,7 +105,7 @@ fn parse(value: &str) -> Vec<Challenge> {
             }
             rest = behind;
         } else {
-            // A word without a value is the name of a scheme.
+            // A word without a value is the name of an authentication scheme.
             all.extend(fields.take().and_then(challenge));
             fields = word.eq_ignore_ascii_case("digest").then(BTreeMap::new);
             rest = behind;
@@ -115,7 +116,7 @@ fn parse(value: &str) -> Vec<Challenge> {
     all
 }
 
-/// The value at the beginning of a text, and what is behind it.
+/// Returns the value at the start of a text, and the rest of the text.
 fn word_or_quoted(text: &str) -> (String, &str) {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find(|c: char| c == ',' || c.is_whitespace()).unwrap_or(text.len());
@@ -143,12 +144,12 @@ fn challenge(mut fields: BTreeMap<String, String>) -> Option<Challenge> {
     let counts = match fields.remove("qop") {
         None => false,
         Some(known) if known.split(',').any(|qop| qop.trim().eq_ignore_ascii_case("auth")) => true,
-        // Only with the body in the hash, which few servers want.
+        // The server offers only `auth-int`, which hashes the body and is rare.
         Some(_) => return None,
     };
     let (realm, nonce) = (fields.remove("realm")?, fields.remove("nonce")?);
     let opaque = fields.remove("opaque");
-    // A line break would begin another header.
+    // A line break would start another header.
     let is_plain = |text: &String| !text.contains(['\r', '\n', '\0']);
     let all_plain = [&algorithm, &realm, &nonce].into_iter().chain(&opaque).all(is_plain);
     all_plain.then_some(Challenge { hash, algorithm, realm, nonce, opaque, counts })
@@ -178,7 +179,7 @@ mod tests {
         )
     }
 
-    /// The examples of RFC 7616, 3.9.1.
+    /// The examples in RFC 7616, section 3.9.1.
     #[test]
     fn answers_are_those_of_the_standard() {
         let md5 = mufasa(&[&challenge("MD5")]).unwrap();
@@ -190,7 +191,7 @@ mod tests {
         assert!(sha.ends_with("opaque=\"FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS\""), "{sha}");
     }
 
-    /// The example of RFC 2069 with its erratum: no quality of protection.
+    /// The example in RFC 2069 with its erratum, without a quality of protection.
     #[test]
     fn servers_of_the_older_standard_are_answered() {
         let asked = Asked {

@@ -1,4 +1,4 @@
-//! Which documents wake a function: those of which its filter holds. The others never reach the engine.
+//! The filter that selects the documents for which a function's handlers run. Other documents never reach the engine.
 
 use nacre_plugin::{DATATYPE_JSON, Event, EventKind, Fault};
 use nacre_sql::{Condition, Meta};
@@ -7,10 +7,10 @@ use nacre_sql::{Condition, Meta};
 pub struct Filter(Condition);
 
 impl Filter {
-    /// Reads a filter, as the definition of the function has it.
+    /// Parses the filter in the definition of a function.
     ///
     /// # Errors
-    /// What is wrong with it, for the author of the function.
+    /// A message for the author of the function.
     pub fn parse(text: &str) -> Result<Filter, Fault> {
         let condition = Condition::parse(text);
         condition
@@ -18,8 +18,8 @@ impl Filter {
             .map_err(|error| Fault::Reject(format!("the filter: {}", error.message)))
     }
 
-    /// Whether the function is to hear of this change. A deletion leaves no document to look at: so it goes by the version
-    /// before, and is told when that is not known.
+    /// Returns true if the function receives this change. A deletion contains no document, so the filter applies to the
+    /// previous version; if that is unknown, the function receives the deletion.
     pub fn passes(&self, event: &Event<'_>) -> bool {
         let (body, datatype) = match (event.kind, event.previous) {
             (EventKind::Upsert, _) => (event.body, event.datatype),
@@ -37,9 +37,9 @@ impl Filter {
             json: is_json,
             ..Meta::default()
         };
-        // As queries see it: what is no JSON has no fields.
+        // As in queries, a document that is not JSON has no fields.
         let json = if is_json { body } else { b"null" };
-        // What cannot be looked at is the function's to decide.
+        // The function receives a document that the filter cannot evaluate.
         self.0.holds(json, meta).unwrap_or(true)
     }
 }
@@ -89,7 +89,7 @@ mod tests {
         };
         let known = Event { previous: Some(before), ..deletion };
         assert!(passes("total = 6", &known) && !passes("total = 5", &known));
-        // A change goes by what the document has become.
+        // For a change, the filter applies to the new version.
         let changed = Event { previous: Some(before), ..EVENT };
         assert!(passes("total = 5", &changed) && !passes("total = 6", &changed));
     }

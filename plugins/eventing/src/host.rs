@@ -1,4 +1,4 @@
-//! What `api.js` calls: the bridge that all programs have, and what only functions need.
+//! The functions that `api.js` calls: the bridge that all programs have, and functions for Eventing only.
 
 use crate::crc64::checksum;
 use crate::digest;
@@ -13,22 +13,22 @@ use std::rc::Rc;
 /// The host of a function.
 pub struct Outside {
     bridge: Rc<RefCell<Bridge>>,
-    /// How long a handler may take, in milliseconds.
+    /// Timeout of a handler, in milliseconds.
     timeout_ms: u32,
-    /// Names the call at hand, the same when it is made again.
+    /// Identifies the current call. A retry of the call has the same name.
     call: String,
-    /// Names that were made in it.
+    /// Number of names generated in this call.
     names: u32,
-    /// Where chance stands in it: the same when the call is made again.
+    /// Random numbers of this call. A retry gets the same ones.
     chance: Chance,
-    /// What was counted in it, by the names of statistics.
+    /// Names of the counters incremented in this call.
     pub counted: Vec<&'static str>,
 }
 
-/// The code of what is thrown once the time of a handler is over.
+/// Code of the error that is thrown when the timeout of a handler is over.
 pub const LATE: &str = "late";
 
-/// What `api.js` counts.
+/// Counters that `api.js` increments.
 const COUNTERS: [&str; 6] = [
     "timer_create_counter",
     "timer_cancel_counter",
@@ -50,7 +50,7 @@ impl Outside {
         }
     }
 
-    /// Begins with the call named `call`.
+    /// Starts the call named `call`.
     pub fn begin(&mut self, call: String) {
         self.chance = Chance::new(checksum(call.as_bytes()));
         self.call = call;
@@ -111,7 +111,8 @@ impl Host for Outside {
             }
             _ => {
                 let outcome = self.bridge.borrow_mut().call(function, arguments);
-                // What waits for others takes its time without any step. Documents do only where they fail.
+                // Host calls that wait for others take time without executing any step of the engine. Calls for
+                // documents do so only if they fail.
                 let has_waited = outcome.is_err() || !function.starts_with("kv.");
                 match has_waited && turn::passed_ms() >= self.timeout_ms {
                     true => Err(HostError { code: LATE.into(), message: Error::Late.to_string() }),

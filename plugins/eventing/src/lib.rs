@@ -1,18 +1,18 @@
-//! Runs one function: code in JavaScript that reacts to every change of the documents it listens to, as Couchbase's
-//! Eventing does. Its definition is the configuration, see [`config`].
+//! Runs one function: JavaScript code that reacts to every change of its source's documents, as in Couchbase's
+//! Eventing. Its definition is the configuration of the deployment: see [`config`].
 //!
 //! ```js
 //! function OnUpdate(doc, meta) { copies[meta.id] = doc }      // a document was created or changed
-//! function OnDelete(meta, options) { delete copies[meta.id] } // it was deleted, or has expired: options.expired
-//! function OnDeploy(action) {}                                // before anything else: action.reason
+//! function OnDelete(meta, options) { delete copies[meta.id] } // a document was deleted, or has expired (options.expired)
+//! function OnDeploy(action) {}                                // before any other handler; action.reason
 //! ```
 //!
-//! `api.js` has what code finds: the bindings by their aliases, `couchbase.…`, `createTimer`, `curl`, `log`; `services.js` the queries
-//! that other services answer.
+//! `api.js` defines what the code can use: the bindings by their aliases, `couchbase.…`, `createTimer`, `curl`, `log`. `services.js`
+//! defines the queries that other services answer.
 //!
-//! Invariants: an exception is counted, told to the log with its place in the user's source, and the feed goes on; what a
-//! function wrote to its own source does not wake it, also after a crash (see [`mark`]); nothing is remembered outside of
-//! the state but the cookies of servers.
+//! Invariants: an exception is counted and logged with its position in the user's source, and the feed continues. A function's own
+//! write to its source does not trigger it, even after a crash (see [`mark`]). Only the state, and the cookies of servers, survive a
+//! call.
 
 mod calls;
 mod config;
@@ -39,7 +39,7 @@ static API: LazyLock<String> = LazyLock::new(|| {
     [nacre_js::QUERIES, include_str!("api.js"), include_str!("services.js")].concat()
 });
 
-/// The limits of user code, as `describe` shows them.
+/// The limits of user code, which `describe` reports.
 const LIMITS: Limits = Limits {
     memory_bytes: 128 << 20,
     stack_bytes: 256 << 10,
@@ -50,26 +50,26 @@ const LIMITS: Limits = Limits {
     result_bytes_max: 64 << 10,
 };
 
-/// The names of the handlers.
+/// Names of the handlers.
 const HANDLERS: [&str; 3] = ["OnUpdate", "OnDelete", "OnDeploy"];
 
-/// The handlers that a function has.
+/// The handlers that a function defines.
 struct Handlers {
     on_update: Option<FunctionId>,
     on_delete: Option<FunctionId>,
     on_deploy: Option<FunctionId>,
 }
 
-/// The functions of `api.js` that are called.
+/// Functions of `api.js` that the plugin calls.
 struct Api {
     make_meta: FunctionId,
     run_binary: FunctionId,
     run_timer: FunctionId,
 }
 
-/// A function that runs.
+/// A running function.
 pub struct Program {
-    /// What it was made of, to be made anew.
+    /// The configuration, from which the program can be restarted.
     text: String,
     config: Config,
     engine: Engine,
@@ -79,7 +79,7 @@ pub struct Program {
     handlers: Handlers,
     filter: Option<Filter>,
     numbers: Numbers,
-    /// How long the present call may take, in milliseconds.
+    /// Timeout of the current call, in milliseconds.
     time_ms: Rc<Cell<u32>>,
 }
 
@@ -105,7 +105,7 @@ impl Service for Program {
     ) -> Result<Vec<DocumentError>, Fault> {
         self.engine.set_now(events.now_us());
         self.documents(events, state)?;
-        // Who failed is told as it happens.
+        // Failures are reported as they happen.
         Ok(Vec::new())
     }
 
@@ -115,7 +115,7 @@ impl Service for Program {
         seqno: u64,
         _: &mut dyn StateMut,
     ) -> Result<Option<u64>, Fault> {
-        // What a function has done stays done; what comes in place of the history is handled as it comes.
+        // A function's effects are permanent. The function handles the changes that replace the history as they arrive.
         Ok(Some(seqno))
     }
 
@@ -131,7 +131,7 @@ impl Service for Program {
 }
 
 impl Program {
-    /// A program with a new engine, whose host is `bridge`.
+    /// Creates a program with a new engine and the host `bridge`.
     fn start(text: &str, bridge: Rc<RefCell<Bridge>>) -> Result<Program, Fault> {
         let config: Config = serde_json::from_str(text)
             .map_err(|error| Fault::Reject(format!("the configuration: {error}")))?;
@@ -160,7 +160,8 @@ impl Program {
         let api = Api { make_meta, run_binary, run_timer };
         let numbers = Numbers::default();
         let text = text.to_owned();
-        // What is above runs on nobody's time: a new engine is often made as that of a handler is over.
+        // The time of the code above counts for no handler: the plugin often creates a new engine when a handler's time
+        // is over.
         let time_ms = Rc::new(Cell::new(timeout_ms));
         let watched = Rc::clone(&time_ms);
         engine.set_watch(move || turn::passed_ms() >= watched.get());
@@ -179,7 +180,7 @@ impl Program {
     }
 }
 
-/// Runs the user's source: as a script, which is what handlers have always been, or else as a module.
+/// Runs the user's source as a script, as Couchbase does, or else as a module.
 fn load(engine: &mut Engine, config: &Config) -> Result<Vec<Option<FunctionId>>, Fault> {
     let (file, script) = (&config.file(), config.script());
     let refused = |error: Error| Fault::Reject(config.said(&error));
@@ -189,7 +190,7 @@ fn load(engine: &mut Engine, config: &Config) -> Result<Vec<Option<FunctionId>>,
     };
     match as_script {
         Some(found) => Ok(found),
-        // Timers name functions, which only the module itself can see.
+        // Timers refer to functions by name, and only the module itself can access its functions.
         None => engine
             .load(file, &format!("{script}\n;setNamed((name) => eval(name));"), &HANDLERS)
             .map_err(refused),

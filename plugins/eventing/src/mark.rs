@@ -1,12 +1,12 @@
-//! The mark on what a function writes to its own source, so that it does not wake it again.
+//! The mark on a function's writes to its own source, which keeps them from triggering the function again.
 //!
-//! It is the extended attribute `_eventing`, `{"fiid": "<the function>", "cas": "0x…"}`, with the version that the write
-//! made, which only the server can fill in. A version of the document that is another carries a mark that is not its own:
-//! somebody else has written since. As the mark is part of the document, a crash does not part the two.
+//! The mark is the extended attribute `_eventing`, `{"fiid": "<the function>", "cas": "0x…"}`. Its CAS is that of the
+//! write, which only the server can fill in. If the document's CAS differs, somebody else has written the document since.
+//! The mark is part of the document, so that a crash cannot separate the two.
 
 use serde::Deserialize;
 
-/// The name of the attribute.
+/// Name of the attribute.
 const ATTRIBUTE: &[u8] = b"_eventing";
 
 #[derive(Deserialize)]
@@ -15,20 +15,21 @@ struct Mark<'a> {
     cas: &'a str,
 }
 
-/// Whether the version `cas` of a document with this section of extended attributes was written by the function `id`.
+/// Returns true if the function `id` wrote the version `cas` of a document with this section of extended attributes.
 pub fn is_own(section: &[u8], cas: u64, id: &str) -> bool {
     let Some(text) = attribute(section, ATTRIBUTE) else { return false };
     let Ok(mark) = serde_json::from_slice::<Mark<'_>>(text) else { return false };
-    // Macros show a version in the order of its bytes.
+    // Macros write a CAS in its byte order.
     mark.fiid == id && mark.cas == format!("0x{:016x}", cas.swap_bytes())
 }
 
-/// Returns the attribute `name` of a section.
+/// Returns the attribute `name` in a section.
 fn attribute<'a>(section: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     pairs(section).find(|(found, _)| *found == name).map(|(_, value)| value)
 }
 
-/// Iterates over names and values of a section: a length, and pairs with a length each, `name 00 value 00`. Ends where it is cut short.
+/// Iterates over the names and values in a section: a length, and pairs with a length each, `name 00 value 00`. Stops where the section
+/// is truncated.
 pub fn pairs(section: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut rest = prefixed(section).map_or(&[][..], |(pairs, _)| pairs);
     std::iter::from_fn(move || {
@@ -39,7 +40,7 @@ pub fn pairs(section: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// What a length covers, and what stands behind.
+/// Returns the bytes that a length covers, and the bytes after them.
 fn prefixed(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)

@@ -8,7 +8,7 @@ class SearchError extends RefusedQuery {
 }
 for (const error of [AnalyticsError, SearchError]) offer(error.name, error);
 
-/** The options of a call, all of which are known. */
+/** Returns the options of a call, and refuses unknown ones. */
 function optionsOf(options, known, what) {
     const given = options ?? {};
     const unknown = Object.keys(given).find((name) => !known.includes(name));
@@ -19,7 +19,7 @@ function optionsOf(options, known, what) {
     return given;
 }
 
-/** What begins queries of a service, and gives their rows. */
+/** Starts queries of a service, and returns their rows. */
 function beginning(service, Refusal) {
     const refusing = queried(Refusal);
     const Rows = rowsOf(host, refusing);
@@ -39,10 +39,10 @@ function analyticsQuery(statement, parameters, options) {
 
 // ---- Parts of searches
 
-/** Sets the member of that name. */
+/** Sets the member with that name. */
 const member = (name) => (members, value) => { members[name] = value; };
 
-/** Sets an end of a range, and whether it belongs to it. */
+/** Sets an end of a range, and whether the range includes it. */
 const bound = (name) => (members, value, isInclusive) => {
     members[name] = value;
     if (isInclusive !== undefined) members[`inclusive_${name}`] = isInclusive;
@@ -51,14 +51,14 @@ const bound = (name) => (members, value, isInclusive) => {
 /** Adds parts to a list. */
 const more = (name) => (members, ...parts) => { members[name].push(...parts.flat()); };
 
-/** Sets a clause of a boolean query, which is a list of parts of that name. */
+/** Sets a clause of a boolean query: the list of parts with that name. */
 const clause = (name, list) => (members, ...parts) => {
     const [first, ...rest] = parts.flat();
     const isList = rest.length === 0 && Object.hasOwn(first?.toJSON?.() ?? first ?? {}, list);
     members[name] = isList ? first : { [list]: [first, ...rest] };
 };
 
-/** What makes parts of a kind: `begin` gives the members that they have at first, and `setters` change these. */
+/** Creates parts of a kind: `begin` returns their initial members, and `setters` change these. */
 const kind = (begin, setters) => (...given) => {
     const members = begin(...given);
     const part = { toJSON: () => members };
@@ -118,7 +118,7 @@ const SearchQuery = Object.freeze({
     vectorSearch: kind((...queries) => ({ knn: queries.flat() }), {}),
 });
 
-/** Members of a search request that a call may set, and what only calls have. */
+/** Members of a search request that a call may set, and options of calls only. */
 const SEARCH_OPTIONS = [
     "size", "limit", "from", "offset", "fields", "highlight", "explain", "sort", "facets", "suggest", "includeLocations", "score",
     "params", "search_after", "search_before", "collections", "knn", "knn_operator", "ctl",

@@ -1,6 +1,6 @@
-//! The time in front of a line of the log.
+//! The timestamp at the start of a line of the log.
 
-/// `2026-01-01T00:00:00.000Z`, of microseconds since the Unix epoch.
+/// Formats microseconds since the Unix epoch as `2026-01-01T00:00:00.000Z`.
 pub fn stamp(now_us: u64) -> String {
     let (days, second) = (now_us / 86_400_000_000, now_us / 1_000_000 % 86_400);
     let (year, month, day) = civil(days as i64);
@@ -9,7 +9,7 @@ pub fn stamp(now_us: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millisecond:03}Z")
 }
 
-/// Year, month and day of a day since the Unix epoch.
+/// Returns year, month and day of a number of days since the Unix epoch.
 ///
 /// Source: Howard Hinnant, chrono-compatible low-level date algorithms, `civil_from_days`.
 fn civil(days: i64) -> (i64, i64, i64) {

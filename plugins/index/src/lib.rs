@@ -1,8 +1,8 @@
-//! Ordered indexes: what CREATE INDEX says, made of each document.
+//! Ordered indexes: computes the entries that a CREATE INDEX statement defines for each document.
 //!
-//! A deployment is one index. Its configuration is `{"definition": "CREATE INDEX i ON orders(status, total DESC)"}`; what an
-//! entry is, [`nacre_sql::index`] says. The host keeps the entries and scans them; before those of a partitioned index stands the
-//! number of their partition.
+//! A deployment is one index. Its configuration is `{"definition": "CREATE INDEX i ON orders(status, total DESC)"}`;
+//! [`nacre_sql::index`] defines the entries. The host stores the entries and scans them. In a partitioned index, the number of
+//! its partition precedes each entry.
 
 use nacre_plugin::{DATATYPE_JSON, Event, EventKind, Events, Fault, IndexEntry, IndexType};
 use nacre_sql::index::Definition;
@@ -15,7 +15,7 @@ struct Config {
     definition: String,
 }
 
-/// An index that is maintained.
+/// A deployed index.
 pub struct Ordered {
     definition: Definition,
 }
@@ -42,7 +42,7 @@ impl IndexType for Ordered {
     fn project(&mut self, events: &Events<'_>) -> Result<Vec<IndexEntry>, Fault> {
         let mut entries = Vec::new();
         for event in events.iter().filter(|event| event.kind == EventKind::Upsert) {
-            // A document that cannot be indexed is not in the index.
+            // A document that cannot be indexed has no entries.
             let keys = self.keys(&event).unwrap_or_default();
             let entry = |key| IndexEntry { event: event.index, key, value: Vec::new() };
             entries.extend(keys.into_iter().map(entry));
@@ -55,7 +55,7 @@ impl Ordered {
     fn keys(&self, event: &Event<'_>) -> Option<Vec<Vec<u8>>> {
         let id = str::from_utf8(event.key).ok()?;
         let is_json = event.datatype & DATATYPE_JSON != 0;
-        // As queries see it: what is no JSON has no fields.
+        // As in queries, a document that is not JSON has no fields.
         let value = match is_json {
             true => Value::parse(event.body).ok()?,
             false => Value::Null,

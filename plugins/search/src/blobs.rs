@@ -1,4 +1,4 @@
-//! Where the files of an index are: blobs that are written once, from front to back, and then read at any place.
+//! The storage of an index's files: blobs that are written sequentially and then read at any offset.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,47 +6,48 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-/// A store of blobs. A blob is created, appended to and sealed; only then it is read, and never changed again.
+/// A store of blobs. A caller creates a blob, appends to it and seals it; only then can the blob be read, and it never
+/// changes again.
 ///
-/// Names are those of files of the index: letters, digits, points and underscores. The store does not interpret them.
+/// Names are those of files of the index: letters, digits, dots and underscores. The store does not interpret them.
 pub trait Blobs: fmt::Debug + Send + Sync + 'static {
-    /// Begins a blob, which takes the place of one of that name that is not sealed.
+    /// Creates a blob, and replaces an unsealed blob with that name.
     ///
     /// # Errors
-    /// A sealed blob of that name is there, or the store fails.
+    /// A sealed blob with that name exists, or the store fails.
     fn create(&self, name: &str) -> io::Result<()>;
 
-    /// Appends to a blob that is not sealed.
+    /// Appends to an unsealed blob.
     ///
     /// # Errors
-    /// There is no such blob, or the store fails.
+    /// The blob does not exist, or the store fails.
     fn append(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
 
-    /// Ends a blob. From now on it can be read.
+    /// Seals a blob, so that it can be read.
     ///
     /// # Errors
-    /// There is no such blob, or the store fails.
+    /// The blob does not exist, or the store fails.
     fn seal(&self, name: &str) -> io::Result<()>;
 
-    /// The length of a sealed blob in bytes, or `None` when there is none.
+    /// Returns the length of a sealed blob in bytes, or `None` if it does not exist.
     ///
     /// # Errors
     /// The store fails.
     fn len(&self, name: &str) -> io::Result<Option<u64>>;
 
-    /// Bytes of a sealed blob.
+    /// Returns a range of bytes of a sealed blob.
     ///
     /// # Errors
-    /// There is no such blob, the range is beyond its end, or the store fails.
+    /// The blob does not exist, the range exceeds its length, or the store fails.
     fn read_range(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>>;
 
-    /// Deletes a blob, sealed or not; it is no error when there is none.
+    /// Deletes a blob, sealed or not. Succeeds if it does not exist.
     ///
     /// # Errors
     /// The store fails.
     fn delete(&self, name: &str) -> io::Result<()>;
 
-    /// The names of all sealed blobs.
+    /// Returns the names of all sealed blobs.
     ///
     /// # Errors
     /// The store fails.
@@ -72,7 +73,7 @@ impl MemoryBlobs {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The bytes of all sealed blobs.
+    /// Returns the total size of all sealed blobs in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.contents().sealed.values().map(|blob| blob.len() as u64).sum()

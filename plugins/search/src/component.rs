@@ -1,4 +1,4 @@
-//! The component: the service over the blobs of its deployment.
+//! The component: the search service with the blobs of its deployment.
 
 use crate::blobs::Blobs;
 use crate::service::{Platform, SearchService};
@@ -7,14 +7,14 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Blobs that the host names at a time.
+/// Maximum number of blobs that the host returns per call.
 const LIST_LIMIT: u32 = 1000;
 
-/// Blobs of the deployment. The host ends a call in which its disk fails, so that no method reports that.
+/// The blobs of the deployment. If its disk fails, the host aborts the call, so that no method returns such an error.
 #[derive(Debug)]
 struct DeploymentBlobs;
 
-/// Where the component runs.
+/// The platform of the component.
 pub struct Sandbox;
 
 impl Platform for Sandbox {
@@ -23,7 +23,7 @@ impl Platform for Sandbox {
     }
 }
 
-/// The index of a partition as a component.
+/// The index of a partition, as a component.
 pub type SearchComponent = SearchService<Sandbox>;
 
 fn absent(name: &str) -> io::Error {
@@ -65,7 +65,7 @@ impl Blobs for DeploymentBlobs {
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
             }
             at += part.len() as u64;
-            // Most reads are of one part, which is passed on as it is.
+            // Most reads consist of one part, which is returned without copying.
             if bytes.is_empty() {
                 bytes = part;
             } else {

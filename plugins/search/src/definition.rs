@@ -11,20 +11,20 @@ use crate::error::{Error, Result};
 use nacre_text::Token;
 use serde_json::{Map, Value, json};
 
-/// Definition of an index: which documents are indexed, and how.
+/// Definition of an index: which documents it contains, and how it indexes them.
 #[derive(Clone, Debug)]
 pub struct Definition {
-    /// Which type a document has.
+    /// How the type of a document is determined.
     pub doc_config: DocConfig,
-    /// Mapping of the documents of a type.
+    /// Mapping of documents by type.
     pub mapping: Mapping,
 }
 
 impl Definition {
-    /// The definition that the member `params` of an index holds: an object, a text with one, or `null` for one that indexes everything.
+    /// Parses the member `params` of an index: an object, a text that contains one, or `null` for an index of everything.
     ///
     /// # Errors
-    /// Refusals that the vendor makes as well, in its words, after `ValidateIndex, `.
+    /// Errors that the vendor reports too, in its words, after `ValidateIndex, `.
     pub fn parse(params: &Value) -> Result<Definition> {
         let parsed;
         let params = match params {
@@ -56,10 +56,10 @@ impl Definition {
         Ok(definition)
     }
 
-    /// The collections that are indexed as `(scope, collections)`, or `None` when the types are not those of collections.
+    /// Returns the indexed collections as `(scope, collections)`, or `None` if the types are not based on collections.
     ///
     /// # Errors
-    /// Types of several scopes.
+    /// The types belong to several scopes.
     pub fn scopes(&self) -> Result<Option<(String, Vec<String>)>> {
         if !self.doc_config.by_collection {
             return Ok(None);
@@ -94,15 +94,15 @@ impl Definition {
         Ok(scope.map(|scope| (scope, collections)))
     }
 
-    /// The tokens that an analyzer of the definition makes of a text.
+    /// Returns the tokens into which an analyzer of the definition splits a text.
     ///
     /// # Errors
-    /// There is no such analyzer.
+    /// The analyzer does not exist.
     pub fn analyze(&self, analyzer: &str, text: &str) -> Result<Vec<Token>> {
         Ok(self.mapping.registry.analyzer(analyzer)?.analyze(text))
     }
 
-    /// Returns the terms of a document: an object for each indexed value, with the places of each term.
+    /// Returns the terms of a document: an object for each indexed value, with the positions of each term.
     ///
     /// # Errors
     /// As [`Definition::map`].

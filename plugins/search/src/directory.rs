@@ -1,4 +1,4 @@
-//! The directory of tantivy over a store of blobs.
+//! A tantivy directory on top of a store of blobs.
 
 use crate::blobs::Blobs;
 use std::collections::BTreeMap;
@@ -14,39 +14,39 @@ use tantivy::directory::{
 use tantivy::index::SegmentId;
 use tantivy::{Directory, HasLen};
 
-/// Bytes that are gathered before they are appended to a blob.
+/// Size of the write buffer, in bytes.
 const BUFFER: usize = 64 << 10;
-/// A file that is not longer is read as a whole, in bytes.
+/// Files up to this size in bytes are read completely.
 const WHOLE: u64 = 64 << 10;
-/// Characters of the ID of a segment, with which the names of its files begin.
+/// Length of a segment ID in characters. The names of a segment's files begin with it.
 const ID_LENGTH: usize = 32;
 
-/// A directory whose files are blobs. Files that are replaced as a whole (`meta.json`, `.managed.json`) are kept in memory only: the
-/// metadata of an index is what its commits give.
+/// A directory whose files are blobs. Files that tantivy replaces atomically (`meta.json`, `.managed.json`) are kept in memory only:
+/// the commits of an index contain its metadata.
 #[derive(Clone, Debug)]
 pub struct BlobDirectory {
     blobs: Arc<dyn Blobs>,
     replaced: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
-    /// The segment that the files of any segment belong to.
+    /// If set, all files of any segment get the ID of this segment.
     segment: Option<SegmentId>,
 }
 
 impl BlobDirectory {
-    /// A directory over a store.
+    /// Creates a directory on a store.
     #[must_use]
     pub fn new(blobs: Arc<dyn Blobs>) -> BlobDirectory {
         BlobDirectory { blobs, replaced: Arc::default(), segment: None }
     }
 
-    /// A directory over the same store for the files of one new segment, with metadata of its own. The files are those of `segment`,
-    /// whatever ID their writer has chosen: tantivy names the result of a merge by chance, and the chance of an instance begins with
-    /// the same number as that of the instance before.
+    /// Creates a directory on the same store for the files of one new segment, with separate metadata. The files get the ID of
+    /// `segment`, whatever ID tantivy has chosen: tantivy names merged segments randomly, and the random numbers of each instance
+    /// begin with the same number.
     #[must_use]
     pub fn for_segment(&self, segment: SegmentId) -> BlobDirectory {
         BlobDirectory { segment: Some(segment), ..BlobDirectory::new(self.blobs.clone()) }
     }
 
-    /// The name of the blob of a file.
+    /// Returns the name of the blob that contains a file.
     fn name(&self, path: &Path) -> String {
         let name = path.to_string_lossy();
         let of_segment = name.split_at_checked(ID_LENGTH).filter(|(id, rest)| {
@@ -131,7 +131,7 @@ impl Directory for BlobDirectory {
         Ok(())
     }
 
-    // There is one writer at a time, as there is one instance of the component.
+    // There is only one writer, because the component has only one instance.
     fn acquire_lock(&self, _lock: &Lock) -> Result<DirectoryLock, LockError> {
         Ok(DirectoryLock::from(Box::new(())))
     }

@@ -1,4 +1,4 @@
-//! Documents to fields, by a mapping.
+//! Converts documents into fields according to a mapping.
 
 use crate::definition::{Definition, DocumentMapping, FieldKind, FieldMapping, Mapping};
 use crate::error::Result;
@@ -8,74 +8,76 @@ use nacre_text::{Analyzer, DateParser};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Fields of a document, at most: what is beyond is counted as skipped.
+/// Maximum number of fields of a document. Further fields are counted as skipped.
 pub const FIELDS_MAX: usize = 1_000_000;
 
 /// The value of a field.
 #[derive(Clone, Debug)]
 pub enum FieldValue {
-    /// A text, and what cuts it.
+    /// A text, and its analyzer.
     Text(String, Arc<Analyzer>),
     /// A number.
     Number(f64),
-    /// A date in nanoseconds since 1970, and how it was written.
+    /// A date in nanoseconds since 1970, and its original text.
     Date(i64, String),
     /// True or false.
     Boolean(bool),
-    /// A place: longitude and latitude in degrees.
+    /// A point: longitude and latitude in degrees.
     Point(f64, f64),
     /// A shape, as GeoJSON.
     Shape(Value),
-    /// Vectors, each as it is compared.
+    /// Vectors, each prepared for its metric.
     Vectors(Vec<Vec<f32>>),
-    /// An internet address of version 6, or one of version 4 mapped into it.
+    /// An IPv6 address, or an IPv4 address mapped into IPv6.
     Ip(u128),
 }
 
-/// A value of a field of a document; a field has as many as there are elements in the arrays around.
+/// A value of a document's field. A field in arrays has one value for each element.
 #[derive(Clone, Debug)]
 pub struct Field {
-    /// The name: names of members with dots between.
+    /// The name: names of members joined by dots.
     pub name: String,
-    /// The place in each array around.
+    /// The index in each enclosing array.
     pub positions: Vec<u32>,
     /// The value.
     pub value: FieldValue,
-    /// It can be searched.
+    /// True if it can be searched.
     pub index: bool,
-    /// It is returned.
+    /// True if hits can return it.
     pub store: bool,
-    /// It can be located.
+    /// True if it can be located.
     pub term_vectors: bool,
-    /// It is part of the composite field.
+    /// True if it belongs to the composite field.
     pub in_all: bool,
-    /// Facets and sorts read it.
+    /// True if facets and sorts can read it.
     pub doc_values: bool,
 }
 
-/// A document as a mapping sees it.
+/// A document after its mapping.
 #[derive(Clone, Debug, Default)]
 pub struct Mapped {
     /// The fields in the order of the document.
     pub fields: Vec<Field>,
-    /// Values that are in no field although the mapping has one: of another type, or one too many.
+    /// Number of values that are in no field although the mapping has one, because the type differs or there are too
+    /// many.
     pub skipped: u64,
 }
 
-/// Where a document is.
+/// The collection of a document.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Place<'a> {
-    /// The scope; empty is `_default`.
+    /// The scope; empty for `_default`.
     pub scope: &'a str,
-    /// The collection; empty is `_default`.
+    /// The collection; empty for `_default`.
     pub collection: &'a str,
 }
 
 impl Definition {
-    /// The fields of a document, or `None` when documents of its type are not indexed. What is not JSON is `{}`.
+    /// Returns the fields of a document, or `None` if documents of its type are not indexed. A document that is not
+    /// JSON counts as `{}`.
     ///
     /// # Errors
-    /// A component of analysis that the definition does not have, which its check excludes.
+    /// The definition lacks a component of analysis; its validation excludes this.
     pub fn map(&self, id: &str, body: &[u8], place: Place<'_>) -> Result<Option<Mapped>> {
         let document =
             serde_json::from_slice(body).unwrap_or_else(|_| Value::Object(Default::default()));
@@ -144,7 +146,8 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// A value at the current path: `exact` is the mapping that names it, `closest` the one nearest above.
+    /// Indexes a value at the current path. `exact` is the mapping of this path; `closest` is the mapping of the
+    /// nearest mapped ancestor.
     fn property(
         &mut self,
         value: &Value,
@@ -206,7 +209,7 @@ impl<'a> Walk<'a> {
                         doc_values: field.doc_values,
                     });
                 }
-                // An array of places is no place itself.
+                // An array of points is not a point itself.
                 None if value.is_array() => {}
                 None => self.mapped.skipped += 1,
             }
@@ -256,7 +259,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// The default analyzer at the current path.
+    /// Returns the default analyzer at the current path.
     fn analyzer(&self) -> &'a str {
         match self.root.analyzer_of_path(&self.path.join(".")) {
             "" => &self.mapping.default_analyzer,

@@ -1,11 +1,11 @@
-//! Refusals, in the words that clients match on.
+//! Errors, with the words that clients match on.
 
 use std::fmt;
 
-/// A refusal: the status of HTTP, and the text of the member `error`.
+/// An error: the HTTP status, and the text of the member `error`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// The status of HTTP: 400 when the caller is at fault, 500 when the store of blobs is.
+    /// HTTP status: 400 for an error of the client, 500 for an error of the store.
     pub status: u16,
     /// The text.
     pub text: String,
@@ -15,12 +15,12 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// A fault of the caller: status 400.
+    /// Creates an error of the client: status 400.
     pub fn request(text: impl Into<String>) -> Error {
         Error { status: 400, text: text.into() }
     }
 
-    /// A fault of the store, or an index that cannot be read: status 500.
+    /// Creates an error of the store, or of an unreadable index: status 500.
     pub fn internal(text: impl fmt::Display) -> Error {
         Error { status: 500, text: text.to_string() }
     }

@@ -1,4 +1,4 @@
-//! A request over documents that come with it: what a query asks of a document that no index has.
+//! Searches documents that arrive with the request, without an index.
 
 use crate::blobs::MemoryBlobs;
 use crate::definition::Definition;
@@ -10,13 +10,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Documents of a request, at most.
+/// Maximum number of documents in a request.
 const DOCUMENTS_MAX: usize = 1_000;
 
 /// The body of a request.
 #[derive(Deserialize)]
 struct Evaluation {
-    /// Parameters of an index, as a definition has them.
+    /// Parameters of an index, as in a definition.
     #[serde(default)]
     params: Value,
     #[serde(default)]
@@ -34,11 +34,11 @@ struct Document {
     body: Value,
 }
 
-/// Carries out a request over the documents beside it: the answer of a search, without `took`. `field` is that of the parts of the
-/// query that name none.
+/// Executes a search on the documents in the body. Returns the response of a search without `took`. `field` is the field of the
+/// parts of the query that do not name one.
 ///
 /// # Errors
-/// The body, the parameters or the query cannot be read, or there are too many documents.
+/// The body, the parameters or the query are invalid, or there are too many documents.
 pub fn evaluate(body: &[u8], field: Option<&str>) -> Result<Value> {
     let evaluation: Evaluation =
         serde_json::from_slice(body).map_err(|error| Error::request(error.to_string()))?;

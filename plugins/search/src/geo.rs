@@ -1,4 +1,4 @@
-//! Places on Earth: points, distances, polygons and shapes, in degrees.
+//! Geography: points, distances, polygons and shapes, in degrees.
 
 mod shape;
 
@@ -7,7 +7,7 @@ pub use shape::Shape;
 use crate::error::{Error, Result};
 use serde_json::Value;
 
-/// Metres of a unit.
+/// Units of length, in metres.
 const UNITS: [(&str, f64); 21] = [
     ("in", 0.0254),
     ("inch", 0.0254),
@@ -32,14 +32,14 @@ const UNITS: [(&str, f64); 21] = [
     ("", 1.0),
 ];
 
-/// A place and how far from it.
+/// A circle: a point and a radius.
 #[derive(Clone, Copy, Debug)]
 pub struct Distance {
     /// The longitude.
     pub lon: f64,
     /// The latitude.
     pub lat: f64,
-    /// The greatest distance.
+    /// The maximum distance from the point.
     pub metres: f64,
 }
 
@@ -50,13 +50,13 @@ pub struct Polygon {
 }
 
 impl Polygon {
-    /// The polygon of these points as `(longitude, latitude)`; the last is joined to the first.
+    /// Creates the polygon with these vertices as `(longitude, latitude)`; an edge joins the last vertex to the first.
     #[must_use]
     pub fn new(points: Vec<(f64, f64)>) -> Polygon {
         Polygon { points }
     }
 
-    /// Returns true if the place is inside.
+    /// Returns true if the point is inside.
     #[must_use]
     pub fn contains(&self, lon: f64, lat: f64) -> bool {
         let mut inside = false;
@@ -72,10 +72,10 @@ impl Polygon {
     }
 }
 
-/// Metres of a unit.
+/// Returns the length of a unit in metres.
 ///
 /// # Errors
-/// An unknown unit.
+/// The unit is unknown.
 pub fn unit(name: &str) -> Result<f64> {
     let found = UNITS.iter().find(|(unit, _)| *unit == name);
     found
@@ -83,10 +83,10 @@ pub fn unit(name: &str) -> Result<f64> {
         .ok_or_else(|| Error::request(format!("unknown distance unit: {name}")))
 }
 
-/// Metres of a distance such as `100mi`.
+/// Parses a distance such as `100mi`, and returns it in metres.
 ///
 /// # Errors
-/// No number, or an unknown unit.
+/// The number is missing, or the unit is unknown.
 pub fn parse_distance(text: &str) -> Result<f64> {
     let at =
         text.find(|c: char| c.is_ascii_alphabetic() && c != 'e' && c != 'E').unwrap_or(text.len());
@@ -96,10 +96,10 @@ pub fn parse_distance(text: &str) -> Result<f64> {
     Ok(number * unit(&text[at..])?)
 }
 
-/// Metres between two places on a great circle.
+/// Returns the great-circle distance between two points in metres.
 #[must_use]
 pub fn distance(from: (f64, f64), to: (f64, f64)) -> f64 {
-    // The mean of the semi-axes of WGS 84 at the latitude in the middle.
+    // The radius is the mean of the semi-axes of WGS 84 at the middle latitude.
     const EQUATOR: f64 = 6_378_137.0;
     const POLE: f64 = 6_356_752.314_245;
     let (lat1, lat2) = (from.1.to_radians(), to.1.to_radians());
@@ -113,7 +113,7 @@ pub fn distance(from: (f64, f64), to: (f64, f64)) -> f64 {
     2.0 * radius * h.clamp(0.0, 1.0).sqrt().asin()
 }
 
-/// A place as 32 bits for each coordinate, the longitude first.
+/// Encodes a point with 32 bits per coordinate, the longitude first.
 #[must_use]
 pub fn encode(lon: f64, lat: f64) -> u64 {
     let scale = |value: f64, range: f64| {
@@ -122,14 +122,14 @@ pub fn encode(lon: f64, lat: f64) -> u64 {
     u64::from(scale(lon, 360.0)) << 32 | u64::from(scale(lat, 180.0))
 }
 
-/// The place of [`encode`], as `(longitude, latitude)`.
+/// Decodes a point from [`encode`], as `(longitude, latitude)`.
 #[must_use]
 pub fn decode(code: u64) -> (f64, f64) {
     let part = |bits: u32, range: f64| f64::from(bits) / f64::from(u32::MAX) * range - range / 2.0;
     (part((code >> 32) as u32, 360.0), part(code as u32, 180.0))
 }
 
-/// A place as `[lon, lat]`, `"lat,lon"`, a geohash, or an object with `lon` or `lng` and `lat`.
+/// Parses a point: `[lon, lat]`, `"lat,lon"`, a geohash, or an object with `lon` or `lng` and `lat`.
 #[must_use]
 pub fn parse_point(value: &Value) -> Option<(f64, f64)> {
     match value {

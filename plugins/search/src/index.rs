@@ -1,8 +1,8 @@
-//! The index of a partition: documents in segments, which are written once, merged and deleted.
+//! The index of a partition: documents in immutable segments, which are written, merged and deleted.
 //!
 //! ```text
-//! apply   documents ─► one new segment, and marks of what is deleted in the others
-//! commit  ─► the metadata: which segments there are; the blobs it names must be kept
+//! apply   documents ─► one new segment, and deletion marks in the others
+//! commit  ─► the metadata, which lists the segments; the blobs that it names must be kept
 //! merge   several segments ─► one
 //! ```
 
@@ -35,35 +35,35 @@ use tantivy::schema::{
 use tantivy::store::{Compressor, ZstdCompressor};
 use tantivy::{BitSet, Directory, TERMINATED};
 
-/// Memory that a segment in the making has before it is finished, in bytes.
+/// Memory limit of a segment that is being written, in bytes.
 const SEGMENT_MEMORY: usize = 48 << 20;
-/// Memory that the dictionary of a segment in the making is laid out for, in bytes.
+/// Expected size of the dictionary of a segment that is being written, in bytes.
 const DICTIONARY_MEMORY: usize = 4 << 20;
 
-/// The fields that tantivy has of every document.
+/// The tantivy fields of every document.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields {
-    /// The ID, with its collection after a zero in an index over collections.
+    /// The ID; in an index of collections, followed by a zero and the collection.
     pub id: Field,
     /// The vBucket.
     pub vbucket: Field,
     /// Terms as `path 00 term`, with positions.
     pub terms: Field,
-    /// The terms of the composite field, in the same form, without positions: those of the fields themselves tell where phrases are.
+    /// Terms of the composite field in the same format, without positions: phrases use the positions of the original fields.
     pub all: Field,
-    /// Columns by path: numbers.
+    /// Columns of numbers, by path.
     pub numbers: Field,
-    /// Columns by path: dates in nanoseconds.
+    /// Columns of dates in nanoseconds, by path.
     pub dates: Field,
-    /// Columns by path: places.
+    /// Columns of points, by path.
     pub places: Field,
-    /// Columns by path: terms.
+    /// Columns of terms, by path.
     pub values: Field,
-    /// Columns by path: how many tokens.
+    /// Columns of the number of tokens, by path.
     pub lengths: Field,
-    /// Columns by path: shapes as GeoJSON.
+    /// Columns of shapes as GeoJSON, by path.
     pub shapes: Field,
-    /// The document itself.
+    /// The stored document.
     pub source: Field,
 }
 
@@ -105,29 +105,29 @@ pub struct Change<'a> {
     pub vb: u16,
     /// The ID of the document.
     pub id: &'a str,
-    /// New content; `None` if it is deleted.
+    /// The new content; `None` if the document is deleted.
     pub body: Option<&'a [u8]>,
-    /// Where it is.
+    /// The collection of the document.
     pub place: Place<'a>,
 }
 
-/// Result of a batch of changes.
+/// The result of a batch of changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// Documents that are in the index now.
+    /// Number of documents added to the index.
     pub indexed: u64,
-    /// Documents that are there no more, those that were replaced included.
+    /// Number of documents removed from the index, including replaced ones.
     pub removed: u64,
-    /// Values of fields that were left out, as they do not suit the mapping or are too many.
+    /// Number of values that were omitted, because they do not suit the mapping or are too many.
     pub skipped: u64,
 }
 
-/// Record with which the index can be opened in its present state.
+/// A record from which the index can be reopened in its present state.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Commit {
-    /// The metadata, for [`Index::open`].
+    /// The metadata for [`Index::open`].
     pub meta: String,
-    /// The names of the blobs that the metadata refers to.
+    /// Names of the blobs that the metadata refers to.
     pub blobs: Vec<String>,
 }
 
@@ -135,11 +135,11 @@ pub struct Commit {
 struct Payload {
     /// The number of the next segment.
     next: u64,
-    /// Payload of the caller, kept with the commit.
+    /// The caller's payload, stored with the commit.
     caller: String,
 }
 
-/// Segments that are open, by what tells them apart.
+/// Open segments, by segment ID and deletion stamp.
 type Segments = BTreeMap<(SegmentId, Option<u64>), Arc<Segment>>;
 
 /// The index of a partition.
@@ -153,14 +153,14 @@ pub struct Index {
     metas: Vec<SegmentMeta>,
     segments: Segments,
     opstamp: u64,
-    /// The upper half of the identifiers of segments.
+    /// The upper half of segment IDs.
     seed: u64,
     next: u64,
     payload: String,
 }
 
 impl Index {
-    /// An empty index over an empty store. `seed` tells its segments from those of other partitions.
+    /// Creates an empty index in an empty store. `seed` makes the segment IDs differ from those of other partitions.
     ///
     /// # Errors
     /// The store fails.
@@ -168,10 +168,10 @@ impl Index {
         Index::with(definition, blobs, seed, None, BTreeMap::new())
     }
 
-    /// The index of a commit.
+    /// Opens the index of a commit.
     ///
     /// # Errors
-    /// The metadata is of no index, or a blob is missing.
+    /// The metadata is invalid, or a blob is missing.
     pub fn open(
         definition: Arc<Definition>,
         blobs: Arc<dyn Blobs>,
@@ -229,10 +229,10 @@ impl Index {
         Ok(opened)
     }
 
-    /// Makes the index that of another commit. What both have in common stays open.
+    /// Advances the index to another commit. Segments that both have in common stay open.
     ///
     /// # Errors
-    /// As [`Index::open`]; the index is then as it was.
+    /// As for [`Index::open`]; the index is then unchanged.
     pub fn advance(&mut self, meta: &str) -> Result<()> {
         let mut other = Index::with(
             self.definition.clone(),
@@ -248,13 +248,13 @@ impl Index {
         other.map(drop)
     }
 
-    /// The definition it was opened with.
+    /// Returns the definition with which the index was opened.
     #[must_use]
     pub fn definition(&self) -> &Arc<Definition> {
         &self.definition
     }
 
-    /// How many documents it has.
+    /// Returns the number of documents.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.metas.iter().map(|meta| u64::from(meta.num_docs())).sum()
@@ -266,15 +266,15 @@ impl Index {
         &self.payload
     }
 
-    /// The segments, in the order of their age.
+    /// Returns the segments in the order of their age.
     pub fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
         self.metas.iter().filter_map(|meta| self.segments.get(&(meta.id(), meta.delete_opstamp())))
     }
 
-    /// Carries out changes of documents; of several of one document the last counts. They can be searched at once.
+    /// Applies changes of documents; the last change of each document counts. The changes are searchable immediately.
     ///
     /// # Errors
-    /// The store fails; the index is then as it was.
+    /// The store fails; the index is then unchanged.
     pub fn apply(&mut self, changes: &[Change<'_>]) -> Result<Applied> {
         let mut last: BTreeMap<String, &Change<'_>> = BTreeMap::new();
         for change in changes {
@@ -291,10 +291,10 @@ impl Index {
         outcome.map(|()| applied)
     }
 
-    /// Removes all documents of a vBucket. Returns how many these were.
+    /// Removes all documents of a vBucket. Returns their number.
     ///
     /// # Errors
-    /// The store fails; the index is then as it was.
+    /// The store fails; the index is then unchanged.
     pub fn remove_vbucket(&mut self, vb: u16) -> Result<u64> {
         let mut applied = Applied::default();
         self.opstamp += 1;
@@ -329,7 +329,7 @@ impl Index {
             let mapped = self.definition.map(change.id, body, change.place)?;
             let Some(mapped) = mapped else { continue };
             applied.skipped += mapped.skipped;
-            // Nothing of a document is shown that has no such field.
+            // Hits cannot show any part of a document without such a field.
             let is_shown = mapped.fields.iter().any(|field| field.store || field.term_vectors);
             let keep = is_shown.then_some(body);
             let collection =
@@ -384,7 +384,7 @@ impl Index {
         SegmentId::from_uuid_string(&text).map_err(|error| Error::internal(format!("{error:?}")))
     }
 
-    /// Marks documents as deleted: `find` gives those of a segment.
+    /// Marks documents as deleted. `find` returns those of a segment.
     fn delete(
         &mut self,
         find: impl Fn(&Segment) -> Result<Vec<u32>>,
@@ -423,7 +423,7 @@ impl Index {
         Ok(())
     }
 
-    /// Opens the segments that are new, and forgets those that are gone.
+    /// Opens new segments, and closes removed ones.
     fn refresh(&mut self) -> Result<()> {
         let mut segments = BTreeMap::new();
         for meta in &self.metas {
@@ -445,10 +445,10 @@ impl Index {
         Ok(())
     }
 
-    /// The metadata of the index as it is now, with a text of the caller, such as how far it has read.
+    /// Returns the metadata of the present index, with the caller's payload, such as its position in the feed.
     ///
     /// # Errors
-    /// The metadata cannot be written, which does not happen.
+    /// The metadata cannot be serialised, which does not happen.
     pub fn commit(&mut self, payload: &str) -> Result<Commit> {
         self.payload = payload.to_owned();
         let payload = Payload { next: self.next, caller: payload.to_owned() };
@@ -486,7 +486,7 @@ impl Index {
         Ok(names)
     }
 
-    /// Deletes the blobs that neither the index as it is now nor a commit that must be kept names. Returns how many these were.
+    /// Deletes the blobs that neither the present index nor the commit `kept` refers to. Returns their number.
     ///
     /// # Errors
     /// The store fails.
@@ -503,9 +503,9 @@ impl Index {
     }
 }
 
-/// No threads.
+/// Returns the settings, with no threads.
 fn settings() -> IndexSettings {
-    // Documents take two thirds of the space that they take with LZ4, and are read for the hits of one page only.
+    // With this compressor, documents occupy two thirds of their LZ4 size, and only the hits of one page are read.
     let compressor = ZstdCompressor { compression_level: Some(3) };
     IndexSettings {
         docstore_compress_dedicated_thread: false,
@@ -514,7 +514,7 @@ fn settings() -> IndexSettings {
     }
 }
 
-/// The name of a column of a path: points would separate names.
+/// Returns the name of the column for a path. Dots would separate names, so they are encoded.
 #[must_use]
 pub fn column_key(path: &str) -> String {
     path.chars()
@@ -528,7 +528,7 @@ pub fn column_key(path: &str) -> String {
         .collect()
 }
 
-/// The key of a term in the dictionary.
+/// Returns the key of a term in the dictionary.
 #[must_use]
 pub fn term_key(path: &str, term: &str) -> Vec<u8> {
     let mut key = prefix_key(path);

@@ -1,19 +1,20 @@
-//! Full-text search: definitions, analysis, indexing and queries, over a store of blobs that is handed in.
+//! Full-text search: definitions, analysis, indexing and queries, on a store of blobs that the caller supplies.
 //!
 //! ```text
 //! Definition::parse ─► Definition ─ map ─► fields ─► Index::apply ─► segments in Blobs ─ commit ─► Commit
 //! Request::parse ─► Request ─ search, on each partition ─► Partial ─ merge ─► Response
 //! ```
 //!
-//! [`SearchService`] has both for one partition, as a plugin of the world `service`; [`SearchComponent`] is that over the blobs of a deployment.
+//! [`SearchService`] combines both for one partition, as a plugin of the world `service`; [`SearchComponent`] runs it on the blobs of a
+//! deployment.
 //!
-//! Invariants: no clock, thread, file or chance; what is not JSON or does not suit a mapping is left out and counted, never an error of the
-//! batch; a query is refused in the words of the vendor or carried out exactly.
+//! Invariants: the crate uses no clock, thread, file or random numbers. A document, or a value, that is not JSON or does not suit the
+//! mapping is skipped and counted; it never fails the batch. A query is either executed exactly or refused in the words of the vendor.
 //!
-//! What is other than with the vendor: the "light" stemmers of languages are those of Snowball; the words of `sort` of a hit are those
-//! of the values, not of their encoding; ties are decided by the ID; filters of texts do not look across the borders of the parts, of
-//! 256 KiB, that texts above 1 MiB are cut into; a document has at most 10,000 names of fields. Not there yet: `nested`, synonyms,
-//! `custom_filter` and `custom_score`, attributes.
+//! Differences from the vendor: the "light" stemmers of languages are the Snowball stemmers. The member `sort` of a hit contains the
+//! values, not their encoding. The ID breaks ties. Token filters do not see across the borders of the 256-KiB parts into which texts
+//! above 1 MiB are split. A document has at most 10,000 field names. Not implemented yet: `nested`, synonyms, `custom_filter` and
+//! `custom_score`, attributes.
 
 mod blobs;
 mod component;

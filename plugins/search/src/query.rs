@@ -1,4 +1,4 @@
-//! Queries: what a request asks for, as it is written.
+//! Queries, as a request contains them.
 
 mod parse;
 mod string;
@@ -7,30 +7,30 @@ pub use parse::{kind, parse_address, unmarshal};
 
 use crate::geo::{Distance, Polygon, Shape};
 
-/// How a shape in a document has to be to a shape in a query.
+/// Required relation of a document's shape to the query's shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
-    /// The shapes have a point in common.
+    /// The shapes share a point.
     Intersects,
-    /// The shape of the document contains that of the query.
+    /// The document's shape contains the query's shape.
     Contains,
-    /// The shape of the document is inside that of the query.
+    /// The document's shape is within the query's shape.
     Within,
-    /// The shapes have no point in common.
+    /// The shapes share no point.
     Disjoint,
 }
 
-/// How many letters may differ.
+/// Maximum number of edits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fuzziness {
-    /// So many, at most 2.
+    /// This number, at most 2.
     Exact(u8),
     /// None for up to 2 characters, 1 for up to 5, else 2.
     Auto,
 }
 
 impl Fuzziness {
-    /// So many for a term.
+    /// Returns the maximum number of edits for a term.
     #[must_use]
     pub fn of(self, term: &str) -> u8 {
         match (self, term.chars().count()) {
@@ -45,160 +45,160 @@ impl Fuzziness {
 /// A range of values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Range<T> {
-    /// The least.
+    /// The lower bound.
     pub min: Option<T>,
-    /// The greatest.
+    /// The upper bound.
     pub max: Option<T>,
-    /// The least itself is in it.
+    /// True if the range includes the lower bound.
     pub inclusive_min: bool,
-    /// The greatest itself is in it.
+    /// True if the range includes the upper bound.
     pub inclusive_max: bool,
 }
 
-/// A query without parts.
+/// A query without subqueries.
 #[derive(Clone, Debug)]
 pub enum Leaf {
-    /// A term, as it is indexed.
+    /// An exact term, as indexed.
     Term(String),
-    /// Terms that are like one.
+    /// Terms similar to a given term.
     Fuzzy {
         /// The term.
         term: String,
-        /// Characters at its beginning that may not differ.
+        /// Number of leading characters that must be equal.
         prefix: usize,
-        /// How many others may.
+        /// Maximum number of edits in the rest.
         fuzziness: Fuzziness,
     },
     /// The tokens of a text.
     Match {
         /// The text.
         text: String,
-        /// The analyzer; that of the field when it is not named.
+        /// The analyzer; by default that of the field.
         analyzer: Option<String>,
-        /// Characters at the beginning of each token that may not differ.
+        /// Number of leading characters of each token that must be equal.
         prefix: usize,
-        /// How many others may.
+        /// Maximum number of edits in the rest.
         fuzziness: Fuzziness,
-        /// All tokens rather than one.
+        /// True if all tokens must match, rather than one.
         all: bool,
     },
-    /// The tokens of a text, one after the other.
+    /// The tokens of a text as a phrase.
     MatchPhrase {
         /// The text.
         text: String,
-        /// The analyzer; that of the field when it is not named.
+        /// The analyzer; by default that of the field.
         analyzer: Option<String>,
-        /// How many letters may differ in each.
+        /// Maximum number of edits in each token.
         fuzziness: Fuzziness,
     },
-    /// Terms one after the other; each is one of several.
+    /// A phrase of terms, with alternatives for each position.
     Phrase {
         /// The terms.
         terms: Vec<Vec<String>>,
-        /// How many letters may differ in each.
+        /// Maximum number of edits in each term.
         fuzziness: Fuzziness,
     },
-    /// Terms that begin so.
+    /// Terms with this prefix.
     Prefix(String),
-    /// Terms that match wholly.
+    /// Terms that match this regular expression completely.
     Regexp(String),
-    /// Terms that match, with `*` and `?`.
+    /// Terms that match this pattern with `*` and `?`.
     Wildcard(String),
-    /// Terms between two.
+    /// Terms in a range.
     Terms(Range<String>),
-    /// Numbers between two.
+    /// Numbers in a range.
     Numbers(Range<f64>),
-    /// Dates between two.
+    /// Dates in a range.
     Dates {
-        /// The bounds, as they are written.
+        /// The bounds, as texts.
         range: Range<String>,
-        /// Parser of the dates; that of the field if not named.
+        /// The date parser; by default that of the field.
         parser: Option<String>,
     },
-    /// True or false.
+    /// A boolean.
     Boolean(bool),
-    /// Internet addresses from one to another.
+    /// IP addresses in a range.
     Addresses(u128, u128),
-    /// Places in a box: the longitudes and latitudes of two corners.
+    /// Points in a box, given by the longitudes and latitudes of two corners.
     Box {
-        /// Longitude of the west.
+        /// The western longitude.
         west: f64,
-        /// Latitude of the north.
+        /// The northern latitude.
         north: f64,
-        /// Longitude of the east.
+        /// The eastern longitude.
         east: f64,
-        /// Latitude of the south.
+        /// The southern latitude.
         south: f64,
     },
-    /// Places that are near one.
+    /// Points near a given point.
     Near(Distance),
-    /// Places inside of a polygon.
+    /// Points in a polygon.
     Polygon(Polygon),
-    /// Shapes.
+    /// Shapes with a relation to a given shape.
     Shape(Box<Shape>, Relation),
 }
 
 /// A query.
 #[derive(Clone, Debug)]
 pub enum Query {
-    /// No document.
+    /// Matches no document.
     None,
-    /// Every document.
+    /// Matches every document.
     All {
-        /// Factor of the score.
+        /// Boost factor of the score.
         boost: f32,
     },
-    /// The documents of these IDs.
+    /// The documents with these IDs.
     Ids {
         /// The IDs.
         ids: Vec<String>,
-        /// Factor of the score.
+        /// Boost factor of the score.
         boost: f32,
     },
-    /// Condition on the values of a field.
+    /// A condition on the values of a field.
     Leaf {
-        /// The field; the default field of the index when it is not named.
+        /// The field; by default the default field of the index.
         field: Option<String>,
-        /// Condition on the values.
+        /// The condition.
         leaf: Leaf,
-        /// Factor of the score.
+        /// Boost factor of the score.
         boost: f32,
     },
     /// Queries that must all match.
     Conjunction {
         /// The parts.
         parts: Vec<Query>,
-        /// Factor of the score.
+        /// Boost factor of the score.
         boost: f32,
     },
-    /// Queries of which some must match.
+    /// Queries of which a minimum number must match.
     Disjunction {
         /// The parts.
         parts: Vec<Query>,
-        /// How many at least.
+        /// The minimum number.
         min: usize,
-        /// Factor of the score.
+        /// Boost factor of the score.
         boost: f32,
-        /// It stands for a text in which parts that cannot be carried out do not count.
+        /// True if the query comes from a text: subqueries that cannot be executed are then ignored.
         lenient: bool,
     },
-    /// Combination of required, optional and excluded queries.
+    /// A combination of required, optional and excluded queries.
     Boolean {
         /// Required query.
         must: Option<Box<Query>>,
-        /// Optional query; required if nothing else is.
+        /// Optional query; required if there is no other query.
         should: Option<Box<Query>>,
         /// Excluded query.
         must_not: Option<Box<Query>>,
         /// Required query without a score.
         filter: Option<Box<Query>>,
-        /// Factor of the score.
+        /// Boost factor of the score.
         boost: f32,
     },
 }
 
 impl Query {
-    /// Names the field of the parts that name none.
+    /// Sets the field of all subqueries that do not name one.
     pub fn set_field(&mut self, name: &str) {
         match self {
             Query::None | Query::All { .. } | Query::Ids { .. } => {}

@@ -1,16 +1,17 @@
-//! Chance for crates that ask for some: a sequence that a seed determines. Nothing secret depends on it; tantivy names segments with it.
+//! Random numbers for crates that need them: a sequence that a seed determines. Nothing secret depends on it; tantivy uses it to name
+//! segments.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static STATE: AtomicU64 = AtomicU64::new(0);
 
-/// Begins another sequence, unless one has begun.
+/// Seeds the sequence, unless it has a seed already.
 pub fn seed(seed: u64) {
-    // Another one has begun it.
+    // Ignored: the sequence already has a seed.
     _ = STATE.compare_exchange(0, seed | 1, Ordering::Relaxed, Ordering::Relaxed);
 }
 
-/// The next number of the sequence (splitmix64).
+/// Returns the next number of the sequence (splitmix64).
 #[cfg_attr(not(target_arch = "wasm32"), expect(dead_code, reason = "elsewhere there is chance"))]
 fn next() -> u64 {
     const STEP: u64 = 0x9E37_79B9_7F4A_7C15;

@@ -1,9 +1,9 @@
-//! Requests over an index: what matches, in which order, and what of it is returned.
+//! Executes requests on an index: matching, sorting, and the data of hits.
 //!
 //! ```text
-//! Request ─ plan ─► Node, terms expanded and weighed over all segments
-//!                     │ each segment: scorer ─► documents ─► facets, the best by the sort
-//!                     └ the best: fields, places, fragments ─► Partial ─ merge of all partitions ─► Response
+//! Request ─ plan ─► Node, with terms expanded and weighted over all segments
+//!                     │ each segment: scorer ─► documents ─► facets, best documents by sort order
+//!                     └ best documents: fields, positions, fragments ─► Partial ─ merge of all partitions ─► Response
 //! ```
 
 mod expand;

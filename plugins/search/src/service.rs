@@ -1,23 +1,24 @@
-//! The index of a partition as a service: batches of changes go in, requests are answered.
+//! The index of a partition as a service: it indexes batches of changes and answers requests.
 //!
 //! Configuration: `{"name": INDEX, "partition": NAME, "seed": NUMBER, "params": PARAMS, "scope": SCOPE, "collections": {"8": "red"}}`.
-//! `params` is that of the definition of the index; `collections` names the collections by their numbers in hexadecimal, and is left out
-//! where documents of one collection are fed. `partition` is what hits show as `index`; `seed` tells the partitions of an index apart.
+//! `params` is that of the index definition. `collections` names the collections by their IDs in hexadecimal; it is absent if the feed
+//! contains documents of one collection only. `partition` is the member `index` of hits. `seed` distinguishes the partitions of an
+//! index.
 //!
-//! State: `meta` has the last commit as JSON, and the blobs that it names are those of the store.
+//! State: `meta` contains the last commit as JSON. The store contains the blobs that the commit names.
 //!
 //! | request | body | answer |
 //! | --- | --- | --- |
-//! | `POST /query` | a search request | a search response without `took`; of a part, a [`Partial`] |
+//! | `POST /query` | a search request | a search response without `took`; for a part, a [`Partial`] |
 //! | `GET /count` | | `{"status": "ok", "count": N}` |
-//! | `POST /evaluate` | documents, and a search request over them alone: [`crate::evaluate`] | a search response without `took` |
+//! | `POST /evaluate` | documents, and a search request for them: [`crate::evaluate`] | a search response without `took` |
 //! | `POST /analyzeDoc` | a document | `{"status": "ok", "analyzed": […]}` |
 //!
-//! With the header `nacre-part` (a name of the partition) an answer is a part, which `merge` makes one of several of. The host makes the
-//! part of a node that gives none: `{"Failed": [NAME, STATUS, TEXT]}`. A request with
-//! `knn` has two rounds: the parts of the first have the nearest documents of each partition, its merged answer is empty and has in
-//! `nacre-rest` those of all, which the requests of the second round repeat. `nacre-vbuckets` (`0-511,600`) says of which vBuckets
-//! documents are seen. `nacre-field` names the field of the parts of a query that name none.
+//! With the header `nacre-part` (the name of the partition) the answer is a part, and `merge` combines several parts. If a node fails,
+//! the host creates its part: `{"Failed": [NAME, STATUS, TEXT]}`. A request with `knn` has two rounds. The parts of the first round
+//! contain the nearest documents of each partition. Their merged answer is empty, and its header `nacre-rest` contains the nearest
+//! documents of all partitions, which the requests of the second round repeat. `nacre-vbuckets` (`0-511,600`) restricts the visible
+//! vBuckets. `nacre-field` names the field of the parts of a query that do not name one.
 
 use crate::blobs::Blobs;
 use crate::definition::Definition;
@@ -36,22 +37,22 @@ use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// Where the commit is.
+/// Key of the commit in the state.
 const META: &[u8] = b"meta";
-/// Documents of a merge, at most: it is a part of a call, which has a deadline.
+/// Maximum number of documents in a merge, which is part of a call with a deadline.
 const MERGED_MAX: u32 = 50_000;
-/// The name of the partition that gives a part.
+/// Header with the name of the partition that returns a part.
 const PART: &str = "nacre-part";
-/// Header with the results of the earlier rounds.
+/// Header with the results of earlier rounds.
 const REST: &str = "nacre-rest";
-/// Header with the field of the parts of a query that name none.
+/// Header with the field of the parts of a query that do not name one.
 const FIELD: &str = "nacre-field";
-/// The vBuckets that are seen.
+/// Header with the visible vBuckets.
 const VBUCKETS: &str = "nacre-vbuckets";
 
-/// Platform that the service needs.
+/// The platform that the service runs on.
 pub trait Platform {
-    /// The store of the files of the index.
+    /// Returns the store of the index files.
     fn blobs() -> Arc<dyn Blobs>;
 }
 
@@ -59,7 +60,7 @@ pub trait Platform {
 pub struct SearchService<P> {
     config: Config,
     definition: Arc<Definition>,
-    /// Opened with the first call, as of a commit, with the commit as it is in the state.
+    /// The open index, with the commit in the state to which it corresponds. The first call opens it.
     index: Option<(Vec<u8>, Index)>,
     platform: PhantomData<P>,
 }
@@ -81,11 +82,11 @@ struct Config {
 /// A part of an answer.
 #[derive(Serialize, Deserialize)]
 enum Part {
-    /// Of the first round of a request with vectors.
+    /// A part of the first round of a request with vectors.
     Nearest(Nearest),
-    /// Of the last round.
+    /// A part of the last round.
     Hits(String, Box<Partial>),
-    /// The partition refuses or fails: status and text.
+    /// An error of the partition: name, status and text.
     Failed(String, u16, String),
 }
 
@@ -134,7 +135,7 @@ impl<P: Platform> Service for SearchService<P> {
             };
             let collection = collections.get(&format!("{:x}", event.collection));
             if collection.is_none() && !collections.is_empty() {
-                // Documents of other collections of the scope are fed as well.
+                // The feed contains documents of other collections in the scope too.
                 continue;
             }
             let collection = collection.map(String::as_str).unwrap_or_default();
@@ -160,7 +161,7 @@ impl<P: Platform> Service for SearchService<P> {
         _seqno: u64,
         state: &mut dyn StateMut,
     ) -> Result<Option<u64>, Fault> {
-        // What was replaced is not kept, so the vBucket starts over.
+        // The index does not keep replaced versions, so the vBucket restarts.
         self.change(state, |index| index.remove_vbucket(vb).map(drop))?;
         Ok(Some(0))
     }
@@ -203,7 +204,7 @@ impl<P: Platform> Service for SearchService<P> {
                 Part::Failed(name, status, text) => hits.push((name, Err(Error { status, text }))),
             }
         }
-        // A partition that fails in the first round fails in the last one, too, where its failure is shown.
+        // A partition that fails in the first round fails in the last round too, which reports the failure.
         let is_first = !near.is_empty();
         let mut faults = hits.iter().filter_map(|(_, found)| found.as_ref().err());
         if is_first && let Some(error) = faults.find(|error| error.status == 400) {
@@ -225,11 +226,11 @@ impl<P: Platform> Service for SearchService<P> {
 }
 
 impl<P: Platform> SearchService<P> {
-    /// The index as of the commit in the state.
+    /// Returns the index as of the commit in the state.
     fn index(&mut self, state: &dyn State) -> Result<&mut Index, Fault> {
         let bytes = state.get(META).unwrap_or_default();
         let opened = match self.index.take() {
-            // Most calls are queries of the same commit, which has some KB.
+            // Most calls are queries of the same commit, which has a few KiB.
             Some((of, index)) if of == bytes => index,
             opened => self.open(&bytes, opened.map(|(_, index)| index))?,
         };
@@ -237,7 +238,7 @@ impl<P: Platform> SearchService<P> {
         Ok(index)
     }
 
-    /// Opens the index as of a commit, from what was open before.
+    /// Opens the index as of a commit, reusing the segments of an open index.
     fn open(&self, commit: &[u8], opened: Option<Index>) -> Result<Index, Fault> {
         let (definition, seed) = (self.definition.clone(), self.config.seed);
         if commit.is_empty() {
@@ -251,7 +252,7 @@ impl<P: Platform> SearchService<P> {
         .map_err(fatal)
     }
 
-    /// Changes the index and commits it into the state. After a failure the index is opened anew.
+    /// Changes the index, and stores the commit in the state. After a failure, the next call reopens the index.
     fn change(
         &mut self,
         state: &mut dyn StateMut,
@@ -288,7 +289,7 @@ impl<P: Platform> SearchService<P> {
         if is_first && let Ok(found) = found {
             return part(&Part::Nearest(found));
         }
-        // The host ends a call whose time is over.
+        // The host aborts a call after its deadline.
         let partial = found.and_then(|found| search_with(index, &search, &found, &mut || false));
         match (name, partial) {
             (Some(_), Ok(partial)) => part(&Part::Hits(partition, Box::new(partial))),
@@ -311,7 +312,7 @@ fn search_of(request: &Request) -> crate::Result<Search> {
     Ok(search)
 }
 
-/// Ranges of vBuckets: `0-511,600`.
+/// Parses ranges of vBuckets: `0-511,600`.
 fn ranges(text: &str) -> crate::Result<Vec<RangeInclusive<u16>>> {
     let wrong = || Error::request(format!("malformed {VBUCKETS}"));
     text.split(',')
@@ -327,7 +328,7 @@ fn header<'a>(request: &'a Request, wanted: &str) -> Option<&'a str> {
     request.headers.iter().find(|(name, _)| name == wanted).map(|(_, value)| &**value)
 }
 
-/// The answer to a query. How long it took is for the node to say.
+/// Returns the response to a query, without its duration: the node adds it.
 fn query_answer(response: &crate::search::Response, search: &Search) -> Response {
     let mut body = response.to_json(search, 0);
     if let Some(members) = body.as_object_mut() {

@@ -1,4 +1,4 @@
-//! Vectors: how near they are, and where a segment has them.
+//! Vectors: their similarity, and their storage in a segment.
 
 mod cluster;
 mod code;
@@ -9,19 +9,19 @@ pub use file::{EXTENSION, VectorFile, VectorPlugin, VectorWriter, Wanted};
 use base64::Engine;
 use serde_json::Value;
 
-/// How near two vectors are.
+/// The similarity of two vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
-    /// The square of the distance; the less the nearer.
+    /// The squared distance; less is nearer.
     L2,
-    /// The product; the more the nearer.
+    /// The dot product; more is nearer.
     Dot,
-    /// The product of vectors of length 1.
+    /// The dot product of vectors normalised to length 1.
     Cosine,
 }
 
 impl Metric {
-    /// The metric of a name.
+    /// Returns the metric with a name.
     pub fn parse(name: &str) -> Option<Metric> {
         Some(match name {
             "" | "l2_norm" => Metric::L2,
@@ -31,7 +31,7 @@ impl Metric {
         })
     }
 
-    /// The score of a vector: one over the square of the distance, or the product.
+    /// Returns the score of a vector: the reciprocal of the squared distance, or the dot product.
     pub fn score(self, a: &[f32], b: &[f32]) -> f32 {
         match self {
             Metric::L2 => {
@@ -42,7 +42,7 @@ impl Metric {
         }
     }
 
-    /// A vector as it is compared.
+    /// Prepares a vector for comparisons.
     pub fn prepare(self, vector: &mut [f32]) {
         if self == Metric::Cosine {
             let length = dot(vector, vector).sqrt();
@@ -53,20 +53,20 @@ impl Metric {
     }
 }
 
-/// The balance of recall against time and memory in a large segment.
+/// The trade-off between recall and latency in a large segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effort {
-    /// Most of the nearest are found.
+    /// The search finds most of the nearest neighbours.
     #[default]
     Recall,
-    /// Fewer vectors are compared.
+    /// The search compares fewer vectors.
     Latency,
-    /// As many as for latency: all vectors are one byte a number in memory anyway.
+    /// The same as for latency, because vectors in memory always have one byte per number.
     Memory,
 }
 
 impl Effort {
-    /// The effort of a name.
+    /// Returns the effort with a name.
     pub fn parse(name: &str) -> Option<Effort> {
         Some(match name {
             "" | "recall" => Effort::Recall,
@@ -76,7 +76,7 @@ impl Effort {
         })
     }
 
-    /// The share of the lists of a segment that are read.
+    /// Returns the share of a segment's lists that a search reads.
     pub fn share(self) -> f32 {
         match self {
             Effort::Recall => 0.1,
@@ -85,12 +85,12 @@ impl Effort {
     }
 }
 
-/// The product of two vectors.
+/// Returns the dot product of two vectors.
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     sum(a, b, |x, y| x * y)
 }
 
-/// Eight sums at a time, which compilers make instructions for vectors of.
+/// Computes eight sums in parallel, which compilers convert into SIMD instructions.
 fn sum(a: &[f32], b: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
     let (mut sums, (a8, rest_a), (b8, rest_b)) =
         ([0.0_f32; 8], a.as_chunks::<8>(), b.as_chunks::<8>());
@@ -103,7 +103,8 @@ fn sum(a: &[f32], b: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
     sums.iter().sum::<f32>() + rest
 }
 
-/// The vectors of a value: one, or an array of them, two levels deep at most. `None` when a number is none or a length is another.
+/// Parses the vectors in a value: one vector, or arrays of vectors up to two levels deep. Returns `None` if an element is not a
+/// number, or if a length is wrong.
 pub fn parse(value: &Value, dims: usize) -> Option<Vec<Vec<f32>>> {
     let elements = value.as_array()?;
     if elements.first().is_some_and(Value::is_array) {
@@ -123,7 +124,7 @@ fn numbers(value: &Value, dims: usize) -> Option<Vec<f32>> {
     (numbers.len() == dims || dims == 0).then_some(numbers)
 }
 
-/// The vector of a text: base64 of little-endian numbers of four bytes.
+/// Decodes a vector: base64 of little-endian `f32` numbers.
 pub fn decode(text: &str) -> Option<Vec<f32>> {
     let bytes = base64::engine::general_purpose::STANDARD.decode(text).ok()?;
     let (numbers, rest) = bytes.as_chunks::<4>();

@@ -1,4 +1,4 @@
-//! The read side: requests to answers.
+//! The read side: converts requests into answers.
 
 use crate::Bounds;
 use crate::design::{Design, View};
@@ -16,19 +16,19 @@ use nacre_plugin::{Fault, Request, Response, State};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-/// What a request comes to.
+/// The result of a request.
 pub enum Answered {
-    /// All of the answer.
+    /// The whole answer.
     Whole(Response),
-    /// Rows, which are given piece by piece.
+    /// Rows, which are sent piece by piece.
     Listing(Box<Listing>),
 }
 
-/// A query that fits its view.
+/// A query that is valid for its view.
 pub struct Asked {
     /// Number of the view in its design document.
     pub view: usize,
-    /// Whether groups are asked for, or rows.
+    /// True if the query asks for groups, false if it asks for rows.
     pub reduced: bool,
     /// The ranges of the tree, in the order of the answer.
     pub ranges: VecDeque<Range>,
@@ -36,7 +36,7 @@ pub struct Asked {
     pub query: Query,
 }
 
-/// Begins to answer a request.
+/// Starts to answer a request.
 pub fn answer(
     design: &Design,
     functions: &RefCell<Functions>,
@@ -60,19 +60,19 @@ pub fn answer(
         .map(Answered::Whole)
 }
 
-/// The name of the view that a request is for.
+/// Returns the name of the view that a request names.
 fn name_of(request: &Request) -> &str {
     request.path.trim_start_matches('/')
 }
 
-/// What a request asks of which view.
+/// Parses a request for a view.
 ///
 /// # Errors
-/// The answer that says what is wrong with it.
+/// An answer that describes the error in the request.
 pub fn asked(design: &Design, request: &Request) -> Result<Asked, Response> {
     let is_post = request.method == "POST";
     let Some(view) = design.views.iter().position(|view| view.name == name_of(request)) else {
-        // Clients retry the reason `missing`, which is that of a design document that is not yet there.
+        // Clients retry after the reason `missing`, which means that the design document does not exist yet.
         return Err(error(404, "not_found", "missing_named_view"));
     };
     if request.method != "GET" && !is_post {
@@ -87,7 +87,7 @@ pub fn asked(design: &Design, request: &Request) -> Result<Asked, Response> {
         .map_err(|reason| error(400, "query_parse_error", &reason))
 }
 
-/// Whether a query reduces, if it fits its view.
+/// Returns whether a query reduces, if it is valid for its view.
 fn checked(view: &View, query: &Query) -> Result<bool, String> {
     let reduced = query.reduce.unwrap_or(view.reduce.is_some());
     if reduced && view.reduce.is_none() {

@@ -1,4 +1,4 @@
-//! The JSON of an answer, as it grows.
+//! The JSON of an answer, written incrementally.
 //!
 //! ```text
 //! {"debug_info":{…},"total_rows":7,"rows":[   begin
@@ -16,50 +16,50 @@ use nacre_plugin::btree::{Step, Tree};
 use nacre_plugin::{Fault, State};
 use serde_json::value::RawValue;
 
-/// Errors that an answer names; there may be one for each group.
+/// Maximum number of errors that an answer names. There may be one for each group.
 pub const FAILURES_MAX: usize = 100;
 
-/// What an answer calls the one who gives it.
+/// The name in an answer of the node that sends it.
 pub const LOCAL: &str = "local";
 
-/// Why something is missing in an answer.
+/// The reason why a part of an answer is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Who has the rows that it is about.
+    /// The node with the missing rows.
     pub from: String,
-    /// What is wrong, for the author of the view.
+    /// The error, for the author of the view.
     pub reason: String,
 }
 
 impl Failure {
-    /// What failed here.
+    /// Creates a failure of this node.
     pub fn local(reason: String) -> Failure {
         Failure { from: LOCAL.into(), reason }
     }
 }
 
-/// What stands before the rows.
+/// The part of an answer before its rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
-    /// How many rows there are, asked for or not; none when they are reduced.
+    /// Number of rows in the view, whether the query asks for them or not; `None` for a query that reduces.
     pub total_rows: Option<u64>,
-    /// When it is asked for.
+    /// Debug info, if the query asks for it.
     pub debug: Option<DebugInfo>,
 }
 
-/// What an answer tells about itself.
+/// Debug info of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DebugInfo {
-    /// Rows of the view.
+    /// Number of rows in the view.
     pub index_rows: u64,
-    /// Bytes of its tree.
+    /// Size of the view's tree, in bytes.
     pub index_bytes: u64,
-    /// How many ranges are read.
+    /// Number of ranges to read.
     pub range_count: u64,
 }
 
 impl Head {
-    /// What there is to tell about the rows of `tree`.
+    /// Returns the head for the rows in `tree`.
     pub fn of(asked: &Asked, tree: &Tree<'_>, state: &dyn State) -> Result<Head, Fault> {
         let debug = || {
             Ok(DebugInfo {
@@ -76,22 +76,22 @@ impl Head {
     }
 }
 
-/// What is left to leave out and to give.
+/// Number of items still to be skipped and to be returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Items to leave out first.
+    /// Items to skip first.
     pub skip: u64,
-    /// Items to give then.
+    /// Items to return after those.
     pub limit: u64,
 }
 
 impl Window {
-    /// How many items are of interest at all.
+    /// Returns the number of items that the answer needs to read at most.
     pub fn item_count(&self) -> u64 {
         if self.limit == 0 { 0 } else { self.skip.saturating_add(self.limit) }
     }
 
-    /// Counts one item: whether it is to be shown.
+    /// Counts an item. Returns true if the answer shows it.
     fn shows(&mut self) -> bool {
         match (self.skip, self.limit) {
             (1.., _) => {
@@ -109,20 +109,20 @@ impl Window {
 
 /// An answer that is being written.
 pub struct Body {
-    /// What was written and not handed out yet.
+    /// Text that has been written but not taken yet.
     text: String,
-    /// What is left of skip and limit.
+    /// Number of items still to be skipped and to be returned.
     pub window: Window,
     group_level: Option<usize>,
     stops_on_error: bool,
-    /// What failed so far, as much of it as is named.
+    /// Failures so far, as far as the answer names them.
     failures: Vec<Failure>,
-    /// Whether a row was written.
+    /// True if a row was written.
     has_rows: bool,
 }
 
 impl Body {
-    /// An answer without a text.
+    /// Creates an empty answer.
     pub fn new(asked: &Asked) -> Body {
         let query = &asked.query;
         Body {
@@ -135,13 +135,13 @@ impl Body {
         }
     }
 
-    /// Goes on where an earlier text ended.
+    /// Continues where an earlier round ended.
     pub fn resume(&mut self, rest: Rest) {
         let Rest { window, has_rows, failures, .. } = rest;
         (self.window, self.has_rows, self.failures) = (window, has_rows, failures);
     }
 
-    /// What is needed to go on behind `place`, the item that was dealt with last.
+    /// Returns what the next round needs to continue after the last item, at `place`.
     pub fn rest_at(&self, place: Place<'_>) -> Rest {
         Rest {
             range: place.range,
@@ -152,22 +152,22 @@ impl Body {
         }
     }
 
-    /// Whether there are no more items to come.
+    /// Returns true if the answer needs no more items.
     pub fn is_over(&self) -> bool {
         self.window.limit == 0 || (self.stops_on_error && !self.failures.is_empty())
     }
 
-    /// Bytes that can be handed out.
+    /// Returns the number of bytes that can be taken.
     pub fn len(&self) -> usize {
         self.text.len()
     }
 
-    /// What was written since the last call.
+    /// Takes the text written since the last call.
     pub fn take_text(&mut self) -> String {
         std::mem::take(&mut self.text)
     }
 
-    /// Whether an item leaves room for more in a piece of so many bytes.
+    /// Returns whether a piece of `piece_bytes` bytes has room for another item.
     pub fn step(&self, piece_bytes: usize) -> Step {
         match self.is_over() || self.len() >= piece_bytes {
             true => Step::Break(()),
@@ -175,7 +175,7 @@ impl Body {
         }
     }
 
-    /// Writes what comes before the rows; `debug` by who tells it.
+    /// Writes the part before the rows. `debug` contains the debug info by node.
     pub fn begin(&mut self, total_rows: Option<u64>, debug: &[(&str, DebugInfo)]) {
         self.text.push('{');
         if !debug.is_empty() {
@@ -197,7 +197,7 @@ impl Body {
         self.text.push_str("\"rows\":[");
     }
 
-    /// The next row, which is written when it is to be shown.
+    /// Processes the next row, and writes it unless it is skipped.
     pub fn row(&mut self, row: &ViewRow<'_>) {
         if self.window.shows() {
             self.begin_row();
@@ -207,7 +207,7 @@ impl Body {
         }
     }
 
-    /// The next group, whose first row has this key; its value is asked for when it is to be shown.
+    /// Processes the next group, whose first row has this key. Calls `value` only if the answer shows the group.
     pub fn group(&mut self, key: &str, value: impl FnOnce() -> Result<String, Vec<Failure>>) {
         if self.window.shows() {
             match value() {
@@ -223,7 +223,7 @@ impl Body {
         }
     }
 
-    /// Writes what comes behind the rows.
+    /// Writes the part after the rows.
     pub fn end(&mut self) {
         let out = &mut self.text;
         out.push(']');
@@ -255,7 +255,7 @@ impl Body {
     }
 }
 
-/// The key of a group: that of its first row, an array cut to the level.
+/// Returns the key of a group: the key of its first row, with arrays truncated to the group level.
 fn group_key(key: &str, level: Option<usize>) -> String {
     let elements: Option<Vec<&RawValue>> = serde_json::from_str(key).ok();
     match (elements, level) {

@@ -1,4 +1,4 @@
-//! Numbers and lengths in what nodes tell each other: unsigned LEB128, and bytes with their length in front.
+//! Numbers and lengths in messages between nodes: unsigned LEB128, and length-prefixed bytes.
 
 /// Appends a number.
 pub fn put_number(mut value: u64, out: &mut Vec<u8>) {
@@ -9,25 +9,25 @@ pub fn put_number(mut value: u64, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// Appends bytes behind their length.
+/// Appends bytes with their length as a prefix.
 pub fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     put_number(bytes.len() as u64, out);
     out.extend_from_slice(bytes);
 }
 
-/// What is left to be read. Every method gives `None` when the bytes are not what it reads.
+/// The remaining input. Every method returns `None` if the bytes do not have the expected format.
 #[derive(Clone, Copy)]
 pub struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// One byte.
+    /// Reads one byte.
     pub fn byte(&mut self) -> Option<u8> {
         let (&byte, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(byte)
     }
 
-    /// A number.
+    /// Reads a number.
     pub fn number(&mut self) -> Option<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
@@ -40,12 +40,12 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// A number that counts something in memory.
+    /// Reads a number that fits into `usize`.
     pub fn index(&mut self) -> Option<usize> {
         usize::try_from(self.number()?).ok()
     }
 
-    /// Bytes with their length in front.
+    /// Reads length-prefixed bytes.
     pub fn bytes(&mut self) -> Option<&'a [u8]> {
         let length = self.index()?;
         let (bytes, rest) = self.0.split_at_checked(length)?;
@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
         Some(bytes)
     }
 
-    /// A text with its length in front.
+    /// Reads a length-prefixed text.
     pub fn text(&mut self) -> Option<&'a str> {
         str::from_utf8(self.bytes()?).ok()
     }

@@ -1,4 +1,4 @@
-//! The design document: views with their functions.
+//! The design document: its views and their functions.
 
 use crate::meta;
 use crate::plain::Plain;
@@ -7,7 +7,7 @@ use nacre_js::{Error, FunctionId, Functions};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The most views a design document may have: numbers of views are 16 bits in the state.
+/// Maximum number of views in a design document: the state stores numbers of views in 16 bits.
 const VIEWS_MAX: usize = u16::MAX as usize;
 
 #[derive(Deserialize)]
@@ -26,33 +26,33 @@ struct ViewConfig {
     reduce: Option<String>,
 }
 
-/// A design document that runs.
+/// A deployed design document.
 pub struct Design {
     pub name: String,
-    /// In the order of their names, which numbers them in the state.
+    /// The views in the order of their names. This order determines their numbers in the state.
     pub views: Vec<View>,
-    /// [`meta::MAKE`]: makes the second argument of map functions.
+    /// The function [`meta::MAKE`], which creates the second argument of map functions.
     pub meta: FunctionId,
 }
 
-/// A view that runs.
+/// A deployed view.
 pub struct View {
     pub name: String,
     pub map: FunctionId,
-    /// The same, if it is understood without the engine.
+    /// The map function for execution without the engine, if that is possible.
     pub plain: Option<Plain>,
     pub reduce: Option<Reduce>,
-    /// Where its B-tree lies in the state.
+    /// Prefix of the view's B-tree in the state.
     pub prefix: [u8; 3],
 }
 
 impl Design {
-    /// Reads `config`, and compiles its functions unless that was done before.
+    /// Parses `config`, and compiles its functions unless that was done before.
     ///
     /// # Errors
     /// A message for the author of the design document.
     pub fn read(config: &str, functions: &mut Functions) -> Result<Design, String> {
-        // An array would do for a structure, but is no design document.
+        // serde would accept an array in place of a structure, but an array is not a design document.
         if !config.trim_start().starts_with('{') {
             return Err("design document: expected a JSON object".into());
         }

@@ -1,4 +1,4 @@
-//! The write side: documents to rows.
+//! The write side: converts documents into rows.
 
 use crate::LIMITS;
 use crate::design::{Design, View};
@@ -16,15 +16,15 @@ use nacre_plugin::{DocumentError, Event, EventKind, Events, Fault, StateMut, col
 use std::cell::RefCell;
 
 const DATATYPE_SNAPPY: u8 = 2;
-/// Bytes that a document notes for which there is room at once.
+/// Initial capacity for the notes of a document, in bytes.
 const NOTES_BYTES_EXPECTED: usize = 256;
-/// Documents that one call of a rollback removes: some tens of milliseconds.
+/// Number of documents that one call of a rollback removes; this takes some tens of milliseconds.
 const ROLLBACK_COUNT: u32 = 2000;
 
-/// What a batch changes in each view's tree, one after the other.
+/// The changes that a batch makes in the tree of each view.
 type Changes = Vec<Vec<Change>>;
 
-/// Takes a batch into the indexes.
+/// Applies a batch to the indexes.
 pub fn apply(
     design: &Design,
     functions: &RefCell<Functions>,
@@ -35,7 +35,7 @@ pub fn apply(
     let mut errors = Vec::new();
     for event in events.iter() {
         let back_key = back_key(event.vb, event.key);
-        // A document may change twice in a batch: then it is what the first change noted.
+        // If a document changes twice in a batch, this finds what the first change has noted.
         let old = state.get(&back_key);
         if let Some(old) = &old {
             remove_noted(old, &mut changes)?;
@@ -59,7 +59,7 @@ pub fn apply(
     Ok(errors)
 }
 
-/// Removes the rows of some documents of a vBucket; gives whether those were the last.
+/// Removes the rows of some documents of a vBucket. Returns true if these were the last documents.
 pub fn remove_part_of_vbucket(
     design: &Design,
     functions: &RefCell<Functions>,
@@ -100,9 +100,10 @@ fn change_trees(
     Ok(())
 }
 
-/// The changes by key; of those of one key the last.
+/// Returns the changes sorted by key, with only the last change of each key.
 fn in_order(mut changes: Vec<Change>) -> Vec<Change> {
-    // Keys of a view begin alike, and most differ soon after: these are told apart without going to where they lie.
+    // Most keys of a view share a prefix and differ soon after it. Comparing the first word after the prefix therefore
+    // avoids most memory accesses.
     let alike = alike_bytes(&changes);
     let key = |at: u32| &changes[at as usize].0[alike..];
     let mut places: Vec<_> =
@@ -121,7 +122,7 @@ fn in_order(mut changes: Vec<Change>) -> Vec<Change> {
     ordered
 }
 
-/// The first eight bytes as a number that orders as they do; what is missing counts as zeros.
+/// Returns the first eight bytes as a number with the same order; missing bytes count as zeros.
 fn first_word(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     let count = bytes.len().min(word.len());
@@ -129,7 +130,7 @@ fn first_word(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(word)
 }
 
-/// How many bytes all keys have in common.
+/// Returns the number of leading bytes that all keys share.
 fn alike_bytes(changes: &[Change]) -> usize {
     let Some(((one, _), others)) = changes.split_first() else { return 0 };
     others.iter().fold(one.len(), |alike, (key, _)| {
@@ -138,7 +139,7 @@ fn alike_bytes(changes: &[Change]) -> usize {
     })
 }
 
-/// Maps a document with every view; gives what failed, for the author of the views.
+/// Maps a document with every view. Returns the failures, for the author of the views.
 fn map(
     design: &Design,
     functions: &mut Functions,
@@ -157,7 +158,7 @@ fn map(
     let document = text
         .filter(|_| design.views.iter().any(|view| view.plain.is_some()))
         .and_then(|text| Document::read(text, LIMITS.json_depth_max));
-    // What the engine is given, once a view needs it.
+    // The input of the engine, created when a view first needs it.
     let mut given = None;
     let mut failures = Vec::new();
     for (number, view) in design.views.iter().enumerate() {
@@ -190,11 +191,11 @@ fn map(
 /// A row of the tree: its key and its value.
 type Row = (Vec<u8>, Vec<u8>);
 
-/// The rows that a document emitted, as keys and values of a tree. Those with one key are in the order of their values, as in
-/// CouchDB.
+/// Returns the rows that a document emitted, as keys and values of a tree. Rows with equal keys are sorted by their values,
+/// as in CouchDB.
 ///
 /// # Errors
-/// Why an emitted key cannot be collated.
+/// The reason why an emitted key cannot be collated.
 fn rows_of(event: &Event<'_>, emitted: &[Emitted]) -> Result<Vec<Row>, String> {
     let row = |(number, emitted): (u32, &Emitted)| {
         let key = tree_key(&emitted.key, event.key, number)?;
@@ -218,7 +219,7 @@ fn rows_of(event: &Event<'_>, emitted: &[Emitted]) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// Bytes that order as a value does. One that no key could be comes last, in the order of its text.
+/// Returns bytes that sort like the value. A value that cannot be a key sorts last, in the order of its text.
 fn collated_value(json: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     match collate::encode(json, &mut bytes) {
@@ -227,10 +228,10 @@ fn collated_value(json: &str) -> Vec<u8> {
     }
 }
 
-/// What the engine has of a document.
+/// The engine's input for a document.
 struct Given {
     rev: String,
-    /// The body, unless it is JSON.
+    /// The body in base64, unless it is JSON.
     base64: Option<String>,
 }
 
@@ -254,7 +255,7 @@ fn emitted_in_engine(
     meta: &Meta<'_>,
     given: &Given,
 ) -> Result<Vec<Emitted>, nacre_js::Error> {
-    // Each view gets a copy of its own: a map may change what it is given.
+    // Each view gets its own copy, because a map function may change its argument.
     let document = given.base64.as_deref().map_or(Argument::Document, Argument::Text);
     let members = meta.arguments(&given.rev);
     let meta = Argument::Made(design.meta, &members);

@@ -1,38 +1,39 @@
-//! Map/reduce views: indexes written in JavaScript, kept up to date from the change stream.
+//! Map/reduce views: indexes written in JavaScript, which the change stream keeps up to date.
 //!
-//! A deployment is one design document. Each of its views maps every document to rows (`emit(key, value)`),
-//! kept in a B-tree in the order of their keys; a view with a reduce function keeps reductions in the inner
-//! nodes of the tree, so that a range is summarised without reading it.
+//! A deployment is one design document. Each of its views maps every document to rows (`emit(key, value)`). A B-tree
+//! stores the rows in the order of their keys. If the view has a reduce function, the inner nodes of the tree contain
+//! reductions, so that a range can be reduced without reading all of it.
 //!
 //! ```text
-//! change of a document ─► rows it had (back index) are removed
+//! change of a document ─► the document's old rows (back index) are removed
 //!                       ─► map of each view ─► rows are inserted, and noted in the back index
-//!
-//! state   d <vb> <id>                 what rows the document has: view number and tree key of each
+//! |
+//! state   d <vb> <id>                 the document's rows: view number and tree key of each
 //!         v <view> …                  the B-tree of the view
 //! tree    key   collated(key) ‖ id ‖ number of the emit
 //!         value vBucket ‖ length of key ‖ key as JSON ‖ value as JSON
 //! ```
 //!
-//! Configuration: `{"name": "d", "views": {"v": {"map": "function (doc, meta) {…}", "reduce": "_count"}}}`;
-//! other members are ignored. `reduce` is left out, `_count`, `_sum`, `_stats`, or a function. With `"checked": true`, which says that
-//! the same was accepted before, functions are compiled once one of them is needed: many a design document never does (`plain`).
+//! Configuration: `{"name": "d", "views": {"v": {"map": "function (doc, meta) {…}", "reduce": "_count"}}}`; other members are ignored.
+//! `reduce` is absent, `_count`, `_sum`, `_stats`, or a function. `"checked": true` means that the same configuration was accepted
+//! before. The plugin then compiles the functions only when one of them is needed; many design documents never need the engine
+//! (`plain`).
 //!
-//! Requests: `GET /` tells about the views, `GET` or `POST /{view}` queries one, with the parameters of
-//! Couchbase's view queries. `stale` means nothing here: who calls has waited for the feed.
+//! Requests: `GET /` describes the views, and `GET` or `POST /{view}` queries one, with the parameters of Couchbase's view queries.
+//! `stale` has no effect here: the caller has already waited for the feed.
 //!
-//! Where the vBuckets of a bucket are on several nodes, each has a partition with its share of the rows. The host then asks
-//! each of them for its part, and one for the answer (`header` has the names):
+//! If the vBuckets of a bucket are on several nodes, each node has a partition with its share of the rows. The host then
+//! asks each partition for its part, and one partition for the answer (`header` defines the names):
 //!
 //! ```text
 //! handle   GET /v, nacre-part: node, nacre-rest of the last round  ─► part      on every node
-//! merge    GET /v, nacre-rest of the last round, all parts         ─► text, nacre-rest when there is more to come
+//! merge    GET /v, nacre-rest of the last round, all parts         ─► text, and nacre-rest if the answer is not complete
 //! ```
 //!
-//! Rounds follow until there is no `nacre-rest`; their texts one after the other are the answer.
+//! More rounds follow until there is no `nacre-rest`. The concatenated texts of all rounds are the answer.
 //!
-//! Invariants: a document whose map fails has no rows in that view, and keeps those in the others; the rows in
-//! the trees are exactly those in the back index.
+//! Invariants: a document whose map fails in a view has no rows in that view, and keeps its rows in the others; the
+//! trees contain exactly the rows that the back index notes.
 
 mod answer;
 mod body;
@@ -64,17 +65,17 @@ use rest::Rest;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-/// The views plugin: one instance serves one design document.
+/// The views plugin. An instance serves one design document.
 pub struct Views {
     design: Design,
-    // Reductions are made while a tree is read or written, which only borrows the reducer.
+    // Reductions happen while a tree is read or written, which only borrows the reducer.
     functions: RefCell<Functions>,
     bounds: Bounds,
-    /// The answer that is given piece by piece.
+    /// The answer that is being sent piece by piece.
     pending: Pending,
 }
 
-/// What is left of an answer.
+/// The rest of an answer.
 #[derive(Default)]
 enum Pending {
     #[default]
@@ -83,17 +84,17 @@ enum Pending {
     Pieces(VecDeque<String>),
 }
 
-/// How much is given at a time.
+/// Limits of the amount of data in one result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// A piece of an answer ends with the row that brings it here.
+    /// A piece of an answer ends with the row that reaches this size.
     pub piece_bytes: usize,
-    /// A part of an answer ends with the item that brings it here. All parts are in memory when they are merged.
+    /// A part of an answer ends with the item that reaches this size. A merge has all parts in memory.
     pub part_bytes: usize,
-    /// A round of merging ends with the row that brings its text here.
+    /// A round of merging ends with the row with which its text reaches this size.
     pub round_bytes: usize,
-    /// Groups that a part has at most, and that a round reduces again: each may be a call of a function, and all of them
-    /// happen in one call of the plugin, which has a deadline.
+    /// Maximum number of groups in a part, and of groups that a round re-reduces. Each may be a call of a function, and
+    /// all of these happen in one call of the plugin, which has a deadline.
     pub reductions: u64,
 }
 
@@ -108,10 +109,10 @@ impl Default for Bounds {
     }
 }
 
-/// A cursor needs to say nothing: it comes back to the instance that has the answer.
+/// The cursor has no content: it returns to the instance that has the answer.
 const MORE: &[u8] = b"more";
 
-/// The limits of user code, as `describe` shows them.
+/// The limits of user code, which `describe` reports.
 const LIMITS: Limits = Limits {
     memory_bytes: 128 << 20,
     stack_bytes: 256 << 10,
@@ -162,7 +163,7 @@ impl Service for Views {
         _seqno: u64,
         state: &mut dyn StateMut,
     ) -> Result<Option<u64>, Fault> {
-        // Rows do not say which seqno they came from, so the vBucket starts over.
+        // Rows do not contain their seqnos, so the vBucket restarts.
         let done = index::remove_part_of_vbucket(&self.design, &self.functions, vb, state)?;
         Ok(done.then_some(0))
     }
@@ -206,7 +207,7 @@ impl Service for Views {
 }
 
 impl Views {
-    /// The same with other bounds, as tests want them.
+    /// Returns the plugin with other limits, for tests.
     pub fn bounded(self, bounds: Bounds) -> Views {
         Views { bounds, ..self }
     }
@@ -227,7 +228,7 @@ impl Views {
         Ok(chunk(body, is_last))
     }
 
-    /// The first of some pieces; the others wait.
+    /// Returns the first of the pieces; the others wait.
     fn first_of(&mut self, mut pieces: VecDeque<String>) -> Chunk {
         let body = pieces.pop_front().unwrap_or_default();
         let is_last = pieces.is_empty();

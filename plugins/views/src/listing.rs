@@ -1,4 +1,4 @@
-//! The answer of one partition, given piece by piece: it may be larger than what fits into memory.
+//! The answer of one partition, sent piece by piece because it may exceed the available memory.
 
 use crate::answer::Asked;
 use crate::body::{Body, Failure, Head, LOCAL};
@@ -11,7 +11,7 @@ use nacre_plugin::btree::Step;
 use nacre_plugin::{Fault, State};
 use std::cell::RefCell;
 
-/// What a query asks for and was not given yet.
+/// The part of an answer that has not been sent yet.
 pub struct Listing {
     asked: Asked,
     mask: Option<Mask>,
@@ -21,13 +21,13 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// The answer to what is asked, before its first piece.
+    /// Creates the answer, before its first piece.
     pub fn new(asked: Asked, mask: Option<Mask>) -> Listing {
         let (scan, body) = (Scan::new(&asked), Body::new(&asked));
         Listing { asked, mask, scan, body, has_begun: false }
     }
 
-    /// The next piece, which ends with the item that brings it to `piece_bytes`, and whether it is the last.
+    /// Returns the next piece, which ends with the item that reaches `piece_bytes`, and whether it is the last.
     pub fn piece(
         &mut self,
         views: &[View],

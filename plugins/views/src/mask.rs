@@ -1,19 +1,19 @@
-//! Which vBuckets a query sees.
+//! The vBuckets that a query sees.
 
 use crate::header;
 use crate::row::vbucket;
 use nacre_plugin::btree::Row;
 use nacre_plugin::{Fault, Request};
 
-/// Some of the vBuckets, of which there are at most 1024.
+/// A set of vBuckets, of which there are at most 1024.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mask([u64; 16]);
 
 impl Mask {
-    /// The mask that comes with a request.
+    /// Returns the mask in a request.
     ///
     /// # Errors
-    /// When it is malformed, which is the host's fault.
+    /// The mask is malformed, which is an error of the host.
     pub fn of(request: &Request) -> Result<Option<Mask>, Fault> {
         header::value_of(request, header::VBUCKETS).map(Mask::parse).transpose()
     }
@@ -30,13 +30,13 @@ impl Mask {
         Ok(mask)
     }
 
-    /// Whether a row comes from one of them.
+    /// Returns true if the row belongs to a vBucket in the mask.
     pub fn sees(&self, row: Row<'_>) -> bool {
         let has = |vb: u16| {
             let word = self.0.get(usize::from(vb / 64));
             word.is_some_and(|word| word >> (vb % 64) & 1 == 1)
         };
-        // A row that cannot be read is not passed over: who reads it says that it is damaged.
+        // A row that cannot be read is not skipped: its reader then reports the damage.
         vbucket(row.value).is_none_or(has)
     }
 }

@@ -1,19 +1,19 @@
-//! Putting the parts of an answer together.
+//! Merges the parts of an answer.
 //!
 //! ```text
-//! a   1 ── 3 ── 4 ── 7 ┊          cut behind 7
-//! b   2 ── 3 ── 9                 all there is
-//!     1  2  3+3  4  7 │ 9         this round ends with 7: behind it, a may have more
+//! a   1 ── 3 ── 4 ── 7 ┊          cut after 7
+//! b   2 ── 3 ── 9                 complete
+//!     1  2  3+3  4  7 │ 9         this round ends with 7: a may have more items after it
 //! ```
 //!
-//! Items are taken in the order of the answer (range, then name), groups of equal name are reduced again. As far as the least
-//! last item of the parts that were cut, no part can have more than it gave, so that what is given is complete. An answer that
-//! is not at its end then has a [`Rest`]: the host asks all parts again with it, and the next merge goes on behind that
-//! item. A round also ends when it has made much of a text, or has reduced many groups. In each round at least one
-//! item is given or left out, and the texts of all rounds are one answer.
+//! The merge takes items in the order of the answer (range, then name), and re-reduces groups with equal names. Up to the
+//! smallest last item of the cut parts, no part can have any further items, so that the merge is complete up to that item. If
+//! the answer is then not at its end, it has a [`Rest`]: the host sends it to all partitions in the next round, and the next
+//! merge continues after that item. A round also ends when its text is long enough, or when it has re-reduced many groups.
+//! Each round returns or skips at least one item. The concatenated texts of all rounds are the answer.
 //!
-//! Of a group that cannot be reduced, every node is named on which it failed. A node may have several parts: what they tell of
-//! themselves is added up.
+//! If a group cannot be reduced, the answer names every node on which that failed. A node may have several parts: their totals
+//! are added.
 
 use crate::Bounds;
 use crate::answer::Asked;
@@ -32,16 +32,16 @@ use std::collections::VecDeque;
 
 /// A round of an answer.
 pub struct Merged {
-    /// The pieces of its text; there is at least one, which may be empty.
+    /// The pieces of the round's text. There is at least one, which may be empty.
     pub pieces: VecDeque<String>,
-    /// What is left for the next round.
+    /// The remainder for the next round.
     pub rest: Option<Rest>,
 }
 
-/// Makes a round of the answer from the parts that are `partials`, behind the `rest` of the last round.
+/// Creates a round of the answer from the parts in `partials`, after the `rest` of the last round.
 ///
 /// # Errors
-/// [`Fault::Reject`] when one of them is no part of the answer.
+/// [`Fault::Reject`] if one of them is not a part of the answer.
 pub fn merge(
     asked: &Asked,
     rest: Option<Rest>,
@@ -94,11 +94,11 @@ fn begin(parts: &[Part<'_>], body: &mut Body) {
     body.begin(totals.reduce(u64::saturating_add), &debug);
 }
 
-/// A part of which items are taken.
+/// A part from which the merge takes items.
 struct Source<'a> {
     from: &'a str,
     items: Items<'a>,
-    /// The item that is next.
+    /// The next item.
     head: Option<(usize, Item<'a>)>,
 }
 
@@ -107,7 +107,7 @@ impl<'a> Source<'a> {
         self.head.as_ref().map(|(range, item)| Place { range: *range, name: item.name() })
     }
 
-    /// The next item, if it stands at `place`.
+    /// Takes the next item if its place is `place`.
     fn take_at(&mut self, place: Place<'_>) -> Option<Item<'a>> {
         if self.place() != Some(place) {
             return None;
@@ -117,21 +117,21 @@ impl<'a> Source<'a> {
     }
 }
 
-/// A round that is being made.
+/// A round in progress.
 struct Round<'a> {
     descending: bool,
     reducer: ViewReducer<'a>,
     body: Body,
     pieces: VecDeque<String>,
-    /// How much of a text there is in the pieces.
+    /// Size of the text in the pieces.
     bytes: usize,
-    /// How many groups were reduced again.
+    /// Number of groups that were re-reduced.
     reductions: u64,
     bounds: &'a Bounds,
 }
 
 impl Round<'_> {
-    /// Gives what can be given; the place of the last item if the answer is not at its end.
+    /// Returns all items that are complete. The result is the place of the last item unless the answer is at its end.
     fn run<'p>(&mut self, parts: Vec<Part<'p>>) -> Option<Place<'p>> {
         let cuts = parts.iter().filter_map(|part| part.cut);
         let border = self.first_of(cuts);
@@ -169,7 +169,7 @@ impl Round<'_> {
             || self.reductions >= self.bounds.reductions
     }
 
-    /// Gives the items that stand at `place`.
+    /// Returns the items at `place`.
     fn give(&mut self, place: Place<'_>, sources: &mut [Source<'_>]) {
         let mut groups = Vec::new();
         for source in sources {
@@ -197,7 +197,7 @@ impl Round<'_> {
     }
 }
 
-/// The value of a group, of which every part in `groups` has rows; those of a node come one after another.
+/// Returns the value of a group, of which every part in `groups` has rows. The parts of a node follow one another.
 fn value_of(
     groups: &[(&str, Group<'_>)],
     reducer: &ViewReducer<'_>,

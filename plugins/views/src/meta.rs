@@ -1,17 +1,17 @@
-//! What map functions know of a document beside its body.
+//! The second argument of map functions, which describes a document.
 
 use nacre_js::Argument;
 use nacre_plugin::{DATATYPE_JSON, Event};
 use std::borrow::Cow;
 
-/// Makes `meta` for the engine, of [`Meta::arguments`].
+/// Creates `meta` in the engine from [`Meta::arguments`].
 pub const MAKE: &str = "(id, rev, seq, vb, expiration, flags, type) =>
     ({ id, rev, seq, vb, expiration, flags, type })";
 
 /// The `meta` of a document.
 pub struct Meta<'a> {
     event: &'a Event<'a>,
-    /// The id of the document; what is not UTF-8 in it is replaced.
+    /// The ID of the document, with any bytes that are not UTF-8 replaced.
     pub id: Cow<'a, str>,
 }
 
@@ -24,7 +24,7 @@ impl<'a> Meta<'a> {
         self.event.datatype & DATATYPE_JSON != 0
     }
 
-    /// A revision as Couchbase writes it: count, then CAS, expiry and flags in hexadecimal.
+    /// Returns the revision in Couchbase's format: count, then CAS, expiry and flags in hexadecimal.
     pub fn rev(&self) -> String {
         let Event { rev, cas, expiry, flags, .. } = self.event;
         format!("{rev}-{cas:016x}{expiry:08x}{flags:08x}")
@@ -46,12 +46,12 @@ impl<'a> Meta<'a> {
         f64::from(self.event.flags)
     }
 
-    /// How the body is given to functions.
+    /// Returns how functions receive the body.
     pub fn kind(&self) -> &'static str {
         if self.is_json() { "json" } else { "base64" }
     }
 
-    /// What [`MAKE`] takes. `rev` is [`Meta::rev`].
+    /// Returns the arguments of [`MAKE`]. `rev` is [`Meta::rev`].
     pub fn arguments<'b>(&'b self, rev: &'b str) -> [Argument<'b>; 7] {
         [
             Argument::Text(&self.id),

@@ -1,30 +1,32 @@
-//! The part of an answer that one partition has, as the nodes tell it each other.
+//! A partition's part of an answer, as nodes send it to each other.
 //!
-//! Numbers and lengths are LEB128, *bytes* have their length in front.
+//! Numbers and lengths are LEB128. *Bytes* have their length as a prefix.
 //!
-//! | bytes | what |
+//! | bytes | meaning |
 //! | --- | --- |
 //! | 4 | `NVP1` |
-//! | 1 | flags: 1 groups and not rows, 2 there is `total_rows`, 4 there is debug info; the others are 0 |
-//! | bytes | who answers |
+//! | 1 | flags: 1 for groups instead of rows, 2 if `total_rows` follows, 4 if debug info follows; other bits are 0 |
+//! | bytes | name of the node |
 //! | number | `total_rows` of this part |
 //! | 3 numbers | debug info: rows, bytes and ranges |
 //! | items | a row: 1, number of its range, tree key, tree value |
-//! | | a group: 1, number of its range, how many bytes of the tree key name it, tree key of its first row, the key of that row as JSON, reduction as in the tree |
-//! | 1 | the end: 0 when all was given that the answer may need, 2 when the part was cut behind its last item |
+//! | | a group: 1, number of its range, length of its name in the tree key, tree key of its first row, the key of that row as JSON, reduction as in the tree |
+//! | 1 | the end: 0 if the part contains everything that the answer may need, 2 if the part was cut after its last item |
 //!
 //! ```text
 //! 4e56503101 01 61    groups, of "a"
 //! 01 00 01 02 10 .. 04 null 09 c 02 00 00 00 00 00 00 00
 //!                     range 0, the group named 10 whose first row is 10 .., emitted with null: a count of 2
-//! 02                  there may be more
+//! 02                  the partition may have more items
 //! ```
 //!
-//! Items stand in the order of the answer: by range, then by name ([`Item::name`]), which ascends, or descends when the query
-//! says so. A group is whole: the part holds no more rows of it. `total_rows` and debug info are in the first round only.
-//! `skip` is left to who merges. A part that reaches `skip + limit` items needs no more, so that it is not cut: each of its
-//! items stands in the merged answer at the same place or behind. A reduction that failed ends it too when the query stops
-//! on errors, once it stands behind what is skipped: so does the merged answer, there or before.
+//! Items are in the order of the answer: by range, then by name ([`Item::name`]) in ascending order, or in descending order
+//! if the query says so. A group is complete: it includes all of the partition's rows in the group. Only the first round
+//! contains `total_rows` and debug info.
+//!
+//! The merge applies `skip`. A part with `skip + limit` items needs no more, so it does not count as cut: each of its items
+//! has the same or a later position in the merged answer. If the query stops on errors, a failed reduction after the skipped
+//! items ends the part too: the merged answer then ends there or before.
 
 use crate::Bounds;
 use crate::answer::Asked;
@@ -50,7 +52,7 @@ const END: u8 = 0;
 const ITEM: u8 = 1;
 const CUT: u8 = 2;
 
-/// Gives the part that `from` has of what is asked, from behind `rest` on.
+/// Returns the part of `from` for the query, after `rest`.
 pub fn give(
     asked: &Asked,
     from: &str,
@@ -142,7 +144,7 @@ impl Taker for Giving<'_> {
         }
         if let Item::Group(group) = &item {
             let ends = self.stops_on_error && self.given > self.window.skip;
-            // There is nothing behind the one group of all rows.
+            // Nothing follows the single group of all rows.
             if group.name.is_empty() || (ends && error_of(group.reduction).is_some()) {
                 return Step::Break(());
             }
@@ -158,23 +160,23 @@ impl Taker for Giving<'_> {
     }
 }
 
-/// A part, read back. All of its items were looked at.
+/// A decoded part, whose items have all been validated.
 pub struct Part<'a> {
-    /// Who gave it.
+    /// The node that sent the part.
     pub from: &'a str,
-    /// What it says before its items.
+    /// The part's data before its items.
     pub head: Head,
-    /// What it holds.
+    /// The items.
     pub items: Items<'a>,
-    /// Where it stopped, if there may be more.
+    /// The place at which the part was cut, if it was.
     pub cut: Option<Place<'a>>,
 }
 
 impl<'a> Part<'a> {
-    /// Reads a part of what is asked, from behind `rest` on.
+    /// Decodes a part of the query's answer, after `rest`.
     ///
     /// # Errors
-    /// [`Fault::Reject`] with the offset when it is none.
+    /// [`Fault::Reject`] with the offset if the bytes are not such a part.
     pub fn read(body: &'a [u8], asked: &Asked, rest: Option<&Rest>) -> Result<Part<'a>, Fault> {
         let mut reader = Reader(body);
         Part::try_read(&mut reader, asked, rest).ok_or_else(|| {
@@ -192,7 +194,7 @@ impl<'a> Part<'a> {
         let flag = |flag: u8| flags & flag != 0;
         let total_rows = if flag(TOTAL_ROWS) { Some(reader.number()?) } else { None };
         let debug = if flag(DEBUG) { Some(debug_info(reader)?) } else { None };
-        // An answer to another question, or to another round of this one, is of no use.
+        // The part must not answer another query, or another round of this query.
         let is_first = rest.is_none();
         only_if(flags & !(GROUPS | TOTAL_ROWS | DEBUG) == 0 && flag(GROUPS) == asked.reduced)?;
         only_if(total_rows.is_some() == (is_first && !asked.reduced))?;
@@ -214,7 +216,7 @@ impl<'a> Part<'a> {
             let follows =
                 |before: Place<'_>| before.compare(&place, asked.query.descending).is_lt();
             only_if(before.is_none_or(follows) && range < asked.ranges.len())?;
-            // Only what all rows are reduced to has no name.
+            // Only the group of all rows has an empty name.
             let is_all = asked.reduced && asked.query.group_level.is_none();
             only_if(place.name.is_empty() == is_all)?;
             last = Some(place);
@@ -275,7 +277,7 @@ fn debug_info(reader: &mut Reader<'_>) -> Option<DebugInfo> {
     Some(DebugInfo { index_rows, index_bytes, range_count: reader.number()? })
 }
 
-/// Goes on only if `is_so`.
+/// Returns `None` unless `is_so`.
 fn only_if(is_so: bool) -> Option<()> {
     is_so.then_some(())
 }

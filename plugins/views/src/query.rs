@@ -6,32 +6,33 @@ use nacre_plugin::{collate, successor};
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What is asked of a view.
+/// The parameters of a view query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
     key: Option<String>,
-    /// Each key as JSON; none when the query names no keys.
+    /// The keys, each as JSON; `None` if the query does not name keys.
     pub keys: Option<Vec<String>>,
     startkey: Option<String>,
     endkey: Option<String>,
     startkey_docid: Option<String>,
     endkey_docid: Option<String>,
     inclusive_end: bool,
-    /// Whether the order of keys is turned round.
+    /// True if the query reverses the order of keys.
     pub descending: bool,
-    /// Rows (or groups) at most.
+    /// Maximum number of rows or groups.
     pub limit: u64,
-    /// Rows (or groups) to leave out first.
+    /// Number of rows or groups to skip first.
     pub skip: u64,
-    /// None leaves the choice to the view.
+    /// Whether to reduce; `None` leaves the choice to the view.
     pub reduce: Option<bool>,
-    /// None for no groups, else how many elements of an array key make one; `usize::MAX` for all of a key.
+    /// `None` for no groups, else the number of elements of an array key that identify a group; `usize::MAX` for whole
+    /// keys.
     pub group_level: Option<usize>,
-    /// Whether the first error ends the answer (`on_error=stop`), or the answer goes on without what failed.
+    /// True if the first error ends the answer (`on_error=stop`); otherwise the answer omits what failed.
     pub stops_on_error: bool,
-    /// Whether the answer tells about itself.
+    /// True if the answer contains debug info.
     pub debug: bool,
-    /// Whether rows are to carry documents, which they do not.
+    /// True if the query asks for documents in the rows, which is not supported.
     pub include_docs: bool,
 }
 
@@ -58,9 +59,10 @@ impl Default for Query {
 }
 
 impl Query {
-    /// Reads the query string, then a JSON object in `body` (of a `POST`), whose members count more.
+    /// Parses the query string and then a JSON object in `body` (of a `POST`). Members of the object override the query
+    /// string.
     ///
-    /// Parameters that mean nothing here (`stale`, `full_set`, …) are ignored.
+    /// Parameters without an effect here (`stale`, `full_set`, …) are ignored.
     ///
     /// # Errors
     /// A message that names the parameter and its value.
@@ -74,7 +76,7 @@ impl Query {
             let members: BTreeMap<String, &RawValue> = serde_json::from_slice(body)
                 .map_err(|error| format!("the body is not a JSON object: {error}"))?;
             for (name, value) in members {
-                // Texts and numbers come as JSON here, document ids without their quotes.
+                // Texts and numbers are JSON in the body, but document IDs have no quotes.
                 let text = value.get();
                 match name.as_str() {
                     "key" | "keys" | "startkey" | "start_key" | "endkey" | "end_key" => {
@@ -135,10 +137,10 @@ impl Query {
         Ok(())
     }
 
-    /// The ranges of the tree that are asked for, in the order of the answer.
+    /// Returns the ranges of the tree that the query asks for, in the order of the answer.
     ///
     /// # Errors
-    /// A message that names a key which cannot be collated.
+    /// A message that names a key that cannot be collated.
     pub fn ranges(&self) -> Result<VecDeque<Range>, String> {
         if self.key.is_some() && self.keys.is_some() {
             return Err("invalid use of key: it does not go with keys".into());
@@ -152,12 +154,12 @@ impl Query {
         }
     }
 
-    /// The range of a `key`, which is where it begins and where it ends.
+    /// Returns the range of a `key`, whose start and end are that key.
     fn range_of(&self, key: &str) -> Result<Range, String> {
         self.range_between(Some(key), Some(key))
     }
 
-    /// The range between `startkey` and `endkey`, which change places when the order is descending.
+    /// Returns the range between `startkey` and `endkey`, which are swapped if the order is descending.
     fn range(&self) -> Result<Range, String> {
         self.range_between(self.startkey.as_deref(), self.endkey.as_deref())
     }
@@ -173,12 +175,12 @@ impl Query {
         }
         let range = Range { start: low.below()?, end: high.above()?, reverse: self.descending };
         let empty = !range.end.is_empty() && range.end <= range.start;
-        // Equal keys with the end excluded, or document ids in the wrong order: a range that holds nothing.
+        // The range is empty: the keys are equal and the end is excluded, or the document IDs are in the wrong order.
         Ok(if empty { Range { end: range.start.clone(), ..range } } else { range })
     }
 }
 
-/// One end of a range: a key, and within its rows a document.
+/// One end of a range: a key, and a document within the rows of that key.
 struct Bound<'a> {
     key: Option<&'a str>,
     id: &'a Option<String>,
@@ -186,7 +188,7 @@ struct Bound<'a> {
 }
 
 impl Bound<'_> {
-    /// The first tree key within, for a bound below the range.
+    /// For a lower bound: returns the first tree key inside the range.
     fn below(&self) -> Result<Vec<u8>, String> {
         let Some(key) = self.key else { return Ok(Vec::new()) };
         let mut bytes = collated(key)?;
@@ -199,7 +201,7 @@ impl Bound<'_> {
         Ok(if self.included { bytes } else { successor(&bytes) })
     }
 
-    /// The first tree key outside, for a bound above the range.
+    /// For an upper bound: returns the first tree key outside the range.
     fn above(&self) -> Result<Vec<u8>, String> {
         let Some(key) = self.key else { return Ok(Vec::new()) };
         let mut bytes = collated(key)?;

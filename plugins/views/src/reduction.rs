@@ -1,9 +1,9 @@
-//! Reductions: the built-in ones in Rust, others in JavaScript.
+//! Reductions: built-in ones in Rust, others in JavaScript.
 //!
-//! As bytes in the tree a reduction is a tag and its content: `c` and a count, `s` and a sum, `v` and
-//! the sums of arrays by position, `t` and the five numbers of `_stats`, `T` and five numbers for each position of arrays (all
-//! numbers little-endian), `j` and JSON text, `e` and the text of an error. An error stays an error when it is reduced further,
-//! and shows when a query meets it.
+//! In the tree, a reduction is a tag followed by its content: `c` and a count, `s` and a sum, `v` and the sums of arrays by
+//! position, `t` and the five numbers of `_stats`, `T` and five numbers for each array position (all numbers are
+//! little-endian), `j` and JSON text, `e` and the text of an error. Re-reducing an error results in the error; a query that
+//! reads an error reports it.
 
 use crate::row::{ViewRow, key_and_value};
 use nacre_js::{Argument, Error, FunctionId, Functions, quote};
@@ -13,26 +13,28 @@ use std::cell::RefCell;
 /// A reduce function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduce {
-    /// How many rows.
+    /// The number of rows.
     Count,
-    /// The sum of the values; arrays of numbers are added by position, and a number counts as an array of one there.
+    /// The sum of the values. Arrays of numbers are added by position, where a number counts as an array with one
+    /// element.
     Sum,
-    /// Sum, count, least, greatest, and sum of squares of the values; of arrays of numbers of one length, by position.
+    /// Sum, count, minimum, maximum, and sum of squares of the values. For arrays of numbers with equal lengths, by
+    /// position.
     Stats,
     /// A function of the design document.
     Custom(FunctionId),
 }
 
 impl Reduce {
-    /// The built-in called `text`, or the function of that text, which `add` takes.
+    /// Returns the built-in named `text`, or the custom function with that text, which `add` compiles.
     ///
     /// # Errors
-    /// When it is neither.
+    /// The text is neither a built-in nor a function.
     pub fn read(
         text: &str,
         add: impl FnOnce(&str) -> Result<FunctionId, Error>,
     ) -> Result<Reduce, String> {
-        // What follows the name of a built-in on other lines does not count, as in CouchDB.
+        // As in CouchDB, anything after the name of a built-in is ignored.
         match text.split_whitespace().next().unwrap_or_default() {
             "_count" => Ok(Reduce::Count),
             "_sum" => Ok(Reduce::Sum),
@@ -54,7 +56,7 @@ struct Stats {
     sumsqr: f64,
 }
 
-/// What a reduction is; see the head of this module.
+/// A decoded reduction: see the module documentation.
 #[derive(Clone, Debug, PartialEq)]
 enum Reduction {
     Count(u64),
@@ -67,7 +69,7 @@ enum Reduction {
 }
 
 impl Stats {
-    /// Of one number.
+    /// Returns the statistics of one number.
     fn of(number: f64) -> Stats {
         Stats { sum: number, count: 1.0, min: number, max: number, sumsqr: number * number }
     }
@@ -145,10 +147,10 @@ impl Reduction {
     }
 }
 
-/// The value of a reduction as JSON.
+/// Returns the value of a reduction as JSON.
 ///
 /// # Errors
-/// The error that was reduced to, for the author of the view.
+/// The error that is the result of the reduction, for the author of the view.
 pub fn result_json(reduction: &[u8]) -> Result<String, String> {
     match Reduction::decode(reduction) {
         Reduction::Count(count) => Ok(count.to_string()),
@@ -167,7 +169,7 @@ pub fn result_json(reduction: &[u8]) -> Result<String, String> {
     }
 }
 
-/// The error that a reduction is, if it is one.
+/// Returns the error if the reduction is one.
 pub fn error_of(reduction: &[u8]) -> Option<String> {
     match Reduction::decode(reduction) {
         Reduction::Error(text) => Some(text),
@@ -175,7 +177,7 @@ pub fn error_of(reduction: &[u8]) -> Option<String> {
     }
 }
 
-/// A number as JavaScript would write it: whole numbers without a fraction, what is not finite as null.
+/// Formats a number as JavaScript does: whole numbers without a fraction, and numbers that are not finite as null.
 fn number_json(number: f64) -> String {
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
     match number {
@@ -185,11 +187,11 @@ fn number_json(number: f64) -> String {
     }
 }
 
-/// Reduces the rows of a view's tree.
+/// Reduces the rows in a view's tree.
 pub struct ViewReducer<'a> {
-    /// None for a view that is never reduced.
+    /// `None` for a view without a reduce function.
     pub reduce: Option<&'a Reduce>,
-    /// Where custom functions run.
+    /// The engine for custom functions.
     pub functions: &'a RefCell<Functions>,
 }
 
@@ -261,10 +263,10 @@ impl ViewReducer<'_> {
     }
 }
 
-/// What `read` makes of the value of each row.
+/// Applies `read` to the value of each row.
 ///
 /// # Errors
-/// A sentence that begins with `needs` and names the document whose value it cannot read.
+/// A sentence that begins with `needs` and names the document whose value cannot be read.
 fn values<T>(
     rows: &[Row<'_>],
     needs: &str,
@@ -290,7 +292,7 @@ fn sum(rows: &[Row<'_>]) -> Result<Reduction, String> {
     Ok(parts.into_iter().reduce(combined).unwrap_or(Reduction::Sum(0.0)))
 }
 
-/// The five numbers from the `first` on.
+/// Returns five numbers, starting at `first`.
 fn stats_at(number: &impl Fn(usize) -> Option<f64>, first: usize) -> Option<Stats> {
     let at = |index: usize| number(first + index);
     Some(Stats::from_numbers([at(0)?, at(1)?, at(2)?, at(3)?, at(4)?]))

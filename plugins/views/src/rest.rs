@@ -1,21 +1,22 @@
-//! What an answer of several rounds still lacks, as the text in the header `nacre-rest`.
+//! The remainder of an answer of several rounds, as the text in the header `nacre-rest`.
 //!
-//! The text is base64 (for URLs, without padding) of the following, numbers and lengths as LEB128:
+//! The text is base64 (for URLs, without padding) of the following bytes. Numbers and lengths are LEB128:
 //!
-//! | bytes | what |
+//! | bytes | meaning |
 //! | --- | --- |
 //! | 1 | version: 1 |
-//! | 1 | whether rows were given already: 0 or 1 |
-//! | number, number | skip and limit that are left |
-//! | number, bytes | place of the last item that was given or left out: number of its range, its name |
-//! | number | how many failures were collected so far |
-//! | bytes, bytes | of each failure: who has it, and the reason |
+//! | 1 | 1 if rows were already returned, else 0 |
+//! | number, number | remaining skip and limit |
+//! | number, bytes | place of the last item that was returned or skipped: number of its range, its name |
+//! | number | number of failures so far |
+//! | bytes, bytes | for each failure: the node and the reason |
 //!
-//! Name: the tree key of a row, what the tree keys of a group begin with. `AQEABQEBEAA` says that rows were given, that 5 are
-//! left to give, that the last one stood in range 1 and was called `10`, and that nothing has failed.
+//! The name of a row is its tree key. The name of a group is the common prefix of its tree keys. For example, `AQEABQEBEAA`
+//! means that rows were returned, that 5 more may be returned, that the last item was in range 1 with the name `10`, and that
+//! nothing has failed.
 //!
-//! The text has some hundred bytes as a rule: a key, of which an emitted one has at most 4 KiB before it is collated, and at
-//! most 16 KiB of failures.
+//! The text usually has some hundred bytes: a key, which has at most 4 KiB before collation if it was emitted, and at most 16
+//! KiB of failures.
 
 use crate::body::{FAILURES_MAX, Failure, Window};
 use crate::bytes::{Reader, put_bytes, put_number};
@@ -26,31 +27,31 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
 use nacre_plugin::{Fault, Request};
 
 const VERSION: u8 = 1;
-/// Characters of a reason that are carried along.
+/// Maximum length of a failure's reason in the remainder, in characters.
 const REASON_CHARS_MAX: usize = 500;
-/// Bytes of all failures that are carried along; those behind are not named.
+/// Maximum size of all failures in the remainder, in bytes. Further failures are not named.
 const FAILURE_BYTES_MAX: usize = 16 << 10;
 
-/// What an answer still lacks.
+/// The remainder of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rest {
-    /// The range of the last item that the answer has dealt with.
+    /// The range of the last item that the answer has processed.
     pub range: usize,
-    /// Its name, which is not empty.
+    /// The name of that item, which is not empty.
     pub name: Vec<u8>,
-    /// What is left of skip and limit.
+    /// Remaining skip and limit.
     pub window: Window,
-    /// Whether rows were given.
+    /// True if rows were returned.
     pub has_rows: bool,
-    /// What has failed so far.
+    /// Failures so far.
     pub failures: Vec<Failure>,
 }
 
 impl Rest {
-    /// The rest that a request is about, if the answer has begun.
+    /// Returns the remainder in a request, unless the request belongs to the first round.
     ///
     /// # Errors
-    /// When it is malformed, which is the host's fault.
+    /// The text is malformed, which is an error of the host.
     pub fn of(request: &Request) -> Result<Option<Rest>, Fault> {
         let malformed = || Fault::Reject(format!("malformed {}", header::REST));
         let parse = |text: &str| {
@@ -60,12 +61,12 @@ impl Rest {
         header::value_of(request, header::REST).map(parse).transpose()
     }
 
-    /// Where the last item stands.
+    /// Returns the place of the last item.
     pub fn place(&self) -> Place<'_> {
         Place { range: self.range, name: &self.name }
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn to_text(&self) -> String {
         let mut out = vec![VERSION, u8::from(self.has_rows)];
         put_number(self.window.skip, &mut out);

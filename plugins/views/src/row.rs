@@ -1,11 +1,11 @@
-//! Rows of a view as keys and values of its B-tree, and as entries of the back index.
+//! Rows of a view as keys and values in its B-tree, and as entries of the back index.
 
 use nacre_plugin::{Fault, collate};
 
-/// The tree key of a row of document `id`, whose `number` tells it from others with the same key.
+/// Returns the tree key of a row of document `id`. `number` distinguishes rows of the document with equal keys.
 ///
 /// # Errors
-/// Why the emitted key cannot be collated.
+/// The reason why the emitted key cannot be collated.
 pub fn tree_key(key_json: &str, id: &[u8], number: u32) -> Result<Vec<u8>, String> {
     let mut out = Vec::with_capacity(key_json.len() + id.len() + 24);
     collate::encode(key_json, &mut out).map_err(|error| format!("emitted key: {error}"))?;
@@ -15,12 +15,12 @@ pub fn tree_key(key_json: &str, id: &[u8], number: u32) -> Result<Vec<u8>, Strin
     Ok(out)
 }
 
-/// A tree key without the number of the emit at its end.
+/// Returns a tree key without the number of the emit at its end.
 pub fn without_number(tree_key: &[u8]) -> &[u8] {
     &tree_key[..tree_key.len().saturating_sub(size_of::<u32>())]
 }
 
-/// Appends `id` such that what follows may be told from it: a zero byte is written as `00 ff`.
+/// Appends `id` so that its end can be found: a zero byte is written as `00 ff`.
 pub fn escape(id: &[u8], out: &mut Vec<u8>) {
     for (index, piece) in id.split(|&byte| byte == 0).enumerate() {
         if index > 0 {
@@ -30,7 +30,7 @@ pub fn escape(id: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The document id in a tree key.
+/// Returns the document ID in a tree key.
 fn id_of(tree_key: &[u8]) -> Option<Vec<u8>> {
     let mut rest = tree_key.get(collate::value_bytes(tree_key)?..)?.iter();
     let mut id = Vec::new();
@@ -45,7 +45,7 @@ fn id_of(tree_key: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// The tree value of a row of a document in vBucket `vb`.
+/// Returns the tree value of a row of a document in vBucket `vb`.
 pub fn tree_value(vb: u16, key_json: &str, value_json: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(6 + key_json.len() + value_json.len());
     out.extend_from_slice(&vb.to_le_bytes());
@@ -55,21 +55,21 @@ pub fn tree_value(vb: u16, key_json: &str, value_json: &str) -> Vec<u8> {
     out
 }
 
-/// The emitted key and value in a tree value, both as JSON; `None` when it is none.
+/// Returns the emitted key and value in a tree value, both as JSON, or `None` if the value is malformed.
 pub fn key_and_value(tree_value: &[u8]) -> Option<(&str, &str)> {
     let (length, rest) = tree_value.get(2..)?.split_first_chunk::<4>()?;
     let (key, value) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
     Some((str::from_utf8(key).ok()?, str::from_utf8(value).ok()?))
 }
 
-/// The vBucket of the row with this tree value; `None` when it is none.
+/// Returns the vBucket in a tree value, or `None` if the value is malformed.
 pub fn vbucket(tree_value: &[u8]) -> Option<u16> {
     tree_value.first_chunk::<2>().map(|bytes| u16::from_le_bytes(*bytes))
 }
 
-/// A row, read back from the tree.
+/// A decoded row.
 pub struct ViewRow<'a> {
-    /// The id of the document; what is not UTF-8 in it is replaced.
+    /// The ID of the document, with any bytes that are not UTF-8 replaced.
     pub id: String,
     /// The emitted key as JSON.
     pub key: &'a str,
@@ -78,7 +78,7 @@ pub struct ViewRow<'a> {
 }
 
 impl<'a> ViewRow<'a> {
-    /// Reads a row of the tree; `None` when it is none.
+    /// Decodes a row of the tree. Returns `None` if the row is malformed.
     pub fn decode(tree_key: &[u8], tree_value: &'a [u8]) -> Option<ViewRow<'a>> {
         let (key, value) = key_and_value(tree_value)?;
         let id = String::from_utf8_lossy(&id_of(tree_key)?).into_owned();
@@ -86,32 +86,32 @@ impl<'a> ViewRow<'a> {
     }
 }
 
-/// The fault for state that this plugin has not written.
+/// Returns the fault for state that this plugin has not written.
 pub fn corrupt(what: impl std::fmt::Display) -> Fault {
     Fault::Fatal(format!("the index is damaged and must be built anew: {what}"))
 }
 
-/// Where the rows of a document are noted.
+/// Returns the key in the back index for the rows of a document.
 pub fn back_key(vb: u16, id: &[u8]) -> Vec<u8> {
     let mut key = back_prefix(vb);
     key.extend_from_slice(id);
     key
 }
 
-/// What the back keys of all documents of a vBucket start with.
+/// Returns the common prefix of the back keys of all documents in a vBucket.
 pub fn back_prefix(vb: u16) -> Vec<u8> {
     let [high, low] = vb.to_be_bytes();
     vec![b'd', high, low]
 }
 
-/// Notes a row: the number of its view, and its tree key with length.
+/// Notes a row: the number of its view, and its length-prefixed tree key.
 pub fn note(view: usize, tree_key: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&(view as u16).to_le_bytes());
     out.extend_from_slice(&(tree_key.len() as u32).to_le_bytes());
     out.extend_from_slice(tree_key);
 }
 
-/// The noted rows; `None` when they are none.
+/// Returns the noted rows, or `None` if the notes are malformed.
 pub fn noted(mut bytes: &[u8]) -> Option<Vec<(usize, &[u8])>> {
     let mut rows = Vec::new();
     while !bytes.is_empty() {

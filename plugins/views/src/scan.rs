@@ -1,4 +1,4 @@
-//! Reading what a query asks for: the rows or groups of its ranges, one after the other, as far as they are taken.
+//! Reads the rows or groups in the ranges of a query, in order, until the taker stops.
 
 use crate::answer::Asked;
 use crate::design::View;
@@ -12,29 +12,29 @@ use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
-/// One of the things that an answer lists.
+/// An item of an answer.
 pub enum Item<'a> {
-    /// A row, as it stands in the tree and as it reads.
+    /// A row, as stored in the tree and decoded.
     Row(Row<'a>, ViewRow<'a>),
-    /// Rows that were reduced.
+    /// Reduced rows.
     Group(Group<'a>),
 }
 
-/// Rows that fall together.
+/// Rows that are reduced together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group<'a> {
-    /// What the tree keys of its rows begin with; empty when all rows are one group.
+    /// The common prefix of the tree keys of its rows; empty for the group of all rows.
     pub name: &'a [u8],
-    /// The tree key of its first row in the order of the answer; empty when all rows are one group.
+    /// The tree key of its first row in the order of the answer; empty for the group of all rows.
     pub first: &'a [u8],
-    /// The key which that row was emitted with, as JSON; null when all rows are one group.
+    /// The key with which that row was emitted, as JSON; null for the group of all rows.
     pub key: &'a str,
-    /// The reduction, as the tree keeps it.
+    /// The reduction, as stored in the tree.
     pub reduction: &'a [u8],
 }
 
 impl<'a> Item<'a> {
-    /// What places an item among the others of its range.
+    /// Returns the name, which determines the position of the item within its range.
     pub fn name(&self) -> &'a [u8] {
         match self {
             Item::Row(row, _) => row.key,
@@ -43,53 +43,53 @@ impl<'a> Item<'a> {
     }
 }
 
-/// Where an item stands in an answer.
+/// The position of an item in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place<'a> {
-    /// Which of the query's ranges the item is in.
+    /// Number of the query's range that contains the item.
     pub range: usize,
-    /// What places it there ([`Item::name`]).
+    /// The name of the item ([`Item::name`]).
     pub name: &'a [u8],
 }
 
 impl Place<'_> {
-    /// Which of two places comes first.
+    /// Compares two places in the order of the answer.
     pub fn compare(&self, other: &Place<'_>, descending: bool) -> Ordering {
         let names = self.name.cmp(other.name);
         self.range.cmp(&other.range).then(if descending { names.reverse() } else { names })
     }
 }
 
-/// Who takes the items of a scan.
+/// The consumer of a scan's items.
 pub trait Taker {
-    /// How many rows may be left out before the first that is taken. Asked before the last range, of which the tree skips
-    /// whole pages; of several ranges, each may end within what is skipped.
+    /// Returns the number of rows to skip before the first row that the taker needs. Called only before the last range,
+    /// in which the tree skips whole pages; each earlier range may end within the skipped rows.
     fn skip(&mut self) -> u64 {
         0
     }
 
-    /// Takes an item of the range with this number; `Break` when it is the last that is wanted for now.
+    /// Takes an item of the range with this number. Returns `Break` if the scan must stop after it.
     fn take(&mut self, range: usize, item: Item<'_>) -> Step;
 }
 
-/// What is left to be read.
+/// The rest of a scan.
 pub struct Scan {
     reduced: bool,
     group_level: Option<usize>,
-    /// What is left of the ranges, in the order of the answer.
+    /// The remaining ranges, in the order of the answer.
     ranges: VecDeque<Range>,
-    /// The number of the first of them.
+    /// Number of the first remaining range.
     number: usize,
 }
 
 impl Scan {
-    /// All that is asked for.
+    /// Creates the scan of all ranges.
     pub fn new(asked: &Asked) -> Scan {
         let ranges = asked.ranges.clone();
         Scan { reduced: asked.reduced, group_level: asked.query.group_level, ranges, number: 0 }
     }
 
-    /// Leaves out everything up to `place`, the item there included.
+    /// Skips everything up to and including the item at `place`.
     pub fn pass(&mut self, place: Place<'_>) {
         while self.number < place.range && self.pass_range() {}
         if self.number == place.range {
@@ -102,7 +102,7 @@ impl Scan {
         self.ranges.pop_front().is_some()
     }
 
-    /// Leaves out the items of the first range up to the one called `name`.
+    /// Skips the items of the first range up to and including the item named `name`.
     fn pass_item(&mut self, name: &[u8]) {
         let Some(range) = self.ranges.front_mut() else { return };
         let border = match (range.reverse, self.reduced) {
@@ -111,7 +111,7 @@ impl Scan {
             (false, false) => [name, b"\0"].concat(),
         };
         if border.is_empty() {
-            // All rows are one group: there is nothing behind it.
+            // The group of all rows is the only one.
             self.pass_range();
         } else if !range.reverse {
             range.start = border.max(std::mem::take(&mut range.start));
@@ -120,8 +120,8 @@ impl Scan {
         }
     }
 
-    /// Gives items until they are all given (`Continue`), or `taker` breaks off: then what is left begins behind the item
-    /// that it took last.
+    /// Passes items to `taker` until there are no more (`Continue`) or the taker stops. The remaining scan then starts
+    /// after the item that it took last.
     pub fn read(
         &mut self,
         tree: &Tree<'_>,
@@ -142,7 +142,7 @@ impl Scan {
         Ok(Step::Continue(()))
     }
 
-    /// The rows of the first range; gives the tree key of the row with which `taker` broke off.
+    /// Reads the rows of the first range. Returns the tree key of the row at which `taker` stopped.
     fn rows(
         &self,
         tree: &Tree<'_>,
@@ -167,7 +167,7 @@ impl Scan {
         if damaged { Err(corrupt("row")) } else { Ok(last) }
     }
 
-    /// The groups of the first range; gives the name of the group with which `taker` broke off.
+    /// Reads the groups of the first range. Returns the name of the group at which `taker` stopped.
     fn groups(
         &self,
         tree: &Tree<'_>,
@@ -178,7 +178,7 @@ impl Scan {
         let level = self.group_level;
         let name_bytes = |key: &[u8]| match level {
             None => 0,
-            // A key that is no encoding makes a group of its own, and is reported when it is read.
+            // An invalid key forms a group of its own, and is reported when the group is read.
             Some(usize::MAX) => collate::value_bytes(key).unwrap_or(key.len()),
             Some(level) => collate::group_bytes(key, level).unwrap_or(key.len()),
         };
@@ -199,7 +199,7 @@ impl Scan {
     }
 }
 
-/// Calls `read` with the tree of a view, which shows the rows that `mask` sees.
+/// Calls `read` with the tree of a view, restricted to the rows that `mask` sees.
 pub fn with_tree<T>(
     view: &View,
     functions: &RefCell<Functions>,

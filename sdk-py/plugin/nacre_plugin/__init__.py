@@ -1,7 +1,7 @@
-"""The Python guest kit: everything a plugin needs to fold the change stream into a state and answer
-from it.
+"""The Python guest kit: everything that a plugin needs to fold the change stream into a state and
+to answer requests from it.
 
-A plugin derives from `Service` and is named in `export`::
+A plugin derives from `Service` and is passed to `export`::
 
     from nacre_plugin import Event, Request, Response, Service, export, state
 
@@ -18,17 +18,17 @@ A plugin derives from `Service` and is named in `export`::
         def handle(self, request: Request) -> Response:
             return Response.json(200, {"city": state.get_text(request.path[1:])})
 
-A plugin that derives from `Functions` has functions for queries in place of that. The same class
-runs as plain Python in `nacre_plugin_testing.Harness`, which is how its logic is tested; the
-WebAssembly component adds nothing but the sandbox. It has no clock and no chance: `time` fails,
-`random` gives the same numbers in each instance, and the time is that of the events, the request or
-the timer. What is outside is reached through `state`, `kv`, `timer`, `http`, `metrics` and `log`,
-each a capability; `kv` and `http` only when plugin.toml asks for them.
+A plugin that derives from `Functions` has functions for queries instead. The same class runs as
+plain Python in `nacre_plugin_testing.Harness`, which tests its logic; the WebAssembly component
+adds only the sandbox. A plugin has no clock and no true random numbers: `time` fails, `random`
+returns the same numbers in each instance, and the time is that of the events, the request or the
+timer. Everything outside is accessible through `state`, `kv`, `timer`, `http`, `metrics` and `log`.
+Each is a capability; `kv` and `http` require an entry in plugin.toml.
 
-A package without dependencies: a copy lies in each project.
+The package has no dependencies: each project contains a copy.
 """
 
-# A component has no files when it runs: every module is imported here.
+# A running component has no files, so every module must be imported here.
 from ._component import export
 from ._events import (
     DATATYPE_JSON,

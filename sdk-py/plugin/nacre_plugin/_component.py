@@ -1,4 +1,4 @@
-"""The component that a plugin is exported as."""
+"""Exports a plugin as a component."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ S = TypeVar("S", bound=type[Plugin])
 
 
 class _Answer(Protocol):
-    """Makes a call; its errors are those that the world of the component has."""
+    """Makes a call, and converts its errors into those of the component's world."""
 
     def __call__(self, call: Callable[[], T]) -> T: ...
 
 
 def export(plugin: S) -> S:
-    """Exports a `Service`, or `Functions`, as the component that its module is built to. Does
+    """Exports a `Service`, or `Functions`, as the component that is built from its module. Does
     nothing outside of WebAssembly.
     """
     try:
@@ -43,7 +43,7 @@ def export(plugin: S) -> S:
         except Exception as error:
             raise Err(types.Fault_Reject(said(error))) from error
 
-    # The names that componentize-py looks for, one an interface.
+    # The names that componentize-py looks for, one per interface.
     interfaces = ["Lifecycle"]
     if issubclass(plugin, Functions):
         component = _component_of_functions(plugin, answer)

@@ -1,4 +1,4 @@
-"""The documents that changed, as the host gives them: a buffer a batch."""
+"""Decodes changed documents, which the host passes in one buffer per batch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EventKind(IntEnum):
 
 
 class Previous(NamedTuple):
-    """A version of a document that another took the place of."""
+    """A replaced version of a document."""
 
     seqno: int
     """Position in the history of the vBucket."""
@@ -55,14 +55,14 @@ class Previous(NamedTuple):
 
     @property
     def is_json(self) -> bool:
-        """Whether the body is JSON."""
+        """True if the body is JSON."""
         return bool(self.datatype & DATATYPE_JSON)
 
     def json(self) -> Any:
-        """The body, parsed.
+        """Returns the parsed body.
 
         Raises:
-            ValueError: it is no JSON.
+            ValueError: if it is not JSON.
         """
         return json.loads(self.body)
 
@@ -104,40 +104,40 @@ class Event(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The key as text.
+        """Returns the key as text.
 
         Raises:
-            UnicodeDecodeError: it is none.
+            UnicodeDecodeError: if it is not UTF-8.
         """
         return self.key.decode()
 
     @property
     def is_json(self) -> bool:
-        """Whether the body is JSON."""
+        """True if the body is JSON."""
         return bool(self.datatype & DATATYPE_JSON)
 
     def json(self) -> Any:
-        """The body, parsed.
+        """Returns the parsed body.
 
         Raises:
-            ValueError: it is no JSON.
+            ValueError: if it is not JSON.
         """
         return json.loads(self.body)
 
 
 class Events(Sequence[Event]):
-    """A decoded buffer: the events of a batch, in history order within each vBucket. No JSON is
+    """A decoded buffer: the events of a batch, in history order within each vBucket. JSON is not
     parsed.
 
-    Its layout is in the documentation of the plugin ABI. Every offset is checked once, so that
+    The documentation of the plugin ABI describes its layout. Every offset is checked once, so that
     reading an event cannot fail.
     """
 
     def __init__(self, buffer: bytes) -> None:
-        """Reads a buffer and checks all of it.
+        """Decodes and validates a buffer.
 
         Raises:
-            DecodeError: by the first thing that is wrong.
+            DecodeError: for the first error in the buffer.
         """
         if buffer[:4] != MAGIC:
             raise DecodeError("not an event buffer: the magic number is missing")
@@ -159,7 +159,7 @@ class Events(Sequence[Event]):
                 raise DecodeError(f"event {index} of the event buffer is malformed")
 
     def _has_previous(self, start: int, arena_bytes: int) -> bool:
-        """Whether a version before lies at `start`, 0 for none."""
+        """Returns True if there is a previous version at `start`; 0 means none."""
         if start == 0:
             return True
         if start + _PREVIOUS.size > arena_bytes:
@@ -223,7 +223,7 @@ class Events(Sequence[Event]):
 
 @dataclass(frozen=True)
 class DocumentError:
-    """A document that could not be processed; the feed goes on."""
+    """A document that could not be processed. The feed continues."""
 
     index: int
     """Position of the event within the batch, from 0."""

@@ -1,4 +1,4 @@
-"""Why a call did not succeed."""
+"""Faults: reasons why a call fails."""
 
 from __future__ import annotations
 

@@ -34,12 +34,12 @@ class Http:
     def send(
         self, method: str, url: str, body: Any = b"", headers: Sequence[Header] = ()
     ) -> Response:
-        """Sends a request and waits for its answer, whatever its status.
+        """Sends a request and returns its response, with any status.
 
-        The body is bytes or text; everything else is sent as JSON.
+        A body of bytes or text is sent unchanged, everything else as JSON.
 
         Raises:
-            Http.Error: why there is no answer.
+            Http.Error: if there is no response.
         """
         if "http_out" not in outside:
             raise Http.Denied("plugin.toml does not ask for the capability http-out")

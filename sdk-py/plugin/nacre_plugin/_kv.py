@@ -15,7 +15,7 @@ _READS = ("get", "get_many", "lookup_in")
 
 
 class Document(NamedTuple):
-    """A document as it was read."""
+    """A document that was read."""
 
     body: bytes
     """The body, without extended attributes."""
@@ -29,16 +29,16 @@ class Document(NamedTuple):
     """Whether the body is JSON."""
 
     def json(self) -> Any:
-        """The body, parsed.
+        """Returns the parsed body.
 
         Raises:
-            ValueError: it is no JSON.
+            ValueError: if it is not JSON.
         """
         return json.loads(self.body)
 
 
 class Counted(NamedTuple):
-    """A counter after it was changed."""
+    """A counter after its change."""
 
     value: int
     """Its value."""
@@ -50,10 +50,10 @@ class Kv:
     """Capability `kv`: documents.
 
     A keyspace is ``scope.collection``, or ``bucket.scope.collection`` in another bucket; the empty
-    string is the deployment's own. A body is bytes or
-    text; everything else is stored as JSON. An ``expiry`` is in seconds from now up to 30 days, or
-    since the Unix epoch; 0 is never. What is written takes effect at once: who is called again for
-    the same document or timer, because it failed or the node did, writes again.
+    string is the deployment's own. A body of bytes or text is stored unchanged, everything else as
+    JSON. An ``expiry`` is in seconds from now up to 30 days, or since the Unix epoch; 0 means
+    never. Writes take effect immediately: if a call is repeated for the same document or timer,
+    because it or the node has failed, it writes again.
     """
 
     class Error(Exception):
@@ -89,32 +89,33 @@ class Kv:
         """A part of a mutation cannot be done: why, and which one."""
 
     def get(self, keyspace: str, key: bytes | str) -> Document:
-        """The document at ``key``.
+        """Returns the document at ``key``.
 
         Raises:
-            NotFound: there is none. Other errors as their docstrings say; so for all methods.
+            NotFound: if it does not exist. For other errors see their docstrings; this is so for
+                all methods.
         """
         return document_of(self._ask("get", keyspace, bytes_of(key)))
 
     def get_many(self, keyspace: str, keys: Sequence[bytes | str]) -> list[Document | None]:
-        """The documents at ``keys``, at most 1024, in that order; None where there is none."""
+        """Returns the documents at ``keys``, at most 1024, in that order; None for missing ones."""
         found = self._ask("get_many", keyspace, [bytes_of(key) for key in keys])
         return [self._found(result) for result in found]
 
     def insert(
         self, keyspace: str, key: bytes | str, body: Any, flags: int = 0, expiry: int = 0
     ) -> int:
-        """Stores a document where there is none; gives its version.
+        """Stores a document that must not exist. Returns its CAS.
 
         Raises:
-            Exists: there is one.
+            Exists: if it exists already.
         """
         return int(self._ask("insert", keyspace, bytes_of(key), _content(body, flags, expiry)))
 
     def upsert(
         self, keyspace: str, key: bytes | str, body: Any, flags: int = 0, expiry: int = 0
     ) -> int:
-        """Stores a document, whatever is there; gives its version."""
+        """Stores a document, whether it exists or not. Returns its CAS."""
         return int(self._ask("upsert", keyspace, bytes_of(key), _content(body, flags, expiry)))
 
     def replace(
@@ -126,23 +127,23 @@ class Kv:
         flags: int = 0,
         expiry: int = 0,
     ) -> int:
-        """Stores a document where there is one, of the version ``cas`` when that is given; gives
-        its new version.
+        """Replaces an existing document, with the CAS ``cas`` if that is given. Returns its new
+        CAS.
 
         Raises:
-            NotFound: there is none.
-            CasMismatch: it has another version.
+            NotFound: if it does not exist.
+            CasMismatch: if it has another CAS.
         """
         content = _content(body, flags, expiry)
         return int(self._ask("replace", keyspace, bytes_of(key), content, cas))
 
     def remove(self, keyspace: str, key: bytes | str, cas: int | None = None) -> int:
-        """Deletes a document, of the version ``cas`` when that is given; gives the version of its
+        """Deletes a document, with the CAS ``cas`` if that is given. Returns the CAS of its
         tombstone.
 
         Raises:
-            NotFound: there is none.
-            CasMismatch: it has another version.
+            NotFound: if it does not exist.
+            CasMismatch: if it has another CAS.
         """
         return int(self._ask("remove", keyspace, bytes_of(key), cas))
 
@@ -154,32 +155,31 @@ class Kv:
         initial: int | None = None,
         expiry: int = 0,
     ) -> Counted:
-        """Adds ``delta`` to a counter, which stops at 0. Where there is none, ``initial`` becomes
-        one.
+        """Adds ``delta`` to a counter, whose minimum is 0. A missing counter starts at ``initial``.
 
         Raises:
-            NotFound: there is none, and no ``initial``.
-            Invalid: the document is no counter.
+            NotFound: if it does not exist, and ``initial`` is not set.
+            Invalid: if the document is not a counter.
         """
         counted = self._ask("counter", keyspace, bytes_of(key), delta, initial, expiry)
         return Counted(counted.value, counted.cas)
 
     def touch(self, keyspace: str, key: bytes | str, expiry: int) -> int:
-        """Sets when a document expires; gives its new version.
+        """Sets the expiry of a document. Returns its new CAS.
 
         Raises:
-            NotFound: there is none.
+            NotFound: if it does not exist.
         """
         return int(self._ask("touch", keyspace, bytes_of(key), expiry))
 
     def lookup_in(
         self, keyspace: str, key: bytes | str, paths: Sequence[str], xattr: bool = False
     ) -> list[Any]:
-        """The JSON values at ``paths``, at most 16, None where there is none; with ``xattr``
-        those of extended attributes.
+        """Returns the JSON values at up to 16 ``paths``, None for missing ones. With ``xattr``, the
+        paths refer to extended attributes.
 
         Raises:
-            NotFound: there is no document.
+            NotFound: if the document does not exist.
         """
         kv = outside.get("kv")
         get = kv.LookupOperation.GET if kv else None
@@ -198,15 +198,15 @@ class Kv:
         cas: int | None = None,
         xattr: bool = False,
     ) -> int:
-        """Changes parts of a document, at most 16: all of them or none; gives its new version.
+        """Changes up to 16 parts of a document atomically. Returns its new CAS.
 
         A change is an operation of `mutate-operation`, such as ``"upsert"`` or ``"array-append"``,
-        a path, and a value; missing parents are made.
+        a path, and a value; missing parents are created.
 
         Raises:
-            NotFound: there is no document.
-            CasMismatch: it has another version.
-            Path: a change cannot be made.
+            NotFound: if the document does not exist.
+            CasMismatch: if it has another CAS.
+            Path: if a change is impossible.
         """
         kv = outside.get("kv")
         specs = [_mutate_spec(kv, change, xattr) for change in changes] if kv else []
@@ -239,7 +239,7 @@ def document_of(found: Any) -> Document:
 
 def _mutate_spec(kv: Any, change: tuple[str, str, Any], xattr: bool) -> Any:
     operation, path, value = change
-    # These work on what is there.
+    # These operations need an existing value.
     makes_parents = operation not in ("remove", "replace", "array-insert")
     text = b"" if operation == "remove" else json.dumps(value).encode()
     kind = getattr(kv.MutateOperation, operation.upper().replace("-", "_"))

@@ -1,4 +1,4 @@
-"""How what is outside of the plugin is reached."""
+"""Access to the capabilities of the host."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ try:
 except ImportError:
 
     class Err(Exception):  # type: ignore[no-redef]
-        """As the component has it: a result that is an error."""
+        """An error result, as in the component."""
 
         def __init__(self, value: Any) -> None:
             self.value = value
 
 
 def bytes_of(value: Any) -> bytes:
-    """Bytes and text as they are, everything else as JSON."""
+    """Encodes a value: bytes and text unchanged, everything else as JSON."""
     match value:
         case bytes():
             return value
@@ -39,6 +39,6 @@ def bytes_of(value: Any) -> bytes:
 
 
 def named(errors: type, value: Any) -> Exception:
-    """The error of ``errors`` that a variant case is called after: ``Error_NotFound``."""
+    """Returns the class in ``errors`` for a variant case such as ``Error_NotFound``."""
     kind: type[Exception] = getattr(errors, type(value).__name__.removeprefix("Error_"))
     return kind(getattr(value, "value", kind.__doc__))

@@ -1,4 +1,4 @@
-"""What a plugin derives from."""
+"""Base classes of plugins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._turns import turns
 
 
 def _attempt(call: Callable[[], None]) -> None:
-    """Runs ``call``; when it raises, state and timers are as they were before."""
+    """Runs ``call``. If it raises, reverts state and timers."""
     state._hold()
     timer._hold()
     kept = False
@@ -28,7 +28,7 @@ def _attempt(call: Callable[[], None]) -> None:
 
 
 class Plugin:
-    """What plugins of every world have."""
+    """Base class of plugins in every world."""
 
     name: ClassVar[str] = ""
     """What it is called; without one as its class."""
@@ -39,29 +39,29 @@ class Plugin:
         """Prepares an instance for the deployment with that configuration, parsed JSON.
 
         Raises:
-            Reject: the configuration cannot be deployed; the message is for its author.
+            Reject: if the configuration cannot be deployed; the message is for its author.
         """
         self.config = config
 
     @classmethod
     def describe(cls) -> str:
-        """What this plugin is: a JSON object with at least ``name``, ``version`` and ``limits``."""
+        """Describes this plugin, as JSON with at least ``name``, ``version`` and ``limits``."""
         name = cls.name or cls.__name__.lower()
         return json.dumps({"name": name, "version": cls.version, "limits": {}})
 
 
 class Functions(Plugin):
-    """Functions for queries: each method whose name has no underscore in front is one.
+    """Functions for queries: each method without a leading underscore is a function.
 
-    Equal arguments give equal results. A call may use nothing but `log`, and has what the
-    deployment allows of 50 ms and 64 MiB.
+    Equal arguments must give equal results. A call may use no capability except `log`. Its limits
+    are those of the deployment, at most 50 ms and 64 MiB.
     """
 
     def _call(self, name: str, arguments: list[Any]) -> Any:
-        """Calls a function; gives what JSON can say.
+        """Calls a function. Returns a JSON value.
 
         Raises:
-            Reject: there is none of that name.
+            Reject: if the function does not exist.
         """
         is_own = not name.startswith("_") and not hasattr(Functions, name)
         function = getattr(self, name, None) if is_own else None
@@ -73,32 +73,34 @@ class Functions(Plugin):
 class Service(Plugin):
     """A fold over the change stream, plus answers from its state.
 
-    The host relies on this: nothing that must survive lies outside the state, since an instance may
-    be replaced between any two calls; ``__init__`` uses no capability but `log`; equal calls give
-    equal writes.
+    The host relies on this: everything that must survive is in the state, because an instance may
+    be replaced between any two calls; ``__init__`` uses no capability except `log`; equal calls
+    make equal writes.
 
-    A plugin has `on_update` and `on_delete`, or `on_batch` to see all events of a batch at once.
+    A plugin defines `on_update` and `on_delete`, or `on_batch` to see all events of a batch
+    together.
     """
 
     def on_update(self, doc: Any, meta: Event) -> None:
-        """Takes a document that was created or changed: its parsed JSON, or the bytes of what is
-        none.
+        """Processes a created or changed document: its parsed JSON, or its bytes if it is not JSON.
 
-        When it raises, what it did to state and timers is taken back, the document is reported, and
-        the feed goes on; a `Fault` ends the call. What it did outside stays, and what documents
-        before this one did outside is not done again.
+        If it raises, its changes of state and timers are reverted, the document is reported, and
+        the feed continues; a `Fault` ends the call. Its effects outside remain, and the effects of
+        earlier documents are not repeated.
         """
 
     def on_delete(self, meta: Event) -> None:
-        """Takes a document that was deleted or expired. When it raises, then as for `on_update`."""
+        """Processes a deleted or expired document. Exceptions have the same effect as in
+        `on_update`.
+        """
 
     def on_batch(self, events: Events) -> list[DocumentError]:
-        """Folds a batch into the state; gives the documents that failed. Unless overridden, calls
-        `on_update` and `on_delete`. One that overrides it is for folding: what it does outside is
-        done again when the call is made again, from the first document on.
+        """Folds a batch into the state. Returns the failed documents. The default calls `on_update`
+        and `on_delete`. An override should only fold: if the call is repeated, its effects outside
+        are repeated too, from the first document on.
 
         Raises:
-            Fault: the batch as a whole could not be taken; its writes are dropped then.
+            Fault: if the whole batch could not be processed; its writes are then dropped.
         """
         return turns.take(events, self._error_of)
 
@@ -118,60 +120,61 @@ class Service(Plugin):
             self.on_update(event.json() if event.is_json else event.body, event)
 
     def rollback(self, vb: int, seqno: int) -> int | None:
-        """Removes what came from vBucket ``vb`` after ``seqno``; gives the seqno (at most that)
-        reached.
+        """Removes data of vBucket ``vb`` after ``seqno``. Returns the seqno that it has reached, at
+        most ``seqno``.
 
-        None has it called again for the rest; a call that gives None must have removed something.
-        Without it, the host builds the state anew from the first document on.
+        None means that the host must call it again for the rest; such a call must have removed
+        something. Without this method, the host rebuilds the state from the first document on.
 
         Raises:
-            Fault: the state could not be cut back.
+            Fault: if the state cannot be rolled back.
         """
         raise Fatal(f"vBucket {vb} was cut back to {seqno}, and this plugin cannot be")
 
     def handle(self, request: Request) -> Response:
-        """Answers a request from a snapshot of the state. Without it, there is nothing to be found.
+        """Answers a request from a snapshot of the state. Without this method, every path is
+        unknown.
 
-        When it raises another error than a `Fault`, the answer has the status 500 and names it.
+        If it raises an error other than a `Fault`, the response has the status 500 and names the
+        error.
 
         Raises:
-            Fault: there is no answer; an HTTP error status is an answer.
+            Fault: if there is no response. An HTTP error status needs no fault: return a response.
         """
         return Response.json(404, {"error": "not_found", "reason": "missing"})
 
     def more(self, cursor: bytes) -> Chunk:
-        """The next piece of an answer that had a cursor: on the same snapshot, in the same
+        """Returns the next piece of a response with a cursor, on the same snapshot and in the same
         instance.
 
         Raises:
-            Fault: the answer cannot go on.
+            Fault: if the response cannot be continued.
         """
         raise Reject("this plugin gives its answers whole")
 
     def merge(self, request: Request, partials: list[Response]) -> Response:
-        """Makes one answer from the answers of several partitions.
+        """Merges the responses of several partitions into one.
 
         Raises:
-            Fault: they cannot be merged.
+            Fault: if they cannot be merged.
         """
         raise Reject("this plugin cannot merge answers")
 
     def on_timer(self, now_us: int, due: Timer) -> None:
-        """Takes a timer that is due. It is gone, and may be set again.
+        """Processes a due timer, which no longer exists and may be set again.
 
-        When it raises, nothing that it did to state and timers has happened; the host fires it
-        again after `Retry`, and else does without it. What timers before this one did outside is
-        not done again.
+        If it raises, its changes of state and timers are reverted. The host fires it again after
+        `Retry`, and otherwise drops it. The effects of earlier timers outside are not repeated.
         """
 
 
 def fired(service: Service, now_us: int, timers: list[Timer]) -> None:
-    """Gives a service timers that are due."""
+    """Passes due timers to a service."""
     turns.take(timers, lambda _, due: service.on_timer(now_us, due))
 
 
 def handled(service: Service, request: Request) -> Response:
-    """What a service answers; of one that fails, as the request then does."""
+    """Returns the response of a service, or the response for its failure."""
     try:
         return service.handle(request)
     except Fault:

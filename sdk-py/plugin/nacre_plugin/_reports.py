@@ -1,4 +1,4 @@
-"""Capabilities `metrics` and `log`: what the operator sees."""
+"""Capabilities `metrics` and `log`, for the operator."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ._outside import outside
 class Metrics:
     """Capability `metrics`: numbers for the operator.
 
-    A name has 1 to 64 of the characters `a-z`, `0-9` and `_`, and a deployment at most 64 of them;
-    others are dropped.
+    A name consists of 1 to 64 of the characters `a-z`, `0-9` and `_`. A deployment can have 64
+    names; further ones are dropped.
     """
 
     def add(self, name: str, delta: float = 1) -> None:
-        """Adds to a number, 0 at first."""
+        """Adds to a number, which is initially 0."""
         outside["metrics"].add(name, float(delta))
 
     def set(self, name: str, value: float) -> None:
@@ -27,19 +27,19 @@ class Log:
     """
 
     def debug(self, message: str) -> None:
-        """For the author of the plugin."""
+        """Logs a line for the author of the plugin."""
         self._write("DEBUG", message)
 
     def info(self, message: str) -> None:
-        """For the operator, nothing to do."""
+        """Logs a line for the operator, who need not act."""
         self._write("INFO", message)
 
     def warn(self, message: str) -> None:
-        """For the operator, something may have to be done."""
+        """Logs a line for the operator, who may have to act."""
         self._write("WARN", message)
 
     def error(self, message: str) -> None:
-        """Something went wrong."""
+        """Logs an error."""
         self._write("ERROR", message)
 
     def _write(self, level: str, message: str) -> None:

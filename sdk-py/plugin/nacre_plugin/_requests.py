@@ -1,4 +1,4 @@
-"""Requests and answers, in the words of HTTP."""
+"""Requests and responses, as in HTTP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Header = tuple[str, str]
 
 @dataclass
 class Request:
-    """A request, in the words of HTTP."""
+    """A request, as in HTTP."""
 
     method: str = "GET"
     """`GET`, `POST`, …."""
@@ -30,21 +30,21 @@ class Request:
 
     @property
     def args(self) -> dict[str, str]:
-        """The query string, decoded; of a name that comes twice the last value."""
+        """Returns the decoded query string. If a name occurs twice, the last value counts."""
         return dict(parse_qsl(self.query, keep_blank_values=True))
 
     def json(self) -> Any:
-        """The body, parsed.
+        """Returns the parsed body.
 
         Raises:
-            ValueError: it is no JSON.
+            ValueError: if it is not JSON.
         """
         return json.loads(self.body)
 
 
 @dataclass
 class Response:
-    """The answer to a request, or its beginning."""
+    """The response to a request, or its beginning."""
 
     status: int = 200
     """An HTTP status."""
@@ -57,7 +57,7 @@ class Response:
 
     @classmethod
     def json(cls, status: int, value: Any) -> Response:
-        """A JSON answer."""
+        """Returns a JSON response."""
         body = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
         return cls(status, [("content-type", "application/json")], body)
 

@@ -13,47 +13,47 @@ _SCAN_ENTRIES = 256
 
 
 def successor(prefix: bytes) -> bytes:
-    """The smallest byte string above all that start with ``prefix``; empty (no bound) when there is
-    none.
+    """Returns the smallest byte string above all that start with ``prefix``; empty (no bound) if
+    there is none.
     """
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else b""
 
 
 class State:
-    """Capability `state`: the plugin's own ordered key space. Keys are compared as bytes and are
-    not empty.
+    """Capability `state`: the plugin's own ordered key space. Keys are compared as bytes and must
+    not be empty.
 
-    A key is bytes or text. So is a value; everything else is stored as JSON. Nothing is visible to
-    others before the call of the host ends well.
+    A key is bytes or text. A value of bytes or text is stored unchanged, everything else as JSON.
+    Writes become visible to others when the host's call ends successfully.
     """
 
     def __init__(self) -> None:
         self._before: dict[bytes, bytes | None] | None = None
 
     def get(self, key: bytes | str) -> bytes | None:
-        """The value at ``key``; None when there is no such entry."""
+        """Returns the value at ``key``, or None if it is missing."""
         value: bytes | None = outside["state"].get(bytes_of(key))
         return value
 
     def get_text(self, key: bytes | str) -> str | None:
-        """The value at ``key`` as text; None when there is no such entry."""
+        """Returns the value at ``key`` as text, or None if it is missing."""
         value = self.get(key)
         return None if value is None else value.decode()
 
     def get_json(self, key: bytes | str, default: Any = None) -> Any:
-        """The value at ``key``, parsed; ``default`` when there is no such entry."""
+        """Returns the parsed value at ``key``, or ``default`` if it is missing."""
         value = self.get(key)
         return default if value is None else json.loads(value)
 
     def put(self, key: bytes | str, value: Any) -> None:
-        """Stores ``value`` at ``key``, in place of what was there."""
+        """Stores ``value`` at ``key``, and replaces any previous value."""
         encoded = bytes_of(key)
         self._remember(encoded)
         outside["state"].put(encoded, bytes_of(value))
 
     def delete(self, key: bytes | str) -> None:
-        """Removes the entry at ``key``, if there is one."""
+        """Removes the entry at ``key``, if it exists."""
         encoded = bytes_of(key)
         self._remember(encoded)
         outside["state"].delete(encoded)
@@ -65,11 +65,11 @@ class State:
         limit: int | None = None,
         reverse: bool = False,
     ) -> Iterator[tuple[bytes, bytes]]:
-        """The entries with ``start <= key < end`` (an empty ``end`` is no bound), at most
-        ``limit``.
+        """Yields up to ``limit`` entries with ``start <= key < end`` (an empty ``end`` means no
+        bound).
 
-        Ascending or, with ``reverse``, descending from the end of the range. They are fetched as
-        they are asked for: what is written meanwhile is seen if it lies ahead.
+        The order is ascending or, with ``reverse``, descending from the end of the range. Entries
+        are fetched on demand: a concurrent write is visible if it lies ahead.
         """
         first, last = bytes_of(start), bytes_of(end)
         left = sys.maxsize if limit is None else limit
@@ -88,7 +88,7 @@ class State:
     def scan_prefix(
         self, prefix: bytes | str, limit: int | None = None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """The entries whose keys start with ``prefix``, as `scan` gives them."""
+        """Yields the entries whose keys start with ``prefix``, like `scan`."""
         start = bytes_of(prefix)
         return self.scan(start, successor(start), limit, reverse)
 

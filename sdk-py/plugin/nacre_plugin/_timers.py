@@ -9,7 +9,7 @@ from ._outside import bytes_of, outside
 
 
 class Timer(NamedTuple):
-    """A timer that is due."""
+    """A due timer."""
 
     name: str
     """Its name."""
@@ -22,16 +22,16 @@ class Timer(NamedTuple):
 class Timers:
     """Capability `timer`: calls of `Service.on_timer` at a later time.
 
-    Timers belong to the state: they are set, and removed when they fire, together with what the
-    call writes.
+    Timers belong to the state: setting them, and removing them when they fire, is atomic with the
+    writes of the call.
     """
 
     def __init__(self) -> None:
         self._held: list[Callable[[], Any]] | None = None
 
     def set(self, name: str, due_us: int, payload: Any = b"") -> None:
-        """Sets a timer, in place of one of the same name (1 to 1024 bytes), for a time in µs since
-        the Unix epoch.
+        """Sets a timer, and replaces one with the same name (1 to 1024 bytes). The time is in µs
+        since the Unix epoch.
 
         The payload is bytes or text; everything else is kept as JSON.
         """
@@ -39,11 +39,11 @@ class Timers:
         self._do(lambda: outside["timer"].set(name, due_us, content))
 
     def is_set(self, name: str) -> bool:
-        """Whether a timer of that name was set by an earlier call."""
+        """Returns True if an earlier call has set a timer with that name."""
         return bool(outside["timer"].is_set(name))
 
     def cancel(self, name: str) -> None:
-        """Removes a timer, if there is one of that name."""
+        """Removes the timer with that name, if it exists."""
         self._do(lambda: outside["timer"].cancel(name))
 
     def _do(self, call: Callable[[], Any]) -> None:

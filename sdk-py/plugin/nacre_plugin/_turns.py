@@ -1,4 +1,4 @@
-"""Which item of a call is at work."""
+"""Tracks the item of a call that is being processed."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ T = TypeVar("T")
 
 
 class Turns:
-    """The documents or timers of a call, one after the other.
+    """Processes the documents or timers of a call, one after the other.
 
-    From the first one on that acts outside, the host is told of each that begins: what those before
-    it did is not done again because a later one ends the call. What only folds is made again for
-    less than this costs.
+    From the first item with an effect outside on, the host is told about the start of each item: if
+    a later item ends the call, the effects of earlier ones are not repeated. Items that only fold
+    are cheaper to repeat than to report.
     """
 
     def __init__(self) -> None:
         self._has_acted = False
 
     def act(self) -> None:
-        """Is called before something is done outside."""
+        """Must be called before an effect outside the state."""
         self._has_acted = True
 
     def take(
         self, items: Iterable[T], call: Callable[[int, T], DocumentError | None]
     ) -> list[DocumentError]:
-        """Calls for each item; gives the errors that the host has not been told of."""
+        """Calls a function for each item. Returns the errors that the host has not received yet."""
         self._has_acted = False
         errors: list[DocumentError] = []
         for index, item in enumerate(items):

@@ -7,6 +7,7 @@
 The same without ``await`` is in `nacre.sync`.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from .auth import CertificateAuthenticator, PasswordAuthenticator, TokenAuthenticator
@@ -34,18 +35,22 @@ from .result import (
     MutationToken,
 )
 from .transcoder import JSONTranscoder, RawBinaryTranscoder, RawStringTranscoder
-from .views import ViewOptions, ViewResult, ViewRow, ViewScanConsistency
 
 if TYPE_CHECKING:
     from ._device_sync import DeviceSync
+    from .views import ViewOptions, ViewResult, ViewRow, ViewScanConsistency
+
+# Names whose modules a client of keys and values does without, by module.
+_LATER = {
+    "_device_sync": ("DeviceSync",),
+    "views": ("ViewOptions", "ViewResult", "ViewRow", "ViewScanConsistency"),
+}
 
 
 def __getattr__(name: str) -> object:
-    # A client of a server does without ctypes.
-    if name == "DeviceSync":
-        from ._device_sync import DeviceSync
-
-        return DeviceSync
+    for module, names in _LATER.items():
+        if name in names:
+            return getattr(import_module(f".{module}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,18 +1,19 @@
-"""Routes a bucket's requests to the nodes that serve them, and tries again what may succeed later.
+"""Routes the requests of a bucket to the right nodes, and retries those that may succeed later.
 
-A request goes round this loop until it has a final answer or its time is up:
+A request repeats this loop until it has a final response or its time is over:
 
     connection to the node of its vBucket -> id of its collection -> send -> answer
     not my vBucket: take the newer map    | temporary failure, lock: wait, twice as long each time
     unknown collection: forget its id     | connection lost: again, unless it may have taken effect
     node or bucket not there: take the map of another node, which may be newer
 
-There is one connection a node. It is opened when first needed, and again once lost, after a pause
-that grows. A node that refuses the client, as one without the bucket does, is like one that is down
-while others may know better: there is no bucket once all nodes say so. The connection to a node
-that has left the cluster ends with the last answer on it.
+There is one connection per node. The client opens it on first use and reopens it when it is lost,
+after a growing pause. A node that refuses the client, for instance because it does not have the
+bucket, counts as unavailable as long as other nodes may know better: the bucket does not exist once
+all nodes say so. The connection to a node that has left the cluster is closed after the last
+outstanding response.
 
-`_http.HttpClient` learns here which nodes run the other services.
+`_http.HttpClient` gets the nodes of the other services from this module.
 """
 
 import asyncio
@@ -55,9 +56,9 @@ _UNAVAILABLE = (OSError, ConnectionLost, AuthenticationException, BucketNotFound
 
 @dataclass(slots=True)
 class Operation:
-    """What a request needs besides its bytes. Its frame carries neither key nor vBucket yet.
+    """A request and its properties. Its frame contains neither key nor vBucket yet.
 
-    Nothing changes one once it was made.
+    An operation is immutable after its creation.
     """
 
     request: Request
@@ -76,7 +77,7 @@ class Operation:
 
 @dataclass(slots=True)
 class Attempt:
-    """What is known of a request so far, for the error at the deadline."""
+    """The state of a request, from which the error at its deadline is created."""
 
     context: ErrorContext
     in_flight: bool = False
@@ -89,30 +90,30 @@ class Attempt:
     """How long to wait before the next ones."""
 
     def failed(self, *reasons: str) -> None:
-        """Notes why it is tried again."""
+        """Records the reasons for a retry."""
         self.context.retry_attempts += 1
         self.context.retry_reasons = (*dict.fromkeys(self.context.retry_reasons + reasons),)
 
     async def pause(self) -> None:
-        """Waits, longer each time."""
+        """Waits with increasing back-off."""
         if self.pauses is None:
             self.pauses = _pauses()
         await asyncio.sleep(next(self.pauses))
 
     async def again(self, *reasons: str) -> None:
-        """Notes why it is tried again, and waits until then."""
+        """Records the reasons for a retry, and waits until then."""
         self.failed(*reasons)
         await self.pause()
 
     def expired(self, reads: bool) -> CouchbaseException:
-        """The error of a request that found no end in time."""
+        """Returns the error of a request whose time is over."""
         if self.in_flight and not reads:
             return AmbiguousTimeoutException(context=self.context)
-        # An answer that was had says more than the one that is missing.
+        # A response that did arrive says more than the missing one.
         return self.refusal or self.timed_out()
 
     def timed_out(self) -> UnAmbiguousTimeoutException:
-        """The error of a request that was not sent, with the nodes that could not be reached."""
+        """Returns the error of a request that was not sent, with the unreachable nodes."""
         nodes = [f"{address} ({error})" for address, error in self.unreachable.items()]
         if not nodes:
             return UnAmbiguousTimeoutException(context=self.context)
@@ -123,12 +124,12 @@ class Attempt:
 
     @property
     def cause(self) -> Exception | None:
-        """What the first node that cannot be connected to failed with."""
+        """Returns the error of the first unreachable node."""
         return next(iter(self.unreachable.values()), None)
 
 
 class KvClient:
-    """Connections and map of a bucket, or of the cluster as a whole if ``bucket`` is None."""
+    """The connections and the map of a bucket, or of the cluster if ``bucket`` is None."""
 
     def __init__(
         self,
@@ -157,12 +158,12 @@ class KvClient:
         self._collection_ids: dict[tuple[str, str], int] = {("_default", "_default"): 0}
 
     async def bootstrap(self, timeout: float) -> ClusterMap:
-        """The map, fetched from the first seed that has one.
+        """Fetches the map from the first seed that has one.
 
         Raises:
-            UnAmbiguousTimeoutException: no node answered in time.
-            AuthenticationException, BucketNotFoundException: a node says so, and no other gives a
-                map. That is not tried again.
+            UnAmbiguousTimeoutException: if no node answers in time.
+            AuthenticationException, BucketNotFoundException: if a node reports this, and no other
+                node returns a map. This is not retried.
         """
         self._check_open()
         attempt = Attempt(ErrorContext(bucket=self.bucket, operation="connect"))
@@ -173,14 +174,15 @@ class KvClient:
             raise attempt.timed_out() from attempt.cause
 
     def require_documents(self) -> None:
-        """Raises where there is no key-value; here there is."""
+        """Raises if the client has no key-value access. This client has."""
 
     async def execute(self, operation: Operation, timeout: float) -> Response:
-        """Answer to a request for a document, after as many attempts as fit in ``timeout`` seconds.
+        """Returns the response to a request for a document, after as many attempts as the timeout
+        allows.
 
         Raises:
-            CouchbaseException: of the kind that the answer's status asks for.
-            TimeoutException: there was no answer.
+            CouchbaseException: of the class for the response's status.
+            TimeoutException: if there is no response in time.
         """
         key = check_key(operation.key, self._is_default(operation))
         context = ErrorContext(
@@ -204,9 +206,9 @@ class KvClient:
                 span.set_attribute("couchbase.retries", context.retry_attempts)
 
     async def ask_copy(self, request: Request, copy: int) -> Response:
-        """Answer about a vBucket from the node of one of its copies (0 is the active one).
+        """Returns the response of the node with a copy of a vBucket. Copy 0 is the active copy.
 
-        For requests that only read. Waits until the node can be asked; the caller limits the time.
+        For requests that only read. Waits until the node is available; the caller limits the time.
         """
         attempt = Attempt(ErrorContext(bucket=self.bucket))
         while True:
@@ -217,18 +219,18 @@ class KvClient:
                 await attempt.again("SOCKET_CLOSED_WHILE_IN_FLIGHT")
 
     async def copies(self, key: str, group: str | None, timeout: float) -> list[int]:
-        """Numbers of the copies of a document that nodes have; 0 is the active one.
+        """Returns the numbers of the available copies of a document; 0 is the active copy.
 
-        With a group, those on nodes of that server group.
+        With a group, only copies in that server group.
         """
         cluster_map = self.map or await self.bootstrap(timeout)
         vbid = vbucket_of(key.encode(), len(cluster_map.vbuckets))
         return cluster_map.copies(vbid, group)
 
     async def place(self, op: Operation, vbid: int, attempt: Attempt) -> tuple[Connection, int]:
-        """A connection to the node of a vBucket, and the id of the collection.
+        """Returns a connection to the node of a vBucket, and the ID of the collection.
 
-        Tries until both are there; the caller limits the time.
+        Retries until both are available; the caller limits the time.
         """
         while True:
             connection = await self._connection_for(vbid, attempt)
@@ -241,19 +243,19 @@ class KvClient:
                 return connection, collection_id
 
     async def moved(self, attempt: Attempt) -> None:
-        """Takes a newer map, if there is one, and waits before the next attempt."""
+        """Installs a newer map, if there is one, and waits before the next attempt."""
         await self._ask_for_map(attempt)
         await attempt.again("KV_NOT_MY_VBUCKET")
 
     async def nodes(self, service: str, attempt: Attempt) -> tuple[Address, ...]:
-        """Nodes that run a service besides key-value, each time beginning with the next one.
+        """Returns the nodes with a service other than key-value, in round-robin order.
 
         Raises:
-            ServiceUnavailableException: there are none.
+            ServiceUnavailableException: if there are none.
         """
         cluster_map = self.map or await self._map(attempt)
         if self.map_due <= asyncio.get_running_loop().time() or not cluster_map.nodes(service):
-            # Where none gives one, there is still the old one.
+            # If no node returns a map, the client uses the old one.
             await self._ask_for_map(attempt)
             cluster_map = self.map or cluster_map
         nodes = cluster_map.nodes(service)
@@ -264,7 +266,7 @@ class KvClient:
         return nodes[first:] + nodes[:first]
 
     async def refresh(self, timeout: float) -> ClusterMap:
-        """The map, as new as a node has it."""
+        """Returns the newest map that a node has."""
         if self.map is None:
             return await self.bootstrap(timeout)
         attempt = Attempt(ErrorContext(bucket=self.bucket, operation="connect"))
@@ -276,16 +278,16 @@ class KvClient:
         return self.map
 
     async def connection_to(self, address: Address) -> Connection:
-        """The connection to a node."""
+        """Returns the connection to a node."""
         return await self._connection(address, Attempt(ErrorContext(bucket=self.bucket)))
 
     def connections(self) -> list[tuple[Address, Connection | None]]:
-        """Nodes that are connected to, and those that are being connected to, with None."""
+        """Returns the connected nodes, and with None those to which the client is connecting."""
         opening = [(address, None) for address in self._opening]
         return [*self._connections.items(), *opening]
 
     def close(self) -> None:
-        """Ends all connections. Requests under way fail with `RequestCanceledException`."""
+        """Closes all connections. Requests in progress fail with `RequestCanceledException`."""
         self.closed = True
         for task in self._opening.values():
             task.cancel()
@@ -329,7 +331,7 @@ class KvClient:
     def _send_now(
         self, operation: Operation, key: bytes
     ) -> "tuple[Connection, asyncio.Future[Response]] | None":
-        """Sends a request if all that it needs is there, as it nearly always is; else None."""
+        """Sends a request if all prerequisites exist, as is usual; else returns None."""
         cluster_map = self.map
         if cluster_map is None or self.closed:
             return None
@@ -345,7 +347,7 @@ class KvClient:
     async def _send(
         self, operation: Operation, key: bytes, attempt: Attempt
     ) -> "tuple[Connection, asyncio.Future[Response]] | None":
-        """Sends a request once all that it needs is there; None to start over."""
+        """Sends a request once all prerequisites exist. Returns None for a retry."""
         cluster_map = self.map or await self._map(attempt)
         vbid = vbucket_of(key, len(cluster_map.vbuckets))
         connection = await self._connection_for(vbid, attempt, operation.copy)
@@ -355,7 +357,7 @@ class KvClient:
         return connection, await connection.send(request)
 
     async def _watched(self, answer: Awaitable[Response], connection: Connection) -> Response:
-        """The answer, with a span for the request."""
+        """Returns the response, and traces the request."""
         dispatch = Dispatch(self.instruments, connection.address, connection.local)
         try:
             response = await answer
@@ -367,7 +369,9 @@ class KvClient:
     async def _addressed(
         self, op: Operation, key: bytes, vbid: int, connection: Connection, attempt: Attempt
     ) -> Request | None:
-        """The request with vBucket and key; None to start over, as the collection is unknown."""
+        """Returns the request with vBucket and key, or None for a retry because the collection is
+        unknown.
+        """
         if Feature.COLLECTIONS not in connection.features:
             if not self._is_default(op):
                 raise FeatureUnavailableException("the server has no collections", attempt.context)
@@ -380,7 +384,7 @@ class KvClient:
     async def _collection_id(
         self, op: Operation, connection: Connection, attempt: Attempt
     ) -> int | None:
-        """The id of a collection; None to start over, as it is unknown."""
+        """Returns the ID of a collection, or None for a retry because it is unknown."""
         collection_id = self._collection_ids.get((op.scope, op.collection))
         if collection_id is None:
             path = f"{op.scope}.{op.collection}".encode()
@@ -397,7 +401,7 @@ class KvClient:
     async def _after_refusal(
         self, op: Operation, response: Response, connection: Connection, attempt: Attempt
     ) -> None:
-        """Prepares another attempt, or raises."""
+        """Prepares a retry, or raises."""
         attempt.context.status = response.status
         attempt.context.opaque = response.opaque
         attempt.context.endpoint = str(connection.address)
@@ -407,7 +411,7 @@ class KvClient:
         if reason is None:
             raise error
         if response.status == Status.NO_BUCKET:
-            # Of one node; whether there is none at all is for the others to say.
+            # This node does not have the bucket, but another one may.
             await self._ask_for_map(attempt, connection.address)
             return await attempt.again(reason)
         attempt.refusal = error
@@ -418,19 +422,21 @@ class KvClient:
         await attempt.again(reason)
 
     async def _moved(self, response: Response, address: Address, attempt: Attempt) -> None:
-        """Takes the newer map, from the refusal itself or by asking."""
+        """Installs the newer map, either from the response itself or by a request."""
         found = self._map_in(response, address) if response.value else None
         if found is None or not self._take(found):
-            # Who refused knows of the move, but has no map to give once it has left the cluster.
+            # The node knows about the move, but has no map any more if it has left the cluster.
             await self._ask_for_map(attempt, address)
 
     def _map_in(self, response: Response, address: Address) -> ClusterMap | None:
-        """The map that a node gave; None if it is that of the cluster and lacks the bucket."""
+        """Returns the map in a response, or None if it is the map of the cluster without the
+        bucket.
+        """
         found = ClusterMap.parse(response.value, address.host, self._network)
         return found if self.bucket is None or found.vbuckets else None
 
     def _pushed(self, push: Response, address: Address) -> None:
-        """Takes a map that a node sent of its own accord."""
+        """Installs a map that a node has pushed."""
         if push.key.decode(errors="replace") not in ("", self.bucket):
             return
         try:
@@ -441,7 +447,9 @@ class KvClient:
             self._take(found)
 
     def _take(self, found: ClusterMap) -> bool:
-        """Takes a map if it is newer. False if it is older, as of a node that left the cluster."""
+        """Installs a map if it is newer. Returns False if it is older, as from a node that has
+        left.
+        """
         if self.map is not None and found.version <= self.map.version:
             return found.version == self.map.version
         self.map = found
@@ -460,7 +468,9 @@ class KvClient:
         return self.map
 
     def _nodes(self, *first: Address) -> list[Address]:
-        """Nodes to ask for the map. Those that the client is connected to answer soonest."""
+        """Returns the nodes for a map request. Connected nodes come first, because they answer
+        sooner.
+        """
         nodes = (*first, *(self.map.members if self.map else ()), *self._seeds)
         return sorted(dict.fromkeys(nodes), key=lambda node: not self._is_connected(node))
 
@@ -469,11 +479,11 @@ class KvClient:
         return connection is not None and not connection.lost
 
     async def _ask_for_map(self, attempt: Attempt, *first: Address) -> list[str]:
-        """Takes the map of the first node that gives one; if none does, says why.
+        """Installs the map of the first node that returns one. If none does, raises the reason.
 
         Raises:
-            AuthenticationException, BucketNotFoundException: all say so. Where there was a map, one
-                that cannot be asked might know better.
+            AuthenticationException, BucketNotFoundException: if all nodes report this. If there was
+                a map, a node that is unavailable may know better.
         """
         self.map_due = asyncio.get_running_loop().time() + _MAP_AGE_SECONDS_MAX
         errors: list[Exception] = []
@@ -506,7 +516,7 @@ class KvClient:
             try:
                 return await self._connection(cluster_map.node_of(vbid, copy), attempt)
             except _UNAVAILABLE as error:
-                # The node may have left: ask others for a newer map, but keep what there is.
+                # The node may have left: ask other nodes for a newer map, but keep the present one.
                 await self._ask_for_map(attempt)
                 await attempt.again(_reason(error))
 
@@ -530,7 +540,7 @@ class KvClient:
             )
             self._opening[address] = task
             task.add_done_callback(lambda done: self._opened(address, done))
-        # Shielded: the attempt goes on for the others when one of those who wait gives up.
+        # Shielded: the attempt continues for the others when one waiting task times out.
         try:
             connection = await asyncio.shield(task)
             attempt.unreachable.pop(address, None)
@@ -545,7 +555,7 @@ class KvClient:
             raise
 
     def _check_pause(self, address: Address, attempt: Attempt) -> None:
-        """Leaves a node in peace that others have just failed to connect to."""
+        """Delays the connection to a node that has just been unreachable for others."""
         down = self._down.get(address)
         if down is not None and asyncio.get_running_loop().time() < down[1]:
             attempt.unreachable[address] = down[2]
@@ -576,7 +586,7 @@ class KvClient:
 
 
 def _success(answer: "asyncio.Future[Response]") -> Response | None:
-    """The answer, if it is there already and says that all went well."""
+    """Returns the response if it has arrived already and is a success."""
     if not answer.done() or answer.cancelled() or answer.exception() is not None:
         return None
     response = answer.result()
@@ -584,7 +594,7 @@ def _success(answer: "asyncio.Future[Response]") -> Response | None:
 
 
 def _reason(error: Exception) -> str:
-    """Why a node cannot be asked: the reason's official name."""
+    """Returns the official name of the reason why a node is unavailable."""
     if isinstance(error, BucketNotFoundException | BucketNotReady):
         return "BUCKET_NOT_AVAILABLE"
     if isinstance(error, AuthenticationException):

@@ -1,7 +1,7 @@
-"""One TCP connection that is logged in; requests do not wait for each other.
+"""An authenticated TCP connection, which pipelines requests.
 
-Requests go out as they come, and answers are matched to them by opaque.
-A connection ends once and for all; `_client.KvClient` opens the next one.
+The connection sends requests as they come, and matches responses to them by opaque. A closed
+connection is never reopened: `_client.KvClient` opens a new one.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class BucketNotReady(ConnectionLost):
 
 
 class Connection(asyncio.Protocol):
-    """A connection, from `open` until `lost`."""
+    """A connection, which may be `lost`."""
 
     def __init__(
         self,
@@ -88,15 +88,14 @@ class Connection(asyncio.Protocol):
         on_map: Callable[[Response, Address], None] | None = None,
         orphans: OrphanReporter | None = None,
     ) -> "Connection":
-        """Connects, agrees on features, logs in and selects the bucket.
+        """Connects, negotiates features, logs in and selects the bucket.
 
-        ``on_map`` is called with the maps that the node sends of its own accord. ``orphans`` takes
-        the answers that nobody waits for any more.
+        ``on_map`` receives the maps that the node pushes. ``orphans`` receives orphan responses.
 
         Raises:
-            OSError, ConnectionLost: nobody answers there, or the bucket is not ready.
-            AuthenticationException: the user or password is wrong, or the node's certificate.
-            BucketNotFoundException: there is no such bucket.
+            OSError, ConnectionLost: if the node does not answer, or the bucket is not ready.
+            AuthenticationException: if the user or password is wrong, or the node's certificate.
+            BucketNotFoundException: if the bucket does not exist.
         """
         connection = cls(address, on_map, orphans)
         try:
@@ -130,31 +129,32 @@ class Connection(asyncio.Protocol):
         return connection
 
     async def send(self, request: Request) -> "asyncio.Future[Response]":
-        """Sends and gives the answer to wait for. Waits itself while the socket takes no more.
+        """Sends a request and returns the future of its response. Waits while the socket is full.
 
-        The answer raises `ConnectionLost` when the connection ends first; so does this.
+        Both the method and the future raise `ConnectionLost` if the connection is closed first.
         """
         await self._ready()
         return self.send_now(request)
 
     @property
     def takes_documents(self) -> bool:
-        """Whether `send_now` may be called with a request for a document of any collection."""
+        """Returns True if `send_now` may be called with a request for a document of any collection.
+        """
         return self._has_collections and self._writable.is_set() and self._is_open()
 
     def send_now(self, request: Request) -> "asyncio.Future[Response]":
-        """As `send`, where the socket takes more."""
+        """Like `send`, if the socket is not full."""
         opaque = self._next_opaque()
         answer = self._loop.create_future()
         self._waiting[opaque] = answer
         self._write(request, opaque)
-        # A database in the process has answered by now, unless it waits for a disk or a writer.
+        # An embedded database has responded by now, unless it waits for the disk or for a writer.
         if not answer.done():
             answer.add_done_callback(partial(self._settled, opaque))
         return answer
 
     def _is_open(self) -> bool:
-        # A transport that is closing drops what is written to it.
+        # A closing transport drops written data.
         transport = self._transport
         return not self.lost and transport is not None and not transport.is_closing()
 
@@ -168,7 +168,9 @@ class Connection(asyncio.Protocol):
         return self._opaque
 
     def _write(self, request: Request, opaque: int) -> None:
-        """Writes at once what is asked for alone, and together what is asked for in one turn."""
+        """Writes a single request immediately, and combines the requests of one turn of the event
+        loop.
+        """
         assert self._transport is not None
         frame = request.encode(opaque)
         if self._unwritten:
@@ -181,24 +183,25 @@ class Connection(asyncio.Protocol):
 
     def _write_rest(self) -> None:
         frames, self._unwritten = self._unwritten, []
-        # If the connection has ended meanwhile, the callers that wait have their error.
+        # If the connection was closed in the meantime, the waiting callers have received their
+        # error.
         if frames and self._transport is not None and not self.lost:
             self._transport.write(b"".join(frames))
 
     async def ask(self, request: Request) -> Response:
-        """Sends and waits for the answer."""
+        """Sends a request and waits for the response."""
         return await (await self.send(request))
 
     def post(self, request: Request) -> None:
-        """Sends, if the connection still can, without waiting for an answer."""
+        """Sends a request if the connection is open, without waiting for a response."""
         if self._is_open():
             self._write(request, self._next_opaque())
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
-        """Sends and gives the answers, of which a request has several, until it is left.
+        """Sends a request with several responses, and yields them until the caller stops.
 
         Raises:
-            ConnectionLost: the connection ended before that.
+            ConnectionLost: if the connection is closed first.
         """
         answers: asyncio.Queue[Response | None] = asyncio.Queue()
         await self._ready()
@@ -214,14 +217,14 @@ class Connection(asyncio.Protocol):
             self._close_if_idle()
 
     def close(self) -> None:
-        """Ends the connection; answers not yet received are lost."""
+        """Closes the connection. Outstanding responses are lost."""
         self._end()
         if self._transport is not None:
-            # Not closed, which would wait until the peer has read what was written.
+            # Aborted rather than closed, because closing waits until the peer has read all data.
             self._transport.abort()
 
     def close_when_idle(self) -> None:
-        """Ends the connection once no answer is waited for."""
+        """Closes the connection once no response is outstanding."""
         self._closes_when_idle = True
         self._close_if_idle()
 
@@ -229,29 +232,29 @@ class Connection(asyncio.Protocol):
         if self._closes_when_idle and not self._waiting and not self._streams:
             self.close()
 
-    # What asyncio calls.
+    # Callbacks of asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Takes over the socket."""
         self._transport = cast(asyncio.Transport, transport)
-        # A database in this process has no socket.
+        # An embedded database has no socket.
         if carrier := transport.get_extra_info("socket"):
             carrier.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # None of a socket whose peer is gone already.
+        # None if the peer has already closed the connection.
         if name := transport.get_extra_info("sockname"):
             self.local = str(Address(*name[:2]))
         self._writable.set()
 
     def pause_writing(self) -> None:
-        """Holds senders back: the peer reads more slowly than they write."""
+        """Applies back-pressure to senders: the peer reads more slowly than they write."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """Lets senders go on."""
+        """Resumes senders."""
         self._writable.set()
 
     def data_received(self, data: bytes) -> None:
-        """Hands out the answers in ``data``."""
+        """Delivers the responses in ``data``."""
         self.last_activity = self._loop.time()
         try:
             for response in self._reader.feed(data):
@@ -268,7 +271,7 @@ class Connection(asyncio.Protocol):
                     name = operation_name(response.opcode)
                     self._orphans.take(name, response.opaque, self.address, self.local)
         except CouchbaseException as error:
-            # The stream has lost its framing: nothing after this can be trusted.
+            # The stream has lost its framing: all further bytes are unreliable.
             self._end_reason = f"the answer cannot be read: {error}"
             if not self.features:
                 self._end_reason += " (this may not be a key-value port, as 11210 is)"
@@ -280,13 +283,13 @@ class Connection(asyncio.Protocol):
             self._on_map(push, self.address)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tells all who wait."""
+        """Fails all outstanding requests."""
         if exc is not None and not self.lost:
             self._end_reason = str(exc)
         self._end()
 
     def _settled(self, opaque: int, answer: "asyncio.Future[Response]") -> None:
-        # An answer nobody waits for any more is dropped when it comes, and so is its error.
+        # An orphan response is dropped when it arrives, and so is its error.
         self._waiting.pop(opaque, None)
         if not answer.cancelled():
             answer.exception()
@@ -304,7 +307,7 @@ class Connection(asyncio.Protocol):
     # The handshake.
 
     async def _log_in(self, security: Security) -> None:
-        # In one burst: the server answers in order and need not be waited for.
+        # The client sends all requests at once, because the server responds in order.
         hello = await self.send(_hello())
         if security.has_certificate or security.carrier is not None:
             return self._agree(await hello)
@@ -323,7 +326,7 @@ class Connection(asyncio.Protocol):
             login = _Login(security, usable[0])
             response = await self.ask(login.first())
         if response.status == Status.AUTH_CONTINUE and login.scram is not None:
-            # Slow on purpose, so not in the thread of the event loop.
+            # It is slow on purpose, so it does not run in the thread of the event loop.
             proof = await asyncio.to_thread(login.scram.final, response.value)
             request = Request(Opcode.SASL_STEP, key=login.mechanism.encode(), value=proof)
             response = await self.ask(request)
@@ -345,10 +348,10 @@ class Connection(asyncio.Protocol):
         response = await self.ask(Request(Opcode.SELECT_BUCKET, key=bucket.encode()))
         reason = retry_reason(response.status, response.opcode)
         if reason or response.status == Status.KEY_NOT_FOUND:
-            # The node knows that there is one, or it would refuse access.
+            # The node knows that the bucket exists: otherwise it would refuse access.
             raise BucketNotReady
         if response.status == Status.ACCESS:
-            # Servers need not tell a missing bucket from one that the user may not see.
+            # Servers may not distinguish a missing bucket from one that the user may not see.
             raise BucketNotFoundException(
                 "there is no such bucket, or none that the user may use", self._context(response)
             )
@@ -371,7 +374,7 @@ class Connection(asyncio.Protocol):
 
 
 class _Login:
-    """One attempt to log in by one mechanism."""
+    """A login attempt with one mechanism."""
 
     def __init__(self, security: Security, mechanism: str) -> None:
         self.mechanism = mechanism
@@ -385,7 +388,7 @@ class _Login:
             self._value = self.scram.first()
 
     def first(self) -> Request:
-        """What opens the exchange."""
+        """Returns the first message."""
         return Request(Opcode.SASL_AUTH, key=self.mechanism.encode(), value=self._value)
 
 

@@ -22,7 +22,8 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s\[\]:/?#@]+)(?::(\d{1,5}))?")
 
 
 class Address(NamedTuple):
-    """Host and port of a service. Each request looks one up: a tuple has the fastest hash."""
+    """Host and port of a service. Each request hashes an address, and a tuple has the fastest hash.
+    """
 
     host: str
     port: int
@@ -33,7 +34,8 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionString:
-    """Nodes to ask for the cluster's map, in order, and the bucket after the slash, if any."""
+    """The nodes that can return the cluster map, in order, and the bucket after the slash, if any.
+    """
 
     seeds: tuple[Address, ...]
     bucket: str | None = None
@@ -47,16 +49,16 @@ class ConnectionString:
 
     @classmethod
     def parse(cls, text: str) -> "ConnectionString":
-        """Reads a connection string; the port is that of the key-value service, or with ``http``
-        that of the management service.
+        """Parses a connection string, whose ports belong to the key-value service, or with ``http``
+        to the management service.
 
         Raises:
-            InvalidArgumentException: it has another scheme, no host, or an unknown option.
+            InvalidArgumentException: if it has another scheme, no host, or an unknown option.
         """
         scheme, separator, rest = text.partition("://")
         if separator and scheme == "nacre":
             path, _, query = rest.partition("?")
-            # Loaded by programs that open a database, and by no others.
+            # Only programs that open a database load this module.
             from ._embedded import Place
 
             place = Place.of(path, dict(parse_qsl(query, keep_blank_values=True)))
@@ -88,10 +90,10 @@ _DEFAULT_PORTS = {
 
 
 def address_of(text: str) -> Address:
-    """An address by host and port.
+    """Parses an address.
 
     Raises:
-        InvalidArgumentException: it is not ``host:port``.
+        InvalidArgumentException: if it is not ``host:port``.
     """
     match = _HOST.fullmatch(text) if isinstance(text, str) else None
     if match is None or match[2] is None:

@@ -1,9 +1,9 @@
-"""Sync of a database in this process with a bucket of a cluster.
+"""Synchronises an embedded database with a bucket of a cluster.
 
     DeviceSync -> nacre_sync_start() -> a thread of the library, which waits for the network
                   status(), wait_in_step(), events() <- what it reports
 
-The application goes on reading and writing its database, with a network or without one.
+The application continues to read and write its database, with or without a network.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ def _library(database: Database) -> _Library:
 
 
 class DeviceSync:
-    """Sync that runs, from `start` to `stop`."""
+    """A running sync, from `start` to `stop`."""
 
     def __init__(self, database: Database, handle: c_void_p) -> None:
         self._database = database
@@ -110,7 +110,7 @@ class DeviceSync:
         return self._handle
 
     async def _call(self, name: str, *arguments: Any) -> int:
-        """Makes a call that waits, on a thread of its own. `stop` waits for it."""
+        """Runs a blocking call on a separate thread. `stop` waits for it."""
         handle = self._running()
         call = asyncio.ensure_future(
             asyncio.to_thread(self._database.library.call, name, handle, *arguments)
@@ -130,11 +130,11 @@ class DeviceSync:
         return status
 
     async def wait_in_step(self, timeout: timedelta = timedelta(seconds=60)) -> None:
-        """Waits until both sides have what the other one has now.
+        """Waits until each side has what the other side has now.
 
         Raises:
-            UnAmbiguousTimeoutException: not in that time.
-            CouchbaseException: sync has stopped; the message says why.
+            UnAmbiguousTimeoutException: if that takes too long.
+            CouchbaseException: if the sync has stopped; the message contains the reason.
         """
         left_ms = timeout // timedelta(milliseconds=1)
         while True:
@@ -162,7 +162,7 @@ class DeviceSync:
                 return
 
     def retry_now(self) -> None:
-        """Tries to connect at once, as after a hint that there is a network."""
+        """Tries to connect immediately, for instance after a hint that there is a network."""
         self._database.library.require("nacre_sync_retry", self._running())
 
     async def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What the operations on documents share: sending, waiting for durability, reading tokens."""
+"""Common parts of operations on documents: sending, waiting for durability, parsing tokens."""
 
 import asyncio
 import struct
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Documents:
-    """Base of the classes that operate on the documents of a collection."""
+    """Base class for operations on the documents of a collection."""
 
     def __init__(self, scope: "Scope", name: str) -> None:
         self._scope = scope
@@ -32,7 +32,7 @@ class Documents:
         self._instruments: Instruments | None = scope.bucket.client.instruments
 
     def _labels(self) -> Labels:
-        """What is known of each operation."""
+        """Returns the labels of an operation."""
         return Labels("kv", self._scope.bucket.name, self._scope.name, self._name)
 
     @property
@@ -63,7 +63,7 @@ class Documents:
     async def _mutate(
         self, operation: Operation, options: DurableOptions
     ) -> tuple[Response, MutationToken | None]:
-        """Sends a change and waits until it is as durable as the options ask."""
+        """Sends a change, and waits until it is as durable as the options require."""
         durability = options.get("durability")
         default = self._timeouts.kv_durable_timeout if durability else self._timeouts.kv_timeout
         timeout = seconds_of(options.get("timeout"), default)
@@ -95,7 +95,7 @@ class Documents:
         return response, token
 
     def _encoded(self, value: Any, options: object) -> tuple[bytes, int]:
-        """A value as bytes, and its flags."""
+        """Returns the bytes and the flags of a value."""
         transcoder = self._transcoder(options)
         parent = CURRENT.get() if self._instruments is not None else None
         if parent is None or self._instruments is None or self._instruments.tracer is None:
@@ -119,7 +119,7 @@ class Documents:
 
 
 async def cancel_all(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    """Ends tasks; when it returns they have ended."""
+    """Cancels tasks, and waits for their end."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -132,10 +132,10 @@ def _framed(operation: Operation, framing: bytes) -> Operation:
 
 
 def check_cas(cas: int | None) -> int:
-    """A CAS as it goes on the wire; 0 is any version.
+    """Returns a CAS for the wire; 0 means any version.
 
     Raises:
-        InvalidArgumentException: it is no unsigned 64-bit number.
+        InvalidArgumentException: if it is not an unsigned 64-bit number.
     """
     if cas is None:
         return 0
@@ -145,10 +145,10 @@ def check_cas(cas: int | None) -> int:
 
 
 def flags_of(response: Response) -> int:
-    """Flags of a document that was read.
+    """Returns the flags of a document.
 
     Raises:
-        DecodingFailureException: the answer has none.
+        DecodingFailureException: if the response has none.
     """
     if len(response.extras) < 4:
         raise DecodingFailureException("the document's flags are missing")

@@ -1,14 +1,14 @@
-"""A database in this process, in place of a cluster: ``connect("nacre:///path/to/folder")``.
+"""An embedded database instead of a cluster: ``connect("nacre:///path/to/folder")``.
 
     Connection -> CarrierTransport -> nacre_session_receive() -> the database, on the same thread
                   data_received()  <- responses, most of them before the call of write() returns;
                                       later ones ring the descriptor of the loop
 
-The classes of this package speak to it as to a server: the frames are the same, only no network
-carries them. The library is ``libnacre.so``: the environment's ``NACRE_LIBRARY`` names the file;
-else it is beside this package, or where the system's loader finds it.
+The classes of this package talk to the database as to a server: the frames are the same, but they
+do not cross a network. The library is ``libnacre.so``. The environment variable ``NACRE_LIBRARY``
+names the file; by default, it is beside this package or in the system's search path.
 
-Threads: one of the library for each database, none of this package.
+The library uses one thread per database; this package uses none.
 """
 
 import asyncio
@@ -101,10 +101,10 @@ class _Library:
 
     @classmethod
     def load(cls) -> "_Library":
-        """The library.
+        """Loads the library.
 
         Raises:
-            InvalidArgumentException: it is not there.
+            InvalidArgumentException: if it is missing.
         """
         if cls._loaded is None:
             beside = Path(__file__).with_name("libnacre.so")
@@ -113,7 +113,7 @@ class _Library:
         return cls._loaded
 
     def call(self, name: str, *arguments: Any) -> int:
-        """Status of a call."""
+        """Makes a call, and returns its status."""
         return int(getattr(self._functions, name)(*arguments))
 
     def require(self, name: str, *arguments: Any) -> None:
@@ -126,14 +126,14 @@ class _Library:
             raise self.failure(status)
 
     def failure(self, status: int) -> CouchbaseException:
-        """Error of the last call in this thread."""
+        """Returns the error of the last call in this thread."""
         message = self._functions.nacre_error_message().decode(errors="replace")
         if status == _IN_USE:
             return DatabaseInUseException(message)
         return InternalServerFailureException(message)
 
     def take(self, buffer: _Buffer) -> bytes:
-        """The bytes of a buffer, which is freed."""
+        """Returns the bytes of a buffer, and frees it."""
         taken = ctypes.string_at(buffer.data, buffer.size) if buffer.size else b""
         self._functions.nacre_buffer_free(byref(buffer))
         return taken
@@ -145,17 +145,17 @@ class _Library:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A database and how it is opened, from ``nacre://folder?option=value``."""
+    """The path and the options of a database, from ``nacre://folder?option=value``."""
 
     path: str
     options: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, path: str, options: Mapping[str, str]) -> "Place":
-        """Checks what a connection string says.
+        """Validates a connection string.
 
         Raises:
-            InvalidArgumentException: the path or an option is none.
+            InvalidArgumentException: if the path or an option is invalid.
         """
         path = unquote(path)
         if path != IN_MEMORY and not path.startswith("/"):
@@ -167,10 +167,10 @@ class Place:
         return place
 
     def native(self) -> _Options:
-        """The options as the library reads them.
+        """Returns the options in the format of the library.
 
         Raises:
-            InvalidArgumentException: one is unknown or out of range.
+            InvalidArgumentException: if one is unknown or out of range.
         """
         native = _Options(size=ctypes.sizeof(_Options))
         for name, value in self.options:
@@ -200,7 +200,7 @@ class Place:
 
 @dataclass(slots=True, eq=False)
 class Database:
-    """An open database. The clusters of this process that name the same folder share it."""
+    """An open database. All clusters in this process with the same folder share it."""
 
     place: Place
     library: _Library
@@ -209,11 +209,11 @@ class Database:
 
     @classmethod
     def open(cls, place: Place) -> "Database":
-        """Opens the database, or takes the one that is open.
+        """Opens the database, or returns the open one.
 
         Raises:
-            DatabaseInUseException: another process has it.
-            CouchbaseException: it cannot be opened.
+            DatabaseInUseException: if another process has opened it.
+            CouchbaseException: if it cannot be opened.
         """
         with _LOCK:
             database = _OPEN.get(place) if place.path != IN_MEMORY else None
@@ -230,10 +230,10 @@ class Database:
             return database
 
     def leave(self) -> None:
-        """Closes the database when nobody is left.
+        """Leaves the database. The last leaver closes it.
 
         Raises:
-            CouchbaseException: something could not be stored.
+            CouchbaseException: if something could not be persisted.
         """
         with _LOCK:
             self.users -= 1
@@ -260,10 +260,10 @@ class Carrier:
     _closed: bool = False
 
     def database(self) -> Database:
-        """The database, opened when it is first needed.
+        """Returns the database, and opens it on first use.
 
         Raises:
-            CouchbaseException: it cannot be opened.
+            CouchbaseException: if it cannot be opened.
         """
         if self._database is None:
             if self._closed:
@@ -272,10 +272,10 @@ class Carrier:
         return self._database
 
     def connect(self, protocol: asyncio.Protocol) -> None:
-        """Makes a session for ``protocol``.
+        """Opens a session for ``protocol``.
 
         Raises:
-            CouchbaseException: the database cannot be opened.
+            CouchbaseException: if the database cannot be opened.
         """
         database = self.database()
         if self._loop is None:
@@ -289,14 +289,14 @@ class Carrier:
         protocol.connection_made(transport)
 
     def forget(self, transport: "CarrierTransport") -> None:
-        """Has nobody ask a session that has ended."""
+        """Forgets a session that has ended."""
         self._transports.discard(transport)
 
     def manage(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
-        """Status and body of the answer to a request about scopes and collections.
+        """Returns the status and body of the response to a request about scopes and collections.
 
         Raises:
-            CouchbaseException: the database refused it.
+            CouchbaseException: if the database refuses it.
         """
         database = self.database()
         status, answer = c_int(), _Buffer()
@@ -307,7 +307,7 @@ class Carrier:
     def _woken(self) -> None:
         if self._database is not None:
             self._database.library.call("nacre_wake_clear", self._database.handle)
-        # Sessions of other clusters on this database ring the same bell.
+        # Sessions of other clusters on this database share the wake-up descriptor.
         for carrier in list(_CARRIERS):
             if carrier._database is not self._database or carrier._loop is None:
                 continue
@@ -321,7 +321,7 @@ class Carrier:
             transport.ask()
 
     def close(self) -> None:
-        """Ends the sessions, and closes the database if nobody else has it."""
+        """Ends the sessions, and closes the database if no other cluster uses it."""
         self._closed = True
         _CARRIERS.discard(self)
         for transport in list(self._transports):
@@ -340,7 +340,7 @@ _CARRIERS: set[Carrier] = set()
 
 
 class CarrierTransport(asyncio.Transport):
-    """A session as asyncio knows connections."""
+    """A session in the form of an asyncio transport."""
 
     def __init__(
         self,
@@ -357,20 +357,20 @@ class CarrierTransport(asyncio.Transport):
         self._protocol = protocol
         self._loop = loop
         self._requests = bytearray()
-        # Writes that are to be on disk wait for each other and share a sync.
+        # Durable writes wait for each other, and share one sync of the disk.
         self._gathers = ("sync", "always") in carrier.place.options
         self._answered = 0
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Nothing: there is no socket."""
+        """Returns the default, because there is no socket."""
         return default
 
     def is_closing(self) -> bool:
-        """Whether the session has ended."""
+        """Returns True if the session has ended."""
         return self._session is None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Hands requests over at once, or those of one turn of the loop together."""
+        """Passes requests on immediately, or combines those of one turn of the event loop."""
         if self._requests:
             self._requests += data
         elif self._gathers or self._answered >= _TURN_REQUESTS:
@@ -395,7 +395,7 @@ class CarrierTransport(asyncio.Transport):
             self._handed("nacre_session_receive", _Buffer(), requests, len(requests))
 
     def ask(self) -> None:
-        """Takes the responses that have become ready."""
+        """Receives the responses that are ready."""
         if self._session is not None:
             self._handed("nacre_session_poll", _Buffer())
 

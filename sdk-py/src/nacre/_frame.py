@@ -1,4 +1,4 @@
-"""Bytes of the binary protocol to frames and back.
+"""Encodes and decodes frames of the binary protocol.
 
 A frame is 24 bytes of header and a body: framing extras, extras, key and value. Numbers are
 big-endian:
@@ -6,8 +6,9 @@ big-endian:
     0 magic | 1 opcode | 2..3 key length | 4 extras length | 5 datatype | 6..7 vBucket or status
     8..11 body length | 12..15 opaque | 16..23 CAS
 
-The flexible magics (0x08 asks, 0x18 answers) split bytes 2..3 into the length of the framing extras
-and of the key. Lengths come from the peer, so each is checked against the body before it is used.
+The flexible magics (0x08 for requests, 0x18 for responses) split bytes 2..3 into the length of the
+framing extras and that of the key. Lengths come from the peer, so each is checked against the body
+before it is used.
 """
 
 import struct
@@ -35,7 +36,7 @@ before the client gives up, and says what became of the change."""
 def framing_extras(
     preserve_expiry: bool = False, durability_level: int = 0, seconds: float = 0
 ) -> bytes:
-    """Framing extras of a change; ``seconds`` are the time that the operation may take."""
+    """Returns the framing extras of a change; ``seconds`` is the timeout of the operation."""
     extras = _PRESERVE_EXPIRY if preserve_expiry else b""
     if durability_level:
         milliseconds = min(max(int(seconds * 1000 * _DURABILITY_SHARE), 1), 0xFFFE)
@@ -45,10 +46,10 @@ def framing_extras(
 
 @dataclass(slots=True)
 class Request:
-    """A request without its opaque, which belongs to the connection that sends it.
+    """A request without its opaque, which the connection assigns.
 
-    Nothing changes one once it was made. Neither it nor a response is frozen: that makes making one,
-    which each operation does, three times as slow.
+    A request is immutable after its creation. Neither requests nor responses are frozen
+    dataclasses: creating a frozen one, as each operation would, takes three times as long.
     """
 
     opcode: int
@@ -61,13 +62,13 @@ class Request:
     framing: bytes = b""
 
     def to(self, key: bytes, vbid: int) -> "Request":
-        """The same request for a key."""
+        """Returns the same request for a key."""
         return Request(
             self.opcode, key, self.extras, self.value, vbid, self.cas, self.datatype, self.framing
         )
 
     def encode(self, opaque: int) -> bytes:
-        """The request as bytes; flexible only when there are framing extras."""
+        """Encodes the request. The frame is flexible only if there are framing extras."""
         magic, lengths = _ASK, len(self.key)
         if self.framing:
             magic, lengths = _ASK_FLEXIBLE, len(self.framing) << 8 | len(self.key)
@@ -81,7 +82,7 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """An answer, taken apart."""
+    """A decoded response."""
 
     opcode: int
     status: int
@@ -96,7 +97,7 @@ class Response:
 
 
 class FrameReader:
-    """Collects bytes as they arrive and gives the answers that are complete."""
+    """Collects bytes as they arrive, and returns complete responses."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
@@ -105,10 +106,10 @@ class FrameReader:
         """Bytes of it without which nothing is to be done."""
 
     def feed(self, data: bytes) -> Iterator[Response]:
-        """Answers completed by ``data``.
+        """Returns the responses that ``data`` completes.
 
         Raises:
-            DecodingFailureException: the peer does not speak this protocol; the stream is useless.
+            DecodingFailureException: if the peer does not speak this protocol.
         """
         if self._pending:
             self._pending += data
@@ -134,10 +135,10 @@ class FrameReader:
 
 
 def decode(data: bytes, at: int = 0, end: int | None = None) -> Response:
-    """Takes one whole frame apart, from one place in ``data`` to another.
+    """Decodes a complete frame within ``data``.
 
     Raises:
-        DecodingFailureException: its lengths contradict each other.
+        DecodingFailureException: if its lengths contradict each other.
     """
     end = len(data) if end is None else end
     if end - at < HEADER.size:

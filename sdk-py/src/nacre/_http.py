@@ -1,8 +1,9 @@
-"""Just enough HTTP/1.1 for the services over HTTP.
+"""A minimal HTTP/1.1 client for the HTTP services.
 
-The nodes of a service take turns. One that cannot be connected to is passed over, as nothing was
-sent; so is one whose connection breaks under a request that changes nothing. A connection whose
-answer was read to its end is kept for a moment, for the next request to the node.
+The nodes of a service take turns. The client skips a node to which it cannot connect, because it
+has sent nothing. It also skips a node whose connection breaks during a request that changes
+nothing. A connection whose response was read to the end is kept for a moment, for the next request
+to the node.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ _PART_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What to ask for."""
+    """A request."""
 
     method: str
     path: str
@@ -53,7 +54,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """An answer with its whole body."""
+    """A response with its whole body."""
 
     status: int
     body: bytes
@@ -61,7 +62,7 @@ class HttpResponse:
 
     @property
     def text(self) -> str:
-        """The body as text, for messages."""
+        """Returns the body as text, for messages."""
         return self.body.decode(errors="replace")
 
 
@@ -75,18 +76,18 @@ class _Socket:
     idle_since: float = 0.0
 
     def end(self) -> None:
-        # Not closed, which would wait until the peer has read what was given up.
+        # Aborted rather than closed, because closing waits until the peer has read all data.
         self.writer.transport.abort()
 
     def is_usable(self, now: float) -> bool:
-        """Whether another request may be sent."""
+        """Returns True if another request may be sent."""
         young = now - self.idle_since < _IDLE_SECONDS_MAX
         return young and not self.reader.at_eof() and not self.writer.is_closing()
 
 
 @dataclass(slots=True)
 class HttpStream:
-    """An answer whose body is read as it comes."""
+    """A response whose body is streamed."""
 
     status: int
     context: ErrorContext
@@ -100,12 +101,12 @@ class HttpStream:
     """The body was read to its end."""
 
     async def parts(self, limit: int | None = None) -> AsyncGenerator[bytes, None]:
-        """The body in pieces; ``limit`` is how many bytes it may have.
+        """Yields the body in pieces; ``limit`` is its maximum size in bytes.
 
         Raises:
-            TimeoutException: there was nothing more in time.
-            RequestCanceledException: the connection broke, or the cluster is closed.
-            DecodingFailureException: it is no HTTP, or too large.
+            TimeoutException: if no more data arrives in time.
+            RequestCanceledException: if the connection breaks, or the cluster is closed.
+            DecodingFailureException: if it is not HTTP, or too large.
         """
         try:
             async with aclosing(body_parts(self.socket.reader, self.headers, limit)) as body:
@@ -126,7 +127,7 @@ class HttpStream:
         self.is_complete = True
 
     async def body(self) -> bytes:
-        """The whole body."""
+        """Returns the whole body."""
         collected = bytearray()
         async for part in self.parts(BODY_BYTES_MAX):
             collected += part
@@ -135,7 +136,7 @@ class HttpStream:
 
 @dataclass(slots=True, eq=False)
 class HttpClient:
-    """Sends requests in the name of one user, until it is closed."""
+    """Sends requests as one user, until it is closed."""
 
     security: Security
     instruments: Instruments | None = None
@@ -148,7 +149,9 @@ class HttpClient:
     _closed: bool = False
 
     def close(self) -> None:
-        """Ends the requests under way, with `RequestCanceledException`, and refuses more."""
+        """Cancels the requests in progress with `RequestCanceledException`, and refuses further
+        ones.
+        """
         self._closed = True
         for limit in self._limits:
             if not limit.expired():
@@ -164,7 +167,7 @@ class HttpClient:
         """Raises if the cluster is closed.
 
         Raises:
-            RequestCanceledException: it is.
+            RequestCanceledException: if it is closed.
         """
         if self._closed:
             raise RequestCanceledException("the cluster is closed", context)
@@ -172,14 +175,14 @@ class HttpClient:
     async def send(
         self, client: KvClient, service: str, request: HttpRequest, timeout: float
     ) -> HttpResponse:
-        """Answer of a node that runs the service, whatever its status but 401.
+        """Returns the response of a node with the service, with any status except 401.
 
         Raises:
-            AuthenticationException: the user or password is wrong (401).
-            ServiceUnavailableException: no node runs the service.
-            TimeoutException: there was no complete answer within ``timeout`` seconds.
-            RequestCanceledException: the connection broke, or the cluster is closed.
-            DecodingFailureException: the answer is no HTTP or too large.
+            AuthenticationException: if the user or password is wrong (401).
+            ServiceUnavailableException: if no node runs the service.
+            TimeoutException: if there is no complete response within ``timeout`` seconds.
+            RequestCanceledException: if the connection breaks, or the cluster is closed.
+            DecodingFailureException: if the response is not HTTP, or too large.
         """
         if self.security.carrier is not None and service == "mgmt":
             context = ErrorContext(
@@ -201,7 +204,7 @@ class HttpClient:
             except RequestCanceledException as error:
                 if not request.reads or self._closed:
                     raise
-                # It broke off within the body.
+                # The connection broke within the body.
                 attempt = attempt or Attempt(error.context)
                 attempt.failed("SOCKET_CLOSED_WHILE_IN_FLIGHT")
 
@@ -216,12 +219,12 @@ class HttpClient:
         node: Address | None = None,
         once: bool = False,
     ) -> AsyncIterator[HttpStream]:
-        """As `send`, but the body is read as it comes; ``timeout`` is for all of it.
+        """Like `send`, but streams the body; ``timeout`` covers the whole body.
 
-        ``node`` is the only one to ask; with ``once`` one attempt is made.
+        ``node`` restricts the request to this node; ``once`` means a single attempt.
 
         Raises:
-            OSError: the only attempt found no connection.
+            OSError: if the single attempt finds no connection.
         """
         if attempt is None:
             attempt = Attempt(
@@ -270,7 +273,7 @@ class HttpClient:
                 except OSError:
                     if once:
                         raise
-                    # It may have left the cluster.
+                    # The node may have left the cluster.
                     client.map_due = 0
                     attempt.failed("NODE_NOT_AVAILABLE")
                     continue
@@ -359,11 +362,11 @@ def _keeps_alive(headers: Mapping[str, str]) -> bool:
 
 
 async def read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
-    """Status and headers of an answer.
+    """Reads the status and headers of a response.
 
     Raises:
-        DecodingFailureException: it is no HTTP, or too large.
-        EOFError: it is cut off.
+        DecodingFailureException: if it is not HTTP, or too large.
+        EOFError: if it is truncated.
     """
     try:
         lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
@@ -380,11 +383,11 @@ async def read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
 
 
 async def read_response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    """Status and body of an answer.
+    """Reads the status and body of a response.
 
     Raises:
-        DecodingFailureException: it is no HTTP, or too large.
-        EOFError: it is cut off.
+        DecodingFailureException: if it is not HTTP, or too large.
+        EOFError: if it is truncated.
     """
     status, headers = await read_head(reader)
     body = bytearray()
@@ -396,11 +399,11 @@ async def read_response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 async def body_parts(
     reader: asyncio.StreamReader, headers: Mapping[str, str], limit: int | None
 ) -> AsyncGenerator[bytes, None]:
-    """The body of an answer in pieces; ``limit`` is how many bytes it may have.
+    """Yields the body of a response in pieces; ``limit`` is its maximum size in bytes.
 
     Raises:
-        DecodingFailureException: it is no HTTP, or too large.
-        EOFError: it is cut off.
+        DecodingFailureException: if it is not HTTP, or too large.
+        EOFError: if it is truncated.
     """
     if headers.get("transfer-encoding", "").lower() == "chunked":
         async for part in _chunks(reader, limit):
@@ -458,7 +461,7 @@ def _check_size(count: int, limit: int | None) -> None:
 
 
 def form(fields: Mapping[str, object]) -> bytes:
-    """Fields as an HTML form; None is left out, booleans are 0 and 1."""
+    """Encodes fields as an HTML form. None is omitted; booleans become 0 and 1."""
     return urlencode(
         {
             name: int(value) if isinstance(value, bool) else value

@@ -1,7 +1,7 @@
-"""A cluster without key-value: its map comes from the management service, with any login over HTTP.
+"""A cluster without key-value: its map comes from the management service, with any HTTP login.
 
-Programs that have a token, or reach only the ports for HTTP, have queries, views, search, changes
-and management; operations on documents are refused before anything is sent.
+Programs with a token, or without access to the key-value port, have queries, views, search, changes
+and management. Operations on documents are refused before anything is sent.
 """
 
 from typing import Any, NoReturn
@@ -23,14 +23,14 @@ _MAP_SECONDS_MAX = 5.0
 
 
 class HttpOnlyClient(KvClient):
-    """The part of `KvClient` that there is without key-value: the map, and the nodes in it."""
+    """The part of `KvClient` that works without key-value: the map and its nodes."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._http = HttpClient(self._security)
 
     def require_documents(self) -> None:
-        """Raises, as there is no key-value.
+        """Raises, because there is no key-value access.
 
         Raises:
             FeatureUnavailableException: always.
@@ -58,7 +58,7 @@ class HttpOnlyClient(KvClient):
         self._refuse()
 
     def close(self) -> None:
-        """Ends requests for the map."""
+        """Cancels requests for the map."""
         super().close()
         self._http.close()
 

@@ -1,8 +1,8 @@
-"""What watches operations: a tracer, a meter, and the reports that they write.
+"""Instruments of operations: a tracer, a meter, and their reports.
 
-An operation that is watched has its span in `CURRENT` while it runs, so that the clients of
-key-value and HTTP know what to put the spans of their requests under. Without a tracer and a meter
-the only cost is a look at whether there are instruments.
+An instrumented operation has its span in `CURRENT` while it runs, so that the key-value and HTTP
+clients know the parent of their requests' spans. Without a tracer and a meter, the only cost is a
+check for instruments.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class OrphanReporter:
-    """Counts answers that came when nobody waited for them any more."""
+    """Collects orphan responses: those that arrived after their operation had ended."""
 
     sample_size: int = 64
     _count: int = 0
     _sample: deque[dict[str, Any]] = field(default_factory=deque)
 
     def take(self, operation: str, opaque: int, address: Address, local: str | None) -> None:
-        """Takes such an answer."""
+        """Records an orphan response."""
         self._count += 1
         self._sample.append(
             {
@@ -59,7 +59,7 @@ class OrphanReporter:
             self._sample.popleft()
 
     def report(self) -> dict[str, Any]:
-        """The answers since the last report; empty if there were none."""
+        """Returns the orphan responses since the last report; empty if there were none."""
         if not self._count:
             return {}
         found = {"kv": {"total_count": self._count, "top_requests": list(self._sample)}}
@@ -81,16 +81,16 @@ class Instruments:
 
     @property
     def watches(self) -> bool:
-        """Whether operations are watched."""
+        """Returns True if operations are traced or measured."""
         return self.tracer is not None or self.meter is not None
 
     def start(self) -> None:
-        """Begins to report, in the running loop."""
+        """Starts the reports, in the running loop."""
         for name in self.intervals.keys() - self._timers.keys():
             self._schedule(name)
 
     def close(self) -> None:
-        """Reports what there is, and ends."""
+        """Sends the last reports, and stops."""
         for timer in self._timers.values():
             timer.cancel()
         for name in self._timers:
@@ -123,7 +123,7 @@ _HEADINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What is known of an operation before it runs."""
+    """The labels of an operation, which are known before it runs."""
 
     service: str
     bucket: str | None = None
@@ -131,7 +131,8 @@ class Labels:
     collection: str | None = None
 
     def attributes(self, name: str) -> dict[str, Any]:
-        """Attributes of the operation's span, and tags of its duration."""
+        """Returns the attributes of the operation's span, which are also the tags of its duration.
+        """
         found = {
             "db.system.name": "couchbase",
             "couchbase.service": self.service,
@@ -144,7 +145,7 @@ class Labels:
 
 
 class Watch:
-    """An operation that is watched, from its begin to `end`."""
+    """The span and the duration of an operation, until `end`."""
 
     def __init__(
         self, instruments: Instruments, name: str, labels: Labels, parent: RequestSpan | None
@@ -165,7 +166,7 @@ class Watch:
                 self.span.set_attribute("error.type", type(error).__name__)
                 self.span.set_status(SpanStatusCode.ERROR)
             self.span.end(None)
-        # Of an operation on several documents, each of them counts.
+        # Each document of an operation on several documents counts.
         if self._meter is None or self._attributes["db.operation.name"].endswith("_multi"):
             return
         tags = {**self._attributes, "__unit": "s"}
@@ -176,7 +177,7 @@ class Watch:
 
 
 class Dispatch:
-    """The span of one request to a node, below the operation's; nothing where that has none."""
+    """The span of a request to a node, as a child of the operation's span if there is one."""
 
     __slots__ = ("_span",)
 
@@ -206,7 +207,7 @@ class Dispatch:
             self._span.set_attribute("couchbase.local_id", local)
 
     def end(self, opaque: int | None = None) -> None:
-        """Ends the span; ``opaque`` is the number of the request."""
+        """Ends the span; ``opaque`` is that of the request."""
         if self._span is not None:
             if opaque is not None:
                 self._span.set_attribute("couchbase.operation_id", f"{opaque:#x}")
@@ -215,10 +216,10 @@ class Dispatch:
 
 
 def span_in(options: Mapping[str, Any]) -> RequestSpan | None:
-    """The span that options name.
+    """Returns the span in the options.
 
     Raises:
-        InvalidArgumentException: it is none.
+        InvalidArgumentException: if it is not a span.
     """
     for name in SPAN_OPTIONS:
         span: RequestSpan | None = options.get(name)
@@ -230,14 +231,14 @@ def span_in(options: Mapping[str, Any]) -> RequestSpan | None:
 
 
 def parent_of(*options: Mapping[str, Any]) -> RequestSpan | None:
-    """The span that options name, or that of the operation that runs."""
+    """Returns the span in the options, or that of the running operation."""
     return next((span for each in options if (span := span_in(each))), CURRENT.get())
 
 
 def watched(kind: type[T]) -> type[T]:
-    """Has the operations of a class watched: its coroutines that take options.
+    """Instruments the operations of a class: its coroutines with options.
 
-    The class has a attribute ``_instruments`` and a method ``_labels``.
+    The class must have an attribute ``_instruments`` and a method ``_labels``.
     """
     for name, method in list(vars(kind).items()):
         if name.startswith("_") or not inspect.iscoroutinefunction(method):
@@ -249,7 +250,8 @@ def watched(kind: type[T]) -> type[T]:
 
 def _watched(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     parameters = [*inspect.signature(method).parameters]
-    # Among the arguments behind self. Documents are dictionaries too, and stay as they are.
+    # The options are among the arguments after self. Documents are dictionaries too, and remain
+    # unchanged.
     place = parameters.index("options") - 1 if "options" in parameters else len(parameters)
 
     @wraps(method)
@@ -271,7 +273,7 @@ async def _run(
 ) -> Any:
     options = args[place] if len(args) > place else kwargs.get("options")
     parent = parent_of(kwargs, options or {})
-    # What the operation calls is below its own span.
+    # Calls of the operation are children of its span.
     args = (*args[:place], *(_without_spans(options) for options in args[place:]))
     kwargs = dict(_without_spans(kwargs))
     if isinstance(kwargs.get("options"), Mapping):

@@ -1,4 +1,4 @@
-"""From a document's key to where it lives and how it is written on the wire."""
+"""The vBucket of a key, and its encoding."""
 
 import zlib
 
@@ -9,15 +9,15 @@ _KEY_BYTES_MAX_IN_COLLECTION = 246
 
 
 def vbucket_of(key: bytes, vbucket_count: int) -> int:
-    """vBucket of a key: bits 16..30 of its CRC-32, modulo the number of vBuckets.
+    """Returns the vBucket of a key: bits 16..30 of its CRC-32, modulo the number of vBuckets.
 
-    The key is the logical one: the id of its collection takes no part.
+    The key does not include the collection ID.
     """
     return (zlib.crc32(key) >> 16 & 0x7FFF) % vbucket_count
 
 
 def leb128(number: int) -> bytes:
-    """Unsigned LEB128, which puts a collection's id before a key."""
+    """Encodes a number as unsigned LEB128, as the collection ID before a key."""
     if number < 0x80:
         return bytes((number,))
     out = bytearray()
@@ -29,10 +29,10 @@ def leb128(number: int) -> bytes:
 
 
 def check_key(key: str, in_default_collection: bool) -> bytes:
-    """Bytes of a key that may be sent: 1..=250 of UTF-8, 246 outside the default collection.
+    """Returns the bytes of a valid key: 1..=250 bytes of UTF-8, 246 outside the default collection.
 
     Raises:
-        InvalidArgumentException: it is no string, empty or too long.
+        InvalidArgumentException: if it is not a string, is empty, or is too long.
     """
     if not isinstance(key, str):
         raise InvalidArgumentException(f"a key is a string, not {type(key).__name__}")

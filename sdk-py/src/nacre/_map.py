@@ -1,4 +1,4 @@
-"""The cluster's map: which node serves which vBucket, and where its other services are."""
+"""The cluster map: the node of each vBucket, and the addresses of all services."""
 
 import json
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ _SECURE = {
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Which of a node's addresses a client uses."""
+    """Selects the addresses of the nodes."""
 
     uses_tls: bool = False
     name: str = "auto"
     """``default``; ``external``; or ``auto``, by the address that the client first reached."""
 
     def is_external(self, nodes: list[dict[str, Any]], host: str) -> bool:
-        """Whether the alternate addresses are the ones to use."""
+        """Returns True if the client must use the alternate addresses."""
         if self.name != "auto":
             return self.name == "external"
         named = {node.get("hostname") for node in nodes}
@@ -42,7 +42,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMap:
-    """A map as the server gave it; of two maps the one with the higher `version` counts."""
+    """A cluster map from the server. The client uses the map with the highest `version`."""
 
     version: tuple[int, int]
     """(epoch, revision), compared in this order."""
@@ -57,10 +57,11 @@ class ClusterMap:
 
     @classmethod
     def parse(cls, text: bytes, host: str, network: Network | None = None) -> "ClusterMap":
-        """Reads a map that was received from ``host``, which stands in where it names none.
+        """Parses a map received from ``host``, which is the name of nodes without a host name in
+        the map.
 
         Raises:
-            DecodingFailureException: it is not JSON, lacks what a map has, or is too large.
+            DecodingFailureException: if it is not JSON, is incomplete, or is too large.
         """
         if len(text) > _MAP_BYTES_MAX:
             raise DecodingFailureException(
@@ -72,15 +73,15 @@ class ClusterMap:
             raise DecodingFailureException(f"the cluster's map cannot be read: {error}") from error
 
     def node_of(self, vbid: int, copy: int = 0) -> Address | None:
-        """Node with a copy of a vBucket, 0 being the active one; None while there is none."""
+        """Returns the node with a copy of a vBucket, or None. Copy 0 is the active copy."""
         row = self.vbuckets[vbid]
         number = row[copy] if copy < len(row) else -1
         return self.kv[number] if number >= 0 else None
 
     def copies(self, vbid: int, group: str | None = None) -> list[int]:
-        """Numbers of the copies of a vBucket that nodes have, 0 being the active one.
+        """Returns the numbers of the available copies of a vBucket; 0 is the active copy.
 
-        With a group, those on nodes of that server group.
+        With a group, only copies in that server group.
         """
         return [
             copy
@@ -90,17 +91,18 @@ class ClusterMap:
         ]
 
     def nodes(self, service: str) -> tuple[Address, ...]:
-        """Nodes that run the service, for example ``mgmt`` or ``capi``."""
+        """Returns the nodes that run a service, for example ``mgmt`` or ``capi``."""
         return tuple(address for name, address in self.services if name == service)
 
     @property
     def members(self) -> tuple[Address, ...]:
-        """Nodes that can be asked for the map; those that hold documents of the bucket first."""
+        """Returns the nodes that can return the map; nodes with documents of the bucket come first.
+        """
         return (*dict.fromkeys(self.kv + self.nodes("kv")),)
 
     @property
     def replica_count(self) -> int:
-        """How many replicas the bucket is configured for."""
+        """Returns the configured number of replicas of the bucket."""
         return len(self.vbuckets[0]) - 1 if self.vbuckets else 0
 
 
@@ -114,7 +116,7 @@ def _read(config: dict[str, Any], host: str, network: Network) -> ClusterMap:
     if buckets is not None:
         servers = buckets["serverList"]
         if network.uses_tls or external:
-            # The list has other ports; its nodes are the first ones, in the same order.
+            # The list has other ports. Its nodes are the first nodes of the map, in the same order.
             kv = tuple(reached[number]["kv"] for number in range(len(servers)))
         else:
             kv = tuple(_server(text, host) for text in servers)
@@ -132,7 +134,7 @@ def _read(config: dict[str, Any], host: str, network: Network) -> ClusterMap:
 def _services(
     node: dict[str, Any], host: str, uses_tls: bool, external: bool
 ) -> dict[str, Address]:
-    """Address of each service of a node, by the service's name without TLS."""
+    """Returns the address of each service of a node, by the service's name without TLS."""
     name, ports = node.get("hostname"), node["services"]
     if external:
         alternate = node.get("alternateAddresses", {}).get("external")

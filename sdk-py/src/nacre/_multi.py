@@ -1,4 +1,4 @@
-"""Operations on several documents at once: their requests go out together."""
+"""Operations on several documents, whose requests are sent together."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ IN_FLIGHT_MAX = 1024
 
 @watched
 class MultiOperations:
-    """The part of a collection that operates on several documents at once."""
+    """The operations of a collection on several documents."""
 
     _instruments: Instruments | None
 
@@ -101,7 +101,7 @@ class MultiOperations:
         options: ReadMultiOptions | None = None,
         **kwargs: Unpack[ReadMultiOptions],
     ) -> MultiGetResult:
-        """The same as `get_and_lock_multi`."""
+        """Equivalent to `get_and_lock_multi`."""
         merged = options_of("lock_multi", ReadMultiOptions, options, kwargs)
         return await self.get_and_lock_multi(keys, lock_time, merged)
 
@@ -111,7 +111,7 @@ class MultiOperations:
         options: TimeoutMultiOptions | None = None,
         **kwargs: Unpack[TimeoutMultiOptions],
     ) -> dict[str, CouchbaseException | None]:
-        """Unlocks documents with the CAS of each, or with what `get_and_lock_multi` gave."""
+        """Unlocks documents with the CAS of each, or with the result of `get_and_lock_multi`."""
         if isinstance(keys, MultiGetResult):
             versions: Mapping[str, int] = {key: got.cas for key, got in keys.results.items()}
         else:
@@ -132,7 +132,7 @@ class MultiOperations:
         options: TimeoutMultiOptions | None = None,
         **kwargs: Unpack[TimeoutMultiOptions],
     ) -> MultiExistsResult:
-        """Whether there are documents."""
+        """Reports which documents exist."""
         exists = cast(Callable[..., Awaitable[ExistsResult]], self._one("exists"))
         return MultiExistsResult(
             await each("exists_multi", TimeoutMultiOptions, keys, exists, options, kwargs)
@@ -184,7 +184,7 @@ class MultiOperations:
         options: TimeoutMultiOptions | None = None,
         **kwargs: Unpack[TimeoutMultiOptions],
     ) -> MultiMutationResult:
-        """Sets when documents expire."""
+        """Sets the expiry of documents."""
         touch = cast(Callable[..., Awaitable[MutationResult]], self._one("touch"))
         return MultiMutationResult(
             await each(
@@ -218,7 +218,7 @@ class MultiOperations:
         )
 
     def _one(self, name: str) -> Any:
-        """The operation on one document."""
+        """Runs the operation on one document."""
         return getattr(self, name)
 
 
@@ -229,16 +229,17 @@ async def each(
     operation: Callable[..., Awaitable[R]],
     *given: Mapping[str, Any] | None,
 ) -> dict[str, R | CouchbaseException]:
-    """What became of an operation on each document, all under way at a time.
+    """Runs an operation on all documents concurrently, and collects the results.
 
     Raises:
-        CouchbaseException: an operation failed, and ``return_exceptions`` is False.
+        CouchbaseException: if an operation fails and ``return_exceptions`` is False.
     """
     if isinstance(keys, str):
         raise InvalidArgumentException("keys are a list of strings")
     shared: dict[str, Any] = dict(options_of(name, kind, *given))
     for option in SPAN_OPTIONS:
-        # It is the parent of the whole operation's span, below which are those of the documents.
+        # It is the parent of the whole operation's span, whose children are the spans of the
+        # documents.
         shared.pop(option, None)
     own = shared.pop("per_key_options", None) or {}
     keeps_errors = shared.pop("return_exceptions", True)

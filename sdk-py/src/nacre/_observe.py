@@ -1,7 +1,7 @@
-"""Waits until enough nodes have a mutation, by asking each how far its vBucket is (0x91).
+"""Waits until enough nodes have a mutation, by polling the seqno of the vBucket on each (0x91).
 
-An answer is a format byte, vBucket u16, history u64, persisted seqno u64 and current seqno u64;
-format 1, after a fail-over, adds the old history and the last seqno received in it.
+A response is a format byte, vBucket u16, history u64, persisted seqno u64 and current seqno u64.
+After a failover, format 1 adds the old history and the last seqno received in it.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ _PAUSE_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """How far one copy of a vBucket is."""
+    """The progress of one copy of a vBucket."""
 
     persisted: int
     current: int
 
 
 def check(client: KvClient, durability: ClientDurability) -> None:
-    """Refuses what the bucket can never give, before anything is written.
+    """Refuses durability that the bucket can never provide, before the write.
 
     Raises:
-        DurabilityImpossibleException: it has fewer copies.
+        DurabilityImpossibleException: if it has fewer copies.
     """
     replicas = client.map.replica_count if client.map else 0
     if durability.persist_to > replicas + 1 or durability.replicate_to > replicas:
@@ -49,11 +49,11 @@ def check(client: KvClient, durability: ClientDurability) -> None:
 async def wait(
     client: KvClient, token: MutationToken | None, durability: ClientDurability, timeout: float
 ) -> None:
-    """Returns when the mutation is as durable as asked.
+    """Returns when the mutation is as durable as required.
 
     Raises:
-        AmbiguousTimeoutException: not yet; the mutation itself took effect.
-        DocumentMutationLostException: a fail-over forgot it.
+        AmbiguousTimeoutException: if it is not durable in time. The mutation has taken effect.
+        DocumentMutationLostException: if a failover has lost it.
     """
     if token is None:
         raise FeatureUnavailableException("the server does not say where its mutations are")
@@ -61,7 +61,7 @@ async def wait(
     seen: list[_Seen | None] = [None] * (1 + (client.map.replica_count if client.map else 0))
 
     async def watch(copy: int) -> None:
-        """Returns when what was seen of all copies is enough. One without a node is waited for."""
+        """Returns when the progress of all copies suffices. A copy without a node is awaited."""
         while True:
             seen[copy] = await _ask(client, token, copy)
             persisted = sum(s is not None and s.persisted >= seqno for s in seen)

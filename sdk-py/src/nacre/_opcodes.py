@@ -1,10 +1,10 @@
-"""Numbers of the binary protocol: operations, statuses and the features a client can ask for."""
+"""Codes of the binary protocol: opcodes, statuses and features."""
 
 from enum import IntEnum
 
 
 class Opcode(IntEnum):
-    """Operation of a request; its answer carries the same."""
+    """Opcode of a request, which its response repeats."""
 
     GET = 0x00
     SET = 0x01
@@ -51,7 +51,7 @@ class Opcode(IntEnum):
 
 
 class Status(IntEnum):
-    """Outcome of a request, for the statuses that this client tells apart."""
+    """Status of a response, as far as this client distinguishes statuses."""
 
     SUCCESS = 0x00
     KEY_NOT_FOUND = 0x01
@@ -108,7 +108,7 @@ class Status(IntEnum):
 
 
 class Feature(IntEnum):
-    """What HELLO can agree on. Snappy is never asked for, so values always arrive inflated."""
+    """Features that HELLO negotiates. The client never requests Snappy: values are uncompressed."""
 
     TCP_NODELAY = 0x03
     MUTATION_SEQNO = 0x04
@@ -135,11 +135,11 @@ DATATYPE_JSON = 0x01
 
 
 def status_name(code: int) -> str:
-    """Name of a status for messages, for example ``KEY_NOT_FOUND (0x01)``."""
+    """Returns the name of a status for messages, for example ``KEY_NOT_FOUND (0x01)``."""
     name = Status(code).name if code in Status._value2member_map_ else "status"
     return f"{name} (0x{code:02x})"
 
 
 def operation_name(code: int) -> str:
-    """Name of an operation for messages."""
+    """Returns the name of an opcode for messages."""
     return Opcode(code).name if code in Opcode._value2member_map_ else f"0x{code:02x}"

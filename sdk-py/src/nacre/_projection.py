@@ -1,4 +1,4 @@
-"""Parts of a document by their paths, put together to a document again."""
+"""Assembles a document from parts and their paths."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -10,10 +10,11 @@ _MISSING = object()
 
 
 def put(document: dict[str, Any], path: str, value: Any) -> None:
-    """Puts what was found at a path into a document: an element of an array is the next of its own.
+    """Inserts a value at its path into a document. An element of an array is appended to the new
+    array.
 
     Raises:
-        InvalidArgumentException: the path cannot be read.
+        InvalidArgumentException: if the path is malformed.
     """
     steps = list(_steps(path))
     place: Any = document
@@ -31,10 +32,10 @@ def put(document: dict[str, Any], path: str, value: Any) -> None:
 
 
 def of_document(document: Any, paths: Sequence[str]) -> dict[str, Any]:
-    """The parts of a document at the paths; what is not there is left out.
+    """Returns the parts of a document at the paths. Missing parts are omitted.
 
     Raises:
-        InvalidArgumentException: a path cannot be read.
+        InvalidArgumentException: if a path is malformed.
     """
     found: dict[str, Any] = {}
     for path in paths:
@@ -55,7 +56,7 @@ def _child(value: Any, step: str | int) -> Any:
 
 
 def _steps(path: str) -> Iterator[str | int]:
-    """Members and elements on the way: ``a.`b.c`[0]`` is a, b.c and 0."""
+    """Returns the members and elements of a path: ``a.`b.c`[0]`` yields a, b.c and 0."""
     at, expects_name = 0, True
     while at < len(path):
         if path[at] == "[":
@@ -81,7 +82,9 @@ def _steps(path: str) -> Iterator[str | int]:
 
 
 def _name(path: str, at: int) -> tuple[str, int]:
-    """A name and where it ends; in back-ticks it may have any characters, back-ticks twice."""
+    """Returns a name and its end. In back-ticks it may contain any characters; back-ticks are
+    doubled.
+    """
     name = ""
     while at < len(path) and path[at] not in ".[":
         if path[at] != "`":

@@ -1,4 +1,4 @@
-"""Which exception an error of the query service is. Decided here only."""
+"""Exceptions for errors of the query service. No other module decides this."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,7 +35,7 @@ class StalePlan(Exception):
 
 
 def error_of(errors: object, context: e.ErrorContext, reads: bool) -> Exception:
-    """The exception for the errors of an answer; the first one decides."""
+    """Returns the exception for the errors in a response; the first one decides."""
     found: Sequence[Any] = errors if isinstance(errors, list) else [errors]
     first: Mapping[str, Any] = found[0] if isinstance(found[0], dict) else {"msg": str(found[0])}
     code = first.get("code", 0)

@@ -1,12 +1,12 @@
-"""What transactions write: entries of records, and what is staged at documents.
+"""The storage format of transactions: entries of records, and changes staged in documents.
 
     _txn:atr-9-#0   {"attempts": {"<attempt>": {"st": "PENDING", "tid": "<transaction>",
                      "tst": "<CAS>", "exp": 14998, "d": "m", "ins": […], "rep": […], "rem": […]}}}
     a document      {"txn": {"id": {…}, "atr": {…}, "op": {"type": "replace", "stgd": <new body>},
                      "aux": {…}, "restore": {…}}}
 
-Both are extended attributes, in the forms of the official clients (protocol 2): these finish what
-this one leaves, as it does with theirs.
+Both are extended attributes, in the format of the official clients (protocol 2): these finish
+transactions that this client abandons, and vice versa.
 """
 
 import json
@@ -45,7 +45,7 @@ LISTS = {"insert": "ins", "replace": "rep", "remove": "rem"}
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a document is."""
+    """The address of a document."""
 
     client: KvClient
     scope: str
@@ -54,28 +54,28 @@ class Place:
 
     @property
     def bucket(self) -> str:
-        """Name of the bucket."""
+        """Returns the name of the bucket."""
         return str(self.client.bucket)
 
     @property
     def names(self) -> tuple[str, str, str, str]:
-        """Bucket, scope, collection and key."""
+        """Returns bucket, scope, collection and key."""
         return self.bucket, self.scope, self.collection, self.key
 
     def as_listed(self) -> dict[str, str]:
-        """The place as entries list it."""
+        """Returns the address in the format of entries."""
         bucket, scope, collection, key = self.names
         return {"bkt": bucket, "scp": scope, "col": collection, "id": key}
 
     def context(self, operation: str) -> ErrorContext:
-        """What errors say of it."""
+        """Returns the context of errors."""
         bucket, scope, collection, key = self.names
         return ErrorContext(key, bucket, scope, collection, operation)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One spec of a change."""
+    """A spec of a change."""
 
     opcode: int
     path: str
@@ -83,7 +83,7 @@ class Part:
     flags: int = _XATTR
 
     def encode(self) -> bytes:
-        """The spec as bytes."""
+        """Encodes the spec."""
         path = self.path.encode()
         head = struct.pack(">BBHI", self.opcode, self.flags, len(path), len(self.value))
         return head + path + self.value
@@ -107,7 +107,7 @@ def _remove(path: str) -> Part:
 
 @dataclass(slots=True)
 class Seen:
-    """A document, or the tombstone of one, as it was read."""
+    """A document or tombstone with its transaction attributes."""
 
     cas: int
     deleted: bool
@@ -118,17 +118,17 @@ class Seen:
 
     @property
     def attempt(self) -> str | None:
-        """Who has staged it."""
+        """Returns the ID of the attempt that has staged the change."""
         return self._text("id", "atmpt")
 
     @property
     def kind(self) -> str | None:
-        """What is to become of it: insert, replace or remove."""
+        """Returns the kind of the staged change: insert, replace or remove."""
         return self._text("op", "type")
 
     @property
     def staged(self) -> Any:
-        """The body that it is to have."""
+        """Returns the staged body."""
         return self._member("op", "stgd")
 
     def _member(self, part: str, name: str) -> Any:
@@ -141,7 +141,7 @@ class Seen:
 
 
 async def see(place: Place, timeout: float) -> Seen | None:
-    """Reads a document with what is staged there; None if there is not even a tombstone."""
+    """Reads a document with its staged change. Returns None if there is not even a tombstone."""
     paths = ("txn", "$document.flags", "")
     specs = b"".join(
         struct.pack(
@@ -178,10 +178,10 @@ async def change(
     flags: int = 0,
     cas: int = 0,
 ) -> int:
-    """Changes parts of a document, all or none, and gives its new version.
+    """Changes parts of a document atomically. Returns the new CAS.
 
     Raises:
-        CouchbaseException: of the kind that the answer, or the first part that failed, asks for.
+        CouchbaseException: of the class for the response, or for the first failed part.
     """
     request = Request(
         Opcode.SUBDOC_MULTI_MUTATION,
@@ -209,7 +209,7 @@ async def change(
 
 
 async def delete(place: Place, cas: int, timeout: float, level: DurabilityLevel) -> None:
-    """Removes a document of a version."""
+    """Removes a document with a given CAS."""
     request = Request(
         Opcode.DELETE, cas=cas, framing=framing_extras(durability_level=level, seconds=timeout)
     )
@@ -219,7 +219,7 @@ async def delete(place: Place, cas: int, timeout: float, level: DurabilityLevel)
 
 @lru_cache(maxsize=RECORD_COUNT)
 def record_key(number: int) -> str:
-    """Key of the record of that number: the first that is in the vBucket of the number, of 1024."""
+    """Returns the key of the record with that number: the first key in this vBucket of 1024."""
     end = 0
     while vbucket_of(f"_txn:atr-{number}-#{end:x}".encode(), RECORD_COUNT) != number:
         end += 1
@@ -228,7 +228,7 @@ def record_key(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What an attempt has staged at a document."""
+    """A change that an attempt has staged in a document."""
 
     place: Place
     kind: str
@@ -239,7 +239,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Whose the writes are, and how safe."""
+    """The IDs of the transaction and the attempt, and the durability of its writes."""
 
     transaction: str
     attempt: str
@@ -250,7 +250,7 @@ class Names:
         return f"attempts.{self.attempt}.{name}"
 
     async def begin(self, left_ms: int, timeout: float) -> None:
-        """Writes the entry, before anything is staged."""
+        """Writes the entry before anything is staged."""
         parts = [
             _computed(self._path("tst"), _CAS),
             _add(self._path("tid"), self.transaction),
@@ -262,7 +262,7 @@ class Names:
         await change(self.record, parts, timeout, self.level, _MAKE)
 
     async def commit(self, staged: Sequence[Staged], timeout: float) -> None:
-        """From here on all of it counts."""
+        """Commits the attempt: from here on, all its changes count."""
         parts = [
             _add(self._path("p"), 0),
             _set(self._path("st"), "COMMITTED"),
@@ -272,7 +272,7 @@ class Names:
         await change(self.record, parts, timeout, self.level)
 
     async def abort(self, staged: Sequence[Staged], timeout: float) -> None:
-        """From here on none of it counts."""
+        """Aborts the attempt: from here on, none of its changes counts."""
         parts = [
             _set(self._path("st"), "ABORTED"),
             _computed(self._path("tsrs"), _CAS),
@@ -281,9 +281,10 @@ class Names:
         await change(self.record, parts, timeout, self.level)
 
     async def forget(self, timeout: float, was_pending: bool = False) -> None:
-        """Nothing is left to be done.
+        """Removes the entry of a finished attempt.
 
-        Of an entry that is pending this fails, or its commit, if both happen at a time.
+        If the entry is pending and the attempt commits concurrently, either this call or the commit
+        fails.
         """
         parts = [_add(self._path("p"), 0)] if was_pending else []
         parts.append(_remove(f"attempts.{self.attempt}"))
@@ -301,7 +302,7 @@ class Names:
     async def stage(
         self, place: Place, kind: str, body: bytes, operation: str, cas: int, timeout: float
     ) -> int:
-        """Stages what is to become of a document of a version; 0 is that there is none at all."""
+        """Stages a change of a document with a given CAS; 0 means that no document exists."""
         ids = {"txn": self.transaction, "atmpt": self.attempt, "op": operation}
         bucket, scope, collection, key = self.record.names
         record = {"id": key, "bkt": bucket, "scp": scope, "coll": collection}
@@ -309,7 +310,7 @@ class Names:
         restore = "" if kind == "insert" else ',"restore":{}'
         attribute = head.encode()
         if kind != "remove":
-            # JSON already, and put where it belongs as it is.
+            # This is JSON already, and is inserted unchanged.
             attribute += b',"stgd":' + body
         attribute += f'}},"aux":{{"uf":{JSON_FLAGS}}}{restore}}}'.encode()
         adds = kind == "insert" and cas == 0
@@ -331,7 +332,7 @@ class Names:
 
 
 async def unstage(staged: Staged, timeout: float, level: DurabilityLevel) -> None:
-    """Makes a document what is staged there."""
+    """Unstages a document: replaces its body with the staged one."""
     if staged.kind == "remove":
         await delete(staged.place, staged.cas, timeout, level)
         return
@@ -341,13 +342,13 @@ async def unstage(staged: Staged, timeout: float, level: DurabilityLevel) -> Non
 
 
 async def restore(staged: Staged, timeout: float, level: DurabilityLevel) -> None:
-    """Leaves a document as it was before something was staged there."""
+    """Reverts a document: removes its staged change."""
     await change(staged.place, [_remove("txn")], timeout, level, _ACCESS_DELETED, staged.cas)
 
 
 @dataclass(slots=True)
 class Entry:
-    """An entry of a record."""
+    """An entry in a record."""
 
     attempt: str
     members: dict[str, Any] = field(repr=False)
@@ -356,12 +357,12 @@ class Entry:
 
     @property
     def state(self) -> str:
-        """PENDING, COMMITTED, ABORTED, COMPLETED or ROLLED_BACK."""
+        """Returns PENDING, COMMITTED, ABORTED, COMPLETED or ROLLED_BACK."""
         return str(self.members.get("st"))
 
     @property
     def is_over(self) -> bool:
-        """Whether its time has passed."""
+        """Returns True if its time is over."""
         try:
             begun = int.from_bytes(bytes.fromhex(self.members["tst"].removeprefix("0x")), "little")
             return begun + int(self.members["exp"]) * 1_000_000 < self.now_ns
@@ -370,18 +371,18 @@ class Entry:
 
     @property
     def is_of_newer(self) -> bool:
-        """Whether who wrote it does more than is known here."""
+        """Returns True if a newer protocol version has written it."""
         return bool(self.members.get("fc"))
 
     @property
     def level(self) -> DurabilityLevel:
-        """How safe its writes are."""
+        """Returns the durability of its writes."""
         names = {name: level for level, name in DURABILITY_NAMES.items()}
         return names.get(str(self.members.get("d")), DurabilityLevel.MAJORITY)
 
 
 async def entries_of(record: Place, timeout: float) -> list[Entry]:
-    """The entries of a record; none if there is no record."""
+    """Returns the entries of a record, or none if it does not exist."""
     paths = ("attempts", "$vbucket.HLC")
     specs = b"".join(
         struct.pack(">BBH", Opcode.SUBDOC_GET, _XATTR, len(path)) + path.encode() for path in paths

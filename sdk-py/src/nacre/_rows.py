@@ -1,7 +1,7 @@
-"""Answers with many rows, read as they come.
+"""Streamed responses with many rows.
 
-An answer is one JSON object. One of its members is an array whose elements are the rows; the others
-are kept until the end.
+A response is a JSON object. One of its members is an array, whose elements are the rows; the parser
+keeps the other members until the end.
 """
 
 import codecs
@@ -24,7 +24,7 @@ _DECODER = json.JSONDecoder()
 
 
 class RowParser:
-    """Takes an answer apart as its pieces arrive."""
+    """Parses a response as its pieces arrive."""
 
     def __init__(self, rows_member: str) -> None:
         self.members: dict[str, Any] = {}
@@ -40,10 +40,10 @@ class RowParser:
         self._ended = False
 
     def feed(self, data: bytes) -> list[Any]:
-        """Rows completed by a piece.
+        """Returns the rows that a piece completes.
 
         Raises:
-            DecodingFailureException: it is no such answer.
+            DecodingFailureException: if it is not such a response.
         """
         rows: list[Any] = []
         try:
@@ -61,15 +61,15 @@ class RowParser:
                 break
             at = following
         self._pending = self._pending[at:]
-        # What is left is incomplete; it is worth another look once there is much more of it.
+        # The rest is incomplete. The parser tries again once there is much more of it.
         self._retry_at = len(self._pending) * 3 // 2 if len(self._pending) > 1 << 16 else 0
         return rows
 
     def finish(self) -> tuple[list[Any], dict[str, Any]]:
-        """The last rows, and the members; once all pieces were fed.
+        """Returns the last rows and the members. Call it after the last piece.
 
         Raises:
-            DecodingFailureException: the answer is no JSON object, or is cut off.
+            DecodingFailureException: if the response is not a JSON object, or is truncated.
         """
         self._retry_at = 0
         rows = self.feed(b"")
@@ -78,7 +78,8 @@ class RowParser:
             raise DecodingFailureException(f"the answer is cut off or no JSON, at {begun!r}")
         return rows, self.members
 
-    # Steps: each reads one token behind ``at`` and gives where the next begins; None is too little.
+    # Steps: each reads a token at ``at`` and returns the start of the next one, or None if data is
+    # missing.
 
     def _begin(self, at: int, rows: list[Any]) -> int | None:
         at = self._skip(at)
@@ -119,7 +120,7 @@ class RowParser:
         if at == len(self._pending):
             return None
         if self._pending[at] != "[":
-            # Null, where there are none.
+            # Null if there are no rows.
             self._step = self._other
             return at
         self._step = self._row_or_end
@@ -169,12 +170,14 @@ class RowParser:
             )
 
     def _element(self, at: int) -> tuple[Any, int] | None:
-        """A value, and where what follows it begins, which must be there: numbers may go on."""
+        """Returns a value and the start of the next token, which must be present because a number
+        may continue.
+        """
         found = self._value(at)
         if found is None:
             return None
         if self._pending[found[1] : found[1] + 1] in _IN_NUMBERS:
-            # Such as 1 of 1.5, of which the rest has yet to come.
+            # For instance the 1 of 1.5, whose rest has not arrived yet.
             return None
         end = self._skip(found[1])
         return None if end == len(self._pending) else (found[0], end)
@@ -190,7 +193,7 @@ class RowParser:
 
 
 class RowResult(Generic[T]):
-    """Rows of a request, which is sent when they are first asked for, and once only."""
+    """The rows of a request. It is sent once, when they are first requested."""
 
     def __init__(self) -> None:
         self._is_sent = False
@@ -206,17 +209,17 @@ class RowResult(Generic[T]):
         labels: Labels,
         options: Mapping[str, Any],
     ) -> None:
-        """Has the request watched."""
+        """Instruments the request."""
         if instruments is not None:
             parent = parent_of(options)
             self._begin = lambda: Watch(instruments, name, labels, parent)
 
     def rows(self) -> AsyncIterator[T]:
-        """The rows, as they come."""
+        """Yields the rows as they arrive."""
         return self.__aiter__()
 
     async def execute(self) -> list[T]:
-        """All rows at once."""
+        """Returns all rows."""
         return [row async for row in self]
 
     async def __aiter__(self) -> AsyncIterator[T]:
@@ -235,7 +238,7 @@ class RowResult(Generic[T]):
                 async for row in rows:
                     yield row
         except GeneratorExit:
-            # Whoever reads has seen enough.
+            # The reader has left the loop.
             watch.end()
             raise
         except BaseException as error:
@@ -247,10 +250,10 @@ class RowResult(Generic[T]):
         raise NotImplementedError
 
     def _ended(self) -> dict[str, Any]:
-        """Members of the answer besides the rows.
+        """Returns the members of the response except the rows.
 
         Raises:
-            InvalidArgumentException: not all rows were read.
+            InvalidArgumentException: if some rows have not been read.
         """
         if self._members is None:
             raise InvalidArgumentException("there is nothing to tell before all rows were read")

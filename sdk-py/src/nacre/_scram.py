@@ -1,6 +1,6 @@
-"""SCRAM (RFC 5802, without channel binding): proves the password and checks the server.
+"""SCRAM (RFC 5802, without channel binding): proves the password and authenticates the server.
 
-Nothing here reads a socket or a source of randomness: the nonce is an argument, so that the vectors
+This module uses no socket and no random numbers: the nonce is an argument, so that the test vectors
 of the RFCs can be tests.
 """
 
@@ -27,14 +27,14 @@ class Scram:
         self._server_signature = b""
 
     def first(self) -> bytes:
-        """What opens the exchange."""
+        """Returns the first message."""
         return f"n,,{self._first_bare}".encode()
 
     def final(self, server_first: bytes) -> bytes:
-        """Answer to the server's challenge, with the proof. Slow on purpose (PBKDF2).
+        """Returns the response to the server's challenge, with the proof. Slow on purpose (PBKDF2).
 
         Raises:
-            AuthenticationException: the challenge is not one for this exchange.
+            AuthenticationException: if the challenge does not belong to this exchange.
         """
         fields = _fields(server_first)
         try:
@@ -60,7 +60,7 @@ class Scram:
         """Checks that the server knows the password too.
 
         Raises:
-            AuthenticationException: it does not, or reports an error.
+            AuthenticationException: if it does not, or reports an error.
         """
         fields = _fields(server_final)
         if "e" in fields:

@@ -1,4 +1,4 @@
-"""What connections need to be let in: user, mechanisms, TLS."""
+"""Security of connections: user, mechanisms, TLS."""
 
 import base64
 import re
@@ -27,7 +27,8 @@ _TOKEN = re.compile(r"[!-~]{1,4096}")
 
 @dataclass(slots=True)
 class Security:
-    """How connections log in. All connections of a cluster share it, so that it can change."""
+    """Credentials of connections. All connections of a cluster share them, so that they can change.
+    """
 
     username: str = ""
     password: str = field(default="", repr=False)
@@ -50,7 +51,7 @@ class Security:
         trust_pem: str | None = None,
         verifies: bool = True,
     ) -> "Security":
-        """Prepares connections for a user.
+        """Creates the credentials of a user.
 
         Raises:
             InvalidArgumentException: a file with certificates cannot be read, or a certificate is
@@ -63,7 +64,7 @@ class Security:
         return security
 
     def take(self, authenticator: Authenticator, uses_tls: bool) -> None:
-        """Takes another user, for the connections to come."""
+        """Replaces the user, for future connections."""
         if isinstance(authenticator, CertificateAuthenticator):
             if not uses_tls:
                 raise InvalidArgumentException("a certificate is shown with couchbases:// only")
@@ -86,7 +87,7 @@ class Security:
         self.username, self.password = authenticator.username, authenticator.password
         self.has_certificate = False
         chosen = authenticator.allowed_sasl_mechanisms
-        # A password in the clear is safe with TLS, or if somebody has chosen it.
+        # A plain-text password is allowed with TLS, or if the caller has chosen it explicitly.
         fallback = (PLAIN,) if uses_tls else ()
         self.mechanisms = (*SCRAM_DIGESTS, *fallback) if chosen is None else tuple(chosen)
         unknown = set(self.mechanisms) - {*SCRAM_DIGESTS, PLAIN}
@@ -96,7 +97,7 @@ class Security:
 
     @property
     def http_authorization(self) -> str | None:
-        """Header of HTTP requests; None where the certificate says it all."""
+        """Returns the header for HTTP requests, or None if the certificate suffices."""
         if self.has_certificate:
             return None
         if self.token is not None:

@@ -1,4 +1,4 @@
-"""Which exception a status is, and which statuses are worth another try. Decided here only."""
+"""Exceptions and retries by status. No other module decides this."""
 
 import json
 
@@ -69,9 +69,9 @@ _EXCEPTIONS: dict[int, type[e.CouchbaseException]] = {
 def exception_of(
     status: int, opcode: int, context: e.ErrorContext, adds: bool = False
 ) -> e.CouchbaseException:
-    """The exception for a status; some mean different things for different operations.
+    """Returns the exception for a status. Some statuses depend on the operation.
 
-    ``adds`` says that the operation insists on a new document.
+    ``adds`` means that the document must not exist.
     """
     kind = _EXCEPTIONS.get(status, e.InternalServerFailureException)
     if adds and status in (Status.KEY_EXISTS, Status.NOT_STORED):
@@ -82,14 +82,14 @@ def exception_of(
 
 
 def retry_reason(status: int, opcode: int) -> str | None:
-    """Why to try again after this status, or None."""
+    """Returns the reason for a retry after this status, or None."""
     if opcode == Opcode.UNLOCK and status == Status.LOCKED:
         return None
     return RETRIED.get(Status(status)) if status in Status._value2member_map_ else None
 
 
 def detail_of(response: Response) -> str | None:
-    """Text that the server attached to a failure, if any."""
+    """Returns the text of the server about an error, if any."""
     if not response.datatype & DATATYPE_JSON or not response.value:
         return None
     try:

@@ -1,9 +1,9 @@
-"""Reads of several documents in a transaction that see other transactions as a whole.
+"""Reads several documents in a transaction so that they show other transactions atomically.
 
-Of another attempt that has staged something in one of the documents, the record is read once, so
-that it counts as committed for all of them or for none. A document that it has changed, according
-to its record, and that shows nothing of it was read before or after the others: then all of them
-are read again.
+If another attempt has staged something in one of the documents, its record is read once, so that
+the attempt counts as committed for all documents or for none. If the record says that the attempt
+has changed a document, but the document shows nothing of it, then that document was read before or
+after the others: all documents are reread.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _LATENCY_SECONDS_MAX = 0.1
 
 
 class TransactionGetMultiMode(Enum):
-    """How much is done to see other transactions as a whole."""
+    """How much effort a read makes to see other transactions atomically."""
 
     PRIORITISE_LATENCY = "prioritise_latency"
     """The documents are read again for 100 ms at most."""
@@ -54,16 +54,16 @@ class TransactionGetMultiSpec:
 
 
 class TransactionGetMultiResult:
-    """What was read, in the order of the specs."""
+    """The results, in the order of the specs."""
 
     def __init__(self, entries: Sequence[Found]) -> None:
         self._entries = tuple(entries)
 
     def exists(self, index: int) -> bool:
-        """Whether the document of a spec was found.
+        """Returns True if the document of a spec exists.
 
         Raises:
-            InvalidIndexException: there is no such spec.
+            InvalidIndexException: if the spec does not exist.
         """
         if not 0 <= index < len(self._entries):
             raise InvalidIndexException(f"there is no spec {index}")
@@ -71,25 +71,25 @@ class TransactionGetMultiResult:
 
     @property
     def content_as(self) -> ContentAt:
-        """Indexed by a type, gives a function from a spec's number to the document.
+        """Indexed by a type, returns a function from the number of a spec to the document.
 
-        The function raises `DocumentNotFoundException` if the document was not found.
+        The function raises `DocumentNotFoundException` if the document does not exist.
         """
         return ContentAt(self._entries)
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A document, and whether what is staged in it counts."""
+    """A document, and whether its staged change is committed."""
 
     seen: Seen | None
     is_committed: bool
 
     async def content(self, place: Place) -> Any:
-        """The document as it is committed.
+        """Returns the committed content.
 
         Raises:
-            DocumentNotFoundException: there is none.
+            DocumentNotFoundException: if it does not exist.
         """
         seen = self.seen
         if seen is not None and self.is_committed:
@@ -101,7 +101,7 @@ class Read:
 
 
 async def find(spec: TransactionGetMultiSpec, content: Awaitable[Any]) -> Found:
-    """What ``content`` gives for a spec, or that it has found nothing."""
+    """The result of ``content`` for a spec, or its absence."""
     try:
         found = await content
     except DocumentNotFoundException as error:
@@ -112,7 +112,7 @@ async def find(spec: TransactionGetMultiSpec, content: Awaitable[Any]) -> Found:
 
 
 def last_read(mode: TransactionGetMultiMode | None, now: float, end: float) -> float:
-    """When the documents are read for the last time, on the clock of the loop."""
+    """Returns the time of the last read, on the clock of the loop."""
     if mode is TransactionGetMultiMode.DISABLE_READ_SKEW_DETECTION:
         return 0
     if mode is TransactionGetMultiMode.PRIORITISE_READ_SKEW_DETECTION:
@@ -127,10 +127,10 @@ async def read_together(
     left: Callable[[], float],
     until: float,
 ) -> list[Read]:
-    """Reads documents until they show other transactions as a whole, or it is ``until``.
+    """Rereads documents until they show other transactions atomically, or until the time ``until``.
 
     Raises:
-        FeatureUnavailableException: a newer client has staged something that is not known here.
+        FeatureUnavailableException: if a newer client has staged something unknown.
     """
     clock = asyncio.get_running_loop()
     lost: set[str] = set()
@@ -141,7 +141,8 @@ async def read_together(
         entries = {attempt: await find_entry(one) for attempt, one in others.items()}
         if any(entry is not None and entry.is_of_newer for entry in entries.values()):
             raise FeatureUnavailableException("a document is staged by a newer client")
-        # Without an entry it has just ended, or was given up long ago: the next read tells.
+        # Without an entry, the attempt has just ended or was abandoned long ago: the next read
+        # shows which.
         gone = {attempt for attempt, entry in entries.items() if entry is None}
         is_whole = gone <= lost and all(
             one is not None and one.attempt == entry.attempt

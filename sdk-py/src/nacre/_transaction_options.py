@@ -1,4 +1,4 @@
-"""What transactions are told: for all of a cluster, for one, and for their operations."""
+"""Options of transactions: for a cluster, for one transaction, and for its operations."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,7 +24,7 @@ class TransactionKeyspace:
 
 @dataclass(frozen=True, slots=True)
 class TransactionConfig:
-    """What holds for all transactions of a cluster."""
+    """Options of all transactions of a cluster."""
 
     timeout: timedelta = _TIMEOUT
     """How long a transaction may take, with all its attempts."""
@@ -45,7 +45,7 @@ class TransactionConfig:
 
 
 class TransactionOptions(TypedDict, total=False):
-    """Options of a transaction, in place of what holds for all."""
+    """Options of one transaction, which override those of the cluster."""
 
     timeout: timedelta
     durability: ServerDurability

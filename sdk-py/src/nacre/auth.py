@@ -1,11 +1,11 @@
-"""Who a client is."""
+"""Credentials of clients."""
 
 from dataclasses import dataclass, field
 from enum import Enum
 
 
 class AuthDomain(Enum):
-    """Where a user is known."""
+    """The domain of a user."""
 
     Local = "local"
     External = "external"
@@ -26,13 +26,15 @@ class PasswordAuthenticator:
     def ldap_compatible(
         cls, username: str, password: str, cert_path: str | None = None
     ) -> "PasswordAuthenticator":
-        """A user of a directory, to which the server gives the password: use it with TLS only."""
+        """A user in a directory service, to which the server forwards the password. Use it with TLS
+        only.
+        """
         return cls(username, password, cert_path, ("PLAIN",))
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateAuthenticator:
-    """A certificate of the client, which the server knows a user by. Needs ``couchbases://``."""
+    """A client certificate that identifies the user. Requires ``couchbases://``."""
 
     cert_path: str
     """File with the certificate and the chain behind it, in PEM."""
@@ -46,7 +48,7 @@ class CertificateAuthenticator:
 class TokenAuthenticator:
     """A token of `nacre token create`, for services over HTTP: ``http://host:8091``.
 
-    Key-value takes no tokens, so documents are read and changed by queries.
+    Key-value does not accept tokens, so programs read and change documents by queries.
     """
 
     token: str = field(repr=False)

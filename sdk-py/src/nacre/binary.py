@@ -1,4 +1,4 @@
-"""Counters, and documents that are plain bytes."""
+"""Operations on counters and on binary documents."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -20,19 +20,19 @@ _NEVER_CREATE = 0xFFFFFFFF
 
 @watched
 class BinaryCollection(Documents):
-    """The operations of a collection that do not need JSON."""
+    """The binary operations of a collection."""
 
     async def increment(
         self, key: str, options: o.CounterOptions | None = None, **kwargs: Unpack[o.CounterOptions]
     ) -> CounterResult:
-        """Adds ``delta`` (default 1) to an unsigned 64-bit counter, wrapping around at its end.
+        """Adds ``delta`` (default 1) to an unsigned 64-bit counter, which wraps around on overflow.
 
         A missing counter starts at ``initial``, by default the delta; with ``initial=None`` it is
         not created.
 
         Raises:
-            DocumentNotFoundException: it is missing and not to be created.
-            DeltaInvalidException: the document is no counter.
+            DocumentNotFoundException: if it is missing and must not be created.
+            DeltaInvalidException: if the document is not a counter.
         """
         merged = o.options_of("increment", o.CounterOptions, options, kwargs)
         return await self._count(Opcode.INCREMENT, key, merged)
@@ -40,7 +40,7 @@ class BinaryCollection(Documents):
     async def decrement(
         self, key: str, options: o.CounterOptions | None = None, **kwargs: Unpack[o.CounterOptions]
     ) -> CounterResult:
-        """Subtracts ``delta`` (default 1) from a counter, which never falls below 0.
+        """Subtracts ``delta`` (default 1) from a counter. The result is at least 0.
 
         A missing counter starts as with `increment`.
         """
@@ -54,7 +54,7 @@ class BinaryCollection(Documents):
         options: o.AppendOptions | None = None,
         **kwargs: Unpack[o.AppendOptions],
     ) -> MutationResult:
-        """Adds bytes at the end of a document, which must exist."""
+        """Appends bytes to a document, which must exist."""
         merged = o.options_of("append", o.AppendOptions, options, kwargs)
         return await self._extend(Opcode.APPEND, key, value, merged)
 
@@ -65,7 +65,7 @@ class BinaryCollection(Documents):
         options: o.AppendOptions | None = None,
         **kwargs: Unpack[o.AppendOptions],
     ) -> MutationResult:
-        """Adds bytes at the start of a document, which must exist."""
+        """Prepends bytes to a document, which must exist."""
         merged = o.options_of("prepend", o.AppendOptions, options, kwargs)
         return await self._extend(Opcode.PREPEND, key, value, merged)
 
@@ -101,7 +101,7 @@ class BinaryCollection(Documents):
         options: AppendMultiOptions | None = None,
         **kwargs: Unpack[AppendMultiOptions],
     ) -> MultiMutationResult:
-        """Adds bytes at the end of documents, which must exist."""
+        """Appends bytes to documents, which must exist."""
         return MultiMutationResult(
             await each(
                 "append_multi",
@@ -119,7 +119,7 @@ class BinaryCollection(Documents):
         options: AppendMultiOptions | None = None,
         **kwargs: Unpack[AppendMultiOptions],
     ) -> MultiMutationResult:
-        """Adds bytes at the start of documents, which must exist."""
+        """Prepends bytes to documents, which must exist."""
         return MultiMutationResult(
             await each(
                 "prepend_multi",

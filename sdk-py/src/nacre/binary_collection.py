@@ -1,4 +1,4 @@
-"""Counters, and documents that are plain bytes."""
+"""Operations on counters and on binary documents."""
 
 from .binary import BinaryCollection
 

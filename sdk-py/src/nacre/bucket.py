@@ -1,4 +1,4 @@
-"""A bucket and its scopes: names on the way to collections, and queries of views."""
+"""Buckets and scopes: access to collections, and view queries."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -9,10 +9,7 @@ from urllib.parse import quote
 from ._client import KvClient
 from ._http import HttpRequest, HttpResponse, HttpStream
 from .collection import Collection
-from .diagnostics import PingResult, ping, wait_until_ready
 from .exceptions import InvalidArgumentException
-from .live import Live
-from .n1ql import QueryResult
 from .options import (
     ClusterTimeoutOptions,
     LiveOptions,
@@ -25,19 +22,22 @@ from .options import (
     seconds_of,
 )
 from .transcoder import Transcoder
-from .views import ViewIndexManager, ViewOptions, ViewResult
 
 if TYPE_CHECKING:
     from .cluster import Cluster
+    from .diagnostics import PingResult
+    from .live import Live
     from .management.collections import CollectionManager
     from .management.eventing import ScopeEventingFunctionManager
     from .management.queries import CollectionQueryIndexManager
     from .management.search import ScopeSearchIndexManager
+    from .n1ql import QueryResult
     from .search import SearchQuery, SearchRequest, SearchResult
+    from .views import ViewIndexManager, ViewOptions, ViewResult
 
 
 class Bucket:
-    """A bucket. It connects when first used; `on_connect` does so at once."""
+    """A bucket. The client connects to it on first use; `on_connect` connects immediately."""
 
     name: str
 
@@ -50,27 +50,29 @@ class Bucket:
 
     @property
     def timeouts(self) -> ClusterTimeoutOptions:
-        """How long operations may take."""
+        """Returns the default timeouts of operations."""
         return self._cluster.timeouts
 
     @property
     def preferred_server_group(self) -> str | None:
-        """Server group that reads with a preference are confined to."""
+        """Returns the server group to which reads with a preference are restricted."""
         return self._cluster.preferred_server_group
 
     async def on_connect(self) -> None:
-        """Connects, and returns when the bucket can be used.
+        """Connects, and returns when the bucket is ready.
 
         Raises:
-            BucketNotFoundException: there is no such bucket.
-            UnAmbiguousTimeoutException: no node answered in time.
+            BucketNotFoundException: if the bucket does not exist.
+            UnAmbiguousTimeoutException: if no node answers in time.
         """
         await self.client.bootstrap(self.timeouts.connecting.total_seconds())
 
     async def ping(
         self, options: PingOptions | None = None, **kwargs: Unpack[PingOptions]
-    ) -> PingResult:
+    ) -> "PingResult":
         """Pings each node once for each of its services."""
+        from .diagnostics import ping
+
         merged = options_of("ping", PingOptions, options, kwargs)
         timeout = seconds_of(merged.get("timeout"), self.timeouts.connect_timeout)
         return await ping(self.client, self._cluster.http, merged, timeout)
@@ -82,23 +84,25 @@ class Bucket:
         **kwargs: Unpack[WaitUntilReadyOptions],
     ) -> None:
         """Returns when the bucket's nodes answer; see `Cluster.wait_until_ready`."""
+        from .diagnostics import wait_until_ready
+
         merged = options_of("wait_until_ready", WaitUntilReadyOptions, options, kwargs)
         await wait_until_ready(self.client, self._cluster.http, timeout, merged)
 
     def scope(self, name: str) -> "Scope":
-        """A scope, which is looked up when a document in it is used."""
+        """Returns a scope. The client looks it up when it uses a document in it."""
         return Scope(self, name)
 
     def default_scope(self) -> "Scope":
-        """The scope that every bucket has."""
+        """Returns the default scope, which every bucket has."""
         return Scope(self, "_default")
 
     def collection(self, name: str) -> Collection:
-        """A collection of the default scope."""
+        """Returns a collection of the default scope."""
         return self.default_scope().collection(name)
 
     def default_collection(self) -> Collection:
-        """The collection that every bucket has."""
+        """Returns the default collection, which every bucket has."""
         return self.collection("_default")
 
     def collections(self) -> "CollectionManager":
@@ -107,23 +111,27 @@ class Bucket:
 
         return CollectionManager(self._cluster, self.name)
 
-    def view_indexes(self) -> ViewIndexManager:
+    def view_indexes(self) -> "ViewIndexManager":
         """Reads, writes and drops design documents."""
+        from .views import ViewIndexManager
+
         return ViewIndexManager(self)
 
     def view_query(
         self,
         design_doc: str,
         view_name: str,
-        options: ViewOptions | None = None,
-        **kwargs: Unpack[ViewOptions],
-    ) -> ViewResult:
+        options: "ViewOptions | None" = None,
+        **kwargs: "Unpack[ViewOptions]",
+    ) -> "ViewResult":
         """Queries a view: ``async for row in bucket.view_query("shop", "by_price", limit=10)``."""
+        from .views import ViewOptions, ViewResult
+
         merged = options_of("view_query", ViewOptions, options, kwargs)
         return ViewResult(self, design_doc, view_name, merged)
 
     async def close(self) -> None:
-        """Ends the bucket's connections; requests under way fail."""
+        """Closes the bucket's connections. Requests in progress fail."""
         self._cluster.forget(self)
         self.client.close()
 
@@ -146,35 +154,37 @@ class Bucket:
         return ScopeSearchIndexManager(self._cluster, self.name, scope)
 
     def search(self, path: str, request: "SearchRequest", options: SearchOptions) -> "SearchResult":
-        """Searches an index by its path."""
+        """Searches an index, given by its path."""
         return self._cluster.search_at(path, request, options)
 
     def live(
         self,
-        ask: Callable[[str, QueryOptions], QueryResult],
+        ask: "Callable[[str, QueryOptions], QueryResult]",
         statement: str,
         options: LiveOptions,
-    ) -> Live:
-        """A query whose result stays up to date, asked in a context."""
+    ) -> "Live":
+        """Executes a query in a context and keeps its result up to date."""
+        from .live import Live
+
         return Live(self._cluster, ask, statement, options)
 
-    def query(self, statement: str, options: QueryOptions) -> QueryResult:
-        """A query, with the options as they are."""
+    def query(self, statement: str, options: QueryOptions) -> "QueryResult":
+        """Executes a query with unchanged options."""
         return self._cluster.query(statement, options)
 
     def http_stream(
         self, service: str, request: HttpRequest, timeout: float
     ) -> AbstractAsyncContextManager[HttpStream]:
-        """Answer of a service, to be read as it comes."""
+        """Returns the streamed response of a service."""
         return self._cluster.http.stream(self.client, service, request, timeout)
 
     async def http_ddocs(self, timeout: float) -> HttpResponse:
-        """The list of the bucket's design documents."""
+        """Returns the list of the bucket's design documents."""
         path = f"/pools/default/buckets/{quote(self.name, safe='')}/ddocs"
         return await self._cluster.http_management(HttpRequest("GET", path, reads=True), timeout)
 
     async def http_capi(self, request: HttpRequest, timeout: float) -> HttpResponse:
-        """Answer of the view service."""
+        """Returns the response of the view service."""
         return await self._cluster.http.send(self.client, "capi", request, timeout)
 
 
@@ -185,7 +195,7 @@ class Scope:
 
     @staticmethod
     def default_name() -> str:
-        """Name of the scope that every bucket has."""
+        """Returns the name of the default scope, which every bucket has."""
         return "_default"
 
     def __init__(self, bucket: Bucket, name: str) -> None:
@@ -195,7 +205,7 @@ class Scope:
         self.name = name
 
     def collection(self, name: str) -> Collection:
-        """A collection, which is looked up when a document in it is used."""
+        """Returns a collection. The client looks it up when it uses a document in it."""
         if not name:
             raise InvalidArgumentException("a collection has a name")
         return Collection(self, name)
@@ -207,7 +217,7 @@ class Scope:
 
     @property
     def bucket_name(self) -> str:
-        """Name of the bucket."""
+        """Returns the name of the bucket."""
         return self.bucket.name
 
     def query(
@@ -215,8 +225,8 @@ class Scope:
         statement: str,
         *options: QueryOptions | None,
         **kwargs: Unpack[QueryOptions],
-    ) -> QueryResult:
-        """Queries in SQL++; a lone name of a keyspace is a collection of this scope."""
+    ) -> "QueryResult":
+        """Executes a SQL++ query. An unqualified keyspace is a collection of this scope."""
         merged = query_options_of(options, kwargs)
         merged.setdefault("query_context", self._query_context)
         return self.bucket.query(statement, merged)
@@ -240,7 +250,7 @@ class Scope:
     ) -> "SearchResult":
         """Searches an index of the scope: ``async for row in scope.search("hotels", request)``.
 
-        Raises `ServiceUnavailableException` where no node runs the service.
+        Raises `ServiceUnavailableException` if no node runs the service.
         """
         from .search import path_of
 
@@ -254,7 +264,7 @@ class Scope:
         options: SearchOptions | None = None,
         **kwargs: Unpack[SearchOptions],
     ) -> "SearchResult":
-        """Searches an index with a query alone."""
+        """Searches an index with a single query."""
         from .search import SearchRequest
 
         merged = options_of("search_query", SearchOptions, options, kwargs)
@@ -265,7 +275,7 @@ class Scope:
         statement: str,
         options: LiveOptions | None = None,
         **kwargs: Unpack[LiveOptions],
-    ) -> Live:
-        """A query in the context of this scope whose result stays up to date."""
+    ) -> "Live":
+        """Executes a query in the context of this scope and keeps its result up to date."""
         merged = options_of("live", LiveOptions, options, kwargs)
         return self.bucket.live(self.query, statement, merged)

@@ -5,9 +5,9 @@
         print(change.id, change.content)
         token = changes.token
 
-The token says where the reader is. It is good after a restart of the reader or of a node: what was
-given before it does not come again, and nothing behind it is left out. A change behind the token
-may be given a second time. Only nacre has this.
+The token is the position of the reader. It remains valid after a restart of the reader or of a
+node: earlier changes are not repeated, and later ones are not skipped. A change after the token may
+be returned twice. This feature is specific to nacre.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class ChangesOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The newest version of a document that was changed."""
+    """The newest version of a changed document."""
 
     id: str
     """Key of the document; of a key that is no UTF-8, its bytes with escapes."""
@@ -93,8 +93,8 @@ class Change:
 class Changes:
     """Changes of a collection: an asynchronous iterator, which can be used once.
 
-    It connects when the loop begins, holds the server back as long as the loop is busy, connects
-    again by itself, and ends when the loop is left.
+    It connects when the loop starts, applies back-pressure to the server while the loop is busy,
+    reconnects by itself, and ends when the loop is left.
     """
 
     def __init__(self, scope: "Scope", collection: str, options: ChangesOptions) -> None:
@@ -119,10 +119,10 @@ class Changes:
         self._is_used = False
 
     async def mark(self) -> str:
-        """Fixes where the reader begins, and gives the token: of `NOW`, the present.
+        """Fixes the start of the reader, and returns its token: for `NOW`, the present position.
 
         Raises:
-            CollectionNotFoundException: there is no such collection.
+            CollectionNotFoundException: if the collection does not exist.
         """
         if self.token == NOW:
             silent = {**self._parameters, "include_docs": False}
@@ -142,7 +142,7 @@ class Changes:
                 yield change
 
     async def _retried(self, parameters: dict[str, Any], feed: str) -> AsyncGenerator[Change, None]:
-        """Changes from the token on; connects again where the connection breaks."""
+        """Yields the changes after the token, and reconnects when the connection breaks."""
         clock = asyncio.get_running_loop()
         deadline, pause = clock.time() + self._timeout, _PAUSE_FIRST
         while True:
@@ -150,7 +150,7 @@ class Changes:
                 async with aclosing(self._once(parameters, feed)) as found:
                     async for change in found:
                         yield change
-                        # The time that the loop takes for a change does not count.
+                        # The time that the loop's body needs for a change does not count.
                         deadline, pause = clock.time() + self._timeout, _PAUSE_FIRST
                 if feed == "normal":
                     return
@@ -173,7 +173,7 @@ class Changes:
     async def _once(self, parameters: dict[str, Any], feed: str) -> AsyncGenerator[Change, None]:
         body = json.dumps({**parameters, "since": self.token, "feed": feed}).encode()
         request = HttpRequest("POST", self._path, body, reads=True, accept="*/*")
-        # One node after the other is tried within this time.
+        # The client tries one node after the other within this time.
         timeout = min(self._timeout, _SILENCE_SECONDS_MAX)
         async with self._bucket.http_stream("capi", request, timeout) as answer:
             if answer.status != 200:

@@ -1,4 +1,4 @@
-"""A cluster: the way in."""
+"""The entry point: clusters."""
 
 from datetime import timedelta
 from types import TracebackType
@@ -7,22 +7,10 @@ from typing import TYPE_CHECKING, Self, Unpack
 from ._client import KvClient
 from ._connstr import ConnectionString
 from ._http import HttpClient, HttpRequest, HttpResponse
-from ._http_only import HttpOnlyClient
 from ._security import Security
 from .auth import CertificateAuthenticator, PasswordAuthenticator, TokenAuthenticator
 from .bucket import Bucket
-from .diagnostics import (
-    ClusterInfoResult,
-    DiagnosticsResult,
-    PingResult,
-    cluster_info,
-    diagnostics,
-    ping,
-    wait_until_ready,
-)
 from .exceptions import InvalidArgumentException, RequestCanceledException
-from .live import Live
-from .n1ql import PreparedStatements, QueryResult
 from .options import (
     ClusterOptions,
     ClusterTimeoutOptions,
@@ -40,17 +28,20 @@ from .options import (
 from .transcoder import DEFAULT_TRANSCODER
 
 if TYPE_CHECKING:
+    from .diagnostics import ClusterInfoResult, DiagnosticsResult, PingResult
+    from .live import Live
     from .management.buckets import BucketManager
     from .management.eventing import EventingFunctionManager
     from .management.queries import QueryIndexManager
     from .management.search import SearchIndexManager
     from .management.users import UserManager
+    from .n1ql import PreparedStatements, QueryResult
     from .search import SearchQuery, SearchRequest, SearchResult
     from .transactions import Transactions
 
 
 class Cluster:
-    """A cluster and a user of it. ``async with`` closes it at the end."""
+    """A connection to a cluster as one user. ``async with`` closes it at the end of the block."""
 
     def __init__(self, connection_string: str, options: ClusterOptions) -> None:
         parsed = ConnectionString.parse(connection_string)
@@ -84,7 +75,7 @@ class Cluster:
         self._is_http = parsed.is_http
         self._client = self._kv_client(None)
         self._buckets: dict[str, Bucket] = {}
-        self._prepared = PreparedStatements()
+        self._prepared: PreparedStatements | None = None
         self._transaction_config = options.transaction_config
         self._closed = False
 
@@ -93,8 +84,8 @@ class Cluster:
         """Connects and logs in.
 
         Raises:
-            AuthenticationException: the user or password is wrong.
-            UnAmbiguousTimeoutException: no node answered in time.
+            AuthenticationException: if the user or password is wrong.
+            UnAmbiguousTimeoutException: if no node answers in time.
         """
         cluster = cls(connection_string, options)
         try:
@@ -105,7 +96,7 @@ class Cluster:
         return cluster
 
     def bucket(self, name: str) -> Bucket:
-        """A bucket; the same object for the same name, with one connection a node."""
+        """Returns a bucket. The same name yields the same object, with one connection per node."""
         if self._closed:
             raise RequestCanceledException("the cluster is closed")
         if not name:
@@ -116,12 +107,14 @@ class Cluster:
         return bucket
 
     def forget(self, bucket: Bucket) -> None:
-        """Has the next use of a bucket's name connect anew."""
+        """Forgets a bucket, so that its next use reconnects."""
         if self._buckets.get(bucket.name) is bucket:
             del self._buckets[bucket.name]
 
-    async def cluster_info(self) -> ClusterInfoResult:
-        """The nodes of the cluster, and the version of the server."""
+    async def cluster_info(self) -> "ClusterInfoResult":
+        """Returns the nodes of the cluster, and the version of the server."""
+        from .diagnostics import cluster_info
+
         timeout = self.timeouts.management_timeout.total_seconds()
         request = HttpRequest("GET", "/pools/default", reads=True)
         return cluster_info(await self.http_management(request, timeout))
@@ -157,23 +150,27 @@ class Cluster:
         return EventingFunctionManager(self)
 
     async def on_connect(self) -> None:
-        """Connects and logs in, for a cluster that was not made by `connect`."""
+        """Connects and logs in, for a cluster that was not created by `connect`."""
         await self._client.bootstrap(self.timeouts.connecting.total_seconds())
         self._watching.start()
 
     def _kv_client(self, bucket: str | None) -> KvClient:
-        kind = HttpOnlyClient if self._is_http else KvClient
+        kind = KvClient
+        if self._is_http:
+            from ._http_only import HttpOnlyClient
+
+            kind = HttpOnlyClient
         return kind(self._seeds, self.security, bucket, self._network, self._watching)
 
     def set_authenticator(
         self,
         authenticator: PasswordAuthenticator | CertificateAuthenticator | TokenAuthenticator,
     ) -> None:
-        """Has the connections to come log in as another user; those that there are stay.
+        """Replaces the user for future connections. Existing connections remain open.
 
         Raises:
-            InvalidArgumentException: certificates cannot be exchanged for passwords, nor passwords
-                for tokens where there is key-value.
+            InvalidArgumentException: if certificates replace passwords or vice versa, or if tokens
+                replace passwords and the cluster has key-value.
         """
         if isinstance(authenticator, TokenAuthenticator) and not self._is_http:
             raise InvalidArgumentException("key-value takes no tokens")
@@ -183,16 +180,20 @@ class Cluster:
 
     async def ping(
         self, options: PingOptions | None = None, **kwargs: Unpack[PingOptions]
-    ) -> PingResult:
+    ) -> "PingResult":
         """Pings each node once for each of its services."""
+        from .diagnostics import ping
+
         merged = options_of("ping", PingOptions, options, kwargs)
         timeout = seconds_of(merged.get("timeout"), self.timeouts.connect_timeout)
         return await ping(self._client, self.http, merged, timeout)
 
     async def diagnostics(
         self, options: DiagnosticsOptions | None = None, **kwargs: Unpack[DiagnosticsOptions]
-    ) -> DiagnosticsResult:
-        """How the connections to nodes are; asks no node."""
+    ) -> "DiagnosticsResult":
+        """Describes the connections to nodes, without sending requests."""
+        from .diagnostics import diagnostics
+
         merged = options_of("diagnostics", DiagnosticsOptions, options, kwargs)
         clients = [self._client, *(bucket.client for bucket in self._buckets.values())]
         return diagnostics(clients, merged)
@@ -203,12 +204,15 @@ class Cluster:
         options: WaitUntilReadyOptions | None = None,
         **kwargs: Unpack[WaitUntilReadyOptions],
     ) -> None:
-        """Returns when all nodes answer; with ``desired_state`` Degraded, when one of each service.
+        """Returns when all nodes answer, or with ``desired_state`` Degraded one node of each
+        service.
 
         Raises:
-            UnAmbiguousTimeoutException: they do not in time.
-            AuthenticationException: the user or password is wrong.
+            UnAmbiguousTimeoutException: if they do not answer in time.
+            AuthenticationException: if the user or password is wrong.
         """
+        from .diagnostics import wait_until_ready
+
         merged = options_of("wait_until_ready", WaitUntilReadyOptions, options, kwargs)
         await wait_until_ready(self._client, self.http, timeout, merged)
 
@@ -217,13 +221,17 @@ class Cluster:
         statement: str,
         *options: QueryOptions | None,
         **kwargs: Unpack[QueryOptions],
-    ) -> QueryResult:
-        """Queries in SQL++: ``async for row in cluster.query("SELECT …", read_only=True)``.
+    ) -> "QueryResult":
+        """Executes a SQL++ query: ``async for row in cluster.query("SELECT …", read_only=True)``.
 
-        With ``adhoc=False`` the server prepares the statement once, and the client remembers that.
+        With ``adhoc=False`` the server prepares the statement once, and the client caches its name.
         """
+        from .n1ql import PreparedStatements, QueryResult
+
         merged = query_options_of(options, kwargs)
         timeout = seconds_of(merged.get("timeout"), self.timeouts.query_timeout)
+        if self._prepared is None:
+            self._prepared = PreparedStatements()
         return QueryResult(self._client, self.http, self._prepared, statement, merged, timeout)
 
     def search(
@@ -235,7 +243,7 @@ class Cluster:
     ) -> "SearchResult":
         """Searches an index: ``async for row in cluster.search("hotels", request)``.
 
-        Raises `ServiceUnavailableException` where no node runs the service.
+        Raises `ServiceUnavailableException` if no node runs the service.
         """
         from .search import path_of
 
@@ -249,7 +257,7 @@ class Cluster:
         options: SearchOptions | None = None,
         **kwargs: Unpack[SearchOptions],
     ) -> "SearchResult":
-        """Searches an index with a query alone."""
+        """Searches an index with a single query."""
         from .search import SearchRequest
 
         merged = options_of("search_query", SearchOptions, options, kwargs)
@@ -258,7 +266,7 @@ class Cluster:
     def search_at(
         self, path: str, request: "SearchRequest", options: SearchOptions
     ) -> "SearchResult":
-        """Searches an index by its path."""
+        """Searches an index, given by its path."""
         from .search import SearchResult
 
         timeout = seconds_of(options.get("timeout"), self.timeouts.search_timeout)
@@ -269,17 +277,20 @@ class Cluster:
         statement: str,
         options: LiveOptions | None = None,
         **kwargs: Unpack[LiveOptions],
-    ) -> Live:
-        """A query whose result stays up to date: ``async for update in cluster.live("SELECT …")``.
+    ) -> "Live":
+        """Executes a query and keeps its result up to date:
+        ``async for update in cluster.live("SELECT …")``.
 
         See `nacre.live`.
         """
+        from .live import Live
+
         merged = options_of("live", LiveOptions, options, kwargs)
         return Live(self, self.query, statement, merged)
 
     @property
     def client(self) -> KvClient:
-        """Connections that belong to no bucket."""
+        """Returns the connections that belong to no bucket."""
         return self._client
 
     @property
@@ -290,7 +301,7 @@ class Cluster:
         return Transactions(self, self._transaction_config or TransactionConfig())
 
     async def close(self) -> None:
-        """Ends all connections; requests under way fail."""
+        """Closes all connections. Requests in progress fail."""
         self._closed = True
         self._watching.close()
         self.http.close()
@@ -298,17 +309,17 @@ class Cluster:
         for bucket in self._buckets.values():
             bucket.client.close()
         if self.security.carrier is not None:
-            # Stores what there is to store, which may wait for the disk.
+            # This persists all changes, which may wait for the disk.
             self.security.carrier.close()
 
     async def http_management(self, request: HttpRequest, timeout: float) -> HttpResponse:
-        """Answer of the management service."""
+        """Returns the response of the management service."""
         return await self.http.send(self._client, "mgmt", request, timeout)
 
     async def http_service(
         self, service: str, request: HttpRequest, timeout: float
     ) -> HttpResponse:
-        """Answer of another service."""
+        """Returns the response of another service."""
         return await self.http.send(self._client, service, request, timeout)
 
     async def __aenter__(self) -> Self:
@@ -335,19 +346,19 @@ async def connect(
 ) -> Cluster:
     """Connects to ``couchbase://host[:port]``, or with TLS to ``couchbases://``, and logs in.
 
-    ``nacre:///path/to/folder`` opens a database in this process, which asks for no user; its bucket
-    is ``default``. ``nacre://:memory:`` is a new one in memory.
+    ``nacre:///path/to/folder`` opens an embedded database, which requires no user; its bucket is
+    ``default``. ``nacre://:memory:`` creates an in-memory database.
 
-    ``http://host[:8091]`` and ``https://host[:18091]`` use HTTP alone: queries, views, search,
-    changes and management work, also with a ``token`` in place of user and password; operations on
+    ``http://host[:8091]`` and ``https://host[:18091]`` use HTTP only: queries, views, search,
+    changes and management work, also with a ``token`` instead of user and password. Operations on
     documents raise `FeatureUnavailableException`.
 
     The certificates of nodes must be signed by an authority in the file ``trust_store_path`` or in
-    ``trust_pem``; without both, by one that the machine trusts.
+    ``trust_pem``; by default, by one that the machine trusts.
 
     Raises:
-        AuthenticationException: the user or password is wrong, or a certificate is not trusted.
-        UnAmbiguousTimeoutException: no node answered in time.
+        AuthenticationException: if the user or password is wrong, or a certificate is not trusted.
+        UnAmbiguousTimeoutException: if no node answers in time.
     """
     options = ClusterOptions(
         PasswordAuthenticator(username, password) if token is None else TokenAuthenticator(token),

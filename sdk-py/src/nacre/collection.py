@@ -1,4 +1,4 @@
-"""Documents of one collection, by key."""
+"""Access to the documents of a collection by key."""
 
 import asyncio
 import struct
@@ -15,10 +15,7 @@ from ._instruments import watched
 from ._keys import check_key
 from ._multi import MultiOperations
 from ._opcodes import DATATYPE_JSON, Opcode, Status
-from ._records import Place
 from ._statuses import exception_of
-from .changes import Changes, ChangesOptions
-from .datastructures import CouchbaseList, CouchbaseMap, CouchbaseQueue, CouchbaseSet
 from .exceptions import (
     CouchbaseException,
     DecodingFailureException,
@@ -27,7 +24,6 @@ from .exceptions import (
     ErrorContext,
     InvalidArgumentException,
 )
-from .kv_range_scan import ScanResultIterable, ScanType
 from .result import (
     Entry,
     ExistsResult,
@@ -41,7 +37,11 @@ from .result import (
 from .transcoder import JSON_FLAGS, SchemaTranscoder, Serializer, decode_json
 
 if TYPE_CHECKING:
+    from ._records import Place
     from .binary import BinaryCollection
+    from .changes import Changes, ChangesOptions
+    from .datastructures import CouchbaseList, CouchbaseMap, CouchbaseQueue, CouchbaseSet
+    from .kv_range_scan import ScanResultIterable, ScanType
     from .management.queries import CollectionQueryIndexManager
 
 _SOME_FAILED = frozenset({Status.MULTI_PATH_FAILURE})
@@ -56,16 +56,16 @@ class Collection(Documents, MultiOperations):
 
     @staticmethod
     def default_name() -> str:
-        """Name of the collection that every bucket has."""
+        """Returns the name of the default collection, which every bucket has."""
         return "_default"
 
     def with_schema(
         self, load: Callable[[Any], Any], dump: Callable[[Any], Any] | None = None
     ) -> "Collection":
-        """The same collection, all of whose documents fit a schema: see `SchemaTranscoder`.
+        """Returns the same collection with a schema for all its documents: see `SchemaTranscoder`.
 
-        Others raise `ValidationException`, before they are stored and when they are read. Parts of
-        documents, projections, changes and transactions are not checked::
+        Other documents raise `ValidationException`, before they are stored and when they are read.
+        Parts of documents, projections, changes and transactions are not checked::
 
             hotels = collection.with_schema(Hotel.model_validate, Hotel.model_dump)
             hotel = (await hotels.get("hotel:1")).content_as[Hotel]
@@ -75,7 +75,7 @@ class Collection(Documents, MultiOperations):
         return collection
 
     def binary(self) -> "BinaryCollection":
-        """The same collection, for counters and for documents that are plain bytes."""
+        """Returns the binary operations of the collection, for counters and binary documents."""
         from .binary import BinaryCollection
 
         return BinaryCollection(self._scope, self._name)
@@ -87,12 +87,12 @@ class Collection(Documents, MultiOperations):
     async def get(
         self, key: str, options: o.GetOptions | None = None, **kwargs: Unpack[o.GetOptions]
     ) -> GetResult:
-        """Reads a document. With ``with_expiry`` the result says when it expires.
+        """Reads a document. With ``with_expiry`` the result contains its expiry.
 
-        With ``project``, a list of paths, the content is the document with these parts alone.
+        With ``project``, a list of paths, the content consists of these parts only.
 
         Raises:
-            DocumentNotFoundException: there is none.
+            DocumentNotFoundException: if it does not exist.
         """
         merged = o.options_of("get", o.GetOptions, options, kwargs)
         if merged.get("project") is not None:
@@ -111,7 +111,7 @@ class Collection(Documents, MultiOperations):
         """Reads a document from the copy that answers first.
 
         Raises:
-            DocumentUnretrievableException: no copy has it.
+            DocumentUnretrievableException: if no copy can be read.
         """
         merged = o.options_of("get_any_replica", o.GetReplicaOptions, options, kwargs)
         return await self._any(key, lambda copy: self._get_copy(key, copy, merged), merged)
@@ -122,10 +122,10 @@ class Collection(Documents, MultiOperations):
         options: o.GetReplicaOptions | None = None,
         **kwargs: Unpack[o.GetReplicaOptions],
     ) -> list[GetReplicaResult]:
-        """Reads all copies of a document that there are, in no order.
+        """Reads all available copies of a document, in no particular order.
 
         Raises:
-            DocumentUnretrievableException: no copy has it.
+            DocumentUnretrievableException: if no copy can be read.
         """
         merged = o.options_of("get_all_replicas", o.GetReplicaOptions, options, kwargs)
         return await self._all(key, lambda copy: self._get_copy(key, copy, merged), merged)
@@ -137,7 +137,7 @@ class Collection(Documents, MultiOperations):
         options: o.ReadOptions | None = None,
         **kwargs: Unpack[o.ReadOptions],
     ) -> GetResult:
-        """Reads a document and sets when it expires (0: never)."""
+        """Reads a document and sets its expiry (0: never)."""
         merged = o.options_of("get_and_touch", o.ReadOptions, options, kwargs)
         extras = struct.pack(">I", o.wire_expiry(expiry))
         operation = self._operation(Request(Opcode.GET_AND_TOUCH, extras=extras), key)
@@ -150,10 +150,10 @@ class Collection(Documents, MultiOperations):
         options: o.ReadOptions | None = None,
         **kwargs: Unpack[o.ReadOptions],
     ) -> GetResult:
-        """Reads a document and locks it for 1 to 30 s: only the CAS given changes it meanwhile.
+        """Reads a document and locks it for 1 to 30 s. Meanwhile, writes require the returned CAS.
 
         Raises:
-            DocumentLockedException: it stayed locked until the time-out.
+            DocumentLockedException: if the document stays locked until the timeout.
         """
         merged = o.options_of("get_and_lock", o.ReadOptions, options, kwargs)
         seconds = int(lock_time.total_seconds())
@@ -170,11 +170,11 @@ class Collection(Documents, MultiOperations):
         options: o.TimeoutOptions | None = None,
         **kwargs: Unpack[o.TimeoutOptions],
     ) -> None:
-        """Unlocks a document with the CAS that `get_and_lock` gave.
+        """Unlocks a document with the CAS from `get_and_lock`.
 
         Raises:
-            CASMismatchException: it is locked with another CAS.
-            DocumentNotLockedException: it is not locked.
+            CASMismatchException: if the document is locked with another CAS.
+            DocumentNotLockedException: if the document is not locked.
         """
         if check_cas(cas) == 0:
             raise InvalidArgumentException("unlocking needs the CAS of the lock")
@@ -188,7 +188,7 @@ class Collection(Documents, MultiOperations):
         options: o.TimeoutOptions | None = None,
         **kwargs: Unpack[o.TimeoutOptions],
     ) -> ExistsResult:
-        """Whether there is a document."""
+        """Reports whether a document exists."""
         request = Request(Opcode.GET_META, extras=b"\x02")
         absent = frozenset({Status.KEY_NOT_FOUND})
         operation = self._operation(request, key, reads=True, accepted=absent)
@@ -208,7 +208,7 @@ class Collection(Documents, MultiOperations):
         options: o.TimeoutOptions | None = None,
         **kwargs: Unpack[o.TimeoutOptions],
     ) -> MutationResult:
-        """Sets when a document expires (0: never)."""
+        """Sets the expiry of a document (0: never)."""
         extras = struct.pack(">I", o.wire_expiry(expiry))
         operation = self._operation(Request(Opcode.TOUCH, extras=extras), key)
         merged = o.options_of("touch", o.TimeoutOptions, options, kwargs)
@@ -225,7 +225,7 @@ class Collection(Documents, MultiOperations):
         """Stores a document that must not exist yet.
 
         Raises:
-            DocumentExistsException: it does.
+            DocumentExistsException: if the document exists already.
         """
         merged = o.options_of("insert", o.InsertOptions, options, kwargs)
         return await self._store(Opcode.ADD, key, value, cast(o.ReplaceOptions, merged))
@@ -237,7 +237,7 @@ class Collection(Documents, MultiOperations):
         options: o.UpsertOptions | None = None,
         **kwargs: Unpack[o.UpsertOptions],
     ) -> MutationResult:
-        """Stores a document, whether it exists or not. ``preserve_expiry`` keeps the old expiry."""
+        """Stores a document, whether it exists or not. ``preserve_expiry`` keeps its expiry."""
         merged = o.options_of("upsert", o.UpsertOptions, options, kwargs)
         return await self._store(Opcode.SET, key, value, cast(o.ReplaceOptions, merged))
 
@@ -248,11 +248,11 @@ class Collection(Documents, MultiOperations):
         options: o.ReplaceOptions | None = None,
         **kwargs: Unpack[o.ReplaceOptions],
     ) -> MutationResult:
-        """Stores a document that must exist, with ``cas`` only if it is still this version.
+        """Replaces an existing document. With ``cas``, the document must still have this version.
 
         Raises:
-            DocumentNotFoundException: it does not exist.
-            CASMismatchException: it has changed since.
+            DocumentNotFoundException: if the document does not exist.
+            CASMismatchException: if the document has changed.
         """
         merged = o.options_of("replace", o.ReplaceOptions, options, kwargs)
         if merged.get("expiry") and merged.get("preserve_expiry"):
@@ -262,7 +262,7 @@ class Collection(Documents, MultiOperations):
     async def remove(
         self, key: str, options: o.RemoveOptions | None = None, **kwargs: Unpack[o.RemoveOptions]
     ) -> MutationResult:
-        """Removes a document, with ``cas`` only if it is still this version."""
+        """Removes a document. With ``cas``, the document must still have this version."""
         merged = o.options_of("remove", o.RemoveOptions, options, kwargs)
         request = Request(Opcode.DELETE, cas=check_cas(merged.get("cas")))
         response, token = await self._mutate(self._operation(request, key), merged)
@@ -275,7 +275,7 @@ class Collection(Documents, MultiOperations):
         options: o.LookupInOptions | None = None,
         **kwargs: Unpack[o.LookupInOptions],
     ) -> LookupInResult:
-        """Reads parts of a document, at most 16. A part that fails raises when it is looked at."""
+        """Reads up to 16 parts of a document. Accessing a failed part raises its error."""
         merged = o.options_of("lookup_in", o.LookupInOptions, options, kwargs)
         flags = sd.ACCESS_DELETED if merged.get("access_deleted") else 0
         response, parts = await self._lookup(key, specs, merged, flags=flags)
@@ -292,7 +292,7 @@ class Collection(Documents, MultiOperations):
         """Reads parts of a document from the copy that answers first.
 
         Raises:
-            DocumentUnretrievableException: no copy has the document.
+            DocumentUnretrievableException: if no copy can be read.
         """
         merged = o.options_of("lookup_in_any_replica", o.LookupInReplicaOptions, options, kwargs)
         return await self._any(key, lambda c: self._lookup_copy(key, specs, c, merged), merged)
@@ -304,26 +304,28 @@ class Collection(Documents, MultiOperations):
         options: o.LookupInReplicaOptions | None = None,
         **kwargs: Unpack[o.LookupInReplicaOptions],
     ) -> list[LookupInReplicaResult]:
-        """Reads parts of all copies of a document that there are, in no order.
+        """Reads parts of all available copies of a document, in no particular order.
 
         Raises:
-            DocumentUnretrievableException: no copy has the document.
+            DocumentUnretrievableException: if no copy can be read.
         """
         merged = o.options_of("lookup_in_all_replicas", o.LookupInReplicaOptions, options, kwargs)
         return await self._all(key, lambda c: self._lookup_copy(key, specs, c, merged), merged)
 
     def scan(
         self,
-        scan_type: ScanType,
+        scan_type: "ScanType",
         options: o.ScanOptions | None = None,
         **kwargs: Unpack[o.ScanOptions],
-    ) -> ScanResultIterable:
+    ) -> "ScanResultIterable":
         """Scans the collection: ``async for found in collection.scan(PrefixScan("order:"))``.
 
-        With ``ids_only`` the keys alone are read. ``consistent_with`` has the scan see these
-        mutations. ``concurrency`` is the number of vBuckets at a time.
+        With ``ids_only``, the scan returns keys only. ``consistent_with`` names mutations that it
+        must reflect. ``concurrency`` is the number of vBuckets that are scanned concurrently.
         """
         merged = o.options_of("scan", o.ScanOptions, options, kwargs)
+        from .kv_range_scan import ScanResultIterable
+
         return ScanResultIterable(
             self._client,
             self._operation(Request(Opcode.RANGE_SCAN_CREATE), ""),
@@ -334,35 +336,47 @@ class Collection(Documents, MultiOperations):
         )
 
     def changes(
-        self, options: ChangesOptions | None = None, **kwargs: Unpack[ChangesOptions]
-    ) -> Changes:
+        self, options: "ChangesOptions | None" = None, **kwargs: "Unpack[ChangesOptions]"
+    ) -> "Changes":
         """Changes of the collection: ``async for change in collection.changes(since=token)``.
 
-        They begin with everything there is, with ``since`` at a token or at `changes.NOW`, and go
-        on for ever unless ``follow=False``. See `nacre.changes`.
+        They start with all present changes, or with ``since`` at a token or at `changes.NOW`. They
+        continue forever unless ``follow=False``. See `nacre.changes`.
         """
+        from .changes import Changes, ChangesOptions
+
         merged = o.options_of("changes", ChangesOptions, options, kwargs)
         return Changes(self._scope, self._name, merged)
 
-    def place(self, key: str) -> Place:
-        """Where a document of the collection is."""
+    def place(self, key: str) -> "Place":
+        """Returns the address of a document in the collection."""
         check_key(key, True)
+        from ._records import Place
+
         return Place(self._client, self._scope.name, self._name, key)
 
-    def couchbase_list(self, key: str) -> CouchbaseList:
-        """A document that is a list."""
+    def couchbase_list(self, key: str) -> "CouchbaseList":
+        """Returns a list that is stored in a document."""
+        from .datastructures import CouchbaseList
+
         return CouchbaseList(self, key)
 
-    def couchbase_map(self, key: str) -> CouchbaseMap:
-        """A document that is a map."""
+    def couchbase_map(self, key: str) -> "CouchbaseMap":
+        """Returns a map that is stored in a document."""
+        from .datastructures import CouchbaseMap
+
         return CouchbaseMap(self, key)
 
-    def couchbase_set(self, key: str) -> CouchbaseSet:
-        """A document that is a set."""
+    def couchbase_set(self, key: str) -> "CouchbaseSet":
+        """Returns a set that is stored in a document."""
+        from .datastructures import CouchbaseSet
+
         return CouchbaseSet(self, key)
 
-    def couchbase_queue(self, key: str) -> CouchbaseQueue:
-        """A document that is a queue."""
+    def couchbase_queue(self, key: str) -> "CouchbaseQueue":
+        """Returns a queue that is stored in a document."""
+        from .datastructures import CouchbaseQueue
+
         return CouchbaseQueue(self, key)
 
     async def mutate_in(
@@ -372,12 +386,12 @@ class Collection(Documents, MultiOperations):
         options: o.MutateInOptions | None = None,
         **kwargs: Unpack[o.MutateInOptions],
     ) -> MutateInResult:
-        """Changes parts of a document, at most 16: all of them, or none if one fails.
+        """Changes up to 16 parts of a document atomically.
 
-        ``store_semantics`` says whether the document may, or must not, exist.
+        ``store_semantics`` states whether the document must, may, or must not exist.
 
         Raises:
-            PathNotFoundException, PathExistsException, PathMismatchException, …: a spec failed.
+            PathNotFoundException, PathExistsException, PathMismatchException, …: if a spec fails.
         """
         merged = o.options_of("mutate_in", o.MutateInOptions, options, kwargs)
         semantics = merged.get("store_semantics", o.StoreSemantics.REPLACE)
@@ -461,7 +475,8 @@ class Collection(Documents, MultiOperations):
         if not paths:
             raise InvalidArgumentException("a projection has at least one path")
         if len(paths) + len(_METADATA) > sd.SPECS_MAX:
-            # More than one request can ask for: the whole document, of which parts are kept.
+            # One request cannot ask for so many paths: read the whole document and keep these
+            # parts.
             whole = await self._get_with_expiry(key, options)
             content = projection.of_document(whole.content, paths)
             when = whole.expiry_time if options.get("with_expiry") else None
@@ -478,7 +493,7 @@ class Collection(Documents, MultiOperations):
         return GetResult(response.cas, found, when, key=key, flags=flags)
 
     def _metadata(self, key: str, parts: list[tuple[int, bytes]]) -> tuple[int, datetime | None]:
-        """Flags and expiry, from the parts for `_METADATA`."""
+        """Returns flags and expiry, from the parts for `_METADATA`."""
         for (status, _), path in zip(parts, ("$document.exptime", "$document.flags"), strict=False):
             if status != Status.SUCCESS:
                 raise self._path_error(key, path, status)
@@ -520,7 +535,7 @@ class Collection(Documents, MultiOperations):
     async def _any(
         self, key: str, read: Callable[[int], Coroutine[Any, Any, R]], options: o.ReplicaOptions
     ) -> R:
-        """What the copy gives that answers first."""
+        """Returns the result of the copy that answers first."""
         errors: list[CouchbaseException] = []
         tasks = [asyncio.create_task(read(copy)) for copy in await self._copies(key, options)]
         try:
@@ -536,7 +551,7 @@ class Collection(Documents, MultiOperations):
     async def _all(
         self, key: str, read: Callable[[int], Coroutine[Any, Any, R]], options: o.ReplicaOptions
     ) -> list[R]:
-        """What all copies give that have the document."""
+        """Yields the results of all copies that have the document."""
         tasks = [asyncio.create_task(read(copy)) for copy in await self._copies(key, options)]
         try:
             await asyncio.wait(tasks)
@@ -554,7 +569,9 @@ class Collection(Documents, MultiOperations):
         return found
 
     def _error_of_copies(self, key: str, errors: list[CouchbaseException]) -> CouchbaseException:
-        """The error when no copy gave anything; a document that no copy has is one of its own."""
+        """Returns the error if no copy has a result. There is a separate error if no copy has the
+        document.
+        """
         others = [error for error in errors if not isinstance(error, DocumentNotFoundException)]
         return others[0] if others else self._unretrievable(key)
 

@@ -1,6 +1,6 @@
-"""Documents used as lists, maps, sets and queues. A missing one is empty, and made by a change.
+"""Documents as lists, maps, sets and queues. A missing one is empty, and a change creates it.
 
-Every operation is one request for a part of the document, but those that look through all of it.
+Every operation is one request for a part of the document, except those that search all of it.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class _Structure:
         self._key = key
 
     async def size(self) -> int:
-        """How many elements there are."""
+        """Returns the number of elements."""
         try:
             counted = await self._collection.lookup_in(self._key, [sd.count("")])
         except DocumentNotFoundException:
@@ -77,19 +77,19 @@ class CouchbaseList(_Structure):
     """A list. ``async for`` goes over its elements."""
 
     async def append(self, value: Any) -> None:
-        """Adds an element at the end."""
+        """Appends an element."""
         await self._change(sd.array_append("", value))
 
     async def prepend(self, value: Any) -> None:
-        """Adds an element at the start."""
+        """Prepends an element."""
         await self._change(sd.array_prepend("", value))
 
     async def set_at(self, index: int, value: Any) -> None:
         """Replaces an element; -1 is the last.
 
         Raises:
-            DocumentNotFoundException: there is no list.
-            InvalidArgumentException: there is no such element.
+            DocumentNotFoundException: if the list does not exist.
+            InvalidArgumentException: if the element does not exist.
         """
         spec = sd.replace(_path(index), value)
         try:
@@ -98,11 +98,11 @@ class CouchbaseList(_Structure):
             raise _no_element(index) from None
 
     async def get_at(self, index: int) -> Any:
-        """An element; -1 is the last.
+        """Returns an element; -1 is the last.
 
         Raises:
-            DocumentNotFoundException: there is no list.
-            InvalidArgumentException: there is no such element.
+            DocumentNotFoundException: if the list does not exist.
+            InvalidArgumentException: if the element does not exist.
         """
         try:
             return await self._part(sd.get(_path(index)))
@@ -113,8 +113,8 @@ class CouchbaseList(_Structure):
         """Removes an element; -1 is the last.
 
         Raises:
-            DocumentNotFoundException: there is no list.
-            InvalidArgumentException: there is no such element.
+            DocumentNotFoundException: if the list does not exist.
+            InvalidArgumentException: if the element does not exist.
         """
         try:
             await self._collection.mutate_in(self._key, [sd.remove(_path(index))])
@@ -122,12 +122,12 @@ class CouchbaseList(_Structure):
             raise _no_element(index) from None
 
     async def index_of(self, value: Any) -> int:
-        """Number of the first element that equals a value; -1 if there is none."""
+        """Returns the index of the first element that equals a value, or -1."""
         elements = await self.get_all()
         return elements.index(value) if value in elements else -1
 
     async def get_all(self) -> list[Any]:
-        """All elements."""
+        """Returns all elements."""
         elements: list[Any] = await self._all()
         return elements
 
@@ -146,11 +146,11 @@ class CouchbaseMap(_Structure):
         await self._change(sd.upsert(_member(mapkey), value))
 
     async def get(self, mapkey: str) -> Any:
-        """Value of a key.
+        """Returns the value of a key.
 
         Raises:
-            DocumentNotFoundException: there is no map.
-            PathNotFoundException: there is no such key.
+            DocumentNotFoundException: if the map does not exist.
+            PathNotFoundException: if the key does not exist.
         """
         return await self._part(sd.get(_member(mapkey)))
 
@@ -158,8 +158,8 @@ class CouchbaseMap(_Structure):
         """Removes a key.
 
         Raises:
-            DocumentNotFoundException: there is no map.
-            InvalidArgumentException: there is no such key.
+            DocumentNotFoundException: if the map does not exist.
+            InvalidArgumentException: if the key does not exist.
         """
         try:
             await self._collection.mutate_in(self._key, [sd.remove(_member(mapkey))])
@@ -167,7 +167,7 @@ class CouchbaseMap(_Structure):
             raise InvalidArgumentException(f"the map has no key {mapkey!r}") from None
 
     async def exists(self, key: str) -> bool:
-        """Whether there is a key."""
+        """Reports whether a key exists."""
         try:
             found = await self._collection.lookup_in(self._key, [sd.exists(_member(key))])
         except DocumentNotFoundException:
@@ -175,19 +175,19 @@ class CouchbaseMap(_Structure):
         return found.exists(0)
 
     async def keys(self) -> list[str]:
-        """All keys."""
+        """Returns all keys."""
         return list(await self.get_all())
 
     async def values(self) -> list[Any]:
-        """All values."""
+        """Returns all values."""
         return list((await self.get_all()).values())
 
     async def items(self) -> Iterable[tuple[str, Any]]:
-        """All keys with their values."""
+        """Returns all keys with their values."""
         return (await self.get_all()).items()
 
     async def get_all(self) -> dict[str, Any]:
-        """The whole map."""
+        """Returns the whole map."""
         members: dict[str, Any] = await self._all()
         return members
 
@@ -196,7 +196,7 @@ class CouchbaseSet(_Structure):
     """A set of strings, numbers, booleans and nulls."""
 
     async def add(self, value: Any) -> bool:
-        """Adds a value; False if it was there already."""
+        """Adds a value. Returns False if the set contains it already."""
         try:
             await self._change(sd.array_addunique("", value))
         except PathExistsException:
@@ -204,11 +204,11 @@ class CouchbaseSet(_Structure):
         return True
 
     async def remove(self, value: Any, timeout: timedelta | None = None) -> None:
-        """Removes a value, if it is there.
+        """Removes a value, if the set contains it.
 
         Raises:
-            DocumentNotFoundException: there is no set.
-            CASMismatchException: others changed the set again and again until the time-out.
+            DocumentNotFoundException: if the set does not exist.
+            CASMismatchException: if others kept changing the set until the timeout.
         """
         async for _ in _turns(timeout):
             found = await self._collection.get(self._key)
@@ -224,29 +224,29 @@ class CouchbaseSet(_Structure):
         raise CASMismatchException("others changed the set again and again")
 
     async def contains(self, value: Any) -> bool:
-        """Whether a value is there."""
+        """Reports whether the set contains a value."""
         return value in await self.values()
 
     async def values(self) -> list[Any]:
-        """All values."""
+        """Returns all values."""
         elements: list[Any] = await self._all()
         return elements
 
 
 class CouchbaseQueue(_Structure):
-    """A queue: what was pushed first is popped first."""
+    """A queue: first in, first out."""
 
     async def push(self, value: Any) -> None:
         """Adds an element."""
         await self._change(sd.array_prepend("", value))
 
     async def pop(self, timeout: timedelta | None = None) -> Any:
-        """Removes the element that was added first, and gives it.
+        """Removes the oldest element, and returns it.
 
         Raises:
-            DocumentNotFoundException: there is no queue.
-            QueueEmpty: it has no element.
-            CASMismatchException: others changed the queue again and again until the time-out.
+            DocumentNotFoundException: if the queue does not exist.
+            QueueEmpty: if it has no element.
+            CASMismatchException: if others kept changing the queue until the timeout.
         """
         async for _ in _turns(timeout):
             found = await self._collection.lookup_in(self._key, [sd.get("[-1]")])
@@ -272,7 +272,7 @@ class CouchbaseQueue(_Structure):
 
 
 async def _turns(timeout: timedelta | None) -> AsyncIterator[None]:
-    """Turns until the time is up, with a pause before all but the first."""
+    """Yields attempts until the time is over, with a pause before all except the first."""
     clock = asyncio.get_running_loop()
     deadline = clock.time() + seconds_of(timeout, _TURNS_TIMEOUT)
     pause = 0.001

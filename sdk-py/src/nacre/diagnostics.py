@@ -1,4 +1,4 @@
-"""How a cluster and the connections to it are."""
+"""The state of a cluster and of the connections to it."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ _REPORT_NAMES = {
 
 
 class ClusterState(Enum):
-    """Whether a cluster can be used."""
+    """The availability of a cluster."""
 
     Online = "online"
     """All its nodes are connected to."""
@@ -64,7 +64,7 @@ class ClusterState(Enum):
 
 
 class EndpointState(Enum):
-    """Whether a node is connected to."""
+    """The state of a connection."""
 
     Connected = "connected"
     Connecting = "connecting"
@@ -73,7 +73,7 @@ class EndpointState(Enum):
 
 
 class PingState(Enum):
-    """What a ping came to."""
+    """The result of a ping."""
 
     OK = "ok"
     TIMEOUT = "timeout"
@@ -101,7 +101,7 @@ _PATHS = {
 
 @dataclass(frozen=True, slots=True)
 class EndpointPingReport:
-    """What pinging one node came to."""
+    """The result of pinging one node."""
 
     service_type: ServiceType
     id: str
@@ -114,7 +114,7 @@ class EndpointPingReport:
     """The bucket that the connection is for."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON has it."""
+        """Returns the report as JSON objects."""
         members = {
             "id": self.id,
             "latency_us": self.latency // timedelta(microseconds=1),
@@ -129,7 +129,7 @@ class EndpointPingReport:
 
 @dataclass(frozen=True, slots=True)
 class EndpointDiagnosticsReport:
-    """How one connection is."""
+    """The state of one connection."""
 
     type: ServiceType
     id: str
@@ -143,18 +143,18 @@ class EndpointDiagnosticsReport:
 
     @property
     def service_type(self) -> ServiceType:
-        """The same as ``type``."""
+        """Equivalent to ``type``."""
         return self.type
 
     @property
     def last_activity_us(self) -> int | None:
-        """How long ago something was received, in microseconds."""
+        """Returns the time since data was last received, in microseconds."""
         if self.last_activity is None:
             return None
         return self.last_activity // timedelta(microseconds=1)
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON has it."""
+        """Returns the report as JSON objects."""
         ago = self.last_activity_us
         members = {
             "id": self.id,
@@ -169,7 +169,7 @@ class EndpointDiagnosticsReport:
 
 @dataclass(frozen=True, slots=True)
 class PingResult:
-    """What pinging the nodes came to, by service."""
+    """The results of pinging the nodes, by service."""
 
     id: str
     endpoints: dict[ServiceType, list[EndpointPingReport]] = field(default_factory=dict)
@@ -177,13 +177,13 @@ class PingResult:
     version: int = _REPORT_VERSION
 
     def as_json(self) -> str:
-        """The report as JSON."""
+        """Returns the report as JSON."""
         return _json(self)
 
 
 @dataclass(frozen=True, slots=True)
 class DiagnosticsResult:
-    """How the connections are, by service."""
+    """The states of the connections, by service."""
 
     id: str
     endpoints: dict[ServiceType, list[EndpointDiagnosticsReport]] = field(default_factory=dict)
@@ -192,7 +192,7 @@ class DiagnosticsResult:
 
     @property
     def state(self) -> ClusterState:
-        """Whether the cluster can be used, by the connections there are."""
+        """Returns the availability of the cluster, according to the present connections."""
         reports = [report for reports in self.endpoints.values() for report in reports]
         up = sum(report.state == EndpointState.Connected for report in reports)
         if up == 0:
@@ -200,7 +200,7 @@ class DiagnosticsResult:
         return ClusterState.Online if up == len(reports) else ClusterState.Degraded
 
     def as_json(self) -> str:
-        """The report as JSON."""
+        """Returns the report as JSON."""
         return _json(self)
 
 
@@ -226,17 +226,17 @@ class ClusterInfoResult:
 
     @property
     def server_version_full(self) -> str | None:
-        """The version as the server gives it: ``7.6.0-1234-enterprise``."""
+        """Returns the version in the server's format: ``7.6.0-1234-enterprise``."""
         return self.nodes[0].get("version") if self.nodes else None
 
     @property
     def server_version(self) -> str | None:
-        """The version with the number of its build."""
+        """Returns the version with the build number."""
         return "-".join((self.server_version_full or "").split("-")[:2]) or None
 
     @property
     def server_version_short(self) -> float | None:
-        """The first two numbers of the version."""
+        """Returns the first two numbers of the version."""
         try:
             return float(".".join((self.server_version_full or "").split(".")[:2]))
         except ValueError:
@@ -244,28 +244,28 @@ class ClusterInfoResult:
 
     @property
     def server_version_build(self) -> int | None:
-        """The number of the build."""
+        """Returns the build number."""
         parts = (self.server_version_full or "").split("-")
         return int(parts[1]) if len(parts) > 1 and parts[1].isdecimal() else None
 
     @property
     def is_enterprise(self) -> bool | None:
-        """Whether the server calls itself an enterprise edition."""
+        """Returns True if the server reports an enterprise edition."""
         full = self.server_version_full
         return None if full is None else full.endswith("enterprise")
 
     @property
     def is_community(self) -> bool | None:
-        """Whether the server calls itself a community edition."""
+        """Returns True if the server reports a community edition."""
         full = self.server_version_full
         return None if full is None else full.endswith("community")
 
 
 def cluster_info(response: HttpResponse) -> ClusterInfoResult:
-    """What the management service says about the cluster.
+    """Returns the management service's description of the cluster.
 
     Raises:
-        DecodingFailureException: it cannot be read.
+        DecodingFailureException: if it cannot be parsed.
     """
     try:
         return ClusterInfoResult(list(json.loads(response.body)["nodes"]))
@@ -294,10 +294,10 @@ async def ping(
 
 
 def services_of(given: Iterable[ServiceType] | None) -> Sequence[ServiceType]:
-    """The services that are to be asked; all of them unless some are given.
+    """Returns the services to ping; by default all services.
 
     Raises:
-        InvalidArgumentException: one is no service.
+        InvalidArgumentException: if one is not a service.
     """
     services = list(ServiceType if given is None else given)
     if not all(isinstance(service, ServiceType) for service in services):
@@ -349,7 +349,7 @@ async def _ping_http(
 
 
 def diagnostics(clients: Iterable[KvClient], options: DiagnosticsOptions) -> DiagnosticsResult:
-    """How the connections are; asks no node."""
+    """Describes the connections, without sending requests."""
     reports = []
     now = asyncio.get_running_loop().time()
     for client in clients:
@@ -373,11 +373,11 @@ def diagnostics(clients: Iterable[KvClient], options: DiagnosticsOptions) -> Dia
 async def wait_until_ready(
     client: KvClient, http: HttpClient, timeout: timedelta, options: WaitUntilReadyOptions
 ) -> None:
-    """Returns when the nodes answer: all of them, or one of each service if ``Degraded`` is asked.
+    """Returns when all nodes answer, or with ``Degraded`` one node of each service.
 
     Raises:
-        UnAmbiguousTimeoutException: they do not in time.
-        AuthenticationException: the user or password is wrong.
+        UnAmbiguousTimeoutException: if they do not answer in time.
+        AuthenticationException: if the user or password is wrong.
     """
     desired = options.get("desired_state", ClusterState.Online)
     if desired is ClusterState.Offline:

@@ -1,11 +1,11 @@
-"""How safe a change must be before the operation answers."""
+"""Durability that a change must reach before the operation returns."""
 
 from dataclasses import dataclass
 from enum import IntEnum
 
 
 class DurabilityLevel(IntEnum):
-    """What the server waits for before it answers a change."""
+    """Durability that the server waits for before it responds to a change."""
 
     NONE = 0
     """Nothing: the change is in the memory of the active node."""
@@ -22,13 +22,13 @@ Durability = DurabilityLevel
 
 @dataclass(frozen=True, slots=True)
 class ServerDurability:
-    """A level that the server guarantees, or fails the operation."""
+    """A level that the server ensures; otherwise the operation fails."""
 
     level: DurabilityLevel
 
 
 class PersistTo(IntEnum):
-    """On how many nodes a mutation must be on disk."""
+    """Number of nodes that must have a mutation on disk."""
 
     NONE = 0
     ACTIVE = 1
@@ -42,7 +42,7 @@ PersistToExtended = PersistTo
 
 
 class ReplicateTo(IntEnum):
-    """On how many replicas a mutation must be in memory."""
+    """Number of replicas that must have a mutation in memory."""
 
     NONE = 0
     ONE = 1
@@ -52,7 +52,9 @@ class ReplicateTo(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClientDurability:
-    """What the client waits for after a mutation, by asking the nodes that hold the document."""
+    """Durability that the client waits for after a mutation, by polling the nodes with the
+    document.
+    """
 
     replicate_to: ReplicateTo = ReplicateTo.NONE
     persist_to: PersistTo = PersistTo.NONE

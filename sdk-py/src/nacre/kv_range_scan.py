@@ -46,7 +46,7 @@ _Found = asyncio.Queue[list[ScanResult] | Exception | None]
 
 @dataclass(frozen=True, slots=True)
 class ScanTerm:
-    """One end of a range of keys."""
+    """An end of a range of keys."""
 
     term: str | bytes
     exclusive: bool | None = None
@@ -54,19 +54,19 @@ class ScanTerm:
 
     @property
     def key(self) -> bytes:
-        """The key as bytes."""
+        """Returns the key as bytes."""
         return self.term.encode() if isinstance(self.term, str) else self.term
 
     def to_dict(self) -> dict[str, Any]:
-        """The members by their names."""
+        """Returns the members by their names."""
         return {"term": self.term, "exclusive": self.exclusive}
 
 
 class ScanType:
-    """Base of what a scan may look for."""
+    """Base class of the selections of a scan."""
 
     def wire(self) -> dict[str, Any]:
-        """The part of a request that says what to look for."""
+        """Returns the selection in the format of the request."""
         raise NotImplementedError
 
 
@@ -78,7 +78,7 @@ class RangeScan(ScanType):
     end: ScanTerm | None = None
 
     def wire(self) -> dict[str, Any]:
-        """The range, each end with or without its key."""
+        """Returns the range, with inclusive or exclusive ends."""
         start = self.start or ScanTerm(_KEY_MIN)
         end = self.end or ScanTerm(_KEY_MAX)
         return {
@@ -91,12 +91,13 @@ class RangeScan(ScanType):
 
 @dataclass(frozen=True, slots=True)
 class PrefixScan(ScanType):
-    """All keys that begin alike."""
+    """All keys with a prefix."""
 
     prefix: str
 
     def wire(self) -> dict[str, Any]:
-        """The range from the prefix to what no key in UTF-8 reaches."""
+        """Returns the range from the prefix to a bound that no UTF-8 key with the prefix reaches.
+        """
         start = self.prefix.encode()
         return {"range": {"start": _base64(start), "excl_end": _base64(start + _KEY_MAX)}}
 
@@ -109,10 +110,10 @@ class SamplingScan(ScanType):
     seed: int | None = None
 
     def wire(self) -> dict[str, Any]:
-        """Number of documents and seed.
+        """Returns the number of documents and the seed.
 
         Raises:
-            InvalidArgumentException: the limit is no positive number.
+            InvalidArgumentException: if the limit is not a positive number.
         """
         if not isinstance(self.limit, int) or self.limit < 1:
             raise InvalidArgumentException("the limit of a sample is a positive number")
@@ -121,9 +122,9 @@ class SamplingScan(ScanType):
 
 
 class ScanResultIterable:
-    """Documents that a scan finds: ``async for found in collection.scan(PrefixScan("order:"))``.
+    """The documents of a scan: ``async for found in collection.scan(PrefixScan("order:"))``.
 
-    The scan begins with the loop, and ends with it. The order is that of the vBuckets.
+    The scan starts and ends with the loop. The documents are in the order of the vBuckets.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class ScanResultIterable:
         return self.__aiter__()
 
     def cancel_scan(self) -> None:
-        """Ends the scan: the loop over the documents stops at the next one."""
+        """Cancels the scan: the loop over the documents stops at the next one."""
         self._is_cancelled = True
 
     async def __aiter__(self) -> AsyncIterator[ScanResult]:
@@ -187,7 +188,7 @@ class ScanResultIterable:
         self._client.require_documents()
         cluster_map = self._client.map or await self._client.bootstrap(self._timeout)
         rest = iter(range(len(cluster_map.vbuckets)))
-        # Bounded, so that a consumer that is slow holds the scan back.
+        # Bounded, so that a slow consumer applies back-pressure to the scan.
         found: _Found = asyncio.Queue(self._concurrency)
 
         async def work() -> None:
@@ -249,7 +250,9 @@ class ScanResultIterable:
         wire: dict[str, Any],
         found: _Found,
     ) -> bool:
-        """Scans until the end; False if the node gave up before, and ``wire`` says what is left."""
+        """Scans to the end. Returns False if the node stops before; ``wire`` then contains the
+        rest.
+        """
         uuid = await self._create(connection, vbid, collection, wire)
         if uuid is None:
             return False
@@ -273,7 +276,9 @@ class ScanResultIterable:
     async def _create(
         self, connection: Connection, vbid: int, collection: int, wire: dict[str, Any]
     ) -> bytes | None:
-        """Id of a new scan; empty if there is nothing to find, None to try again."""
+        """Starts a scan. Returns its ID, which is empty if there are no documents, or None for a
+        retry.
+        """
         asked = {"collection": f"{collection:x}", "key_only": self._ids_only, **wire}
         for token in self._consistent_with or MutationState():
             if token.partition_id == vbid and token.bucket_name == self._client.bucket:
@@ -305,7 +310,7 @@ class ScanResultIterable:
     async def _continue(
         self, connection: Connection, vbid: int, uuid: bytes
     ) -> tuple[list[ScanResult], int]:
-        """The next documents, and the status that ends them."""
+        """Returns the next documents, and the final status."""
         limits = struct.pack(">III", self._items, self._milliseconds, self._bytes)
         request = Request(Opcode.RANGE_SCAN_CONTINUE, extras=uuid + limits, vbid=vbid)
         batch: list[ScanResult] = []
@@ -372,7 +377,7 @@ _ENDS = frozenset(
 
 
 def timeout_of(options: ScanOptions, default: Any) -> float:
-    """Seconds that each request of a scan may take."""
+    """Returns the timeout of each request of a scan, in seconds."""
     return seconds_of(options.get("timeout"), default)
 
 
@@ -387,7 +392,7 @@ def _base64(key: bytes) -> str:
 
 
 def _bytes(value: bytes, at: int) -> tuple[bytes, int]:
-    """A byte string behind its length, and where the next one begins."""
+    """Returns a length-prefixed byte string, and the start of the next one."""
     length = shift = 0
     while at < len(value):
         length |= (value[at] & 0x7F) << shift

@@ -1,9 +1,9 @@
-"""Results of queries that stay up to date.
+"""Live results of queries.
 
     async for update in cluster.live("SELECT RAW name FROM shop WHERE open"):
         print(update.added, update.removed)
 
-The query is asked again when a document of its collections has changed. Only nacre has this.
+The client reruns the query when a document of its collections changes. This is specific to nacre.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _TERM = re.compile(rf"(?:\b(?:from|join|nest)|,) {_NAME}(?:\.{_NAME}\.{_NAME})?(
 
 @dataclass(frozen=True, slots=True)
 class LiveUpdate:
-    """The result of a query, and what has changed since the update before."""
+    """The result of a query, and the changes since the previous update."""
 
     rows: list[Any] = field(repr=False)
     """The whole result, in the order of the query."""
@@ -42,7 +42,8 @@ class LiveUpdate:
 
 
 class Live:
-    """Updates of a query: an asynchronous iterator. Changes while it waits are one update."""
+    """An asynchronous iterator over the updates of a query. Changes during a wait form one update.
+    """
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class Live:
             await asyncio.gather(*watchers, return_exceptions=True)
 
     async def _wait(self, changed: asyncio.Event, watchers: "list[asyncio.Task[None]]") -> None:
-        """Returns after a change; raises what a watcher failed with."""
+        """Returns after a change; raises the error of a failed watcher."""
         waiting = asyncio.create_task(changed.wait())
         try:
             await asyncio.wait([waiting, *watchers], return_when=asyncio.FIRST_COMPLETED)
@@ -105,7 +106,9 @@ class Live:
         return await self._ask(self._statement, QueryOptions(**self._options)).execute()
 
     async def _changes(self) -> list[Changes]:
-        """Changes of the collections, marked before the query is first asked, so without a gap."""
+        """Follows the collections from before the first run of the query, so that no change is
+        missed.
+        """
         found: list[Changes] = []
         surely, perhaps = await self._places()
         for place in (*surely, *perhaps):
@@ -115,7 +118,7 @@ class Live:
             try:
                 await changes.mark()
             except CollectionNotFoundException:
-                # What looked like the name of a collection may be that of something else.
+                # What looks like the name of a collection may be another name.
                 if place in surely:
                     raise
                 continue
@@ -123,7 +126,7 @@ class Live:
         return found
 
     async def _places(self) -> tuple[set[Keyspace], set[Keyspace]]:
-        """Collections that the query reads, and those that it may read."""
+        """Returns the collections that the query reads, and those that it may read."""
         if self._keyspaces is not None:
             return set(self._keyspaces), set()
         (explained,) = await self._ask(f"EXPLAIN {self._statement}", self._options).execute()
@@ -132,7 +135,7 @@ class Live:
             raise InvalidArgumentException("the statement reads no collection: name keyspaces")
         buckets = {bucket for bucket, _, _ in surely}
         perhaps: set[Keyspace] = set()
-        # The plan has no subqueries of expressions; the text has, with all names quoted.
+        # The plan omits subqueries in expressions; its text contains them, with all names quoted.
         for names in _TERM.findall(str(explained.get("text", ""))):
             first, scope, collection = (name.replace("``", "`") for name in names)
             if scope:
@@ -159,7 +162,7 @@ def _keyspace(name: str) -> Keyspace:
 
 
 def _keyspaces_of(plan: object) -> Iterable[Keyspace]:
-    """Collections that the operators of a plan name."""
+    """Returns the collections that the operators of a plan name."""
     if isinstance(plan, list):
         for part in plan:
             yield from _keyspaces_of(part)
@@ -176,7 +179,7 @@ def _keyspaces_of(plan: object) -> Iterable[Keyspace]:
 
 
 def _without(rows: list[Any], others: list[Any]) -> list[Any]:
-    """The rows that are not among the others, as often as they are more."""
+    """Returns the multiset difference of the rows."""
     rest = Counter(map(_text, others))
     left = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""Which mutations a query or scan has to see."""
+"""Mutations that queries and scans must reflect."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ __all__ = ["MutationState", "MutationToken"]
 
 
 class MutationState:
-    """Tokens of mutations: the newest one of each vBucket counts."""
+    """Mutation tokens, of which the newest one for each vBucket counts."""
 
     def __init__(self, *results: MutationResult) -> None:
         self._newest: dict[tuple[str, int], MutationToken] = {}
@@ -24,10 +24,10 @@ class MutationState:
             self._newest[place] = token
 
     def add_results(self, *results: MutationResult, quiet: bool = False) -> bool:
-        """Adds the mutations of results; False if one has no token, and ``quiet`` is set.
+        """Adds the mutations of results. With ``quiet``, returns False if one has no token.
 
         Raises:
-            MissingTokenException: a result has no token.
+            MissingTokenException: if a result has no token.
         """
         for result in results:
             token = result.mutation_token()
@@ -45,7 +45,9 @@ class MutationState:
         return iter(self._newest.values())
 
     def scan_vectors(self) -> dict[str, dict[str, list[int | str]]]:
-        """The tokens as the query service takes them: bucket, vBucket, then number and history."""
+        """Returns the tokens in the query service's format: seqno and vBucket UUID by bucket and
+        vBucket.
+        """
         vectors: dict[str, dict[str, list[int | str]]] = {}
         for token in self:
             place = vectors.setdefault(token.bucket_name, {})

@@ -1,4 +1,4 @@
-"""Queries in SQL++."""
+"""SQL++ queries."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ _PAUSE_FIRST, _PAUSE_MAX = 0.01, 0.5
 
 
 class QueryScanConsistency(Enum):
-    """Whether a query waits for its indexes."""
+    """Consistency of a query's index scans."""
 
     NOT_BOUNDED = "not_bounded"
     """It uses them as they are."""
@@ -44,7 +44,7 @@ class QueryScanConsistency(Enum):
 
 
 class QueryProfile(Enum):
-    """How much the server tells of how it went about a query."""
+    """Detail of the profile that the server returns."""
 
     OFF = "off"
     PHASES = "phases"
@@ -52,7 +52,7 @@ class QueryProfile(Enum):
 
 
 class QueryStatus(Enum):
-    """How a query ended."""
+    """Final status of a query."""
 
     RUNNING = "running"
     SUCCESS = "success"
@@ -73,11 +73,11 @@ class QueryProblem:
     raw: Mapping[str, Any]
 
     def code(self) -> int:
-        """Number of the error."""
+        """Returns the error code."""
         return int(self.raw.get("code", 0))
 
     def message(self) -> str:
-        """What the server says about it."""
+        """Returns the message of the server."""
         return str(self.raw.get("msg", ""))
 
 
@@ -86,98 +86,98 @@ QueryWarning = QueryError = QueryProblem
 
 @dataclass(frozen=True, slots=True)
 class QueryMetrics:
-    """What a query cost; numbers that the server does not tell are 0."""
+    """Metrics of a query. Missing numbers are 0."""
 
     raw: Mapping[str, Any]
 
     def elapsed_time(self) -> timedelta:
-        """From the request to the end of the answer."""
+        """Returns the time from the request to the end of the response."""
         return _duration(self.raw.get("elapsedTime"))
 
     def execution_time(self) -> timedelta:
-        """Time of the execution."""
+        """Returns the execution time."""
         return _duration(self.raw.get("executionTime"))
 
     def result_count(self) -> int:
-        """How many rows there are."""
+        """Returns the number of rows."""
         return int(self.raw.get("resultCount", 0))
 
     def result_size(self) -> int:
-        """Bytes of the rows."""
+        """Returns the size of the rows in bytes."""
         return int(self.raw.get("resultSize", 0))
 
     def mutation_count(self) -> int:
-        """How many documents were changed."""
+        """Returns the number of changed documents."""
         return int(self.raw.get("mutationCount", 0))
 
     def sort_count(self) -> int:
-        """How many rows were sorted."""
+        """Returns the number of sorted rows."""
         return int(self.raw.get("sortCount", 0))
 
     def error_count(self) -> int:
-        """How many errors there are."""
+        """Returns the number of errors."""
         return int(self.raw.get("errorCount", 0))
 
     def warning_count(self) -> int:
-        """How many warnings there are."""
+        """Returns the number of warnings."""
         return int(self.raw.get("warningCount", 0))
 
 
 @dataclass(frozen=True, slots=True)
 class QueryMetaData:
-    """What the server says about a query besides its rows."""
+    """Metadata of a query."""
 
     raw: Mapping[str, Any]
 
     def request_id(self) -> str:
-        """The server's number of the request."""
+        """Returns the server's ID of the request."""
         return str(self.raw.get("requestID", ""))
 
     def client_context_id(self) -> str:
-        """The client's number of the request."""
+        """Returns the client's ID of the request."""
         return str(self.raw.get("clientContextID", ""))
 
     def status(self) -> QueryStatus:
-        """How the query ended."""
+        """Returns the final status of the query."""
         try:
             return QueryStatus(self.raw.get("status"))
         except ValueError:
             return QueryStatus.UNKNOWN
 
     def signature(self) -> Any:
-        """Types of the rows."""
+        """Returns the types of the rows."""
         return self.raw.get("signature")
 
     def warnings(self) -> list[QueryProblem]:
-        """Warnings."""
+        """Returns the warnings."""
         return [QueryProblem(warning) for warning in self.raw.get("warnings") or ()]
 
     def errors(self) -> list[QueryProblem]:
-        """Errors."""
+        """Returns the errors."""
         return [QueryProblem(error) for error in self.raw.get("errors") or ()]
 
     def metrics(self) -> QueryMetrics | None:
-        """What the query cost; None unless ``metrics`` was asked for."""
+        """Returns the metrics, or None unless ``metrics`` was set."""
         metrics = self.raw.get("metrics")
         return QueryMetrics(metrics) if isinstance(metrics, dict) else None
 
     def profile(self) -> Any:
-        """How the server went about the query; None unless ``profile`` was asked for."""
+        """Returns the profile, or None unless ``profile`` was set."""
         return self.raw.get("profile")
 
 
 class PreparedStatements:
-    """Names of the statements that the server has prepared for this client."""
+    """A cache of the names of prepared statements."""
 
     def __init__(self) -> None:
         self._names: OrderedDict[tuple[str, str | None], str] = OrderedDict()
 
     def get(self, key: tuple[str, str | None]) -> str | None:
-        """The name of a statement in a context."""
+        """Returns the name of a statement in a context."""
         return self._names.get(key)
 
     def put(self, key: tuple[str, str | None], name: str) -> None:
-        """Remembers a name; the oldest one makes room."""
+        """Stores a name, and evicts the oldest one."""
         self._names[key] = name
         if len(self._names) > _PLANS_MAX:
             self._names.popitem(last=False)
@@ -217,10 +217,10 @@ class QueryResult(RowResult[Any]):
         self._key = (statement, cast("str | None", self._request.get("query_context")))
 
     def metadata(self) -> QueryMetaData:
-        """What the server says about the query, once all rows were read.
+        """Returns the metadata, once all rows were read.
 
         Raises:
-            InvalidArgumentException: they were not.
+            InvalidArgumentException: if they were not.
         """
         return QueryMetaData(self._ended())
 
@@ -294,10 +294,10 @@ class QueryResult(RowResult[Any]):
 
 
 def _request(options: QueryOptions) -> dict[str, Any]:
-    """Members of a request besides its statement.
+    """Returns the members of a request except its statement.
 
     Raises:
-        InvalidArgumentException: an option has no such value.
+        InvalidArgumentException: if an option has an invalid value.
     """
     request: dict[str, Any] = {
         "client_context_id": options.get("client_context_id") or os.urandom(16).hex(),
@@ -320,10 +320,10 @@ def _request(options: QueryOptions) -> dict[str, Any]:
 
 
 def _node_of(text: str | None) -> Address | None:
-    """A node by host and port of its query service.
+    """Returns a node, given by host and port of its query service.
 
     Raises:
-        InvalidArgumentException: the text is no host and port.
+        InvalidArgumentException: if the text is not a host and port.
     """
     return None if text is None else address_of(text)
 
@@ -376,7 +376,7 @@ _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "us": 1e-6,
 
 
 def _duration(text: object) -> timedelta:
-    """A duration as Go writes it: ``1m2.5s``, ``1.2ms``."""
+    """Parses a duration in Go's format: ``1m2.5s``, ``1.2ms``."""
     seconds = 0.0
     number = unit = ""
     for char in f"{text or ''}0":

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class StoreSemantics(IntEnum):
-    """What `mutate_in` does with the document itself."""
+    """Requirements of `mutate_in` for the document itself."""
 
     REPLACE = 0
     """It must exist."""
@@ -39,14 +39,14 @@ class StoreSemantics(IntEnum):
 
 
 class KnownConfigProfiles(Enum):
-    """Kinds of networks that there are time-outs for."""
+    """Profiles of timeouts."""
 
     WanDevelopment = "wan_development"
     """A network with long ways, such as from a developer's machine to a cloud."""
 
 
 class TLSVerifyMode(Enum):
-    """Whether the certificates of nodes are checked."""
+    """Verification of the nodes' certificates."""
 
     NONE = "none"
     NO_VERIFY = "none"
@@ -54,7 +54,7 @@ class TLSVerifyMode(Enum):
 
 
 class ReadPreference(IntEnum):
-    """Which copies of a document may be read."""
+    """The copies of a document that may be read."""
 
     NO_PREFERENCE = 0
     """All."""
@@ -64,7 +64,7 @@ class ReadPreference(IntEnum):
 
 @dataclass(slots=True)
 class ClusterTimeoutOptions:
-    """How long operations may take when they do not say so themselves."""
+    """Default timeouts of operations."""
 
     kv_timeout: timedelta = timedelta(seconds=2.5)
     kv_durable_timeout: timedelta = timedelta(seconds=10)
@@ -90,7 +90,7 @@ class ClusterTimeoutOptions:
 
     @property
     def connecting(self) -> timedelta:
-        """How long connecting to a cluster or bucket may take."""
+        """Returns the timeout of connecting to a cluster or bucket."""
         return self.bootstrap_timeout or self.connect_timeout
 
 
@@ -128,7 +128,7 @@ class ClusterMetricsOptions(TypedDict, total=False):
 
 
 class ClusterOrphanReportingOptions(TypedDict, total=False):
-    """Options of reports about answers that came too late."""
+    """Options of reports about orphan responses."""
 
     enable_orphan_reporting: bool
     """Whether there are such reports; with these options there are, unless this is False."""
@@ -142,8 +142,8 @@ class ClusterOrphanReportingOptions(TypedDict, total=False):
 class TuningOptions:
     """Options that tune the native core of the official SDK.
 
-    This package has no such core: it takes them, so that programs need no change, and they have no
-    effect. Nothing that a program can see depends on them.
+    This package has no such core: it accepts the options, so that programs need no change, but they
+    have no effect that a program can see.
     """
 
     enable_mutation_tokens: bool | None = None
@@ -179,7 +179,7 @@ class TuningOptions:
 
 @dataclass(slots=True)
 class ClusterOptions(TuningOptions):
-    """How to connect to a cluster."""
+    """Options of connecting to a cluster."""
 
     authenticator: PasswordAuthenticator | CertificateAuthenticator | TokenAuthenticator
     timeout_options: ClusterTimeoutOptions = field(default_factory=ClusterTimeoutOptions)
@@ -221,10 +221,10 @@ class ClusterOptions(TuningOptions):
     """The same as `ClusterMetricsOptions.emit_interval`."""
 
     def check(self, uses_tls: bool) -> None:
-        """Refuses what cannot be done.
+        """Refuses unsupported options.
 
         Raises:
-            FeatureUnavailableException: a serializer is given, or a tracer of the old interface.
+            FeatureUnavailableException: for a serializer, or a tracer with the old interface.
             InvalidArgumentException: TLS is asked for, and the connection string has none, or a
                 tracer or meter is none.
         """
@@ -242,10 +242,10 @@ class ClusterOptions(TuningOptions):
             )
 
     def instruments(self) -> Instruments:
-        """What watches the operations of a cluster.
+        """Returns the instruments of a cluster's operations.
 
         Raises:
-            InvalidArgumentException: an interval or a size is not positive.
+            InvalidArgumentException: if an interval or a size is not positive.
         """
         tracing = _known("tracing_options", ClusterTracingOptions, self.tracing_options)
         metrics = _known("metrics_options", ClusterMetricsOptions, self.metrics_options)
@@ -285,10 +285,10 @@ class ClusterOptions(TuningOptions):
         return found
 
     def apply_profile(self, profile_name: KnownConfigProfiles | str) -> None:
-        """Takes time-outs that fit a kind of network.
+        """Applies the timeouts of a profile.
 
         Raises:
-            InvalidArgumentException: there is no such profile.
+            InvalidArgumentException: if the profile does not exist.
         """
         try:
             KnownConfigProfiles(profile_name)
@@ -313,7 +313,7 @@ _THRESHOLDS: dict[str, Any] = {
 
 
 def _wanted(switch: bool | None, own: object, are_given: bool) -> bool:
-    """Whether there are reports: by the cluster's option, by their own, or by having options."""
+    """Returns True if reports are enabled: by the cluster's option, their own, or other options."""
     if switch is not None:
         return switch
     return are_given if own is None else bool(own)
@@ -357,7 +357,7 @@ def __getattr__(name: str) -> Any:
 
 
 class TimeoutOptions(TypedDict, total=False):
-    """Options every operation has."""
+    """Options of every operation."""
 
     timeout: timedelta
     parent_span: RequestSpan
@@ -549,7 +549,7 @@ class DeltaValue(int):
 
 
 class SignedInt64(int):
-    """A number that a counter begins with; a negative one is that it is not created."""
+    """The initial value of a counter. A negative one means that the counter is not created."""
 
     def __new__(cls, value: int) -> "SignedInt64":
         if not -(1 << 63) <= value < 1 << 63:
@@ -676,15 +676,16 @@ Chosen = TypeVar("Chosen")
 
 
 def options_of(operation: str, kind: type[Chosen], *given: Mapping[str, Any] | None) -> Chosen:
-    """The options of an operation from a dictionary and keywords, of which the later ones count.
+    """Merges the options of an operation from a dictionary and keywords. The latter take
+    precedence.
 
-    Every operation reads its options through this, so that none is dropped without a word: the
-    names are those of ``kind``, which is a typed dictionary.
+    Every operation reads its options through this function, so that no unknown option is silently
+    ignored: the names are those of ``kind``, which is a typed dictionary.
 
     Raises:
-        FeatureUnavailableException: the official SDK has the option, and this package has not.
-        InvalidArgumentException: a span is none.
-        TypeError: there is no such option.
+        FeatureUnavailableException: if only the official SDK has the option.
+        InvalidArgumentException: if a span is invalid.
+        TypeError: if the option does not exist.
     """
     merged: dict[str, Any] = {}
     for options in given:
@@ -703,13 +704,13 @@ def options_of(operation: str, kind: type[Chosen], *given: Mapping[str, Any] | N
 
 
 def query_options_of(given: Sequence[Any], kwargs: Mapping[str, Any]) -> QueryOptions:
-    """Options of a query, as the official SDK takes them too.
+    """Returns the options of a query, with the conventions of the official SDK.
 
-    What is no dictionary among ``given`` is a positional parameter of the statement, and a keyword
-    that is no option a named one. Type checkers know of neither.
+    A value in ``given`` that is not a dictionary is a positional parameter of the statement. A
+    keyword that is not an option is a named parameter. Type checkers know neither.
 
     Raises:
-        FeatureUnavailableException: the official SDK has an option, and this package has not.
+        FeatureUnavailableException: if only the official SDK has an option.
     """
     known = QueryOptions.__optional_keys__ | OFFICIAL_NAMES
     options = [each for each in given if isinstance(each, Mapping)]
@@ -728,10 +729,11 @@ _RELATIVE_SECONDS_MAX = 30 * 86400
 
 
 def wire_expiry(expiry: timedelta | datetime | None, now: float | None = None) -> int:
-    """Expiry as the protocol wants it: 0 never, up to 30 days relative, beyond as Unix time.
+    """Returns an expiry in the format of the protocol: 0 for never, relative up to 30 days, else
+    Unix time.
 
     Raises:
-        InvalidArgumentException: it is negative, under a second or beyond what 32 bits can say.
+        InvalidArgumentException: if it is negative, below a second, or exceeds 32 bits.
     """
     if expiry is None:
         return 0
@@ -754,10 +756,10 @@ def wire_expiry(expiry: timedelta | datetime | None, now: float | None = None) -
 
 
 def seconds_of(timeout: timedelta | None, default: timedelta) -> float:
-    """Seconds an operation may take.
+    """Returns the timeout of an operation in seconds.
 
     Raises:
-        InvalidArgumentException: the time-out is no positive duration.
+        InvalidArgumentException: if the timeout is not a positive duration.
     """
     timeout = default if timeout is None else timeout
     if not isinstance(timeout, timedelta) or timeout <= timedelta():

@@ -1,4 +1,4 @@
-"""Which copies of a document may be read."""
+"""The copies of a document that may be read."""
 
 from .options import ReadPreference
 

@@ -1,4 +1,4 @@
-"""What operations give back."""
+"""Results of operations."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,11 +23,11 @@ class MutationToken:
     bucket_name: str
 
     def as_tuple(self) -> tuple[int, int, int, str]:
-        """Number and history of the vBucket, sequence number and name of the bucket."""
+        """Returns number and UUID of the vBucket, seqno and name of the bucket."""
         return self.partition_id, self.partition_uuid, self.sequence_number, self.bucket_name
 
     def as_dict(self) -> dict[str, int | str]:
-        """The parts of the token by their names."""
+        """Returns the parts of the token by their names."""
         return {
             "partition_id": self.partition_id,
             "partition_uuid": self.partition_uuid,
@@ -38,7 +38,7 @@ class MutationToken:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Base of results."""
+    """Base class of results."""
 
     cas: int
     """Version of the document: pass it on to change exactly this version."""
@@ -49,7 +49,7 @@ class Result:
 
     @property
     def success(self) -> bool:
-        """True: an operation that fails raises."""
+        """Returns True: a failed operation raises an exception."""
         return True
 
 
@@ -63,17 +63,17 @@ class GetResult(Result):
 
     @property
     def expiryTime(self) -> datetime | None:
-        """The same as ``expiry_time``."""
+        """Equivalent to ``expiry_time``."""
         return self.expiry_time
 
     @property
     def value(self) -> Any:
-        """The same as ``content``."""
+        """Equivalent to ``content``."""
         return self.content
 
     @property
     def content_as(self) -> "ContentAs":
-        """``content_as[dict]`` is the content, checked to be of the type."""
+        """``content_as[dict]`` is the content, with a check of its type."""
         return ContentAs(self.content)
 
 
@@ -86,13 +86,13 @@ class GetReplicaResult(GetResult):
 
     @property
     def is_active(self) -> bool:
-        """Whether it was read from the active copy."""
+        """Returns True if it was read from the active copy."""
         return not self.is_replica
 
 
 @dataclass(frozen=True, slots=True)
 class ExistsResult(Result):
-    """Whether there is a document."""
+    """Reports whether a document exists."""
 
     exists: bool
 
@@ -104,7 +104,7 @@ class MutationResult(Result):
     token: MutationToken | None = field(repr=False)
 
     def mutation_token(self) -> MutationToken | None:
-        """Where in the bucket's history the change is; None if the server does not say so."""
+        """Returns the position of the change in the bucket's history, or None if it is unknown."""
         return self.token
 
 
@@ -116,13 +116,13 @@ class CounterResult(MutationResult):
 
     @property
     def value(self) -> int:
-        """The same as ``content``."""
+        """Equivalent to ``content``."""
         return self.content
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one spec found or did."""
+    """The result of one spec."""
 
     path: str
     exists: bool
@@ -137,10 +137,11 @@ class LookupInResult(Result):
     entries: tuple[Entry, ...] = field(repr=False)
 
     def exists(self, index: int) -> bool:
-        """Whether there is something at the path of this spec.
+        """Returns True if the path of this spec exists.
 
         Raises:
-            CouchbaseException: the document could not be asked, for example as it is not JSON.
+            CouchbaseException: if the path cannot be looked up, for instance in a document that is
+                not JSON.
         """
         entry = _at(self.entries, index)
         if entry.error is not None and not isinstance(entry.error, PathNotFoundException):
@@ -149,12 +150,12 @@ class LookupInResult(Result):
 
     @property
     def content_as(self) -> "ContentAt":
-        """``content_as[str](0)`` is what the first spec found, checked to be of the type."""
+        """``content_as[str](0)`` is the result of the first spec, with a check of its type."""
         return ContentAt(self.entries)
 
     @property
     def value(self) -> list[dict[str, Any]]:
-        """Everything found, with its path."""
+        """Returns everything found, with its path."""
         return [{"path": e.path, "exists": e.exists, "value": e.content} for e in self.entries]
 
 
@@ -180,7 +181,7 @@ class MutateInResult(MutationResult):
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """A document that a scan found, or its key alone."""
+    """A document in a scan, or only its key."""
 
     id: str
     """Key of the document."""
@@ -196,25 +197,25 @@ class ScanResult:
 
     @property
     def success(self) -> bool:
-        """True: a scan that fails raises."""
+        """Returns True: a failed scan raises an exception."""
         return True
 
     @property
     def key(self) -> str:
-        """The same as ``id``."""
+        """Equivalent to ``id``."""
         return self.id
 
     @property
     def value(self) -> Any:
-        """The same as ``content``."""
+        """Equivalent to ``content``."""
         return self.content
 
     @property
     def content_as(self) -> "ContentAs":
-        """``content_as[dict]`` is the content, checked to be of the type.
+        """``content_as[dict]`` is the content, with a check of its type.
 
         Raises:
-            InvalidArgumentException: the scan was asked for keys alone.
+            InvalidArgumentException: if the scan returns keys only.
         """
         if self.ids_only:
             raise InvalidArgumentException("the scan was asked for keys alone")
@@ -223,13 +224,13 @@ class ScanResult:
 
 @dataclass(frozen=True, slots=True)
 class MultiResult(Generic[R]):
-    """What became of an operation on several documents, by key."""
+    """The results of an operation on several documents, by key."""
 
     outcomes: dict[str, R | CouchbaseException] = field(repr=False)
 
     @property
     def results(self) -> dict[str, R]:
-        """The results of the documents that had no error."""
+        """Returns the results of the documents without an error."""
         return {
             key: outcome
             for key, outcome in self.outcomes.items()
@@ -238,7 +239,7 @@ class MultiResult(Generic[R]):
 
     @property
     def exceptions(self) -> dict[str, CouchbaseException]:
-        """The errors of the others."""
+        """Returns the errors of the other documents."""
         return {
             key: outcome
             for key, outcome in self.outcomes.items()
@@ -247,7 +248,7 @@ class MultiResult(Generic[R]):
 
     @property
     def all_ok(self) -> bool:
-        """Whether there was no error."""
+        """Returns True if there was no error."""
         return not self.exceptions
 
 
@@ -260,11 +261,11 @@ class MultiGetReplicaResult(MultiResult[R]):
 
 
 class MultiExistsResult(MultiResult[ExistsResult]):
-    """Whether there are documents, by key."""
+    """Existence of documents, by key."""
 
 
 class MultiMutationResult(MultiResult[MutationResult]):
-    """Outcomes of changes by key."""
+    """Results of changes, by key."""
 
 
 class MultiCounterResult(MultiResult[CounterResult]):
@@ -273,7 +274,7 @@ class MultiCounterResult(MultiResult[CounterResult]):
 
 @dataclass(frozen=True, slots=True)
 class ContentAs:
-    """Indexed by a type, gives content of this type."""
+    """Indexed by a type, returns content of this type."""
 
     content: Any
 
@@ -283,7 +284,7 @@ class ContentAs:
 
 @dataclass(frozen=True, slots=True)
 class ContentAt:
-    """Indexed by a type, gives a function from a spec's number to content of this type."""
+    """Indexed by a type, returns a function from a spec's number to content of this type."""
 
     entries: tuple[Entry, ...]
 

@@ -1,4 +1,4 @@
-"""Search: queries, facets, the order of rows, and results.
+"""Search: queries, facets, sort orders, and results.
 
 request = SearchRequest.create(MatchQuery("sea view", field="text"))
 async for row in cluster.search("hotels", request, limit=10):
@@ -88,7 +88,7 @@ __all__ = [
 
 
 class SearchScanConsistency(Enum):
-    """Whether a search waits for its index."""
+    """Consistency of a search."""
 
     NOT_BOUNDED = "not_bounded"
     REQUEST_PLUS = "request_plus"
@@ -96,21 +96,21 @@ class SearchScanConsistency(Enum):
 
 
 class HighlightStyle(Enum):
-    """How found words are marked in fragments."""
+    """How matches are marked in fragments."""
 
     Ansi = "ansi"
     Html = "html"
 
 
 class MatchOperator(Enum):
-    """Whether all words of a `MatchQuery` have to be there."""
+    """Whether all words of a `MatchQuery` must occur."""
 
     OR = "or"
     AND = "and"
 
 
 class _Member:
-    """A member of a query, read and set as an attribute."""
+    """A member of a query, as an attribute."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -123,7 +123,7 @@ class _Member:
 
 
 class _Encodable:
-    """Something that a request has as a JSON object."""
+    """A part of a request that is sent as a JSON object."""
 
     def __init__(self, **members: Any) -> None:
         self._members: dict[str, Any] = {}
@@ -133,32 +133,32 @@ class _Encodable:
 
     @property
     def encodable(self) -> dict[str, Any]:
-        """The JSON object."""
+        """Returns the JSON object."""
         return self._members
 
     def set_prop(self, name: str, value: Any) -> None:
-        """Sets a member; enumerations by their value, places as longitude and latitude."""
+        """Sets a member. Enumerations become their values, points longitude and latitude."""
         self._members[name] = value.value if isinstance(value, Enum) else value
 
 
 class SearchQuery(_Encodable):
-    """Base of queries."""
+    """Base class of queries."""
 
     boost = _Member("boost")
     """How much more the query counts than others."""
 
     def validate(self) -> None:
-        """Raises if the query is none.
+        """Raises if the query is invalid.
 
         Raises:
-            InvalidArgumentException: something is missing.
+            InvalidArgumentException: if something is missing.
         """
         if not self.encodable:
             raise InvalidArgumentException(f"a {type(self).__name__} looks for something")
 
 
 class MatchQuery(SearchQuery):
-    """Documents with words, each as the analyzer of the field has it."""
+    """Matches documents with words, after analysis by the field's analyzer."""
 
     match = _Member("match")
     field = _Member("field")
@@ -172,7 +172,7 @@ class MatchQuery(SearchQuery):
 
 
 class MatchPhraseQuery(SearchQuery):
-    """Documents with words one behind the other."""
+    """Matches documents with a phrase, after analysis."""
 
     match_phrase = _Member("match_phrase")
     field = _Member("field")
@@ -183,7 +183,7 @@ class MatchPhraseQuery(SearchQuery):
 
 
 class PhraseQuery(SearchQuery):
-    """Documents with terms one behind the other."""
+    """Matches documents with a phrase of exact terms."""
 
     terms = _Member("terms")
     field = _Member("field")
@@ -193,7 +193,7 @@ class PhraseQuery(SearchQuery):
 
 
 class TermQuery(SearchQuery):
-    """Documents with a term as it is in the index."""
+    """Matches documents with an exact term."""
 
     term = _Member("term")
     field = _Member("field")
@@ -205,7 +205,7 @@ class TermQuery(SearchQuery):
 
 
 class PrefixQuery(SearchQuery):
-    """Documents with a term that begins so."""
+    """Matches documents with a term that has a prefix."""
 
     prefix = _Member("prefix")
     field = _Member("field")
@@ -215,7 +215,7 @@ class PrefixQuery(SearchQuery):
 
 
 class RegexQuery(SearchQuery):
-    """Documents with a term that an expression matches."""
+    """Matches documents with a term that matches a regular expression."""
 
     regexp = _Member("regexp")
     regex = _Member("regexp")
@@ -226,7 +226,7 @@ class RegexQuery(SearchQuery):
 
 
 class WildcardQuery(SearchQuery):
-    """Documents with a term that a pattern with ``*`` and ``?`` matches."""
+    """Matches documents with a term that matches a pattern with ``*`` and ``?``."""
 
     wildcard = _Member("wildcard")
     field = _Member("field")
@@ -236,7 +236,7 @@ class WildcardQuery(SearchQuery):
 
 
 class QueryStringQuery(SearchQuery):
-    """A query in the language of the service."""
+    """A query in the query string syntax of the service."""
 
     query = _Member("query")
 
@@ -245,7 +245,7 @@ class QueryStringQuery(SearchQuery):
 
 
 class DocIdQuery(SearchQuery):
-    """Documents by their keys."""
+    """Matches documents by their keys."""
 
     ids = _Member("ids")
 
@@ -255,7 +255,7 @@ class DocIdQuery(SearchQuery):
 
 
 class BooleanFieldQuery(SearchQuery):
-    """Documents whose field is true, or false."""
+    """Matches documents whose field is true, or false."""
 
     bool = _Member("bool")
     field = _Member("field")
@@ -265,7 +265,7 @@ class BooleanFieldQuery(SearchQuery):
 
 
 class MatchAllQuery(SearchQuery):
-    """All documents."""
+    """Matches all documents."""
 
     def __init__(self, **members: Any) -> None:
         super().__init__(**members)
@@ -273,7 +273,7 @@ class MatchAllQuery(SearchQuery):
 
 
 class MatchNoneQuery(SearchQuery):
-    """No document."""
+    """Matches no document."""
 
     def __init__(self, **members: Any) -> None:
         super().__init__(**members)
@@ -281,7 +281,7 @@ class MatchNoneQuery(SearchQuery):
 
 
 class NumericRangeQuery(SearchQuery):
-    """Documents whose number is between two."""
+    """Matches documents with a number in a range."""
 
     min = _Member("min")
     max = _Member("max")
@@ -296,7 +296,7 @@ class NumericRangeQuery(SearchQuery):
 
 
 class DateRangeQuery(SearchQuery):
-    """Documents whose date is between two."""
+    """Matches documents with a date in a range."""
 
     start = _Member("start")
     end = _Member("end")
@@ -312,7 +312,7 @@ class DateRangeQuery(SearchQuery):
 
 
 class TermRangeQuery(SearchQuery):
-    """Documents whose term is between two."""
+    """Matches documents with a term in a range."""
 
     min = _Member("min")
     max = _Member("max")
@@ -329,7 +329,8 @@ class TermRangeQuery(SearchQuery):
 
 
 class GeoDistanceQuery(SearchQuery):
-    """Documents no farther from a place, which is longitude and latitude, than ``10km``."""
+    """Matches documents within a distance, such as ``10km``, of a point (longitude and latitude).
+    """
 
     distance = _Member("distance")
     location = _Member("location")
@@ -340,7 +341,7 @@ class GeoDistanceQuery(SearchQuery):
 
 
 class GeoBoundingBoxQuery(SearchQuery):
-    """Documents between two corners, which are longitude and latitude."""
+    """Matches documents in a box, given by two corners (longitude and latitude)."""
 
     top_left = _Member("top_left")
     bottom_right = _Member("bottom_right")
@@ -353,7 +354,7 @@ class GeoBoundingBoxQuery(SearchQuery):
 
 
 class GeoPolygonQuery(SearchQuery):
-    """Documents within a polygon, whose corners are longitude and latitude."""
+    """Matches documents in a polygon, whose vertices are longitude and latitude."""
 
     polygon_points = _Member("polygon_points")
     field = _Member("field")
@@ -388,13 +389,13 @@ class _Compound(SearchQuery):
 
 
 class ConjunctionQuery(_Compound):
-    """Documents that all queries find."""
+    """Matches documents that match all queries."""
 
     _PARTS = "conjuncts"
 
 
 class DisjunctionQuery(_Compound):
-    """Documents that ``min`` of the queries find, which is 1 by default."""
+    """Matches documents that match at least ``min`` of the queries; 1 by default."""
 
     _PARTS = "disjuncts"
     min = _Member("min")
@@ -404,7 +405,7 @@ class DisjunctionQuery(_Compound):
 
 
 class BooleanQuery(SearchQuery):
-    """Documents that must, should and must not be found by queries."""
+    """Combines queries that must, should and must not match."""
 
     must: ConjunctionQuery | None
     should: DisjunctionQuery | None
@@ -423,14 +424,14 @@ class BooleanQuery(SearchQuery):
 
     @property
     def encodable(self) -> dict[str, Any]:
-        """The JSON object."""
+        """Returns the JSON object."""
         parts = {"must": self.must, "should": self.should, "must_not": self.must_not}
         encoded = {name: part.encodable for name, part in parts.items() if part is not None}
         return {**self._members, **encoded}
 
 
 class Facet(_Encodable):
-    """Base of facets: how many of the documents have which values of a field."""
+    """Base class of facets: counts of the hits by the values of a field."""
 
     field = _Member("field")
     limit = _Member("size")
@@ -449,7 +450,7 @@ class NumericFacet(Facet):
     numeric_ranges = _Member("numeric_ranges")
 
     def add_range(self, name: str, min: float | None = None, max: float | None = None) -> Self:
-        """Adds a range; gives the facet itself."""
+        """Adds a range, and returns the facet itself."""
         _add_range(self, "numeric_ranges", name, min=min, max=max)
         return self
 
@@ -460,7 +461,7 @@ class DateFacet(Facet):
     date_ranges = _Member("date_ranges")
 
     def add_range(self, name: str, start: str | None = None, end: str | None = None) -> Self:
-        """Adds a range; gives the facet itself."""
+        """Adds a range, and returns the facet itself."""
         _add_range(self, "date_ranges", name, start=start, end=end)
         return self
 
@@ -473,7 +474,7 @@ def _add_range(facet: Facet, member: str, name: str, **ends: Any) -> None:
 
 
 class Sort(_Encodable):
-    """Base of what rows are ordered by."""
+    """Base class of sort orders."""
 
     desc = _Member("desc")
     descending = _Member("desc")
@@ -483,26 +484,26 @@ class Sort(_Encodable):
         self._members["by"] = by
 
     def as_encodable(self) -> dict[str, Any]:
-        """The JSON object."""
+        """Returns the JSON object."""
         return self.encodable
 
 
 class SortScore(Sort):
-    """By how well documents fit."""
+    """Sorts by score."""
 
     def __init__(self, **members: Any) -> None:
         super().__init__("score", **members)
 
 
 class SortID(Sort):
-    """By keys."""
+    """Sorts by key."""
 
     def __init__(self, **members: Any) -> None:
         super().__init__("id", **members)
 
 
 class SortField(Sort):
-    """By a field."""
+    """Sorts by a field."""
 
     field = _Member("field")
     type = _Member("type")
@@ -514,7 +515,7 @@ class SortField(Sort):
 
 
 class SortGeoDistance(Sort):
-    """By the distance from a place, which is longitude and latitude."""
+    """Sorts by the distance from a point (longitude and latitude)."""
 
     field = _Member("field")
     location = _Member("location")
@@ -525,7 +526,7 @@ class SortGeoDistance(Sort):
 
 
 class SearchRequest:
-    """What to look for: a query, vectors, or both."""
+    """A search request: a query, vectors, or both."""
 
     search_query: SearchQuery | None
     vector_search: VectorSearch | None
@@ -542,7 +543,7 @@ class SearchRequest:
 
     @classmethod
     def create(cls, query: SearchQuery | VectorSearch) -> "SearchRequest":
-        """A request with a query or vectors."""
+        """Creates a request with a query or vectors."""
         return cls(query)
 
     def with_search_query(self, query: SearchQuery) -> Self:
@@ -560,7 +561,7 @@ class SearchRequest:
         return self
 
     def encode(self) -> dict[str, Any]:
-        """The members of the request to the service."""
+        """Returns the members of the request to the service."""
         query = self.search_query or MatchNoneQuery()
         query.validate()
         body: dict[str, Any] = {"query": query.encodable}
@@ -573,12 +574,12 @@ class SearchRequest:
 
 
 class SearchRowFields(dict[str, Any]):
-    """Fields of a document that the index has stored."""
+    """Stored fields of a document."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRowLocation:
-    """Where a term is in a document."""
+    """The location of a term in a document."""
 
     field: str
     term: str
@@ -589,7 +590,7 @@ class SearchRowLocation:
 
 
 class SearchRowLocations:
-    """Where the terms of a query are in a document."""
+    """The locations of a query's terms in a document."""
 
     def __init__(self, locations: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]) -> None:
         self._all = [
@@ -602,29 +603,29 @@ class SearchRowLocations:
         ]
 
     def get_all(self) -> list[SearchRowLocation]:
-        """All places."""
+        """Returns all locations."""
         return list(self._all)
 
     def get(self, field: str, term: str) -> list[SearchRowLocation]:
-        """Places of a term in a field."""
+        """Returns the locations of a term in a field."""
         return [one for one in self._all if (one.field, one.term) == (field, term)]
 
     def fields(self) -> list[str]:
-        """Fields in which there is a term."""
+        """Returns the fields that contain a term."""
         return list(dict.fromkeys(one.field for one in self._all))
 
     def terms(self) -> list[str]:
-        """Terms that were found."""
+        """Returns the terms that were found."""
         return list(dict.fromkeys(one.term for one in self._all))
 
     def terms_for(self, field: str) -> list[str]:
-        """Terms that were found in a field."""
+        """Returns the terms that were found in a field."""
         return list(dict.fromkeys(one.term for one in self._all if one.field == field))
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRow:
-    """A document that was found."""
+    """A hit."""
 
     index: str
     id: str
@@ -638,7 +639,7 @@ class SearchRow:
 
 @dataclass(frozen=True, slots=True)
 class SearchTermFacet:
-    """A term, and how many documents have it."""
+    """A term, and its number of documents."""
 
     term: str
     count: int
@@ -646,7 +647,7 @@ class SearchTermFacet:
 
 @dataclass(frozen=True, slots=True)
 class SearchNumericRangeFacet:
-    """A range of numbers, and how many documents are in it."""
+    """A range of numbers, and its number of documents."""
 
     name: str
     count: int
@@ -656,7 +657,7 @@ class SearchNumericRangeFacet:
 
 @dataclass(frozen=True, slots=True)
 class SearchDateRangeFacet:
-    """A range of dates, and how many documents are in it."""
+    """A range of dates, and its number of documents."""
 
     name: str
     count: int
@@ -666,7 +667,7 @@ class SearchDateRangeFacet:
 
 @dataclass(frozen=True, slots=True)
 class SearchFacetResult:
-    """What a facet counted."""
+    """The result of a facet."""
 
     name: str
     field: str
@@ -680,32 +681,32 @@ class SearchFacetResult:
 
 @dataclass(frozen=True, slots=True)
 class SearchMetrics:
-    """What a search cost; numbers that the service does not tell are 0."""
+    """Metrics of a search. Missing numbers are 0."""
 
     raw: Mapping[str, Any]
 
     def took(self) -> timedelta:
-        """Time of the search."""
+        """Returns the duration of the search."""
         return timedelta(microseconds=int(self.raw.get("took") or 0) // 1000)
 
     def total_rows(self) -> int:
-        """How many documents there are, whatever the limit."""
+        """Returns the number of hits, independent of the limit."""
         return int(self.raw.get("total_hits") or 0)
 
     def max_score(self) -> float:
-        """The best score."""
+        """Returns the best score."""
         return float(self.raw.get("max_score") or 0)
 
     def total_partition_count(self) -> int:
-        """Partitions of the index."""
+        """Returns the number of partitions of the index."""
         return self._partitions("total")
 
     def success_partition_count(self) -> int:
-        """Partitions that have answered."""
+        """Returns the number of partitions that have answered."""
         return self._partitions("successful")
 
     def error_partition_count(self) -> int:
-        """Partitions that have failed."""
+        """Returns the number of partitions that have failed."""
         return self._partitions("failed")
 
     def _partitions(self, name: str) -> int:
@@ -715,27 +716,27 @@ class SearchMetrics:
 
 @dataclass(frozen=True, slots=True)
 class SearchMetaData:
-    """What the service says about a search besides its rows."""
+    """Metadata of a search."""
 
     raw: Mapping[str, Any]
     client_id: str | None = None
 
     def client_context_id(self) -> str | None:
-        """The client's number of the request, if it gave one."""
+        """Returns the client's ID of the request, if it has set one."""
         return self.client_id
 
     def metrics(self) -> SearchMetrics:
-        """What the search cost."""
+        """Returns the metrics of the search."""
         return SearchMetrics(self.raw)
 
     def errors(self) -> dict[str, str]:
-        """What partitions have failed with, by their names."""
+        """Returns the errors of partitions, by their names."""
         status = self.raw.get("status")
         return dict(status.get("errors") or {}) if isinstance(status, dict) else {}
 
 
 class SearchResult(RowResult[SearchRow]):
-    """Documents that a search finds: ``async for row in cluster.search("hotels", request)``."""
+    """The hits of a search: ``async for row in cluster.search("hotels", request)``."""
 
     def __init__(
         self,
@@ -763,11 +764,11 @@ class SearchResult(RowResult[SearchRow]):
             self._body["knn_operator"] = combination.value
 
     def metadata(self) -> SearchMetaData:
-        """What the service says about the search, once all rows were read."""
+        """Returns the metadata, once all rows were read."""
         return SearchMetaData(self._ended(), self._client_id)
 
     def facets(self) -> dict[str, SearchFacetResult]:
-        """What the facets counted, once all rows were read."""
+        """Returns the results of the facets, once all rows were read."""
         found = self._ended().get("facets") or {}
         return {name: _facet(name, one) for name, one in found.items()}
 
@@ -810,7 +811,7 @@ class SearchResult(RowResult[SearchRow]):
 
 
 def path_of(index: str, bucket: str | None = None, scope: str | None = None) -> str:
-    """Path of the queries of an index."""
+    """Returns the path for queries of an index."""
     if not index:
         raise InvalidArgumentException("an index has a name")
     place = ""

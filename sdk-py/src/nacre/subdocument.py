@@ -27,7 +27,7 @@ _MACRO_MARKS = ("${Mutation.", "${$document")
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One operation at one path; made by the functions of this module."""
+    """An operation at a path, created by the functions of this module."""
 
     opcode: int
     path: str
@@ -38,7 +38,7 @@ class Spec:
 
     @property
     def flags(self) -> int:
-        """Flags of the path, as on the wire."""
+        """Returns the flags of the path in wire format."""
         flags = _CREATE_PARENTS if self.create_parents else 0
         flags |= _XATTR if self.xattr else 0
         return flags | (_MACROS if self.expands_macro else 0)
@@ -49,72 +49,72 @@ class LookupInMacro:
 
     @staticmethod
     def document() -> str:
-        """All attributes together."""
+        """Returns the path of all attributes."""
         return "$document"
 
     @staticmethod
     def expiry_time() -> str:
-        """When the document expires, in seconds since 1970; 0 is never."""
+        """Returns the path of the expiry, in seconds since 1970; 0 means never."""
         return "$document.exptime"
 
     @staticmethod
     def cas() -> str:
-        """The CAS, in hexadecimal."""
+        """Returns the path of the CAS, in hexadecimal."""
         return "$document.CAS"
 
     @staticmethod
     def seq_no() -> str:
-        """The sequence number of the last mutation, in hexadecimal."""
+        """Returns the path of the last mutation's seqno, in hexadecimal."""
         return "$document.seqno"
 
     @staticmethod
     def last_modified() -> str:
-        """When the document was changed last, in seconds since 1970."""
+        """Returns the path of the last change's time, in seconds since 1970."""
         return "$document.last_modified"
 
     @staticmethod
     def is_deleted() -> str:
-        """Whether the document is deleted."""
+        """Returns the path of the flag for deleted documents."""
         return "$document.deleted"
 
     @staticmethod
     def value_size_bytes() -> str:
-        """The size of the value."""
+        """Returns the path of the value's size."""
         return "$document.value_bytes"
 
     @staticmethod
     def rev_id() -> str:
-        """How often the document was changed."""
+        """Returns the path of the number of changes."""
         return "$document.revid"
 
 
 @dataclass(frozen=True, slots=True)
 class MutationMacro:
-    """A value that the server computes; in extended attributes only."""
+    """A placeholder for a value that the server computes, in extended attributes only."""
 
     value: str
 
     @classmethod
     def cas(cls) -> "MutationMacro":
-        """The CAS of the mutation: bytes in hexadecimal, see `convert_macro_cas_to_cas`."""
+        """Returns the placeholder for the CAS of the mutation: see `convert_macro_cas_to_cas`."""
         return cls("${Mutation.CAS}")
 
     @classmethod
     def seq_no(cls) -> "MutationMacro":
-        """The sequence number of the mutation."""
+        """Returns the placeholder for the seqno of the mutation."""
         return cls("${Mutation.seqno}")
 
     @classmethod
     def value_crc32c(cls) -> "MutationMacro":
-        """The checksum of the document."""
+        """Returns the placeholder for the checksum of the document."""
         return cls("${Mutation.value_crc32c}")
 
 
 def convert_macro_cas_to_cas(cas: str) -> int:
-    """The CAS that the macro wrote, as a number; the server writes its bytes the other way round.
+    """Converts the CAS of the macro, whose bytes the server writes in reverse order, into a number.
 
     Raises:
-        InvalidArgumentException: it is not what the macro writes.
+        InvalidArgumentException: if the macro cannot have written it.
     """
     try:
         return int.from_bytes(bytes.fromhex(cas.removeprefix("0x")), "little")
@@ -131,27 +131,27 @@ class MutationSpec(Spec):
 
 
 def get(path: str, xattr: bool = False) -> LookupSpec:
-    """The value at a path; the empty path is the whole document."""
+    """Reads the value at a path. The empty path means the whole document."""
     return LookupSpec(Opcode.GET if path == "" else Opcode.SUBDOC_GET, path, xattr)
 
 
 def get_full() -> LookupSpec:
-    """The whole document."""
+    """Reads the whole document."""
     return get("")
 
 
 def with_expiry() -> LookupSpec:
-    """When the document expires, in seconds since 1970; 0 is never."""
+    """Returns the path of the expiry, in seconds since 1970; 0 means never."""
     return get(LookupInMacro.expiry_time(), xattr=True)
 
 
 def exists(path: str, xattr: bool = False) -> LookupSpec:
-    """Whether there is a value at a path."""
+    """Checks whether a path exists."""
     return LookupSpec(Opcode.SUBDOC_EXISTS, path, xattr)
 
 
 def count(path: str, xattr: bool = False) -> LookupSpec:
-    """How many elements or members the array or object at a path has."""
+    """Counts the elements or members of the array or object at a path."""
     return LookupSpec(Opcode.SUBDOC_GET_COUNT, path, xattr)
 
 
@@ -165,40 +165,40 @@ def upsert(
 def insert(
     path: str, value: Any, create_parents: bool = False, xattr: bool = False
 ) -> MutationSpec:
-    """Sets a member of an object that must not have it yet."""
+    """Adds a member to an object, which must not have it yet."""
     return _mutation(Opcode.SUBDOC_DICT_ADD, path, value, create_parents, xattr)
 
 
 def replace(path: str, value: Any, xattr: bool = False) -> MutationSpec:
-    """Replaces what is at a path; the empty path is the whole document."""
+    """Replaces the value at a path. The empty path means the whole document."""
     if path == "" and not xattr:
         return MutationSpec(Opcode.SET, "", value=encode_json(value))
     return _mutation(Opcode.SUBDOC_REPLACE, path, value, False, xattr)
 
 
 def remove(path: str, xattr: bool = False) -> MutationSpec:
-    """Removes what is at a path; the empty path is the whole document."""
+    """Removes the value at a path. The empty path means the whole document."""
     return MutationSpec(Opcode.DELETE if path == "" else Opcode.SUBDOC_DELETE, path, xattr)
 
 
 def array_append(
     path: str, *values: Any, create_parents: bool = False, xattr: bool = False
 ) -> MutationSpec:
-    """Adds values at the end of an array; the empty path is a document that is an array."""
+    """Appends values to an array. The empty path means a document that is an array."""
     return _array(Opcode.SUBDOC_ARRAY_PUSH_LAST, path, values, create_parents, xattr)
 
 
 def array_prepend(
     path: str, *values: Any, create_parents: bool = False, xattr: bool = False
 ) -> MutationSpec:
-    """Adds values at the start of an array."""
+    """Prepends values to an array."""
     return _array(Opcode.SUBDOC_ARRAY_PUSH_FIRST, path, values, create_parents, xattr)
 
 
 def array_insert(
     path: str, *values: Any, create_parents: bool = False, xattr: bool = False
 ) -> MutationSpec:
-    """Adds values before an element: the path ends with its number, as in ``tags[2]``."""
+    """Inserts values before an element, whose index is the end of the path, as in ``tags[2]``."""
     return _array(Opcode.SUBDOC_ARRAY_INSERT, path, values, create_parents, xattr)
 
 
@@ -212,7 +212,8 @@ def array_addunique(
 def counter(
     path: str, delta: int, xattr: bool = False, create_parents: bool = False
 ) -> MutationSpec:
-    """Adds to the number at a path, which is created when missing. The result is in the answer."""
+    """Adds to the number at a path, and creates a missing one. The result contains the new value.
+    """
     if not isinstance(delta, int) or not -(1 << 63) <= delta < 1 << 63 or delta == 0:
         raise InvalidArgumentException("the delta is a 64-bit integer other than 0")
     return _mutation(Opcode.SUBDOC_COUNTER, path, delta, create_parents, xattr)
@@ -249,7 +250,7 @@ def _array(
 
 
 def _content(value: Any, xattr: bool) -> tuple[bytes, bool]:
-    """JSON of a value, and whether it is a macro."""
+    """Returns the JSON of a value, and whether it is a macro."""
     if isinstance(value, MutationMacro):
         return encode_json(value.value), True
     is_macro = xattr and isinstance(value, str) and value.startswith(_MACRO_MARKS)
@@ -257,7 +258,7 @@ def _content(value: Any, xattr: bool) -> tuple[bytes, bool]:
 
 
 def encode_specs(specs: Sequence[Spec], kind: type[Spec]) -> tuple[bytes, tuple[int, ...]]:
-    """Specs as the value of a request, and their order in it: those of attributes go first.
+    """Encodes specs as the value of a request. Returns it with their order: attributes come first.
 
     Raises:
         InvalidArgumentException: there are none or too many, one is of the other kind, or its path
@@ -283,10 +284,10 @@ def _encode(spec: Spec, kind: type[Spec]) -> bytes:
 
 
 def decode_lookup(value: bytes, spec_count: int) -> list[tuple[int, bytes]]:
-    """Status and bytes for each spec of a lookup, in the order in which they were sent.
+    """Decodes the status and bytes for each spec of a lookup, in the order in which they were sent.
 
     Raises:
-        DecodingFailureException: the answer is cut off or has another number of parts.
+        DecodingFailureException: if the response is truncated or has another number of parts.
     """
     parts = []
     at = 0
@@ -301,10 +302,10 @@ def decode_lookup(value: bytes, spec_count: int) -> list[tuple[int, bytes]]:
 
 
 def decode_mutation(value: bytes, spec_count: int) -> Iterable[tuple[int, int, bytes]]:
-    """Number, status and bytes of the specs that gave a value, or of the first that failed.
+    """Decodes number, status and bytes of the specs with a value, or of the first failed spec.
 
     Raises:
-        DecodingFailureException: the answer is cut off or names a spec that was not sent.
+        DecodingFailureException: if the response is truncated or names a spec that was not sent.
     """
     at = 0
     while at < len(value):

@@ -8,10 +8,10 @@
 
     await cluster.transactions.run(move)
 
-What is to become of documents is staged in an extended attribute of theirs. One write to a record
-then decides for all of them. A function runs again when another transaction was first, so it must
-do nothing besides. What a client leaves when it ends is finished by the servers, by other clients
-that come across it, and by `Transactions.cleanup`.
+An attempt stages its changes in an extended attribute of each document. One write to a record
+decides for all of them. A function is repeated after a conflict with another transaction, so it
+must have no other effects. Abandoned transactions are finished by the servers, by other clients
+that come across them, and by `Transactions.cleanup`.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ _PASSING = (TemporaryFailException, DurabilitySyncWriteInProgressException)
 
 @dataclass(frozen=True, slots=True)
 class TransactionResult:
-    """What a transaction that has committed came to."""
+    """The result of a committed transaction."""
 
     transaction_id: str
     unstaging_complete: bool
@@ -114,7 +114,7 @@ class TransactionResult:
 
 @dataclass(frozen=True, slots=True)
 class TransactionGetResult:
-    """A document as a transaction sees it."""
+    """A document in a transaction."""
 
     id: str
     cas: int
@@ -124,18 +124,18 @@ class TransactionGetResult:
 
     @property
     def content_as(self) -> ContentAs:
-        """``content_as[dict]`` is the content, checked to be of the type."""
+        """``content_as[dict]`` is the content, with a check of its type."""
         return ContentAs(self.content)
 
 
 class TransactionQueryResults:
-    """Rows of a query within a transaction."""
+    """The rows of a query in a transaction."""
 
     def __init__(self, rows: list[Any]) -> None:
         self._rows = rows
 
     def rows(self) -> list[Any]:
-        """All rows."""
+        """Returns all rows."""
         return list(self._rows)
 
 
@@ -159,12 +159,12 @@ class Transactions:
         options: TransactionOptions | None = None,
         **kwargs: Unpack[TransactionOptions],
     ) -> TransactionResult:
-        """Runs a function in a transaction, again while other transactions are first.
+        """Runs a function in a transaction, and repeats it after conflicts with other transactions.
 
         Raises:
-            TransactionFailed: the function raised, which is the ``__cause__``; nothing is changed.
-            TransactionExpired: it found no end in time; nothing is changed.
-            TransactionCommitAmbiguous: nobody knows whether it has committed.
+            TransactionFailed: if the function raised the ``__cause__``; nothing has changed.
+            TransactionExpired: if it has timed out; nothing has changed.
+            TransactionCommitAmbiguous: if it may have committed.
         """
         merged = options_of("run", TransactionOptions, options, kwargs)
         clock = asyncio.get_running_loop()
@@ -209,9 +209,9 @@ class Transactions:
             pause = min(pause * 2, _PAUSE_MAX)
 
     async def cleanup(self, keyspace: TransactionKeyspace) -> int:
-        """Finishes what transactions have left in the records of a collection, and counts it.
+        """Finishes abandoned transactions in the records of a collection, and returns their number.
 
-        Servers do so by themselves where they know how, as nacre does; elsewhere official clients.
+        nacre servers do so by themselves; for other servers, official clients do.
         """
         finished = 0
         client = self._cluster.bucket(keyspace.bucket).client
@@ -223,7 +223,7 @@ class Transactions:
         return finished
 
     async def close(self) -> None:
-        """Nothing to be done: a transaction ends with the function that it runs."""
+        """Does nothing: a transaction ends with its function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,10 +236,10 @@ class _Settings:
 
 
 def _body(value: Any, options: TransactionInsertOptions) -> tuple[bytes, Any]:
-    """JSON of a document, and the value that it is of.
+    """Returns the JSON of a document, and its value.
 
     Raises:
-        FeatureUnavailableException: the transcoder makes something else of it.
+        FeatureUnavailableException: if the transcoder does not produce JSON.
     """
     transcoder = options.get("transcoder")
     if transcoder is None:
@@ -251,7 +251,7 @@ def _body(value: Any, options: TransactionInsertOptions) -> tuple[bytes, Any]:
 
 
 class AttemptContext:
-    """What the function of a transaction reads and changes documents with."""
+    """The argument of a transaction's function, which reads and changes documents."""
 
     def __init__(self, cluster: "Cluster", settings: _Settings) -> None:
         self._cluster = cluster
@@ -270,7 +270,7 @@ class AttemptContext:
         """The commit was written, or may have been: there is no way back."""
         self.is_complete = True
 
-    # What a function calls.
+    # Methods for functions.
 
     async def get(
         self,
@@ -279,10 +279,10 @@ class AttemptContext:
         options: TransactionGetOptions | None = None,
         **kwargs: Unpack[TransactionGetOptions],
     ) -> TransactionGetResult:
-        """Reads a document, with what this transaction has changed.
+        """Reads a document, including the changes of this transaction.
 
         Raises:
-            DocumentNotFoundException: there is none.
+            DocumentNotFoundException: if it does not exist.
         """
         merged = options_of("get", TransactionGetOptions, options, kwargs)
         found = await self._get(collection, key)
@@ -298,9 +298,9 @@ class AttemptContext:
         options: TransactionGetMultiOptions | None = None,
         **kwargs: Unpack[TransactionGetMultiOptions],
     ) -> TransactionGetMultiResult:
-        """Reads documents so that they show every other transaction as a whole, or not at all.
+        """Reads documents so that they show every other transaction atomically.
 
-        As far as the mode asks for that. A document that is not there counts as not existing.
+        The mode determines the effort. A missing document counts as not existing.
         """
         merged = options_of("get_multi", TransactionGetMultiOptions, options, kwargs)
         if not specs:
@@ -329,7 +329,7 @@ class AttemptContext:
             return await self._own(place)
 
     async def _own(self, place: Place) -> TransactionGetResult:
-        """A document with what this transaction has changed."""
+        """Returns a document including the changes of this transaction."""
         if self._query is not None:
             return await self._query.get(place)
         own = self._staged.get(place.names)
@@ -350,8 +350,8 @@ class AttemptContext:
         """Stores a document that must not exist.
 
         Raises:
-            DocumentExistsException: it does.
-            FeatureUnavailableException: the transcoder makes something else than JSON of the value.
+            DocumentExistsException: if the document exists already.
+            FeatureUnavailableException: if the transcoder does not produce JSON.
         """
         merged = options_of("insert", TransactionInsertOptions, options, kwargs)
         place = collection.place(key)
@@ -379,7 +379,7 @@ class AttemptContext:
         """Replaces a document that was read in this transaction.
 
         Raises:
-            FeatureUnavailableException: the transcoder makes something else than JSON of the value.
+            FeatureUnavailableException: if the transcoder does not produce JSON.
         """
         merged = options_of("replace", TransactionReplaceOptions, options, kwargs)
         place = document._place
@@ -422,14 +422,14 @@ class AttemptContext:
         options: TransactionQueryOptions | None = None,
         **kwargs: Unpack[TransactionQueryOptions],
     ) -> TransactionQueryResults:
-        """Asks in SQL++; statements see what the transaction has changed, and their changes count.
+        """Executes a SQL++ statement, which sees the changes of the transaction and adds to them.
 
-        From the first query on, the query service keeps the transaction.
+        From the first query on, the query service runs the transaction.
         """
         merged = options_of("query", TransactionQueryOptions, options, kwargs)
         scope = merged.pop("scope", None)
         if scope is not None:
-            # One of the synchronous API has the other inside.
+            # A scope of the synchronous API wraps an asynchronous one.
             scope = getattr(scope, "_wrapped", scope)
             merged.setdefault("query_context", scope._query_context)
         if self._settings.scan_consistency is not None:
@@ -439,18 +439,18 @@ class AttemptContext:
                 self._query = await self._hand_over()
             return TransactionQueryResults(await self._query.ask(statement, merged))
 
-    # What the transaction calls.
+    # Methods for the transaction.
 
     def check(self) -> None:
-        """Raises what an operation failed with, also if the function has caught that."""
+        """Raises the error of a failed operation, even if the function has caught it."""
         if self._failure is not None:
             raise self._failure
 
     async def commit(self) -> None:
-        """Makes all of it count.
+        """Commits the transaction.
 
         Raises:
-            TransactionCommitAmbiguous: nobody knows whether it does.
+            TransactionCommitAmbiguous: if it may have committed.
         """
         if self._query is not None:
             self.is_decided = True
@@ -464,7 +464,7 @@ class AttemptContext:
             return
         self._left()
         await self._decide(self._names, staged)
-        # It counts, whatever happens now; what is left to do, others do as well.
+        # The transaction is committed. If this client fails now, others do the remaining work.
         timeout = self._grace()
         done = await asyncio.gather(
             *(_settle(one, self._attempt, timeout, self._settings.level) for one in staged),
@@ -476,7 +476,7 @@ class AttemptContext:
                 await self._names.forget(timeout)
 
     async def rollback(self) -> None:
-        """Puts back what is staged; what cannot be is finished by the servers."""
+        """Rolls back staged changes. The servers do what this client cannot do."""
         if self._query is not None:
             with suppress(CouchbaseException):
                 await self._query.rollback()
@@ -492,7 +492,7 @@ class AttemptContext:
             await self._names.forget(timeout)
 
     async def _decide(self, names: Names, staged: Sequence[Staged]) -> None:
-        """Writes the commit. Where its answer is lost, the record is asked."""
+        """Writes the commit. If the response is lost, reads the record."""
         is_unsure = False
         pause = _PAUSE_FIRST
         while True:
@@ -510,7 +510,8 @@ class AttemptContext:
                     self.is_decided = False
                     raise TransactionExpired("time ran out before the commit") from error
             except (PathExistsException, PathNotFoundException, DocumentNotFoundException) as error:
-                # An attempt to commit that was thought lost, or somebody who has given it up.
+                # Either an earlier write of the commit has arrived after all, or another client has
+                # rolled back.
                 found = [
                     entry
                     for entry in await entries_of(names.record, self._grace())
@@ -536,7 +537,7 @@ class AttemptContext:
         return _Operation(self)
 
     def _left(self) -> float:
-        """Seconds that are left, for one request at most the durable time-out."""
+        """Returns the remaining time in seconds, at most the durable timeout."""
         left = self._settings.deadline - self._clock.time()
         if left <= 0:
             raise TransactionExpired("time ran out; nothing is changed")
@@ -546,7 +547,7 @@ class AttemptContext:
         return max(self._settings.deadline - self._clock.time(), _OVERTIME_SECONDS)
 
     async def _write(self, writing: Awaitable[Any]) -> Any:
-        """Waits for a write before the commit; one that may have been made starts all over."""
+        """Waits for a write before the commit. An ambiguous write restarts the transaction."""
         try:
             return await writing
         except (*_AMBIGUOUS, *_PASSING, CASMismatchException) as error:
@@ -565,7 +566,7 @@ class AttemptContext:
         record = Place(client, scope, collection, record_key(number))
         names = Names(self._settings.id, self._attempt, record, self._settings.level)
         left_ms = int((self._settings.deadline - self._clock.time()) * 1000)
-        # Before it is written, so that an answer that is lost is rolled back as well.
+        # This happens before the write, so that a write with a lost response is rolled back too.
         self._names = names
         await self._write(names.begin(max(left_ms, 1), self._left()))
 
@@ -576,7 +577,7 @@ class AttemptContext:
             new = await self._names.stage(place, kind, body, operation, cas, self._left())
         except (*_AMBIGUOUS, *_PASSING, CASMismatchException, DocumentNotFoundException) as error:
             if isinstance(error, _AMBIGUOUS):
-                # Perhaps it is there: then the rollback finds it by the attempt.
+                # The write may have happened: the rollback then finds it by the ID of the attempt.
                 self._staged[place.names] = Staged(place, kind, cas, body, content)
             raise Again(str(error)) from error
         self._staged[place.names] = Staged(place, kind, new, body, content)
@@ -611,7 +612,7 @@ class AttemptContext:
                 raise Again("others insert the same document")
 
     async def _read(self, place: Place) -> TransactionGetResult:
-        """A document as it is committed."""
+        """Reads the committed state of a document."""
         unresolved: str | None = None
         while True:
             seen = await see(place, self._left())
@@ -622,7 +623,8 @@ class AttemptContext:
                 break
             entry = await self._entry_of(seen)
             if entry is None:
-                # Gone between both reads, or given up: the document says which.
+                # The entry was removed between the two reads, or was abandoned: the document shows
+                # which.
                 unresolved = other
                 continue
             if entry.is_of_newer:
@@ -644,7 +646,7 @@ class AttemptContext:
         return next((entry for entry in entries if entry.attempt == seen.attempt), None)
 
     async def _check_blocking(self, place: Place, seen: Seen | None) -> None:
-        """Waits a moment for another transaction that has staged something at a document."""
+        """Waits briefly for another transaction that has staged a change of a document."""
         if seen is None or seen.attempt in (None, self._attempt):
             return
         deadline = self._clock.time() + _BLOCKED_SECONDS_MAX
@@ -655,7 +657,7 @@ class AttemptContext:
                 return
             record = _record_of(self._cluster, seen)
             if record is not None and await finish(self._cluster, record, entry, self._left()):
-                # The document is another one now.
+                # The document has changed.
                 raise Again("a transaction that was left has been finished")
             if self._clock.time() + pause > deadline:
                 raise Again(f"another transaction has {place.key}")
@@ -663,7 +665,7 @@ class AttemptContext:
             pause = min(pause * 2, _PAUSE_MAX)
 
     async def _hand_over(self) -> "_QueryMode":
-        """Gives what is staged to the query service."""
+        """Hands over the staged changes to the query service."""
         client = self._cluster.client
         nodes = await client.nodes("n1ql", Attempt(ErrorContext(operation="query")))
         mode = _QueryMode(self._cluster, self._settings, nodes[0], self._clock)
@@ -698,7 +700,7 @@ class AttemptContext:
 
 
 class _Operation:
-    """One operation at a time; an error of it that is none of the function's ends the attempt."""
+    """Runs one operation at a time. An error that the function may not handle ends the attempt."""
 
     _OWN = (DocumentNotFoundException, DocumentExistsException)
 
@@ -733,7 +735,7 @@ class _Operation:
 
 
 class _QueryMode:
-    """A transaction that the query service keeps."""
+    """A transaction that the query service runs."""
 
     _EXPIRED, _AMBIGUOUS_CODE = 17010, 17019
     _CONFLICTS = frozenset({17007, 17015})
@@ -763,7 +765,7 @@ class _QueryMode:
         self._id = row["txid"]
 
     async def ask(self, statement: str, options: QueryOptions) -> list[Any]:
-        """Rows of a statement."""
+        """Returns the rows of a statement."""
         raw = {**options.get("raw", {}), "txid": self._id}
         return await self._send(statement, {**options, "raw": raw})
 
@@ -864,9 +866,9 @@ _QUERY_LEVELS = {
 
 
 async def finish(cluster: "Cluster", record: Place, entry: Entry, timeout: float) -> bool:
-    """Finishes an attempt whose time has passed; False if there is nothing to be done, or not yet.
+    """Finishes an expired attempt. Returns False if there is nothing to do, or not yet.
 
-    Documents that are committed get their new bodies, others stay as they were.
+    Committed documents get their new bodies; others are reverted.
     """
     aged = Entry(entry.attempt, entry.members, entry.now_ns - _SAFETY_NS)
     if not aged.is_over or entry.is_of_newer:
@@ -879,7 +881,8 @@ async def finish(cluster: "Cluster", record: Place, entry: Entry, timeout: float
     names = Names(str(entry.members.get("tid", "")), entry.attempt, record, entry.level)
     try:
         if entry.state == "PENDING":
-            # Its documents are not listed. Without an entry, what is staged at them is nothing.
+            # Its documents are not listed. Without an entry, their staged changes count as rolled
+            # back.
             await names.forget(timeout, was_pending=True)
             return True
         for kind, place in places:
@@ -890,18 +893,18 @@ async def finish(cluster: "Cluster", record: Place, entry: Entry, timeout: float
                 await _put_back(staged, entry.attempt, timeout, entry.level)
         await names.forget(timeout)
     except (PathNotFoundException, PathExistsException, DocumentNotFoundException):
-        # Somebody else was first.
+        # Another client was first.
         return True
     return True
 
 
 async def _settle(staged: Staged, attempt: str, timeout: float, level: DurabilityLevel) -> None:
-    """Makes a document of a committed attempt what is staged there, if that is still to be done."""
+    """Unstages a document of a committed attempt, unless this is done already."""
     await _repeat(staged, attempt, timeout, lambda one, left: unstage(one, left, level))
 
 
 async def _put_back(staged: Staged, attempt: str, timeout: float, level: DurabilityLevel) -> None:
-    """Takes away what an attempt has staged at a document, if it is still there."""
+    """Removes the staged change of an attempt from a document, if it still exists."""
     await _repeat(staged, attempt, timeout, lambda one, left: restore(one, left, level))
 
 
@@ -911,7 +914,7 @@ async def _repeat(
     timeout: float,
     step: Callable[[Staged, float], Awaitable[None]],
 ) -> None:
-    """Does a step to a document that an attempt has staged, until it was done, by whomever."""
+    """Repeats a step on a staged document until this or another client has completed it."""
     clock = asyncio.get_running_loop()
     deadline = clock.time() + timeout
     pause = _PAUSE_FIRST
@@ -922,7 +925,7 @@ async def _repeat(
                 await step(one, max(deadline - clock.time(), 0.05))
                 return
         except (DocumentNotFoundException, PathNotFoundException):
-            # Somebody else has done it.
+            # Another client has done it.
             return
         except (CASMismatchException, DocumentExistsException, *_AMBIGUOUS, *_PASSING):
             if clock.time() + pause > deadline:
@@ -936,7 +939,7 @@ async def _repeat(
 
 
 def _record_of(cluster: "Cluster", seen: Seen) -> Place | None:
-    """Where the entry is of who has staged something."""
+    """Returns the record with the entry of the attempt that has staged something."""
     told = (seen.txn or {}).get("atr")
     if not isinstance(told, dict) or not told.get("bkt") or not told.get("id"):
         return None

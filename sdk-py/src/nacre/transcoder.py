@@ -1,4 +1,4 @@
-"""Values to bytes and back. The flags stored with a document say what its bytes are."""
+"""Encoding and decoding of values. The flags of a document determine the format of its bytes."""
 
 import json
 from collections.abc import Callable
@@ -20,26 +20,26 @@ _DECODER = json.JSONDecoder()
 
 
 class Transcoder(Protocol):
-    """Turns values into bytes and flags, and back."""
+    """Encodes values into bytes and flags, and decodes them."""
 
     def encode_value(self, value: Any) -> tuple[bytes, int]:
-        """Bytes and flags to store."""
+        """Returns the bytes and flags to store."""
         ...
 
     def decode_value(self, value: bytes, flags: int) -> Any:
-        """Value of stored bytes."""
+        """Returns the value of stored bytes."""
         ...
 
 
 class Serializer(Protocol):
-    """Turns values into JSON and back."""
+    """Serialises values as JSON, and parses them."""
 
     def serialize(self, value: Any) -> bytes:
-        """JSON of a value."""
+        """Returns the JSON of a value."""
         ...
 
     def deserialize(self, value: bytes) -> Any:
-        """Value of JSON."""
+        """Returns the value of JSON."""
         ...
 
 
@@ -47,41 +47,41 @@ class DefaultJsonSerializer:
     """The module ``json``, with compact output."""
 
     def serialize(self, value: Any) -> bytes:
-        """JSON of a value.
+        """Returns the JSON of a value.
 
         Raises:
-            ValueFormatException: JSON has no such value.
+            ValueFormatException: if JSON cannot represent the value.
         """
         return encode_json(value)
 
     def deserialize(self, value: bytes) -> Any:
-        """Value of JSON.
+        """Returns the value of JSON.
 
         Raises:
-            ValueFormatException: it is not JSON.
+            ValueFormatException: if it is not JSON.
         """
         return decode_json(value)
 
 
 class JSONTranscoder:
-    """Values that JSON can express; the default. Another serializer may be faster."""
+    """Stores JSON values; the default. Another serializer may be faster."""
 
     def __init__(self, serializer: Serializer | None = None) -> None:
         self._serializer = serializer or DefaultJsonSerializer()
 
     def encode_value(self, value: Any) -> tuple[bytes, int]:
-        """Compact JSON.
+        """Returns compact JSON.
 
         Raises:
-            ValueFormatException: JSON has no such value.
+            ValueFormatException: if JSON cannot represent the value.
         """
         return self._serializer.serialize(value), JSON_FLAGS
 
     def decode_value(self, value: bytes, flags: int) -> Any:
-        """What the JSON says; documents without flags count as JSON.
+        """Parses JSON. Documents without flags count as JSON.
 
         Raises:
-            ValueFormatException: the document is not JSON.
+            ValueFormatException: if the document is not JSON.
         """
         if flags >> 24 not in (0, JSON_FLAGS >> 24):
             raise ValueFormatException(f"the flags 0x{flags:08x} do not say JSON")
@@ -89,11 +89,12 @@ class JSONTranscoder:
 
 
 class SchemaTranscoder:
-    """Values that fit a schema, of whatever library: it needs a function that makes a value of JSON.
+    """Stores values that fit a schema of any library: it needs a function that validates parsed
+    JSON.
 
-    ``load`` takes what was read as JSON and gives a value, or raises; ``dump`` makes JSON of a
-    value again, and is left out where values are JSON. For pydantic these are `model_validate` and
-    ``lambda hotel: hotel.model_dump(mode="json")``.
+    ``load`` receives parsed JSON and returns a value, or raises; ``dump`` converts a value back,
+    and is unnecessary if the values are JSON. For pydantic these are `model_validate` and ``lambda
+    hotel: hotel.model_dump(mode="json")``.
     """
 
     def __init__(
@@ -102,25 +103,25 @@ class SchemaTranscoder:
         dump: Callable[[Any], Any] | None = None,
         inner: Transcoder | None = None,
     ) -> None:
-        """``inner`` turns JSON into bytes."""
+        """``inner`` encodes JSON."""
         self._load, self._dump = load, dump
         self._inner = inner or JSONTranscoder()
 
     def encode_value(self, value: Any) -> tuple[bytes, int]:
-        """The bytes of a value, which `load` would take.
+        """Encodes a value that `load` accepts.
 
         Raises:
-            ValidationException: it would not.
+            ValidationException: if `load` does not accept it.
         """
         plain = value if self._dump is None else self._checked(self._dump, value)
         self._checked(self._load, plain)
         return self._inner.encode_value(plain)
 
     def decode_value(self, value: bytes, flags: int) -> Any:
-        """What `load` makes of the stored value.
+        """Returns the result of `load` for the stored value.
 
         Raises:
-            ValidationException: it takes no such value.
+            ValidationException: if `load` does not accept it.
         """
         return self._checked(self._load, self._inner.decode_value(value, flags))
 
@@ -134,13 +135,13 @@ class SchemaTranscoder:
 
 
 class RawJSONTranscoder:
-    """JSON that the program writes and reads itself, as bytes or text."""
+    """Stores JSON that the program serialises and parses itself, as bytes or text."""
 
     def encode_value(self, value: Any) -> tuple[bytes, int]:
-        """The bytes themselves, or the text's UTF-8.
+        """Returns the bytes themselves, or the UTF-8 of the text.
 
         Raises:
-            ValueFormatException: it is neither.
+            ValueFormatException: if it is neither.
         """
         if isinstance(value, str):
             return value.encode(), JSON_FLAGS
@@ -149,10 +150,10 @@ class RawJSONTranscoder:
         raise ValueFormatException(f"{type(value).__name__} is neither bytes nor a string")
 
     def decode_value(self, value: bytes, flags: int) -> bytes:
-        """The bytes themselves.
+        """Returns the bytes themselves.
 
         Raises:
-            ValueFormatException: the flags do not say JSON.
+            ValueFormatException: if the flags do not indicate JSON.
         """
         if flags >> 24 not in (0, JSON_FLAGS >> 24):
             raise ValueFormatException(f"the flags 0x{flags:08x} do not say JSON")
@@ -160,17 +161,17 @@ class RawJSONTranscoder:
 
 
 class LegacyTranscoder:
-    """Text, bytes and JSON by the type of the value, as clients of the second generation did it.
+    """Stores text, bytes or JSON by the type of the value, like second-generation clients.
 
-    Python objects as pickles, which such clients also stored, are refused: to read one runs code
-    that whoever wrote the document has chosen.
+    Pickled Python objects, which such clients also stored, are refused: reading one would execute
+    code that the document's author has chosen.
     """
 
     def encode_value(self, value: Any) -> tuple[bytes, int]:
-        """UTF-8 of text, bytes as they are, JSON of everything else.
+        """Encodes text as UTF-8, bytes unchanged, and everything else as JSON.
 
         Raises:
-            ValueFormatException: JSON has no such value.
+            ValueFormatException: if JSON cannot represent the value.
         """
         if isinstance(value, str):
             return value.encode(), STRING_FLAGS | _LEGACY_STRING
@@ -179,10 +180,10 @@ class LegacyTranscoder:
         return encode_json(value), JSON_FLAGS
 
     def decode_value(self, value: bytes, flags: int) -> Any:
-        """What the flags say it is.
+        """Decodes according to the flags.
 
         Raises:
-            ValueFormatException: the flags say none of the three.
+            ValueFormatException: if the flags indicate none of the three.
         """
         kind = flags & 0xFF000000 or _LEGACY_KINDS.get(flags & _LEGACY_MASK, 0)
         if kind == JSON_FLAGS:
@@ -195,41 +196,41 @@ class LegacyTranscoder:
 
 
 class RawBinaryTranscoder:
-    """Bytes as they are."""
+    """Stores bytes unchanged."""
 
     def encode_value(self, value: Any) -> tuple[bytes, int]:
-        """The bytes themselves.
+        """Returns the bytes themselves.
 
         Raises:
-            ValueFormatException: it is something else than bytes.
+            ValueFormatException: if it is not bytes.
         """
         if not isinstance(value, bytes | bytearray | memoryview):
             raise ValueFormatException(f"{type(value).__name__} is not bytes")
         return bytes(value), BINARY_FLAGS
 
     def decode_value(self, value: bytes, flags: int) -> bytes:
-        """The bytes themselves, whatever the flags."""
+        """Returns the bytes themselves, with any flags."""
         return value
 
 
 class RawStringTranscoder:
-    """Text as UTF-8."""
+    """Stores text as UTF-8."""
 
     def encode_value(self, value: Any) -> tuple[bytes, int]:
-        """The text's UTF-8.
+        """Returns the UTF-8 of the text.
 
         Raises:
-            ValueFormatException: it is no text.
+            ValueFormatException: if it is not text.
         """
         if not isinstance(value, str):
             raise ValueFormatException(f"{type(value).__name__} is not a string")
         return value.encode(), STRING_FLAGS
 
     def decode_value(self, value: bytes, flags: int) -> str:
-        """The text.
+        """Returns the text.
 
         Raises:
-            ValueFormatException: it is not UTF-8.
+            ValueFormatException: if it is not UTF-8.
         """
         try:
             return value.decode()
@@ -238,10 +239,10 @@ class RawStringTranscoder:
 
 
 def encode_json(value: Any) -> bytes:
-    """Compact JSON of a value; NaN and infinities are refused, as JSON has none.
+    """Serialises a value as compact JSON. NaN and infinities are refused, because JSON has none.
 
     Raises:
-        ValueFormatException: JSON has no such value.
+        ValueFormatException: if JSON cannot represent the value.
     """
     try:
         return _ENCODER.encode(value).encode()
@@ -250,16 +251,16 @@ def encode_json(value: Any) -> bytes:
 
 
 def decode_json(value: bytes) -> Any:
-    """Value of JSON.
+    """Returns the value of JSON.
 
     Raises:
-        ValueFormatException: it is not JSON.
+        ValueFormatException: if it is not JSON.
     """
     try:
         try:
             return _DECODER.decode(value.decode())
         except ValueError:
-            # JSON in UTF-16 or UTF-32, or none.
+            # The text is JSON in UTF-16 or UTF-32, or not JSON.
             return json.loads(value)
     except (ValueError, RecursionError) as error:
         raise ValueFormatException(f"the document is not JSON: {error}") from None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class VectorQueryCombination(Enum):
-    """Whether documents have to be near all vectors."""
+    """Whether documents must be near all vectors, or near one of them."""
 
     AND = "and"
     OR = "or"
@@ -20,7 +20,7 @@ class VectorQueryCombination(Enum):
 
 @dataclass(slots=True)
 class VectorQuery:
-    """A vector, as numbers or in base 64, that documents are to be near."""
+    """A query vector, as numbers or in base64."""
 
     field_name: str
     vector: Sequence[float] | str
@@ -41,19 +41,19 @@ class VectorQuery:
         boost: float | None = None,
         prefilter: "SearchQuery | None" = None,
     ) -> "VectorQuery":
-        """The same as the class itself."""
+        """Equivalent to the constructor."""
         return cls(field_name, vector, num_candidates, boost, prefilter)
 
     @property
     def vector_base64(self) -> str | None:
-        """The vector in base 64, if it was given so."""
+        """Returns the vector in base64, if it was given in this form."""
         return self.vector if isinstance(self.vector, str) else None
 
     def encode(self) -> dict[str, Any]:
-        """The JSON object.
+        """Returns the JSON object.
 
         Raises:
-            InvalidArgumentException: there is no field or no vector.
+            InvalidArgumentException: if the field or the vector is missing.
         """
         if not self.field_name or not len(self.vector):
             raise InvalidArgumentException("a vector query has a field and a vector")
@@ -71,7 +71,7 @@ class VectorQuery:
 
 @dataclass(slots=True)
 class VectorSearch:
-    """Vectors, and how they go together."""
+    """Query vectors, and their combination."""
 
     queries: list[VectorQuery]
     options: "dict[str, Any] | None" = None
@@ -82,10 +82,10 @@ class VectorSearch:
 
     @classmethod
     def from_vector_query(cls, query: VectorQuery) -> "VectorSearch":
-        """A search for one vector."""
+        """Creates a search for one vector."""
         return cls([query])
 
     @property
     def combination(self) -> VectorQueryCombination | None:
-        """How the vectors go together, if that is said."""
+        """Returns the combination of the vectors, if it was set."""
         return (self.options or {}).get("vector_query_combination")

@@ -33,7 +33,7 @@ class DesignDocumentNamespace(Enum):
     DEVELOPMENT = "dev_"
 
     def prefix(self, name: str) -> str:
-        """The name in this namespace."""
+        """Returns the name in this namespace."""
         bare = name.removeprefix("dev_")
         if not bare:
             raise InvalidArgumentException("a design document needs a name")
@@ -41,7 +41,7 @@ class DesignDocumentNamespace(Enum):
 
 
 class ViewScanConsistency(Enum):
-    """Whether a query waits for the index."""
+    """Consistency of a query."""
 
     NOT_BOUNDED = "ok"
     """It uses the index as it is."""
@@ -59,14 +59,14 @@ class ViewOrdering(Enum):
 
 
 class ViewErrorMode(Enum):
-    """What the server does when a part of the index fails."""
+    """Behaviour of the server when a part of the index fails."""
 
     CONTINUE = "continue"
     STOP = "stop"
 
 
 class ViewOptions(TimeoutOptions, total=False):
-    """Options of ``view_query``; keys are values that JSON can express."""
+    """Options of ``view_query``. Keys are JSON values."""
 
     scan_consistency: ViewScanConsistency
     skip: int
@@ -94,7 +94,7 @@ class ViewOptions(TimeoutOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class ViewRow:
-    """What a view emitted; ``id`` is the document's key, None for reduced rows."""
+    """A row of a view. ``id`` is the document's key, None for reduced rows."""
 
     id: str | None
     key: Any
@@ -103,7 +103,7 @@ class ViewRow:
 
 @dataclass(frozen=True, slots=True)
 class ViewMetaData:
-    """What the server says about a query's result."""
+    """Metadata of a view result."""
 
     total_rows: int | None
     """Rows in the index, whatever the query; None for reduced results."""
@@ -129,10 +129,10 @@ class ViewResult(RowResult[ViewRow]):
         self._watch(bucket.client.instruments, "view_query", labels, options)
 
     def metadata(self) -> ViewMetaData:
-        """What the server says about the result, once all rows were read.
+        """Returns the metadata, once all rows were read.
 
         Raises:
-            InvalidArgumentException: they were not.
+            InvalidArgumentException: if they were not.
         """
         members = self._ended()
         return ViewMetaData(members.get("total_rows"), members.get("debug_info"))
@@ -141,7 +141,7 @@ class ViewResult(RowResult[ViewRow]):
         timeout = seconds_of(self._options.get("timeout"), self._bucket.timeouts.views_timeout)
         path = f"{_path(self._bucket.name, self._ddoc)}/_view/{quote(self._view, safe='')}"
         path += f"?{self._query}" if self._query else ""
-        # Lists of keys may be longer than a line of a request can be.
+        # A list of keys may exceed the maximum length of a request line.
         keys = self._options.get("keys")
         body = b"" if keys is None else encode_json({"keys": keys})
         method = "GET" if keys is None else "POST"
@@ -178,7 +178,8 @@ def _query(options: ViewOptions) -> str:
     for name in ("key", "startkey", "endkey"):
         if name in options:
             parameters[name] = encode_json(options.get(name)).decode()
-    # The server lets the last of group and group_level win: the level, as with the official SDKs.
+    # The server uses the last of group and group_level: this order selects the level, as in the
+    # official SDKs.
     if (group := options.get("group")) is not None:
         parameters["group"] = "true" if group else "false"
     for name in ("skip", "limit", "group_level"):
@@ -226,29 +227,29 @@ class DesignDocument:
 
     @property
     def rev(self) -> str | None:
-        """The revision that the server gave, if any."""
+        """Returns the revision from the server, if any."""
         return self.members.get("_rev")
 
     def add_view(self, name: str, view: View) -> Self:
-        """Adds or replaces a view; gives the document itself."""
+        """Adds or replaces a view, and returns the document itself."""
         self.views[name] = view
         return self
 
     def get_view(self, name: str) -> View | None:
-        """A view by its name; None if there is none."""
+        """Returns a view by its name, or None."""
         return self.views.get(name)
 
 
 @watched
 class ViewIndexManager:
-    """Design documents of a bucket."""
+    """Manages the design documents of a bucket."""
 
     def __init__(self, bucket: "Bucket") -> None:
         self._bucket = bucket
         self._instruments = bucket.client.instruments
 
     def _labels(self) -> Labels:
-        """What is known of each operation."""
+        """Returns the labels of an operation."""
         return Labels("views", self._bucket.name)
 
     async def get_design_document(
@@ -260,7 +261,7 @@ class ViewIndexManager:
         """Reads a design document.
 
         Raises:
-            DesignDocumentNotFoundException: there is none.
+            DesignDocumentNotFoundException: if it does not exist.
         """
         options = options_of("get_design_document", TimeoutOptions, kwargs)
         response = await self._send("GET", namespace.prefix(name), b"", options)
@@ -280,7 +281,7 @@ class ViewIndexManager:
         namespace: DesignDocumentNamespace = DesignDocumentNamespace.PRODUCTION,
         **kwargs: Unpack[TimeoutOptions],
     ) -> list[DesignDocument]:
-        """All design documents of a namespace."""
+        """Returns all design documents of a namespace."""
         options = options_of("get_all_design_documents", TimeoutOptions, kwargs)
         response = await self._bucket.http_ddocs(
             seconds_of(options.get("timeout"), self._bucket.timeouts.management_timeout)
@@ -300,10 +301,10 @@ class ViewIndexManager:
         ]
 
     async def publish_design_document(self, name: str, **kwargs: Unpack[TimeoutOptions]) -> None:
-        """Takes a design document under development into use.
+        """Publishes a design document that is under development.
 
         Raises:
-            DesignDocumentNotFoundException: there is none.
+            DesignDocumentNotFoundException: if it does not exist.
         """
         options_of("publish_design_document", TimeoutOptions, kwargs)
         development = DesignDocumentNamespace.DEVELOPMENT
@@ -317,7 +318,7 @@ class ViewIndexManager:
         namespace: DesignDocumentNamespace | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> None:
-        """Creates or replaces a design document; views that changed are rebuilt."""
+        """Creates or replaces a design document. The server rebuilds changed views."""
         options = options_of("upsert_design_document", TimeoutOptions, kwargs)
         name = (namespace or design_document.namespace).prefix(design_document.name)
         views = {
@@ -338,7 +339,7 @@ class ViewIndexManager:
         """Drops a design document and its indexes.
 
         Raises:
-            DesignDocumentNotFoundException: there is none.
+            DesignDocumentNotFoundException: if it does not exist.
         """
         options = options_of("drop_design_document", TimeoutOptions, kwargs)
         await self._send("DELETE", namespace.prefix(name), b"", options)

@@ -1,4 +1,4 @@
-//! One bucket on this node: its vBuckets, each behind one short lock, its store, and the consumers of its history.
+//! A bucket on this node: its vBuckets, each behind a short lock, its store, and the consumers of its history.
 
 mod memory;
 mod persistence;
@@ -35,12 +35,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Age at which tombstones are purged, in seconds: three days. Without a store they take memory, and are kept for a
-/// minute.
+/// Age at which tombstones are purged, in seconds: three days. Without a store, tombstones occupy memory and are kept
+/// for one minute.
 const PURGE_AGE_S: u32 = 3 * 86_400;
 const PURGE_AGE_EPHEMERAL_S: u32 = 60;
 
-/// A bucket that serves.
+/// A bucket served by this node.
 pub struct Bucket {
     /// Name, unique in the cluster.
     pub name: String,
@@ -51,15 +51,15 @@ pub struct Bucket {
     lease: Arc<Lease>,
     /// The store; `None` for a bucket that lives in memory only.
     pub store: Option<Arc<dyn Store>>,
-    /// The seqno up to which the store holds each vBucket.
+    /// The seqno up to which each vBucket is stored.
     pub persisted: Watermarks,
     /// The consumers of history.
     pub listeners: HistoryListeners,
-    /// The copies that report to other nodes how much history they hold.
+    /// Listeners that report to other nodes how much history the local copies hold.
     pub progress_listeners: HistoryListeners,
     manifest: RwLock<Arc<Manifest>>,
     memory: Memory,
-    /// The longest life of documents, in seconds; 0 without a limit. Read on every write, so it is not behind a lock.
+    /// Maximum TTL of documents in seconds; 0 for no limit. Atomic rather than locked, because every write reads it.
     max_ttl: AtomicU64,
     expiry_pager_s: AtomicU32,
     /// Share of dead bytes above which the store is compacted, in percent; 0 for the compactor's default.
@@ -74,10 +74,10 @@ pub struct Bucket {
     history_limits: Mutex<Option<HistoryRetention>>,
     discards_documents: AtomicBool,
     pub(crate) waits: Waits,
-    /// Work that must not hold up a connection.
+    /// Work that must not block a connection's thread.
     pub(crate) jobs: Jobs,
     pub(crate) conflicts: Conflicts,
-    /// What versions of this bucket are known by in other clusters, if it keeps histories.
+    /// The bucket's identity in version histories, if the bucket keeps them.
     site: RwLock<Option<Site>>,
     /// The open range scans.
     pub(crate) scans: Scans,
@@ -91,14 +91,14 @@ pub struct Bucket {
     compaction_asked: AtomicBool,
     /// The number of times that a vBucket has changed its state or term.
     pub arrangements: AtomicU64,
-    /// vBuckets that were found active, and the value of `arrangements` at which they were.
+    /// vBuckets that were found active, and the value of `arrangements` at that time.
     served: Mutex<(u64, Vbids)>,
     /// The vBuckets that [are in doubt](Vbucket::mark_in_doubt).
     pub doubted: RwLock<BTreeSet<Vbid>>,
-    /// Dropped collections whose stored documents are still to be erased.
+    /// Dropped collections whose stored documents must still be erased.
     dropped: Mutex<Vec<CollectionId>>,
     store_waiting: AtomicBool,
-    /// vBuckets that take no writes, because a commit failed and their stored state is unknown.
+    /// vBuckets that refuse writes because a commit failed and their stored state is unknown.
     pub read_only: Mutex<BTreeSet<Vbid>>,
     closed: AtomicBool,
     discarded: AtomicBool,
@@ -107,12 +107,11 @@ pub struct Bucket {
 impl Bucket {
     /// Loads a bucket into memory, starts its tasks and begins to serve it.
     ///
-    /// `clean` means that the last process to serve the bucket wrote everything it had. Otherwise clients and
-    /// consumers may know of mutations that are lost, and each vBucket that is active here begins a new branch of
-    /// history.
+    /// `clean` means that the previous process stored all its mutations. Otherwise clients and consumers may know of
+    /// lost mutations, and each vBucket that is active here begins a new branch of history.
     ///
     /// # Errors
-    /// Fails when the store is damaged; the bucket does not serve then.
+    /// Fails when the store is damaged; the bucket then does not serve.
     pub fn open(
         config: &nacre_cluster::Bucket,
         env: &Arc<dyn BucketEnv>,
@@ -123,7 +122,7 @@ impl Bucket {
         let persisted = Watermarks::new(usize::from(config.settings.vbucket_count));
         let mut loaded = warmup::load(config, &**env, store.as_deref(), &persisted)?;
         for (vbucket, chain) in loaded.vbuckets.iter_mut().zip(&config.chains) {
-            // The stored state may not even say that this copy was the active one.
+            // The stored state may predate this copy's activation, so the chain decides.
             if !clean && chain.active() == Some(home.node) && chain.has_followers() {
                 vbucket.mark_in_doubt(chain.term);
             }
@@ -136,14 +135,14 @@ impl Bucket {
         let mut vbuckets = loaded.vbuckets;
         let mut dropped = Vec::new();
         for vbucket in &mut vbuckets {
-            // Collections that were dropped before the last process ended, and that it had not erased.
+            // Erase collections that were dropped but not erased before the last process ended.
             for collection in vbucket.collections() {
                 if config.manifest.has_lost(collection) {
                     vbucket.erase_collection(collection);
                     dropped.push(collection);
                 }
             }
-            // A prepare that was stored before the stop is as durable as its level asked for.
+            // A prepare that was stored before the stop has reached its durability level.
             for key in vbucket.prepared_out_of_memory() {
                 let stored = store.as_ref().map_or(Ok(None), |store| store.get(vbucket.id(), &key));
                 vbucket.restore(&key, stored?, vbucket.eviction_epoch());
@@ -230,26 +229,26 @@ impl Bucket {
         *self.manifest.write() = Arc::new(manifest.clone());
     }
 
-    /// Has the bucket keep histories of versions from this CAS on, or none. `cluster` is the UUID of the cluster.
+    /// Keeps version histories from CAS `since` on, or none for `None`. `cluster` is the UUID of the cluster.
     pub fn set_histories(&self, cluster: &str, since: Option<u64>) {
         let site = |since| Site { id: SourceId::of(&self.uuid, cluster), since: Cas(since) };
         *self.site.write() = since.map(site);
     }
 
-    /// Returns what versions of this bucket are known by in other clusters, if it keeps histories.
+    /// Returns the bucket's identity in version histories, if the bucket keeps them.
     pub(crate) fn site(&self) -> Option<Site> {
         self.site.read().clone()
     }
 
-    /// Sets when the store is compacted, and the age at which tombstones are purged; `None` for the defaults.
+    /// Sets the fragmentation threshold of the compactor and the age at which tombstones are purged; `None` for the
+    /// defaults.
     pub fn set_compaction(&self, percent: Option<u8>, purge_age_s: Option<u32>) {
         self.fragmentation_percent.store(percent.unwrap_or(0), Ordering::Relaxed);
         self.purge_age_s.store(purge_age_s.unwrap_or(0), Ordering::Relaxed);
         self.keeper.wake();
     }
 
-    /// Returns the share of dead bytes above which the store is compacted, in percent; `None` for the compactor's
-    /// default.
+    /// Returns the share of dead bytes above which the store is compacted, in percent; `None` for the default.
     pub fn fragmentation_percent(&self) -> Option<u8> {
         match self.fragmentation_percent.load(Ordering::Relaxed) {
             0 => None,
@@ -257,7 +256,7 @@ impl Bucket {
         }
     }
 
-    /// Passes the collections that keep history on to the vBuckets.
+    /// Tells the vBuckets which collections keep history.
     fn configure_history(&self, settings: &BucketSettings, manifest: &Manifest) {
         let has_room = self.store.as_ref().is_some_and(|store| store.keeps_history());
         self.can_keep_history.store(has_room && settings.can_keep_history(), Ordering::Relaxed);
@@ -273,17 +272,17 @@ impl Bucket {
         self.wake_listeners();
     }
 
-    /// Returns true if consumers may ask for superseded versions.
+    /// Returns true if consumers may request superseded versions.
     pub fn can_keep_history(&self) -> bool {
         self.can_keep_history.load(Ordering::Relaxed)
     }
 
-    /// Returns how long superseded versions are kept; `None` when they are not.
+    /// Returns the retention limits of superseded versions; `None` when they are not kept.
     pub(crate) fn history_limits(&self) -> Option<HistoryRetention> {
         *self.history_limits.lock()
     }
 
-    /// Ends the history of `vbid` before `start`, unless it begins later already.
+    /// Drops the history of `vbid` before `start`, if there is any.
     pub fn forget_history(&self, vbid: Vbid, start: Seqno) {
         if self.vbucket(vbid).is_some_and(|mut vbucket| vbucket.forget_history(start)) {
             self.mark_dirty(vbid);
@@ -300,7 +299,7 @@ impl Bucket {
         self.vbuckets.len() as u16
     }
 
-    /// Locks a vBucket; `None` when the bucket has none of this number.
+    /// Locks a vBucket; `None` for a number out of range.
     pub fn vbucket(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
         self.vbuckets.get(vbid.index()).map(Mutex::lock)
     }
@@ -310,7 +309,7 @@ impl Bucket {
         self.vbuckets.iter().map(|vbucket| vbucket.lock().high_seqno()).collect()
     }
 
-    /// Returns the last seqno of each vBucket that makes history here, and zero for the others.
+    /// Returns the last seqno of each vBucket that this node serves, and zero for the others.
     pub fn served_seqnos(&self) -> Vec<Seqno> {
         let seqno = |vbucket: &Mutex<Vbucket>| {
             let vbucket = vbucket.lock();
@@ -319,22 +318,22 @@ impl Bucket {
         self.vbuckets.iter().map(seqno).collect()
     }
 
-    /// Locks a vBucket that makes history here: one that is active or about to be handed over.
+    /// Locks a vBucket that makes history here: it is active or about to be handed over.
     pub fn served(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
         self.vbucket(vbid).filter(|vbucket| vbucket.makes_history())
     }
 
-    /// Locks a vBucket whose copy here is active.
+    /// Locks a vBucket whose local copy is active.
     pub fn active(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
         self.vbucket(vbid).filter(|vbucket| vbucket.state() == VbState::Active)
     }
 
-    /// Returns the last seqno of a vBucket whose copy here is active.
+    /// Returns the last seqno of a vBucket whose local copy is active.
     pub fn active_high_seqno(&self, vbid: Vbid) -> Option<Seqno> {
         self.active(vbid).map(|vbucket| vbucket.high_seqno())
     }
 
-    /// Returns the vBuckets whose copies here are active.
+    /// Returns the vBuckets whose local copies are active.
     pub fn active_vbids(&self) -> Vbids {
         (0..self.vbucket_count()).map(Vbid).filter(|vbid| self.active(*vbid).is_some()).collect()
     }
@@ -344,7 +343,7 @@ impl Bucket {
         self.lease.holds(now.monotonic_ns)
     }
 
-    /// Returns true if this node, and no other, serves all of `vbids` at `now`.
+    /// Returns true if this node, and only this node, serves all of `vbids` at `now`.
     pub fn serves(&self, vbids: &Vbids, now: Now) -> bool {
         if !self.lease.holds(now.monotonic_ns) {
             return false;
@@ -365,30 +364,30 @@ impl Bucket {
         all
     }
 
-    /// Locks a vBucket of which this node has a copy.
+    /// Locks a vBucket of which this node has a copy (active, replica or pending).
     pub fn copy(&self, vbid: Vbid) -> Option<MutexGuard<'_, Vbucket>> {
         self.vbucket(vbid).filter(|vbucket| vbucket.state() != VbState::Dead)
     }
 
-    /// Returns the requests for documents that were answered here since the bucket was opened.
+    /// Returns the counts of document requests answered since the bucket was opened.
     pub fn operation_counts(&self) -> OperationCounts {
         self.operations.counts()
     }
 
-    /// Returns the number of documents in the vBuckets that are served here, and the bytes of memory in use.
+    /// Returns the number of documents in the vBuckets served here, and the bytes of memory in use.
     pub fn usage(&self) -> (u64, u64) {
         let vbids = (0..self.vbucket_count()).map(Vbid);
         let served = vbids.filter_map(|vbid| Some(self.served(vbid)?.alive_count()));
         (served.sum(), self.memory_bytes())
     }
 
-    /// Returns the counts of a collection over the vBuckets that are served here. Their seqno is zero: it has no
-    /// meaning over several vBuckets.
+    /// Returns the counts of a collection over the vBuckets served here. Their seqno is zero, because it has no meaning
+    /// over several vBuckets.
     pub fn counts_of(&self, collection: CollectionId) -> CollectionCounts {
         self.counts_in(collection, &Vbids::first(self.vbucket_count()))
     }
 
-    /// Returns the counts of a collection as [`Bucket::counts_of`] does, over some vBuckets.
+    /// Returns the counts of a collection as [`Bucket::counts_of`] does, limited to some vBuckets.
     pub fn counts_in(&self, collection: CollectionId, vbids: &Vbids) -> CollectionCounts {
         let mut sum = CollectionCounts::default();
         for vbid in vbids.iter() {
@@ -400,7 +399,7 @@ impl Bucket {
         sum
     }
 
-    /// Returns true if values are compressed for clients that can read them.
+    /// Returns true if the bucket compresses values for clients that support it.
     pub(crate) fn compresses(&self) -> bool {
         self.compresses.load(Ordering::Relaxed)
     }
@@ -410,14 +409,14 @@ impl Bucket {
         self.resolution
     }
 
-    /// Returns the longest life of the documents of a collection, as in [`nacre_cluster::Collection::max_ttl`];
-    /// `None` when there is no such collection.
+    /// Returns the maximum TTL of a collection as in [`nacre_cluster::Collection::max_ttl`]; `None` for an unknown
+    /// collection.
     pub fn max_ttl(&self, collection: CollectionId) -> Option<i32> {
         self.manifest.read().collection_by_id(collection).map(|found| found.max_ttl)
     }
 
-    /// Returns the absolute expiry of a document written now. The client's `expiry` is cut to the longest life of the
-    /// collection (`max_ttl`) or else of the bucket.
+    /// Returns the absolute expiry of a document written now. The client's `expiry` is limited by the collection's
+    /// `max_ttl`, or else by the bucket's.
     pub fn expiry(&self, max_ttl: i32, expiry: u32, now: Now) -> u32 {
         let ttl = match max_ttl {
             0 => self.max_ttl.load(Ordering::Relaxed) as u32,
@@ -431,12 +430,12 @@ impl Bucket {
         }
     }
 
-    /// Loads into the processor's cache what a request for the document at `key` is about to touch.
+    /// Prefetches into the processor's cache the memory that a request for the document at `key` is about to touch.
     pub fn prefetch(&self, step: PrefetchStep, vbid: Vbid, key: &[u8]) {
         let Some(vbucket) = self.vbuckets.get(vbid.index()) else { return };
         match step {
             PrefetchStep::Vbucket => nacre_vbucket::prefetch(vbucket),
-            // A thread that holds the lock has the lines in a cache of its own.
+            // The thread that holds the lock already has these lines in its own cache.
             PrefetchStep::Slot => vbucket.try_lock().iter().for_each(|vb| vb.prefetch_slot(key)),
             PrefetchStep::Document => {
                 vbucket.try_lock().iter().for_each(|vb| vb.prefetch_document(key))
@@ -444,8 +443,8 @@ impl Bucket {
         }
     }
 
-    /// Locks a vBucket for `work`, and accounts for the memory that `work` takes or frees. Returns `None` when there
-    /// is no such vBucket.
+    /// Locks a vBucket for `work` and accounts for the memory that `work` allocates or frees. Returns `None` for an
+    /// unknown vBucket.
     pub fn change<T>(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> T) -> Option<T> {
         let mut vbucket = self.vbucket(vbid)?;
         let before = memory_of(&vbucket);
@@ -462,7 +461,7 @@ impl Bucket {
         Some(result)
     }
 
-    /// Changes a vBucket by `work`, and settles the tickets of the durable writes that have ended with it.
+    /// Changes a vBucket by `work`, and settles the tickets of the durable writes that `work` completes.
     pub fn complete(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> Vec<Completion>) {
         let completions = self.change(vbid, work).unwrap_or_default();
         if !completions.is_empty() {
@@ -476,8 +475,8 @@ impl Bucket {
         vbucket.state() == VbState::Active && !self.lease.holds(now.monotonic_ns)
     }
 
-    /// Carries out `command`. Returns the reply, whether history grew, and the cost; `None` when there is no such
-    /// vBucket. A mutation marks the vBucket dirty, and the caller wakes consumers by [`Bucket::wake_listeners`].
+    /// Carries out `command`. Returns the reply, whether history grew, and the cost; `None` for an unknown vBucket. A
+    /// mutation marks the vBucket dirty; the caller must wake the consumers by [`Bucket::wake_listeners`].
     pub fn apply(
         &self,
         vbid: Vbid,
@@ -502,7 +501,7 @@ impl Bucket {
     pub(crate) fn expire(&self, vbid: Vbid, now: Now) {
         let expire = |vbucket: &mut Vbucket| vbucket.expire(now);
         let (mut buried, incomplete) = self.change(vbid, expire).unwrap_or_default();
-        // Extended attributes that outlive their document must be in memory for that.
+        // Expiring a document keeps its system attributes, so evicted ones must be read back first.
         for key in &incomplete {
             if self.fetch(vbid, key).is_ok() {
                 buried += self.change(vbid, expire).unwrap_or_default().0;
@@ -513,7 +512,7 @@ impl Bucket {
         }
     }
 
-    /// Returns how often expired documents are searched for; `None` for never.
+    /// Returns the interval of searches for expired documents; `None` for never.
     pub(crate) fn expiry_interval(&self) -> Option<Duration> {
         let seconds = self.expiry_pager_s.load(Ordering::Relaxed);
         (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
@@ -528,12 +527,12 @@ impl Bucket {
         }
     }
 
-    /// Marks `vbid` for every consumer of history. Does not wake them.
+    /// Marks `vbid` for every consumer of history, without waking them.
     pub fn mark_dirty(&self, vbid: Vbid) {
         self.listeners.mark(vbid);
     }
 
-    /// Wakes the consumers that have a vBucket marked. Called once for the requests that arrived together.
+    /// Wakes the consumers that have a marked vBucket. Call it once per batch of requests.
     pub fn wake_listeners(&self) {
         self.listeners.wake();
         if self.store.is_none() {
@@ -541,14 +540,14 @@ impl Bucket {
         }
     }
 
-    /// Writes changes of scopes and collections into the history of every active vBucket, and erases the documents of
+    /// Writes scope and collection changes into the history of every active vBucket, and erases the documents of
     /// dropped collections.
     pub fn record_events(&self, events: &[KeyspaceEvent], now: Now) {
         for vbid in (0..self.vbucket_count()).map(Vbid) {
             self.complete(vbid, |vbucket| {
                 let mut completions = Vec::new();
                 if vbucket.state() != VbState::Active {
-                    // Other copies receive the event with the history of the active one.
+                    // Other copies receive the event through replication.
                     return completions;
                 }
                 for event in events {
@@ -565,7 +564,7 @@ impl Bucket {
         self.wake_listeners();
     }
 
-    /// Has the keeper erase the documents of dropped collections that are only in the store.
+    /// Schedules the keeper to erase documents of dropped collections that are only in the store.
     pub(crate) fn forget_stored(&self, dropped: &[CollectionId]) {
         if !dropped.is_empty() {
             self.dropped.lock().extend(dropped);
@@ -573,12 +572,12 @@ impl Bucket {
         }
     }
 
-    /// Takes the dropped collections whose stored documents are to be erased.
+    /// Takes the dropped collections whose stored documents must be erased.
     pub(crate) fn take_dropped(&self) -> Vec<CollectionId> {
         std::mem::take(&mut self.dropped.lock())
     }
 
-    /// Closes the bucket: writes are refused from now on, and its tasks end once they have stored what there is.
+    /// Closes the bucket: it refuses writes, and its tasks end once they have stored all mutations.
     pub fn close(&self) {
         for vbucket in &self.vbuckets {
             vbucket.lock().make_read_only();
@@ -593,7 +592,7 @@ impl Bucket {
         self.persisted.publish();
     }
 
-    /// Closes the bucket without storing what is left, because it was dropped or flushed.
+    /// Closes the bucket without storing pending mutations, because it was dropped or flushed.
     pub fn discard(&self) {
         self.discarded.store(true, Ordering::Release);
         self.close();
@@ -627,7 +626,7 @@ pub struct Home {
 }
 
 impl Home {
-    /// Returns a node without others, which needs no lease.
+    /// Returns a single node, which needs no lease from others.
     pub fn alone(node: NodeId) -> Home {
         Home { node, lease: Arc::default(), keep: CopyRetention::default() }
     }
@@ -635,7 +634,7 @@ impl Home {
 
 /// A change of a scope or a collection.
 pub struct KeyspaceEvent {
-    /// Key of the event in history: the same for all changes of one scope or collection.
+    /// Key of the event in history; all events of one scope or collection share it.
     pub name: Vec<u8>,
     /// The event as JSON, for consumers.
     pub value: Vec<u8>,

@@ -1,7 +1,7 @@
-//! The history of a bucket for a consumer without a task: its waiter is woken when there may be more, and the
-//! consumer takes one message after another.
+//! A consumer of a bucket's history without a task of its own. Its waiter is woken when there may be more, and the
+//! consumer takes one message at a time.
 //!
-//! Memory is read on the thread that takes, the store is read by the bucket's workers. Nothing here blocks.
+//! The calling thread reads memory; the bucket's workers read the store. No method blocks.
 
 use crate::bucket::Bucket;
 use crate::listeners::DirtyVbuckets;
@@ -33,22 +33,22 @@ impl ChangeConsumer {
         ChangeConsumer { bucket, producer: Producer::default(), dirty, waiter, scans: Vec::new() }
     }
 
-    /// Watches `vbid` from now on. Must be called before a stream of it is opened.
+    /// Starts watching `vbid`. Must be called before a stream of `vbid` is opened.
     pub fn watch(&self, vbid: Vbid) {
         self.dirty.watch(vbid);
     }
 
-    /// Returns true if a portion has come back from a worker.
+    /// Returns true if a worker has completed a scan.
     pub fn has_scanned(&self) -> bool {
         self.scans.iter().any(|scan| scan.outcome().is_some())
     }
 
-    /// Returns true if there may be something to take, or to have read.
+    /// Returns true if there may be a message to take or a scan to begin.
     pub fn is_ready(&self) -> bool {
         self.producer.is_ready() || self.producer.has_work() || !self.dirty.is_empty()
     }
 
-    /// Takes in portions of scans that have come back, and the vBuckets that were written to.
+    /// Collects completed scans and the vBuckets with new mutations.
     pub fn refresh(&mut self) {
         let is_over = |scan: &mut Scanned| scan.outcome().is_some();
         for scan in self.scans.extract_if(.., is_over) {
@@ -67,18 +67,18 @@ impl ChangeConsumer {
         }
     }
 
-    /// Returns the next message, if there is one now.
+    /// Returns the next message, if one is available.
     pub fn next_message(&mut self) -> Option<(Address, Message)> {
         self.producer.next(&*self.bucket)
     }
 
-    /// Has the workers read the history that has left memory.
+    /// Queues scans of the history that is no longer in memory.
     pub fn begin_scans(&mut self) {
         while let Some(work) = self.producer.take_work() {
             let scan = self.bucket.jobs.push(&self.waiter, move |bucket| {
                 Mutex::new(Some(work.run(|vbid, after, history| bucket.scan(vbid, after, history))))
             });
-            // Without a worker the bucket has ended, and so do the streams.
+            // `push` returns nothing when the bucket has ended; its streams end as well.
             self.scans.extend(scan);
         }
     }

@@ -6,10 +6,9 @@ use nacre_store::Store;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the store is looked at.
+/// Interval at which the compactor checks the store.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// The share of dead bytes above which a part of the store is rewritten, in percent, unless the operator has chosen
-/// another.
+/// Default share of dead bytes above which a part of the store is rewritten, in percent.
 pub const FRAGMENTATION_PERCENT: u8 = 40;
 
 pub(crate) struct Compactor {

@@ -1,4 +1,4 @@
-//! Conflicts that a plugin resolves: a version from another cluster meets one that is here.
+//! Conflict resolution by a plugin, when a version from another cluster meets a local one.
 //!
 //! ```text
 //! request ─► no local version? ─ yes ─► stored
@@ -6,8 +6,8 @@
 //!              └─► parked ─► Worker: reads the version, asks the resolver ─► request: still that version? ─ yes ─► stored
 //! ```
 //!
-//! No lock is held while the plugin runs, and no thread of a connection waits for it. A decision holds for the
-//! version that the resolver was shown; if that has changed meanwhile, the resolver is asked again.
+//! No lock is held while the plugin runs, and no connection's thread waits for it. A decision is valid only for the
+//! local version that the resolver saw; if that has changed since, the resolver is asked again.
 
 use crate::bucket::Bucket;
 use crate::worker::{Jobs, WORKERS, Worker};
@@ -21,24 +21,24 @@ use nacre_xdcr::{Arriving, Malformed, Outcome, Policy, Site, first_loss, receive
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 
-/// How often a resolver is asked about one request, because the document changes each time.
+/// Maximum number of questions to a resolver about one request, in case the document changes each time.
 const ATTEMPTS_MAX: u32 = 8;
-/// Requests of a bucket that may wait for its resolver.
+/// Maximum number of requests of a bucket that wait for its resolver.
 const WAITING_MAX: usize = 1024;
-/// How often a document is read back that is evicted again at once.
+/// Maximum number of times that a document is read back which is evicted again at once.
 const FETCHES_MAX: u32 = 16;
 /// The largest value, in bytes. Source: Couchbase.
 const VALUE_BYTES_MAX: usize = 20 << 20;
 
 /// Decides between two versions of a document.
 pub trait Resolve: Send + Sync {
-    /// Decides which of two versions of the document at `key` is kept. May take as long as a plugin may.
+    /// Decides which of two versions of the document at `key` is kept. May run as long as a plugin may.
     ///
     /// # Errors
-    /// Fails when the resolver gives no decision. The implementation records why.
+    /// Fails when the resolver gives no decision. The implementation records the reason.
     fn resolve(&self, key: &[u8], local: &Version, remote: &Version) -> Result<Verdict, Undecided>;
 
-    /// Records that the decision cannot be carried out, and why.
+    /// Records why a decision cannot be carried out.
     fn reproach(&self, key: &[u8], reason: &str);
 }
 
@@ -51,7 +51,7 @@ pub struct Undecided;
 pub struct Conflicts {
     resolver: RwLock<Option<Arc<dyn Resolve>>>,
     pub(crate) jobs: Jobs,
-    /// True once there are workers: they are spawned with the first resolver.
+    /// True once the workers run; the first resolver starts them.
     has_workers: Mutex<bool>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Arrived {
     pub value: Box<[u8]>,
 }
 
-/// What becomes of a version from another cluster.
+/// The decision about a version from another cluster.
 #[derive(Clone, Debug)]
 pub(crate) enum Decision {
     /// The local version stays.
@@ -74,16 +74,16 @@ pub(crate) enum Decision {
     Merge(Meta, Box<[u8]>),
     /// This version is stored, under exactly its CAS.
     Store(Meta, Box<[u8]>),
-    /// The attributes of the version are no attributes, or its history is no history.
+    /// The attributes or the history of the version cannot be parsed.
     Malformed,
-    /// There is no decision, and the sender may try again.
+    /// The resolver gave no decision; the sender may try again.
     None,
 }
 
-/// A decision and the local version that it is about.
+/// A decision and the local version that it compared.
 #[derive(Clone, Debug)]
 pub(crate) struct Decided {
-    /// What becomes of the version that arrived.
+    /// The decision about the arriving version.
     pub decision: Decision,
     /// The local version that was compared; `None` when there was none.
     pub seen: Option<Seen>,
@@ -91,7 +91,7 @@ pub(crate) struct Decided {
 }
 
 impl Conflicts {
-    /// Makes `resolver` decide from now on; with `None`, the bucket's own rule.
+    /// Sets the resolver; with `None`, the bucket's own rule decides.
     pub fn set_resolver(
         bucket: &Arc<Bucket>,
         env: &dyn BucketEnv,
@@ -113,11 +113,11 @@ impl Conflicts {
         self.resolver.read().is_some()
     }
 
-    /// Has the resolver decide about a version of the document at `key`. `before` is its last decision about the same
-    /// request.
+    /// Queues the resolver's decision about a version of the document at `key`. `before` is the previous decision about
+    /// the same request.
     ///
-    /// Returns `None` when the resolver must not be asked: it was asked too often, too many requests wait, or the
-    /// bucket has ended.
+    /// Returns `None` when the resolver must not be asked: it was asked too often, too many requests are waiting, or
+    /// the bucket has ended.
     pub(crate) fn decide_later(
         &self,
         vbid: Vbid,
@@ -152,8 +152,8 @@ impl Conflicts {
             Err(()) => return (None, Decision::None),
         };
         let seen = Some(Seen::from(&local.meta));
-        // The bucket's rule decides without a resolver, as after an undeployment, and between equal bodies: two
-        // clusters that merge would otherwise merge each other's results for ever.
+        // The bucket's rule decides if there is no resolver (after an undeployment), and between equal bodies. Without
+        // the second case, two clusters would merge each other's merges for ever.
         let by_rule = match bucket.resolution().takes(&arrived.meta, &local.meta) {
             true => Decision::Take,
             false => Decision::Keep,
@@ -185,12 +185,12 @@ impl Conflicts {
     }
 }
 
-/// Decides in a bucket that keeps histories of versions: what contains the version here is taken without asking, and every answer of
-/// the resolver is recorded as a merge (decision 0057).
+/// Decides in a bucket that keeps version histories. A version that contains the local one is taken without asking, and every
+/// answer of the resolver is recorded as a merge (decision 0057).
 struct ByHistory<'a> {
     site: &'a Site,
     resolver: &'a dyn Resolve,
-    /// Name of the document.
+    /// Name of the document, without the collection prefix.
     name: &'a [u8],
 }
 
@@ -209,7 +209,7 @@ impl ByHistory<'_> {
         }
     }
 
-    /// The CAS that a write here would get, above those of both versions.
+    /// Returns the CAS of a local write that is greater than the CAS of both versions.
     fn next_cas(&self, bucket: &Bucket, local: &Document, incoming: &Arriving, now: Now) -> Cas {
         let vbid = Vbid::of(self.name, bucket.vbucket_count());
         let versions = local.meta.cas.max(incoming.meta.cas);
@@ -270,7 +270,7 @@ fn is_same(local: &Document, arrived: &Arrived) -> bool {
     is_alive(&local.meta) == is_alive(&arrived.meta) && local.body() == arrived.body()
 }
 
-/// Returns a version as resolvers see it.
+/// Returns a version in the form that resolvers receive.
 fn shown(meta: &Meta, body: &[u8]) -> Version {
     Version {
         body: body.to_vec(),
@@ -284,7 +284,7 @@ fn shown(meta: &Meta, body: &[u8]) -> Version {
 }
 
 /// Returns `body` as the successor of both versions. Extended attributes, flags and expiry come from the version that
-/// the bucket's rule would keep, which is the same in both clusters, unless that version was deleted.
+/// the bucket's rule prefers, which is the same in both clusters, unless that version is a deletion.
 fn merged(
     local: &Document,
     arrived: &Arrived,
@@ -306,7 +306,7 @@ fn merged(
     }
     let json = if json::is_json(body) { DATATYPE_JSON } else { 0 };
     let meta = Meta {
-        // The vBucket's own CAS is higher already.
+        // The vBucket assigns a greater CAS in any case.
         cas: arrived.meta.cas,
         rev: local.meta.rev.max(arrived.meta.rev) + 1,
         datatype: json | if xattrs.is_empty() { 0 } else { DATATYPE_XATTR },

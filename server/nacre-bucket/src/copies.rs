@@ -1,4 +1,4 @@
-//! The copies of a bucket's vBuckets on this node: the state of each, and history that comes from other nodes.
+//! The vBucket copies on this node: their states, and history received from other nodes.
 
 use crate::{Bucket, Ticket, Waiter};
 use nacre_cluster::Chain;
@@ -9,22 +9,22 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::AcqRel;
 
-/// How long durable writes under way may take to complete after their vBucket is held for a hand-over, in
-/// nanoseconds. Half of what the leader waits for, so that most clients learn the outcome.
+/// How long durable writes in progress may take to complete once their vBucket is held for a hand-over, in nanoseconds:
+/// half of the leader's wait, so that most clients learn the outcome.
 const HOLD_COMPLETES_NS: u64 = 500_000_000;
 
-/// Retention policy for copies that are removed from this node. A node that was failed over may be recovered, and is then sent only
-/// what it has missed. The default deletes all of them.
+/// Retention policy for copies that are removed from this node. A node that was failed over may be recovered; if it has kept its
+/// copies, it is sent only the history that it lacks. The default deletes all removed copies.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CopyRetention {
     /// Copies that are removed from now on keep their history.
     pub keeps_lost: bool,
-    /// Copies that were removed before keep it still.
+    /// Copies that were removed earlier keep their history.
     pub keeps_dead: bool,
 }
 
 impl CopyRetention {
-    /// Returns true if a vBucket that has no place on this node keeps its history.
+    /// Returns true if a vBucket without a place on this node keeps its history.
     fn holds(self, vbucket: &Vbucket) -> bool {
         match vbucket.state() {
             VbState::Dead => self.keeps_dead,
@@ -33,8 +33,8 @@ impl CopyRetention {
     }
 }
 
-/// Gives a vBucket the state that its chain says for node `me`. Returns true if the state or term has changed.
-/// `vb_uuid` names the branch of history that begins if the vBucket becomes active or empty.
+/// Sets the state of a vBucket that its chain assigns to node `me`. Returns true if the state or term has changed.
+/// `vb_uuid` identifies the branch of history that begins if the vBucket becomes active or empty.
 pub fn arrange(
     vbucket: &mut Vbucket,
     chain: &Chain,
@@ -50,7 +50,7 @@ pub fn arrange(
     let before = (vbucket.state(), vbucket.term());
     match part {
         VbState::Active if vbucket.state() == part && vbucket.term() >= chain.term => {}
-        // Other nodes decide whether this copy is good enough.
+        // The other nodes decide whether this copy is good enough.
         VbState::Active if vbucket.doubted() >= Some(chain.term) => {}
         VbState::Active if !is_as_chosen(vbucket, chain) => vbucket.mark_in_doubt(chain.term),
         VbState::Active => vbucket.activate(chain.term, vb_uuid),
@@ -63,8 +63,8 @@ pub fn arrange(
     before != (vbucket.state(), vbucket.term())
 }
 
-/// Returns true if the active copy of `chain` has what the orchestrator assumed when it chose it: at least the same
-/// history, or no doubt about its own where it was to go on.
+/// Returns true if the active copy of `chain` has at least the history that the orchestrator assumed when it chose the
+/// copy. A copy chosen without such an assumption must not be in doubt.
 fn is_as_chosen(vbucket: &Vbucket, chain: &Chain) -> bool {
     let Some(chosen) = chain.chosen else { return vbucket.doubted().is_none() };
     vbucket.term() >= chosen.term && vbucket.high_seqno().0 >= chosen.high_seqno
@@ -89,8 +89,8 @@ fn is_handed_over(chain: &Chain, me: NodeId) -> bool {
 }
 
 impl Bucket {
-    /// Gives each vBucket whose chain differs from the one in `before` its state on node `me`, and deletes the copies
-    /// that `keep` does not retain any longer.
+    /// Sets the state of each vBucket whose chain on node `me` differs from that in `before`, and deletes the copies
+    /// that `keep` no longer retains.
     pub fn arrange(
         &self,
         before: &[Chain],
@@ -122,10 +122,10 @@ impl Bucket {
                     None => self.doubted.write().remove(&vbid),
                 };
                 if is_new {
-                    // Counted under the lock of the vBucket: a reader that sees the new state sees the new count.
+                    // Incremented under the vBucket's lock: a reader that sees the new state also sees the new count.
                     self.arrangements.fetch_add(1, AcqRel);
                 }
-                // The copies may already have what the new chain requires.
+                // The copies may already satisfy the durable writes under the new chain.
                 vbucket.complete(now)
             });
             if begins_anew {
@@ -138,15 +138,15 @@ impl Bucket {
                 self.mark_dirty(vbid);
             }
         }
-        // A vBucket in doubt is about to be served too, here or by another node.
+        // A vBucket in doubt will soon be served as well, here or on another node.
         handed_over.extend(self.doubted.read().iter());
         self.waits.begin_hand_overs(&handed_over);
         self.waits.end_hand_overs(&handed_over);
         self.wake_listeners();
     }
 
-    /// Returns a ticket for the end of a hand-over or of a doubt. It holds true if the request may be tried again.
-    /// `None` when the vBucket is neither handed over nor in doubt, or too many requests wait.
+    /// Returns a ticket for the end of a hand-over or of a doubt. It holds true if the request may be retried. `None`
+    /// when the vBucket is neither handed over nor in doubt, or too many requests are waiting.
     pub(crate) fn when_handed_over(
         &self,
         vbid: Vbid,
@@ -160,7 +160,7 @@ impl Bucket {
         Some(ticket)
     }
 
-    /// Discards the history of a replica, so that it can take over another one.
+    /// Discards the history of a replica, so that it can receive another one.
     pub fn discard_history(&self, vbid: Vbid, vb_uuid: VbUuid) {
         self.change(vbid, |vbucket| {
             if vbucket.state() == VbState::Replica {
@@ -172,7 +172,7 @@ impl Bucket {
         self.wake_listeners();
     }
 
-    /// Notes that the copy of `vbid` on `node` has the history up to `seqno`.
+    /// Records that the copy of `vbid` on `node` has the history up to `seqno`.
     pub fn acknowledge(&self, vbid: Vbid, node: NodeId, seqno: Seqno, now: Now) {
         self.complete(vbid, |vbucket| {
             vbucket.acknowledge(node, seqno);
@@ -181,11 +181,11 @@ impl Bucket {
         self.wake_listeners();
     }
 
-    /// Takes in history that the active copy of `vbid` has sent to the copy of that `generation`; see
+    /// Appends history that the active copy of `vbid` has sent to the local copy of that `generation`; see
     /// [`Vbucket::receive`].
     ///
     /// # Errors
-    /// Fails when the documents do not continue the local history, or an evicted document cannot be read.
+    /// Fails when the documents do not continue the local history, or when an evicted document cannot be read.
     pub fn receive(
         &self,
         vbid: Vbid,
@@ -212,7 +212,7 @@ impl Bucket {
         Ok(())
     }
 
-    /// Reads back evicted documents that are about to be replaced, because the vBucket counts them.
+    /// Reads back evicted documents that are about to be replaced: the vBucket's counters need them.
     fn fetch_evicted(&self, vbid: Vbid, documents: &[Document]) -> Result<(), ReceiveError> {
         if !self.vbucket(vbid).is_some_and(|vbucket| vbucket.has_evicted_keys()) {
             return Ok(());
@@ -226,10 +226,10 @@ impl Bucket {
     }
 }
 
-/// Why history from another node was not taken in.
+/// The reason why history from another node was refused.
 #[derive(Debug)]
 pub enum ReceiveError {
-    /// It does not continue the local history.
+    /// The history does not continue the local history.
     OutOfOrder,
     /// The store cannot be read.
     Store(Error),

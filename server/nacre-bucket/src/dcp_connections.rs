@@ -1,4 +1,4 @@
-//! The DCP connections of a bucket, as other threads see them: the bucket, its keeper and other connections.
+//! The DCP connections of a bucket, shared with the bucket, its keeper and other connections.
 
 use crate::Waiter;
 use nacre_dcp::{Beat, Heartbeat};
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// How long scans of the store stay open for a consumer that takes nothing, in nanoseconds: half a minute. They pin files.
+/// How long store scans stay open for a consumer that takes nothing, in nanoseconds: half a minute. Open scans pin files.
 const SCAN_IDLE_NS_MAX: u64 = 30 * 1_000_000_000;
 
 /// One DCP connection.
@@ -15,20 +15,20 @@ pub(crate) struct DcpConnection {
     name: Box<[u8]>,
     user: Box<str>,
     waiter: Arc<dyn Waiter>,
-    /// Woken since the connection looked last.
+    /// True if the connection was woken since it last looked.
     is_woken: AtomicBool,
     heartbeat: Mutex<Heartbeat>,
-    /// A NOOP is due, to see whether the consumer lives.
+    /// True if a NOOP is due to check that the consumer is alive.
     needs_ping: AtomicBool,
     holds_scans: AtomicBool,
     must_release_scans: AtomicBool,
-    /// Why the connection must end at once.
+    /// The reason why the connection must end at once.
     end_reason: OnceLock<&'static str>,
 }
 
 impl Waiter for DcpConnection {
     fn wake(&self) {
-        // Many wakes before the connection looks are one: a busy bucket wakes its consumers very often.
+        // Collapse wake-ups until the connection looks: a busy bucket wakes its consumers very often.
         if !self.is_woken.swap(true, Ordering::AcqRel) {
             self.waiter.wake();
         }
@@ -36,7 +36,7 @@ impl Waiter for DcpConnection {
 }
 
 impl DcpConnection {
-    /// Notes that the connection looks now: whatever happens from here on wakes it again.
+    /// Records that the connection looks now; the next event wakes it again.
     pub fn reset_wake(&self) {
         self.is_woken.store(false, Ordering::Release);
     }
@@ -51,22 +51,22 @@ impl DcpConnection {
         self.needs_ping.load(Ordering::Acquire)
     }
 
-    /// Returns true if a NOOP is due, which the caller sends.
+    /// Returns true if a NOOP is due. The caller must send it.
     pub fn take_ping(&self) -> bool {
         self.needs_ping.swap(false, Ordering::AcqRel)
     }
 
-    /// Notes whether scans of the store are open.
+    /// Sets whether store scans are open.
     pub fn set_holds_scans(&self, holds: bool) {
         self.holds_scans.store(holds, Ordering::Release);
     }
 
-    /// Returns true if scans must be closed, because the consumer takes nothing.
+    /// Returns true if scans must be closed because the consumer takes nothing.
     pub fn must_release_scans(&self) -> bool {
         self.must_release_scans.load(Ordering::Acquire)
     }
 
-    /// Returns true if scans must be closed, which the caller does.
+    /// Returns true if scans must be closed. The caller must close them.
     pub fn take_release(&self) -> bool {
         self.must_release_scans.swap(false, Ordering::AcqRel)
     }
@@ -90,14 +90,14 @@ impl DcpConnection {
         }
     }
 
-    /// Returns why the connection must end, if it must.
+    /// Returns the reason why the connection must end, if it must.
     pub fn end_reason(&self) -> Option<&'static str> {
         self.end_reason.get().copied()
     }
 
     fn end(&self, why: &'static str) {
         let _ = self.end_reason.set(why);
-        // Not deduplicated: the connection may be stuck in sending, and look at nothing else.
+        // Always wake: the connection may be blocked in sending and look at nothing else.
         self.waiter.wake();
     }
 }
@@ -107,7 +107,8 @@ impl DcpConnection {
 pub(crate) struct DcpConnections(Mutex<Vec<Arc<DcpConnection>>>);
 
 impl DcpConnections {
-    /// Adds a connection of `user`. An older one of the same user and name is ended: its client has reconnected.
+    /// Adds a connection of `user`. Ends an older connection with the same user and name, because its client has
+    /// reconnected.
     pub fn open(
         &self,
         user: &str,
@@ -145,7 +146,7 @@ impl DcpConnections {
         self.0.lock().len()
     }
 
-    /// Pings silent consumers, ends the connections of those that do not answer, and closes the scans of those that take nothing.
+    /// Pings silent consumers, ends the connections of unresponsive ones, and closes the scans of consumers that take nothing.
     pub fn tick(&self, now: Now) {
         self.0.lock().iter().for_each(|connection| connection.tick(now.monotonic_ns));
     }

@@ -1,4 +1,4 @@
-//! Durable writes of a bucket: the level that each needs, and its way from prepare to completion.
+//! Durable writes of a bucket: the level that each needs, and the steps from prepare to completion.
 
 use crate::{Bucket, Ticket, Waiter};
 use nacre_types::{Now, Vbid};
@@ -6,11 +6,10 @@ use nacre_vbucket::{Command, Cost, Level, Refusal, Reply, Token};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The reply to a durable write, the ticket for its completion if it was prepared, whether history grew, and the
-/// cost.
+/// The reply to a durable write, the ticket for its completion if it was prepared, whether history grew, and the cost.
 pub(crate) type Prepared = (Result<Reply, Refusal>, Option<Arc<Ticket<Option<Token>>>>, bool, Cost);
 
-/// Why a write cannot have the durability it needs.
+/// The reason why a write cannot reach its durability level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unattainable {
     /// The level requires a disk, and the bucket is in memory only.
@@ -19,11 +18,11 @@ pub enum Unattainable {
     TooFewCopies,
 }
 
-/// Returns the level that a durable write to `vbid` needs: the one it asks for, but at least the bucket's minimum.
-/// `None` for a write that counts as soon as it is in memory.
+/// Returns the durability level of a write to `vbid`: the requested level, but at least the bucket's minimum. `None`
+/// for a write that is complete as soon as it is in memory.
 ///
 /// # Errors
-/// Fails when the bucket cannot give the level.
+/// Fails when the bucket cannot provide the level.
 pub fn level_for(
     bucket: &Bucket,
     asked: Option<Level>,
@@ -43,13 +42,13 @@ pub fn level_for(
     if !vbucket.can_be_durable() {
         return Err(Unattainable::TooFewCopies);
     }
-    // With one copy the majority is this one, and the write is in its memory already.
+    // With a single copy the majority is this copy, and the write is already in its memory.
     let is_plain = level == Level::Majority && vbucket.is_its_own_majority();
     Ok(Some(level).filter(|_| !is_plain))
 }
 
-/// Carries out `command` as a durable write. The reply is that of the prepare; it counts once the ticket says where
-/// the write was committed.
+/// Carries out `command` as a durable write. The reply is that of the prepare; it becomes valid once the ticket holds
+/// the token of the commit.
 pub fn prepare(
     bucket: &Bucket,
     vbid: Vbid,
@@ -64,12 +63,12 @@ pub fn prepare(
             return (Err(Refusal::NoLease), None, false, Cost::default());
         }
         let (reply, seqno) = vbucket.prepare(key, command, level, deadline_ns, now);
-        // Entered under the lock of the vBucket, so that nobody completes the write before.
+        // Entered under the vBucket's lock, so that the write cannot complete first.
         let ticket = match (&reply, seqno) {
             (Ok(_), Some(seqno)) => {
                 let (ticket, first) = bucket.waits.durable(vbid, seqno, waiter);
                 if first {
-                    // The keeper looks at deadlines only while there are any.
+                    // The keeper checks deadlines only while there are any.
                     bucket.keeper.wake();
                 }
                 Some(ticket)
@@ -84,7 +83,7 @@ pub fn prepare(
     Some(prepared)
 }
 
-/// Commits the durable writes that have enough copies, and aborts those whose deadline has passed.
+/// Commits the durable writes that enough copies hold, and aborts those whose deadline has passed.
 pub(crate) fn complete_all(bucket: &Bucket, now: Now) {
     for vbid in (0..bucket.vbucket_count()).map(Vbid) {
         bucket.complete(vbid, |vbucket| vbucket.complete(now));

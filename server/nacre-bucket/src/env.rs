@@ -1,4 +1,4 @@
-//! What a bucket needs from the world.
+//! The interface that a bucket requires of its embedder.
 
 use crate::Task;
 use nacre_types::Now;
@@ -9,9 +9,9 @@ pub trait BucketEnv: Send + Sync {
     /// Returns the wall clock and the monotonic clock.
     fn now(&self) -> Now;
 
-    /// Returns a number that nobody can predict.
+    /// Returns an unpredictable number.
     fn random(&self) -> u64;
 
-    /// Runs `task` until it is done, concurrently with the others.
+    /// Runs `task` until it is done, concurrently with other tasks.
     fn spawn(&self, task: Box<dyn Task>);
 }

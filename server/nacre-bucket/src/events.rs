@@ -1,11 +1,11 @@
-//! Changes of scopes and collections, as they are written into the history of each vBucket.
+//! Scope and collection changes in the form that each vBucket's history stores.
 
 use crate::bucket::KeyspaceEvent;
 use nacre_cluster::{Collection, Manifest, Scope};
 use nacre_dcp::SystemEvent;
 use nacre_types::{CollectionId, Document, ScopeId};
 
-/// Returns the events that lead from one manifest to a later one: drops first, then what was created or changed.
+/// Returns the events that turn one manifest into a later one: drops first, then creations and changes.
 pub fn between(before: &Manifest, after: &Manifest) -> Vec<KeyspaceEvent> {
     let mut events = Vec::new();
     for (scope, collection) in collections(before) {
@@ -36,7 +36,7 @@ pub fn between(before: &Manifest, after: &Manifest) -> Vec<KeyspaceEvent> {
     events
 }
 
-/// Returns the collection that an event of history drops, if `document` is such an event.
+/// Returns the collection that `document` drops, if `document` is such an event.
 pub(crate) fn dropped_by(document: &Document) -> Option<CollectionId> {
     let event = SystemEvent::read(document).filter(|event| event.ended)?;
     event.collection.map(|(id, _)| id)

@@ -1,4 +1,4 @@
-//! The flusher: a consumer of history like any other, which writes it to the store.
+//! The flusher: a regular consumer of history, which writes history to the store.
 
 use crate::bucket::Bucket;
 use crate::listeners::DirtyVbuckets;
@@ -10,11 +10,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Documents in one group commit; more wait for the next.
+/// Maximum number of documents in one group commit; the others wait for the next one.
 const GROUP_DOCUMENTS_MAX: usize = 4096;
-/// Bytes in one group commit. The last vBucket of a group may exceed them.
+/// Target maximum of bytes in one group commit. The last vBucket of a group may exceed it.
 const GROUP_BYTES_MAX: usize = 16 << 20;
-/// How soon a commit is tried again when the store had no space or no descriptors.
+/// Retry interval of a commit after the store lacked space or descriptors.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(crate) struct Flusher {
@@ -23,20 +23,20 @@ pub(crate) struct Flusher {
     env: Arc<dyn BucketEnv>,
     dirty: Arc<DirtyVbuckets>,
     signal: Signal,
-    /// Commits that the store could not take for want of space or descriptors. They are tried again before anything
-    /// else.
+    /// Commits that failed for lack of space or descriptors. They are retried before new commits.
     held: Vec<Commit>,
-    /// vBuckets whose commit failed: what the store holds of them is unknown.
+    /// vBuckets whose commit failed; their stored state is unknown.
     failed: BTreeSet<Vbid>,
     /// The generation of each vBucket that the store holds.
     generations: Vec<u32>,
-    /// vBuckets whose history was discarded: what the store holds of them must be erased first.
+    /// vBuckets whose history was discarded; the stored history must be erased first.
     restarted: BTreeSet<Vbid>,
-    /// The vBucket to look at next, so that busy ones do not starve others.
+    /// The vBucket to start from next, so that busy vBuckets do not starve others.
     turn: usize,
 }
 
-/// Returns what the store keeps of a vBucket as it is now. The document count is the store's own.
+/// Returns the record that the store keeps of a vBucket, in its current state. The store computes the document count
+/// itself.
 pub(crate) fn record_of(vbucket: &Vbucket) -> VbRecord {
     VbRecord {
         state: vbucket.state(),
@@ -72,7 +72,7 @@ impl Flusher {
         }
     }
 
-    /// Reads dirty vBuckets, in commits of the size that the store takes best.
+    /// Collects the mutations of dirty vBuckets into commits of the size that the store prefers.
     fn collect(&mut self) -> Vec<Commit> {
         let mut commits: Vec<Commit> = Vec::new();
         let mut taken = Vbids::default();
@@ -80,7 +80,7 @@ impl Flusher {
         while documents < GROUP_DOCUMENTS_MAX && bytes < GROUP_BYTES_MAX {
             let Some(vbid) = self.dirty.take(self.turn) else { break };
             if taken.contains(vbid) {
-                // All vBuckets were looked at: newer writes wait until this group is stored.
+                // Every dirty vBucket was read once: newer writes wait until this group is stored.
                 self.dirty.mark(vbid);
                 break;
             }
@@ -108,8 +108,7 @@ impl Flusher {
                 position = drained.snapshot_end;
                 let snapshot = vbucket.snapshot_at(position);
                 let record = VbRecord { high_seqno: position, snapshot, ..record_of(&vbucket) };
-                // What is both new and to be erased is not stored at all, such as a prepare that is committed
-                // already.
+                // Skip versions that are both new and to be erased, such as a prepare that is already committed.
                 let is_new = |(_, seqno): &mut (Box<[u8]>, Seqno)| *seqno > before;
                 let mut erased = vbucket.take_graves(position);
                 let unborn: BTreeSet<Seqno> =
@@ -134,8 +133,8 @@ impl Flusher {
         commits
     }
 
-    /// Returns the commits that erase discarded histories. They are stored before anything of the new ones is read.
-    /// vBuckets that could not be read for want of descriptors stay in `restarted`.
+    /// Returns the commits that erase discarded histories. They are stored before the new histories are read. vBuckets
+    /// that could not be read for lack of descriptors stay in `restarted`.
     fn erasures(&mut self) -> Vec<Commit> {
         let mut commits = Vec::new();
         for vbid in std::mem::take(&mut self.restarted) {
@@ -154,7 +153,7 @@ impl Flusher {
         commits
     }
 
-    /// Returns the commit that erases the history of one vBucket, which counts as erased from now on.
+    /// Returns the commit that erases the stored history of a vBucket, and marks that history as erased.
     fn erasure(&mut self, vbid: Vbid) -> Result<Option<Commit>, Error> {
         let mut erased: Vec<(Box<[u8]>, Seqno)> = Vec::new();
         for document in self.store.scan(vbid, Seqno::ZERO, Which::Current)?.documents {
@@ -179,7 +178,7 @@ impl Flusher {
 
     fn acknowledge(&self, commits: &[Commit]) {
         let now = self.env.now();
-        // The last commit of a vBucket is its furthest.
+        // The last commit of each vBucket has its highest seqno.
         for (index, commit) in commits.iter().enumerate() {
             let furthest = commits.get(index + 1).is_none_or(|next| next.vbid != commit.vbid);
             if furthest {
@@ -187,12 +186,12 @@ impl Flusher {
                 self.bucket.set_persisted(commit.vbid, commit.record.high_seqno, generation, now);
             }
         }
-        // Durable writes may have been committed.
+        // Commits may have completed durable writes.
         self.bucket.wake_listeners();
         self.bucket.persisted.publish();
     }
 
-    /// Makes vBuckets read-only, because nothing more is stored of them.
+    /// Makes vBuckets read-only because they cannot be stored any more.
     fn fail(&mut self, vbids: &[Vbid]) {
         self.failed.extend(vbids);
         self.bucket.read_only.lock().extend(vbids);
@@ -204,8 +203,7 @@ impl Flusher {
         self.bucket.waits.give_up(vbids);
     }
 
-    /// Gives up vBuckets whose commit failed. What the store holds of them is unknown, so nothing may be built upon
-    /// it.
+    /// Poisons vBuckets whose commit failed. Their stored state is unknown, so nothing may build upon it.
     fn poison(&mut self, commits: &[Commit], error: &Error) {
         let mut vbids: Vec<Vbid> = commits.iter().map(|commit| commit.vbid).collect();
         vbids.dedup();
@@ -271,7 +269,7 @@ impl Task for Flusher {
                 self.held = commits;
                 return Next::After(RETRY_INTERVAL);
             }
-            // The files of a discarded bucket may be gone already.
+            // The files of a discarded bucket may already be deleted.
             Err(_) if self.bucket.is_discarded() => {}
             Err(error) => self.poison(&commits, &error),
         }

@@ -1,6 +1,6 @@
-//! The keeper of a bucket: does what time and memory demand. It evicts documents when memory is short, turns expired
-//! ones into tombstones, purges old tombstones, dropped collections and history past its retention, gives up requests
-//! whose deadline has passed, and pings silent DCP consumers.
+//! The keeper of a bucket: chores that depend on time and memory. The keeper evicts documents when memory is short;
+//! expires documents; purges old tombstones, dropped collections and history past its retention; gives up requests
+//! whose deadline has passed; and pings silent DCP consumers.
 
 use crate::bucket::Bucket;
 use crate::durability;
@@ -11,35 +11,36 @@ use nacre_types::{CollectionId, Document, Now, Seqno, Vbid};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the keeper looks for expired documents, abandoned scans and silent consumers.
+/// Interval of checks for expired documents, abandoned scans and silent consumers.
 const ROUND_INTERVAL: Duration = Duration::from_secs(2);
-/// How often deadlines are looked at while requests have any.
+/// Interval of deadline checks while requests have deadlines.
 const DEADLINE_INTERVAL: Duration = Duration::from_millis(100);
-/// How often old tombstones are looked for, unless they are kept for less.
+/// Maximum interval of searches for old tombstones; a shorter purge age shortens it.
 const PURGE_INTERVAL_MAX: Duration = Duration::from_secs(3600);
-/// How soon eviction is tried again after a pass that freed nothing.
+/// Pause of eviction after a pass that freed nothing.
 const BARREN_INTERVAL: Duration = Duration::from_millis(200);
-/// The least that a vBucket is asked to evict in one pass, in percent, so that a pass is worth its walk.
+/// Minimum share of a vBucket to evict in one pass, in percent: smaller shares are not worth the walk.
 const SHARE_MIN: u64 = 5;
 
 pub(crate) struct Keeper {
     bucket: Arc<Bucket>,
     env: Arc<dyn BucketEnv>,
-    /// When to look at deadlines, at the round of checks, and for old tombstones next, in monotonic nanoseconds.
+    /// Monotonic nanoseconds of the next check of deadlines, the next round of checks, and the next search for old
+    /// tombstones.
     deadlines_at: u64,
     round_at: u64,
-    /// When expired documents were searched for last, in monotonic nanoseconds.
+    /// Monotonic nanoseconds of the last search for expired documents.
     expired_at: u64,
     purge_at: u64,
     retention: Retention,
-    /// The vBucket that evicts next, and what the pass has freed so far.
+    /// The vBucket to evict from next, and the amount freed in this pass.
     turn: usize,
     freed: usize,
-    /// After a pass that freed nothing, the time of the next, in monotonic nanoseconds.
+    /// Monotonic nanoseconds of the next pass after one that freed nothing.
     room_at: u64,
 }
 
-/// Returns when to look for old tombstones after `now`, in monotonic nanoseconds.
+/// Returns the time of the next search for old tombstones, in monotonic nanoseconds.
 fn purge_at(bucket: &Bucket, now: Now) -> u64 {
     let age = Duration::from_secs(u64::from(bucket.purge_age_s()));
     now.monotonic_ns + age.min(PURGE_INTERVAL_MAX).as_nanos() as u64
@@ -62,7 +63,7 @@ impl Keeper {
         }
     }
 
-    /// Evicts a share of one vBucket. Returns false when memory suffices, or nothing is left to evict.
+    /// Evicts a share of one vBucket. Returns false when memory suffices or nothing is left to evict.
     fn make_room(&mut self, now: Now) -> bool {
         let excess = self.bucket.excess_bytes(self.turn > 0);
         if excess == 0 || now.monotonic_ns < self.room_at {
@@ -91,8 +92,8 @@ impl Keeper {
         self.bucket.wake_listeners();
     }
 
-    /// Purges tombstones that are old enough. Where keys are not all in memory, the store is searched for them and
-    /// for expired documents.
+    /// Purges tombstones older than the purge age. Where the keys are not all in memory, searches the store for them
+    /// and for expired documents.
     fn purge(&mut self, now: Now) {
         let before = now.unix_s().saturating_sub(self.bucket.purge_age_s());
         for vbid in (0..self.bucket.vbucket_count()).map(Vbid) {
@@ -108,7 +109,7 @@ impl Keeper {
         self.bucket.wake_listeners();
     }
 
-    /// Returns what the store has of a vBucket whose keys are not all in memory, or else nothing.
+    /// Returns the stored documents of a vBucket whose keys are not all in memory; nothing for other vBuckets.
     fn stored(
         &self,
         vbid: Vbid,
@@ -136,7 +137,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Erases the documents of dropped collections that are only in the store.
+    /// Erases documents of dropped collections that are only in the store.
     fn erase_stored(&mut self, dropped: &[CollectionId]) {
         for vbid in (0..self.bucket.vbucket_count()).map(Vbid) {
             if let Err(error) = self.erase_stored_of(vbid, dropped) {

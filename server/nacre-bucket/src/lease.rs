@@ -1,4 +1,4 @@
-//! The lease of a node: the time until which it may serve.
+//! The lease of a node: the node may serve until the lease ends.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Lease(AtomicU64);
 
 impl Default for Lease {
-    /// Returns a lease without an end, for a node without others.
+    /// Returns an endless lease, for a single node.
     fn default() -> Lease {
         Lease(AtomicU64::new(u64::MAX))
     }
@@ -19,7 +19,7 @@ impl Lease {
         now_ns < self.0.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the lease has ended after `since_ns`.
+    /// Returns true if the lease has ended between `since_ns` (exclusive) and `now_ns`.
     pub fn has_ended_since(&self, since_ns: u64, now_ns: u64) -> bool {
         (since_ns + 1..=now_ns).contains(&self.0.load(Ordering::Relaxed))
     }
@@ -29,7 +29,7 @@ impl Lease {
         self.0.load(Ordering::Relaxed) == u64::MAX
     }
 
-    /// Sets the end of the lease, in monotonic nanoseconds; `u64::MAX` for none.
+    /// Sets the end of the lease in monotonic nanoseconds; `u64::MAX` for an endless lease.
     pub fn set(&self, until_ns: u64) {
         self.0.store(until_ns, Ordering::Release);
     }

@@ -1,4 +1,5 @@
-//! Buckets on one node, the tasks that serve them, and key-value sessions: what can be embedded without a cluster.
+//! Buckets on one node, the tasks that serve them, and key-value sessions: the tier that can be embedded without a
+//! cluster.
 //!
 //! ```text
 //! bytes ──► kv::Session ──► Bucket::apply ──► Vbucket (one short lock)
@@ -7,14 +8,14 @@
 //!                                └──► consumers of history: DCP streams, plugins, copies on other nodes
 //! ```
 //!
-//! No sockets, no clock, no files: a [`BucketEnv`] gives time and random numbers and runs the [`Task`]s, a [`kv::KvEnv`] has users and the
-//! cluster map, and the store is an argument of [`Bucket::open`].
+//! No sockets, no clock, no files: a [`BucketEnv`] provides time and random numbers and runs the [`Task`]s, a [`kv::KvEnv`]
+//! provides users and the cluster map, and the store is an argument of [`Bucket::open`].
 //!
 //! Invariants:
-//! - no thread of a connection waits for a disk or for another connection: what takes long is a [`Task`]'s, and the session parks the
+//! - no connection's thread waits for a disk or another connection: slow work belongs to a [`Task`], and the session parks the
 //!   request until its [`Ticket`] is settled;
-//! - a write is acknowledged from memory; consumers of history only learn which vBuckets have news, and never delay it;
-//! - nothing here names a plugin, a node's agreement or HTTP.
+//! - a write is acknowledged from memory; consumers of history only learn which vBuckets have changed, and never delay a write;
+//! - nothing here depends on plugins, on the nodes' agreement or on HTTP.
 
 mod bucket;
 mod change_consumer;

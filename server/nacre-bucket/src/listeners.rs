@@ -1,12 +1,12 @@
-//! How consumers of a bucket's history learn which vBuckets were written to.
+//! Notifies the consumers of a bucket's history which vBuckets have new mutations.
 //!
 //! ```text
 //! write to vBucket 7 ─► HistoryListeners::mark(7) ─► bit 7 of each DirtyVbuckets that watches it
 //! end of the burst   ─► HistoryListeners::wake    ─► waiter of each that has a bit set ─► DirtyVbuckets::take
 //! ```
 //!
-//! A mark carries no document and no seqno: a consumer that is slow finds one bit however often a vBucket was written to, and a
-//! write costs the same whether consumers keep up or not.
+//! A mark carries no document and no seqno. A slow consumer finds a single bit however often a vBucket was written, and a write
+//! costs the same whether consumers keep up or not.
 
 use crate::Waiter;
 use nacre_types::Vbid;
@@ -14,16 +14,16 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The vBuckets that one consumer has to look at, and the waiter that wakes the consumer.
+/// The vBuckets that one consumer must read, and the waiter that wakes the consumer.
 pub struct DirtyVbuckets {
-    /// One bit a vBucket.
+    /// One bit per vBucket.
     bits: Box<[AtomicU64]>,
     /// The vBuckets that may be marked.
     watched: Box<[AtomicU64]>,
     waiter: Arc<dyn Waiter>,
 }
 
-/// Returns a bit for each vBucket in words of 64, each word with the value `bits`.
+/// Returns one bit per vBucket in words of 64, each word initialised to `bits`.
 fn words(vbucket_count: usize, bits: u64) -> Box<[AtomicU64]> {
     (0..vbucket_count.div_ceil(64)).map(|_| AtomicU64::new(bits)).collect()
 }
@@ -41,7 +41,7 @@ impl DirtyVbuckets {
         DirtyVbuckets { bits, watched, waiter }
     }
 
-    /// Watches `vbid` from now on. A vBucket that the bucket does not have is ignored.
+    /// Starts watching `vbid`. A vBucket out of range is ignored.
     pub fn watch(&self, vbid: Vbid) {
         if let Some(word) = self.watched.get(vbid.index() / 64) {
             word.fetch_or(1 << (vbid.index() % 64), Ordering::AcqRel);
@@ -58,19 +58,19 @@ impl DirtyVbuckets {
         self.bits.iter().all(|word| word.load(Ordering::Acquire) == 0)
     }
 
-    /// Marks `vbid` if it is watched. Does not wake: callers wake once for a burst of writes.
+    /// Marks `vbid` if it is watched. Does not wake the consumer: callers wake once per burst of writes.
     pub fn mark(&self, vbid: Vbid) {
         let (word, bit) = (vbid.index() / 64, 1 << (vbid.index() % 64));
         if self.watched[word].load(Ordering::Acquire) & bit == 0 {
             return;
         }
-        // Most writes find the bit set: look before writing to a cache line that other threads read.
+        // Most writes find the bit set, so check before writing to a cache line that other threads read.
         if self.bits[word].load(Ordering::Relaxed) & bit == 0 {
             self.bits[word].fetch_or(bit, Ordering::Release);
         }
     }
 
-    /// Takes one vBucket out of the set: the first from `from` on, or else the first of all.
+    /// Removes and returns one marked vBucket: the first at or after `from`, or else the first of all.
     pub fn take(&self, from: usize) -> Option<Vbid> {
         self.take_among(from, u64::MAX)
     }
@@ -116,7 +116,7 @@ impl HistoryListeners {
         self.register(DirtyVbuckets::watching_none(self.vbucket_count, waiter))
     }
 
-    /// Registers a consumer of `vbids`. Each is marked at first, so that the consumer looks at what is there already.
+    /// Registers a consumer of `vbids`. Each is marked initially, so that the consumer reads the existing history.
     pub fn listen_to(
         &self,
         vbids: impl Iterator<Item = Vbid>,
@@ -152,7 +152,7 @@ impl HistoryListeners {
         self.all.read().iter().filter(|dirty| !dirty.is_empty()).for_each(|dirty| dirty.wake());
     }
 
-    /// Wakes every consumer, because something other than history has changed for some.
+    /// Wakes every consumer, because a condition other than history may have changed for some of them.
     pub fn wake_all(&self) {
         self.all.read().iter().for_each(|dirty| dirty.wake());
     }

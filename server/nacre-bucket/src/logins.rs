@@ -1,18 +1,18 @@
-//! Logins: passwords are hashed on threads for that purpose, and answers to failed logins are delayed.
+//! Logins: a thread pool hashes passwords, and answers to failed logins are delayed.
 //!
 //! ```text
 //! KV  AUTH PLAIN ──┐                ┌─ queue of 127.0.0.1 ─┐  in turns  ┌─ right ─────────────► callback
 //! HTTP Basic ──────┴─► Logins::check┼─ queue of 10.0.0.7   ├───────────►│ LoginTask
-//!                                   └─ …                  ─┘            └─ wrong ─► held back ─► callback
+//!                                   └─ …                  ─┘            └─ wrong ─► delayed ──► callback
 //! KV  SCRAM, wrong ──► Logins::fail ────────────────────────────────────────────┘
 //! ```
 //!
-//! Hashing a password takes milliseconds, and strangers may ask for it, so the threads of connections never do it.
-//! These threads run in the background, so that a flood of logins costs clients nothing. Each address has a queue,
-//! served in turns, so that one address cannot delay the logins of others. [`Throttle`] decides per address for how
-//! long an answer is delayed.
+//! Hashing a password takes milliseconds, and unauthenticated peers can request it, so connections' threads never do
+//! it. The hashing threads run in the background, so that a flood of logins does not slow other clients down. Each
+//! address has a queue, and the queues are served in turns, so that one address cannot delay the logins of others.
+//! [`Throttle`] decides the delay of answers per address.
 //!
-//! Invariants: at most [`QUEUE_MAX`] passwords wait, and at most [`ADDRESS_QUEUE_MAX`] of one address; a full queue
+//! Invariants: at most [`QUEUE_MAX`] passwords are queued, and at most [`ADDRESS_QUEUE_MAX`] per address; a full queue
 //! refuses.
 
 use crate::{BucketEnv, Next, Signal, Task};
@@ -26,15 +26,15 @@ use std::time::Duration;
 
 /// Threads that hash passwords.
 const THREADS: usize = 2;
-/// Passwords that may wait: what two threads hash in half a second.
+/// Maximum number of queued passwords: two threads hash these in half a second.
 const QUEUE_MAX: usize = 512;
-/// Passwords of one address that may wait: what two threads hash in a tenth of a second when no other address is
-/// served.
+/// Maximum number of queued passwords per address: two threads hash these in a tenth of a second when they serve no
+/// other address.
 const ADDRESS_QUEUE_MAX: usize = 128;
-/// Answers that may be delayed at a time; further ones are given at once. A connection waits for each, so there are
-/// rarely as many.
+/// Maximum number of delayed answers; further answers are sent at once. Each delayed answer has a waiting connection,
+/// so the limit is rarely reached.
 const HELD_MAX: usize = 16 << 10;
-/// Characters of a user name that are logged.
+/// Maximum number of characters of a user name in the log.
 const NAME_CHARS_MAX: usize = 64;
 
 /// The outcome of a login.
@@ -42,13 +42,13 @@ const NAME_CHARS_MAX: usize = 64;
 pub enum LoginOutcome {
     /// The password is right.
     Granted(Login),
-    /// The password is wrong, or there is no such user.
+    /// The password is wrong, or the user does not exist.
     Denied,
-    /// Too many passwords wait to be hashed; the client may try again.
+    /// Too many passwords are queued; the client may retry.
     Busy,
 }
 
-/// Called once with the outcome, on a thread of the pool or at once. Must not block.
+/// Called once with the outcome, at once or on a thread of the pool. Must not block.
 pub type LoginCallback = Box<dyn FnOnce(LoginOutcome) + Send>;
 
 enum Job {
@@ -56,7 +56,7 @@ enum Job {
     Other(Box<dyn FnOnce() + Send>),
 }
 
-/// The passwords that wait to be hashed, and the answers that are delayed.
+/// The queued passwords and the delayed answers.
 #[derive(Default)]
 pub struct Logins {
     state: Mutex<State>,
@@ -65,12 +65,12 @@ pub struct Logins {
 
 #[derive(Default)]
 struct State {
-    /// By address; none is empty.
+    /// Jobs by address; no queue is empty.
     queues: BTreeMap<IpAddr, VecDeque<Job>>,
-    /// The address that was served last.
+    /// The last address served.
     served: Option<IpAddr>,
     waiting: usize,
-    /// By when each is due, in monotonic nanoseconds, and a number that makes the key unique.
+    /// Delayed answers by due time in monotonic nanoseconds, with a number that makes the key unique.
     held: BTreeMap<(u64, u64), LoginCallback>,
     held_count: u64,
     throttle: Throttle,
@@ -89,7 +89,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes the next job, of the address whose turn it is.
+    /// Takes the next job, from the address whose turn it is.
     fn pop(&mut self) -> Option<(IpAddr, Job)> {
         let after = self.served.map_or(Unbounded, Excluded);
         let next = self.queues.range((after, Unbounded)).next().or(self.queues.iter().next());
@@ -114,7 +114,7 @@ impl State {
     }
 }
 
-/// Returns the address to account for; peers without one, as in a simulation, share an address.
+/// Returns the address to charge; peers without an address, as in a simulation, share one.
 fn address(from: Option<IpAddr>) -> IpAddr {
     from.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)).to_canonical()
 }
@@ -127,8 +127,8 @@ impl Logins {
         }
     }
 
-    /// Has a password hashed. `callback` gets the outcome, which is delayed for up to a second unless it is
-    /// [`LoginOutcome::Granted`].
+    /// Queues a password for hashing. `callback` receives the outcome; outcomes other than [`LoginOutcome::Granted`]
+    /// are delayed by up to one second.
     pub fn check(&self, from: Option<IpAddr>, check: Box<PasswordCheck>, callback: LoginCallback) {
         let refused = self.state.lock().push(address(from), Job::Password(check, callback));
         match refused {
@@ -138,8 +138,8 @@ impl Logins {
         }
     }
 
-    /// Has `work` done that hashes a password, such as a new one. Returns false if too many wait: `work` is dropped
-    /// then.
+    /// Queues other hashing `work`, such as that of a new password. Returns false and drops `work` if the queue is
+    /// full.
     #[must_use]
     pub fn run(&self, from: Option<IpAddr>, work: impl FnOnce() + Send + 'static) -> bool {
         let is_queued = self.state.lock().push(address(from), Job::Other(Box::new(work))).is_ok();
@@ -149,8 +149,8 @@ impl Logins {
         is_queued
     }
 
-    /// Counts a failed login as `name`. Calls `callback` with [`LoginOutcome::Denied`] when the client may learn of
-    /// it, which may be at once.
+    /// Counts a failed login as `name`. Calls `callback` with [`LoginOutcome::Denied`] at once, or after the throttle's
+    /// delay.
     pub fn fail(&self, from: Option<IpAddr>, name: &str, now_ns: u64, callback: LoginCallback) {
         let from = address(from);
         let mut state = self.state.lock();
@@ -181,7 +181,7 @@ impl Logins {
         self.state.lock().failed
     }
 
-    /// Ends the tasks once nothing waits.
+    /// Ends the tasks once the queues are empty.
     pub fn close(&self) {
         self.state.lock().is_closed = true;
         self.wake();

@@ -1,19 +1,19 @@
-//! Counts of requests for documents, since the bucket was opened.
+//! Counters of document requests since the bucket was opened.
 //!
-//! A session counts what it answers in plain numbers and adds them once for each read from its connection, so that a request costs no
+//! A session counts its answers in plain integers and adds them to the bucket once per socket read, so that a request costs no
 //! shared write of its own.
 
 use nacre_protocol::Opcode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Requests for documents that were answered, by what they did.
+/// Answered document requests, by effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OperationCounts {
-    /// They changed nothing: they have read, or were refused.
+    /// Requests that changed nothing: reads and refused requests.
     pub reads: u64,
-    /// They stored a document.
+    /// Requests that stored a document.
     pub writes: u64,
-    /// They removed a document.
+    /// Requests that removed a document.
     pub deletes: u64,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Operations {
 }
 
 impl Operations {
-    /// Adds what a session has counted.
+    /// Adds the counts of a session.
     pub fn add(&self, counts: OperationCounts) {
         let OperationCounts { reads, writes, deletes } = counts;
         for (sum, count) in [(&self.reads, reads), (&self.writes, writes), (&self.deletes, deletes)]
@@ -48,7 +48,7 @@ impl Operations {
         }
     }
 
-    /// Returns the counts. They are not of one moment.
+    /// Returns the counts. They are not an atomic snapshot.
     pub fn counts(&self) -> OperationCounts {
         let of = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
         OperationCounts {

@@ -1,22 +1,22 @@
-//! The steps by which memory is loaded into the processor's cache ahead of the requests that touch it.
+//! Prefetching in steps: memory is loaded into the processor's cache ahead of the requests that touch it.
 
-/// What a step loads. Only what one step has loaded says where the next finds its memory.
+/// The object that a step loads. Each step needs the previous one to find its memory.
 #[derive(Clone, Copy)]
 pub enum PrefetchStep {
     /// The vBucket.
     Vbucket,
-    /// The slot of the hash table that says where the document is.
+    /// The slot of the hash table that locates the document.
     Slot,
     /// The document.
     Document,
 }
 
-/// The steps, and the number of requests before its turn at which each is taken: long enough for memory to answer,
-/// and short enough for the lines to stay in the cache.
+/// The steps, and how many requests before its turn each is taken: early enough for memory to respond, and late enough
+/// for the lines to stay in the cache.
 pub(crate) const STEPS: [(PrefetchStep, usize); 3] =
     [(PrefetchStep::Vbucket, 5), (PrefetchStep::Slot, 3), (PrefetchStep::Document, 1)];
 
-/// Returns the steps that are due when item `turn` of a list has its turn, and the item that each is for.
+/// Returns the steps that are due at the turn of item `turn` of a list, and the item that each is for.
 pub fn due(turn: usize) -> impl Iterator<Item = (PrefetchStep, usize)> {
     STEPS.into_iter().flat_map(move |(step, ahead)| {
         let first = if turn == 0 { 1 } else { turn + ahead };

@@ -1,7 +1,7 @@
 //! Scans of a vBucket by key: a range, or a sample.
 //!
-//! A scan holds the documents that exist when it begins: those in memory as they are, and the keys of the others,
-//! whose values are read from the store when the scan reaches them.
+//! A scan captures the documents that exist when it begins: those in memory as they are, and only the keys of the
+//! others. Their values are read from the store when the scan reaches them.
 
 use crate::bucket::Bucket;
 use foldhash::SharedSeed;
@@ -15,53 +15,53 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Scans of a bucket that may be open at the same time.
+/// Maximum number of open scans of a bucket.
 const SCANS_MAX: usize = 4096;
-/// Scans of a bucket that one user may have open.
+/// Maximum number of open scans of a bucket per user.
 const SCANS_OF_USER_MAX: usize = SCANS_MAX / 4;
-/// How long a scan may last, in nanoseconds: three minutes.
+/// Lifetime of a scan in nanoseconds: three minutes.
 const LIFETIME_NS: u64 = 180 * 1_000_000_000;
 
 /// Identifies a scan.
 pub(crate) type ScanId = [u8; 16];
 
-/// What a scan returns.
+/// The options of a scan.
 #[derive(Clone, Debug)]
 pub(crate) struct ScanOptions {
     /// The collection to scan.
     pub collection: CollectionId,
     /// The range of keys, with their collection prefix.
     pub range: (Bound<Vec<u8>>, Bound<Vec<u8>>),
-    /// A seed and the number of keys to choose by it, for a sample.
+    /// For a sample: a seed, and the number of keys to select with it.
     pub sample: Option<(u64, usize)>,
     /// Returns keys without values.
     pub key_only: bool,
     /// Returns extended attributes with the values.
     pub with_xattrs: bool,
-    /// The branch of history and the seqno that the scan must include.
+    /// The branch of history and the seqno that the vBucket must have reached.
     pub at_least: Option<(VbUuid, Seqno)>,
 }
 
-/// Why a scan does not begin or go on.
+/// The reason why a scan cannot begin or continue.
 #[derive(Debug)]
 pub enum ScanError {
-    /// There is no such scan, or nothing to scan.
+    /// The scan does not exist, or there are no documents to scan.
     NotFound,
     /// The vBucket is on another branch of history.
     OtherHistory,
-    /// The vBucket has not reached the seqno yet.
+    /// The vBucket has not reached the requested seqno yet.
     Behind,
-    /// Too many scans are open, or another request is reading this one.
+    /// Too many scans are open, or another request is reading this scan.
     Busy,
-    /// The scan was cancelled meanwhile.
+    /// The scan was cancelled while it was read.
     Cancelled,
-    /// The vBucket is not served here.
+    /// The vBucket is not served by this node.
     NoVbucket,
     /// The store failed.
     Store(Error),
 }
 
-/// The connection that begins scans. They end with it.
+/// The owner of a connection's scans, which end with the connection.
 pub(crate) struct ScanOwner {
     user: Arc<str>,
     has_ended: Arc<AtomicBool>,
@@ -74,7 +74,7 @@ impl ScanOwner {
         ScanOwner { user: user.into(), has_ended: Arc::default(), buckets: Vec::new() }
     }
 
-    /// Returns the mark for a scan of `bucket` by this connection.
+    /// Returns the ownership mark for a scan of `bucket` by this connection.
     pub fn mark(&mut self, bucket: &Arc<Bucket>) -> ScanMark {
         self.buckets.retain(|known| known.strong_count() > 0);
         if !self.buckets.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(bucket))) {
@@ -91,7 +91,7 @@ impl ScanOwner {
 
 impl Drop for ScanOwner {
     fn drop(&mut self) {
-        // Set before scans are looked through, so that one that a worker is about to begin is refused.
+        // Set before the scans are searched, so that a scan that a worker is about to begin is refused.
         self.has_ended.store(true, Ordering::Release);
         for bucket in self.buckets.iter().filter_map(Weak::upgrade) {
             bucket.scans.0.lock().retain(|_, scan| !scan.mark.has_ended.load(Ordering::Acquire));
@@ -99,7 +99,7 @@ impl Drop for ScanOwner {
     }
 }
 
-/// The user and the connection that a scan belongs to.
+/// The owner of a scan: user and connection.
 #[derive(Clone)]
 pub(crate) struct ScanMark {
     user: Arc<str>,
@@ -109,9 +109,9 @@ pub(crate) struct ScanMark {
 struct Scan {
     mark: ScanMark,
     vbid: Vbid,
-    /// By key. Evicted documents are stubs.
+    /// Sorted by key. Evicted documents are stubs.
     documents: Arc<Vec<Document>>,
-    /// How many were returned; `None` while a request reads.
+    /// The number of documents returned; `None` while a request reads the scan.
     position: Option<usize>,
     key_only: bool,
     with_xattrs: bool,
@@ -126,7 +126,7 @@ impl Scans {
     /// Begins a scan.
     ///
     /// # Errors
-    /// Fails when there is nothing to scan, too many scans are open, or the vBucket does not meet the options.
+    /// Fails when there are no documents, too many scans are open, or the vBucket does not satisfy the options.
     pub fn begin(
         &self,
         bucket: &Bucket,
@@ -168,10 +168,10 @@ impl Scans {
         Ok(())
     }
 
-    /// Reads on, up to `items` documents or until `bytes` are passed.
+    /// Reads the next `items` documents, or fewer once `bytes` are exceeded.
     ///
     /// # Errors
-    /// Fails when the scan has ended or another request reads it, and when the store fails.
+    /// Fails when the scan has ended, when another request reads it, or when the store fails.
     pub fn read_on(
         &self,
         bucket: &Bucket,
@@ -206,7 +206,7 @@ impl Scans {
                     documents.extend(document);
                 }
                 Err(error) => {
-                    // Nothing of this page was returned: the next request begins where this one did.
+                    // The page is not returned, so the next request starts from the same position.
                     (failure, position) = (Some(error), begin);
                     break;
                 }
@@ -227,12 +227,12 @@ impl Scans {
         Ok(Page { key_only, with_xattrs, documents, complete })
     }
 
-    /// Cancels a scan. Returns false when there is none.
+    /// Cancels a scan. Returns false when it does not exist.
     pub fn cancel(&self, id: ScanId) -> bool {
         self.0.lock().remove(&id).is_some()
     }
 
-    /// Ends the scans whose lifetime has passed.
+    /// Ends the scans whose lifetime is over.
     pub fn forget_old(&self, now: Now) {
         self.0.lock().retain(|_, scan| scan.ends_ns > now.monotonic_ns);
     }
@@ -244,16 +244,16 @@ pub(crate) struct Page {
     pub key_only: bool,
     /// See [`ScanOptions::with_xattrs`].
     pub with_xattrs: bool,
-    /// The documents, by key.
+    /// The documents, sorted by key.
     pub documents: Vec<Document>,
-    /// True if nothing is left to read and the scan has ended.
+    /// True if the scan has returned everything and has ended.
     pub complete: bool,
 }
 
-/// Returns the documents of a collection in a vBucket by key; evicted ones as stubs.
+/// Returns the documents of a collection in a vBucket, sorted by key; evicted ones are stubs.
 ///
 /// # Errors
-/// Fails when the vBucket is not served here, or the store fails.
+/// Fails when the vBucket is not served by this node, or the store fails.
 pub fn documents_of(
     bucket: &Bucket,
     vbid: Vbid,
@@ -271,7 +271,7 @@ pub fn documents_of(
     scannable(bucket, vbid, &options, now)
 }
 
-/// Returns the documents that match `options`, by key.
+/// Returns the documents that match `options`, sorted by key.
 fn scannable(
     bucket: &Bucket,
     vbid: Vbid,
@@ -332,7 +332,7 @@ fn contains((start, end): &(Bound<Vec<u8>>, Bound<Vec<u8>>), key: &[u8]) -> bool
     after && before
 }
 
-/// Returns a number that depends on the seed and the key alone, evenly distributed.
+/// Returns a uniformly distributed number that depends only on the seed and the key.
 fn sample_order(seed: u64, key: &[u8]) -> u64 {
     SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()).hash_one(key)
 }

@@ -1,8 +1,8 @@
-//! Retention of superseded versions: for a time, up to a size, and as far as the table of their locations has room.
+//! Retention of superseded versions: limited by age, by size, and by the memory for the table of their locations.
 //!
-//! For the time limit, marks are kept: the seqnos that all vBuckets had reached at a moment. When a mark is as old as
-//! the limit, history begins after it. Marks are not stored, so that after a restart all versions count as written
-//! then.
+//! For the age limit, the bucket records marks: the seqnos of all vBuckets at a point in time. Once a mark is as old as
+//! the limit, history begins after it. Marks are not stored, so after a restart all kept versions count as written at
+//! the restart.
 
 use crate::bucket::Bucket;
 use nacre_cluster::Manifest;
@@ -11,17 +11,15 @@ use nacre_types::{CollectionId, Now, Seqno, Vbid};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Marks within the time limit. Versions are kept longer than the limit by at most one part of this many.
+/// Number of marks per age limit. Versions are kept for at most 1/32 of the limit too long.
 const MARKS: u64 = 32;
-/// The part of the bucket's quota that the table of history may take (one in so many), and its bytes for each
-/// version.
+/// The divisor of the bucket's quota that bounds the table of history (one eighth), and the table's bytes per version.
 const TABLE_SHARE: u64 = 8;
 const TABLE_VERSION_BYTES: u64 = 27;
-/// History that is too large is cut to so many sixteenths of the limit, so that it is not too large again at once.
+/// History over the limit is cut to 15/16 of it, so that it does not exceed the limit again at once.
 const CUT_SIXTEENTHS: u64 = 15;
 
-/// Returns the collections that keep history, and the one of system events: a consumer of their documents must know
-/// them.
+/// Returns the collections that keep history, plus that of system events, which consumers of the documents need.
 pub(crate) fn collections(manifest: &Manifest) -> Arc<[CollectionId]> {
     let collections = manifest.scopes.iter().flat_map(|scope| &scope.collections);
     let kept = collections.filter(|collection| collection.history);
@@ -31,15 +29,15 @@ pub(crate) fn collections(manifest: &Manifest) -> Arc<[CollectionId]> {
     ids.into()
 }
 
-/// Ends history that has passed its retention.
+/// Ends history that is past its retention.
 #[derive(Default)]
 pub(crate) struct Retention {
-    /// Monotonic nanoseconds, and the seqnos of the vBuckets then.
+    /// Monotonic nanoseconds, and the seqnos of the vBuckets at that time.
     marks: VecDeque<(u64, Vec<Seqno>)>,
 }
 
 impl Retention {
-    /// Applies the limits of a bucket. Called every other second.
+    /// Applies the limits of a bucket. Called every two seconds.
     pub fn look(&mut self, bucket: &Bucket, now: Now) {
         let Some(limits) = bucket.history_limits() else {
             self.marks.clear();
@@ -70,7 +68,7 @@ impl Retention {
     }
 }
 
-/// Ends the oldest history of the vBuckets that use most of what is too much.
+/// Drops the oldest history of the vBuckets that use the largest part of the excess.
 fn forget_excess(bucket: &Bucket, store: &dyn Store, bytes_max: u64) {
     let sizes = store.history();
     let versions_max = bucket.quota_bytes() / TABLE_SHARE / TABLE_VERSION_BYTES;
@@ -96,7 +94,7 @@ fn forget_excess(bucket: &Bucket, store: &dyn Store, bytes_max: u64) {
     }
 }
 
-/// Returns the most that each may keep of its size, so that together they stay below `max`; `None` if they do.
+/// Returns the largest size that each vBucket may keep so that the sum stays below `max`; `None` if it already does.
 fn largest_share(mut sizes: Vec<u64>, max: u64) -> Option<u64> {
     if sizes.iter().sum::<u64>() <= max {
         return None;

@@ -1,4 +1,5 @@
-//! Operations that took long: counted, kept for a while, and logged a few times a second.
+//! The slow-operation log: operations that exceed a threshold are counted, kept for a while, and logged at a limited
+//! rate.
 //!
 //! ```text
 //! kv::Session, queries, views ─► SlowLog::note ─► counters for /metrics
@@ -6,10 +7,11 @@
 //!                                            └──► a line in the log, at most 10 a second
 //! ```
 //!
-//! A line has keys, statements and names of users between `<ud>` and `</ud>`, or `redacted` in their place: logs leave the place where
-//! such data belongs.
+//! A log line has keys, statements and user names between `<ud>` and `</ud>`, or `redacted` in their place, because logs are
+//! copied to places where such data does not belong.
 //!
-//! *Invariants:* an operation that is fast enough costs one comparison. Memory is bounded: 256 operations with 1 KiB of text each.
+//! *Invariants:* an operation below the threshold costs one comparison. Memory is bounded: 256 operations with 1 KiB of text
+//! each.
 
 use nacre_types::Now;
 use parking_lot::Mutex;
@@ -18,15 +20,15 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Operations that are kept.
+/// Maximum number of operations kept.
 const KEPT_MAX: usize = 256;
-/// Bytes of a key or a statement that are kept.
+/// Maximum bytes kept of a key or a statement.
 const TARGET_BYTES_MAX: usize = 1024;
-/// Lines that the log gets in a second.
+/// Maximum number of log lines per second.
 const LINES_PER_SECOND: u64 = 10;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The service that has carried out an operation.
+/// The service that carried out an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SlowService {
     /// The key-value protocol.
@@ -51,22 +53,22 @@ impl SlowService {
     }
 }
 
-/// An operation that took long.
+/// A slow operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowOperation {
     /// The service.
     pub service: SlowService,
-    /// The kind of operation, such as `Get`; a view by its path.
+    /// The kind of operation, such as `Get`; for views, the path of the view.
     pub operation: String,
-    /// The bucket; empty if the operation names none.
+    /// The bucket; empty if the operation has none.
     pub bucket: String,
-    /// Key of the document or text of the statement: data of users. At most 1 KiB is kept.
+    /// Key of the document or text of the statement, which is user data. At most 1 KiB is kept.
     pub target: String,
     /// Name of the user.
     pub user: String,
     /// Time from the arrival to the answer.
     pub elapsed: Duration,
-    /// Time by what it was spent on, as far as that is known.
+    /// Time spent by activity, as far as it was measured.
     pub spent: Vec<(&'static str, Duration)>,
     /// When the operation ended, in milliseconds of Unix time. Set by [`SlowLog::note`].
     pub unix_ms: u64,
@@ -75,18 +77,18 @@ pub struct SlowOperation {
 /// Settings of the log of slow operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlowSettings {
-    /// From when on an operation of the key-value protocol is slow; zero if none is.
+    /// Threshold for the key-value protocol; zero turns it off.
     pub kv: Duration,
-    /// The same for statements and queries of views.
+    /// Threshold for statements and view queries; zero turns it off.
     pub query: Duration,
-    /// True if lines of the log have no data of users.
+    /// True if log lines contain no user data.
     pub redact: bool,
 }
 
-/// Operations of a node that took long.
+/// The slow operations of a node.
 #[derive(Debug)]
 pub struct SlowLog {
-    /// Nanoseconds from which on an operation is slow: of the key-value protocol, and of others.
+    /// Thresholds in nanoseconds: for the key-value protocol, and for other services.
     bounds_ns: [AtomicU64; 2],
     redact: AtomicBool,
     counts: [AtomicU64; SlowService::ALL.len()],
@@ -94,12 +96,12 @@ pub struct SlowLog {
     lines: Mutex<Lines>,
 }
 
-/// Lines of the log within a second.
+/// Log lines written in the current second.
 #[derive(Debug, Default)]
 struct Lines {
     begun_ns: u64,
     written: u64,
-    /// Operations since the last line that got none.
+    /// Operations since the last log line that were not logged.
     left_out: u64,
 }
 
@@ -127,13 +129,13 @@ impl SlowLog {
         self.redact.store(redact, Ordering::Relaxed);
     }
 
-    /// Returns true if an operation that took so many nanoseconds is slow.
+    /// Returns true if an operation of this duration is slow.
     pub fn is_slow(&self, service: SlowService, elapsed_ns: u64) -> bool {
         let bound = &self.bounds_ns[usize::from(service != SlowService::Kv)];
         elapsed_ns >= bound.load(Ordering::Relaxed)
     }
 
-    /// Counts and keeps an operation that ended at `now`, and logs it if few others were logged lately.
+    /// Counts and keeps an operation that ended at `now`, and logs it if the rate limit allows.
     pub fn note(&self, mut operation: SlowOperation, now: Now) {
         self.counts[operation.service as usize].fetch_add(1, Ordering::Relaxed);
         operation.unix_ms = now.unix_ns / 1_000_000;
@@ -159,14 +161,14 @@ impl SlowLog {
         self.kept.lock().iter().rev().cloned().collect()
     }
 
-    /// Returns how many operations of a service were slow since the start.
+    /// Returns the number of slow operations of a service since the start.
     pub fn count(&self, service: SlowService) -> u64 {
         self.counts[service as usize].load(Ordering::Relaxed)
     }
 }
 
 impl Lines {
-    /// Takes a line, if there is one left in this second. Returns how many operations got none since the last line.
+    /// Takes a log line if this second has one left. Returns how many operations were not logged since the last line.
     fn take(&mut self, now_ns: u64) -> Option<u64> {
         if now_ns.saturating_sub(self.begun_ns) >= SECOND_NS {
             (self.begun_ns, self.written) = (now_ns, 0);
@@ -187,7 +189,7 @@ fn shorten(text: &mut String) {
     }
 }
 
-/// An operation as a line of the log.
+/// An operation formatted as a log line.
 struct Line<'o> {
     operation: &'o SlowOperation,
     redact: bool,
@@ -199,7 +201,7 @@ impl fmt::Display for Line<'_> {
             self.operation;
         let shown = |text: &str| match self.redact {
             true => "redacted".to_owned(),
-            // A line stays a line, and a text cannot end its tag.
+            // Escape the text, so that it stays on one line and cannot close the tag.
             false => {
                 format!("<ud>{}</ud>", text.escape_debug().to_string().replace('<', "\\u{3c}"))
             }

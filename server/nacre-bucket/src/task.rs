@@ -1,4 +1,4 @@
-//! Tasks: loops in steps, and the signals that wake them.
+//! Tasks: loops that run in steps, and the signals that wake them.
 
 use crate::Waiter;
 use std::cell::Cell;
@@ -7,32 +7,32 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// A loop in steps, none of which blocks for long.
+/// A loop in steps. No step blocks for long.
 pub trait Task: Send {
     /// Returns the name of the task's thread, at most 15 characters.
     fn name(&self) -> &'static str;
 
-    /// Returns true if clients wait less for this task than for others: it yields the processor to them.
+    /// Returns true if the task runs in the background: it yields the processor to tasks that clients wait for.
     fn is_background(&self) -> bool;
 
-    /// Returns true if the whole node waits for this task and it takes little time: it comes before others.
+    /// Returns true if the whole node depends on this task and it takes little time: it precedes other tasks.
     fn is_urgent(&self) -> bool {
         false
     }
 
-    /// Returns true if the node cannot go on without this task: the embedder ends the process when the task panics.
+    /// Returns true if the node cannot run without this task: the embedder ends the process when the task panics.
     fn is_vital(&self) -> bool {
         true
     }
 
-    /// Does some work.
+    /// Does a portion of work.
     fn step(&mut self) -> Next;
 
     /// Returns the signal that wakes the task after [`Next::Wait`].
     fn signal(&self) -> &Signal;
 }
 
-/// What a task needs after a step.
+/// The request of a task after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Another step at once.
@@ -41,7 +41,7 @@ pub enum Next {
     Wait,
     /// Another step after that time, or when its signal is woken.
     After(Duration),
-    /// No step: the task has ended and is dropped.
+    /// No more steps: the task has ended and is dropped.
     Done,
 }
 
@@ -49,19 +49,19 @@ thread_local! {
     static ON_BLOCKING: Cell<fn()> = const { Cell::new(|| {}) };
 }
 
-/// Sets what this thread does before a request that it carries out blocks or computes for long, because others may
-/// wait for the thread.
+/// Sets a function that this thread calls before a request blocks or computes for long, because other work may depend
+/// on the thread.
 pub fn on_blocking(work: fn()) {
     ON_BLOCKING.set(work);
 }
 
-/// Must be called before a request computes for long, and before it waits for anything but a [`Signal`], which calls
-/// this itself.
+/// Must be called before a request computes for long or waits for anything but a [`Signal`], which calls this function
+/// itself.
 pub fn before_blocking() {
     ON_BLOCKING.get()();
 }
 
-/// Wakes a sleeping task. Waking one that is awake makes it take one more step.
+/// Wakes a sleeping task. Waking an awake task makes it take one more step.
 ///
 /// `wake` never blocks on the sleeping task. With priorities, blocking here would deadlock: the sleeper might not get
 /// the processor.
@@ -72,7 +72,7 @@ pub struct Signal(Arc<Bell>);
 struct Bell {
     /// `AWAKE`, `ASLEEP` or `WOKEN`.
     state: AtomicU8,
-    /// The one thread that waits, from its first wait on.
+    /// The only thread that waits; set by its first wait.
     sleeper: OnceLock<Thread>,
 }
 
@@ -87,7 +87,7 @@ impl Waiter for Signal {
 }
 
 impl Signal {
-    /// Wakes the task. Many wakes before it looks count as one.
+    /// Wakes the task. Several wakes before the task looks count as one.
     pub fn wake(&self) {
         if self.0.state.swap(WOKEN, Ordering::AcqRel) == ASLEEP
             && let Some(sleeper) = self.0.sleeper.get()
@@ -117,11 +117,11 @@ impl Signal {
         if self.begin_sleep() {
             thread::park_timeout(timeout);
         }
-        // The task takes another step in either case.
+        // The task takes another step, whether it was woken or timed out.
         self.0.state.swap(AWAKE, Ordering::AcqRel);
     }
 
-    /// Returns false if the signal has been woken already.
+    /// Returns false if the signal was already woken.
     fn begin_sleep(&self) -> bool {
         if self.0.state.load(Ordering::Relaxed) == AWAKE {
             before_blocking();
@@ -132,8 +132,9 @@ impl Signal {
         state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Has the next wake unpark the current thread, for a thread that steps several tasks: it arms the signal of each, parks itself
-    /// if all could be armed, and then asks each by [`Signal::take`]. Returns false if a wake has arrived already.
+    /// Arms the signal so that the next wake unparks the current thread. A thread that steps several tasks arms the signal of
+    /// each, parks itself if all could be armed, and then polls each by [`Signal::take`]. Returns false if a wake has already
+    /// arrived.
     ///
     /// # Panics
     /// Panics if another thread has waited before.
@@ -143,7 +144,7 @@ impl Signal {
 
     /// Returns true if a wake has arrived since the last call.
     pub fn take(&self) -> bool {
-        // Loaded first: an embedder that runs many tasks on one thread asks often.
+        // Load first, because an embedder that runs many tasks on one thread polls often.
         self.0.state.load(Ordering::Relaxed) == WOKEN
             && self.0.state.swap(AWAKE, Ordering::AcqRel) == WOKEN
     }

@@ -1,15 +1,15 @@
-//! What a connection waits for, and how it learns of the outcome.
+//! Tickets: the eventual outcome of work that a connection waits for.
 
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock, Weak};
 
 /// A connection or task that can be woken. The embedder implements it.
 pub trait Waiter: Send + Sync {
-    /// Makes the waiter look at what it waits for, soon and on its own thread. Never blocks.
+    /// Schedules the waiter to check its condition soon, on its own thread. Never blocks.
     fn wake(&self);
 }
 
-/// Waiters that are woken together, as long as they live.
+/// A set of waiters that are woken together while they live.
 #[derive(Default)]
 pub struct Watchers(Mutex<Vec<Weak<dyn Waiter>>>);
 
@@ -30,15 +30,15 @@ impl Watchers {
     }
 }
 
-/// The outcome of work that takes longer than a request may hold up a thread. Settled once, by whoever does the work.
+/// The outcome of work that must not block a request's thread. Settled once by the worker.
 pub struct Ticket<T> {
     outcome: OnceLock<T>,
-    /// The connection, which may wait for several tickets.
+    /// The connection. It may wait for several tickets.
     waiter: Arc<dyn Waiter>,
 }
 
 impl<T> Ticket<T> {
-    /// Creates a ticket without an outcome. `waiter` is woken when it is settled.
+    /// Creates a ticket without an outcome. Settling it wakes `waiter`.
     pub fn new(waiter: &Arc<dyn Waiter>) -> Arc<Ticket<T>> {
         Arc::new(Ticket { outcome: OnceLock::new(), waiter: Arc::clone(waiter) })
     }
@@ -49,7 +49,7 @@ impl<T> Ticket<T> {
         self.waiter.wake();
     }
 
-    /// Returns the outcome, once there is one.
+    /// Returns the outcome if the ticket is settled.
     pub fn outcome(&self) -> Option<&T> {
         self.outcome.get()
     }

@@ -1,4 +1,4 @@
-//! Requests that wait for a bucket: for the store, for the end of a durable write, or for the end of a hand-over.
+//! Parked requests of a bucket: they wait for the store, for a durable write, or for the end of a hand-over.
 
 use crate::{Ticket, Waiter};
 use nacre_types::{Now, Seqno, Vbid};
@@ -10,28 +10,28 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 type Durable = BTreeMap<(Vbid, Seqno), Arc<Ticket<Option<Token>>>>;
 type Persistence = BTreeMap<(Vbid, Seqno), Vec<Arc<Ticket<bool>>>>;
-/// Each with the monotonic nanoseconds at which the wait began.
+/// Each ticket with the monotonic nanoseconds at which its wait began.
 type HandOvers = BTreeMap<Vbid, Vec<(u64, Arc<Ticket<bool>>)>>;
 
-/// Requests that may wait for the hand-over of one vBucket.
+/// Maximum number of requests that wait for the hand-over of one vBucket.
 const HAND_OVER_WAITING_MAX: usize = 4096;
 
-/// How long a request waits for a hand-over, in nanoseconds: as long as a vBucket may take no writes.
+/// Maximum wait for a hand-over in nanoseconds: as long as a vBucket may refuse writes.
 const HAND_OVER_PATIENCE_NS: u64 = 1_000_000_000;
 
 #[derive(Default)]
 pub(crate) struct Waits {
-    /// By the seqno of the prepare.
+    /// Keyed by the seqno of the prepare.
     durable: Mutex<Durable>,
     persistence: Mutex<Persistence>,
-    /// Entries of `persistence`, so that the flusher need not lock it for nothing.
+    /// Number of entries in `persistence`, so that the flusher need not take the lock when it is empty.
     persistence_count: AtomicUsize,
     /// The vBuckets that are handed over to or from this node, or are in doubt.
     hand_overs: Mutex<HandOvers>,
 }
 
 impl Waits {
-    /// Adds a durable write. Returns its ticket, and whether no other is under way.
+    /// Adds a durable write. Returns its ticket, and whether it is the only one in progress.
     pub fn durable(
         &self,
         vbid: Vbid,
@@ -49,7 +49,7 @@ impl Waits {
         !self.durable.lock().is_empty()
     }
 
-    /// Settles the tickets of durable writes that have ended.
+    /// Settles the tickets of completed durable writes.
     pub fn complete(&self, vbid: Vbid, completions: &[Completion]) {
         let mut durable = self.durable.lock();
         for completion in completions {
@@ -59,7 +59,7 @@ impl Waits {
         }
     }
 
-    /// Returns a ticket that is settled once `seqno` is stored.
+    /// Returns a ticket that is settled once `seqno` is persisted.
     pub fn persistence(
         &self,
         vbid: Vbid,
@@ -73,7 +73,7 @@ impl Waits {
         ticket
     }
 
-    /// Settles the tickets of what is stored by now.
+    /// Settles the tickets of the seqnos persisted so far.
     pub fn persisted(&self, vbid: Vbid, seqno: Seqno) {
         if self.persistence_count.load(Ordering::Acquire) == 0 {
             return;
@@ -89,7 +89,7 @@ impl Waits {
         self.persistence_count.store(persistence.len(), Ordering::Release);
     }
 
-    /// Notes that these vBuckets are handed over from now on and that nobody serves them.
+    /// Records that the hand-over of these vBuckets has begun and that no node serves them.
     pub fn begin_hand_overs(&self, vbids: &BTreeSet<Vbid>) {
         let mut hand_overs = self.hand_overs.lock();
         for vbid in vbids {
@@ -97,7 +97,7 @@ impl Waits {
         }
     }
 
-    /// Settles the waits for all other vBuckets: their requests may be tried again.
+    /// Settles the waits for all vBuckets except `but`: their requests may be retried.
     pub fn end_hand_overs(&self, but: &BTreeSet<Vbid>) {
         let mut hand_overs = self.hand_overs.lock();
         for (_, waiting) in hand_overs.extract_if(.., |vbid, _| !but.contains(vbid)) {
@@ -105,8 +105,8 @@ impl Waits {
         }
     }
 
-    /// Returns a ticket for the end of a hand-over, and whether it is the first; `None` when the vBucket is not
-    /// handed over or too many requests wait.
+    /// Returns a ticket for the end of a hand-over, and whether it is the first. `None` when the vBucket is not handed
+    /// over, or too many requests wait.
     pub fn hand_over(
         &self,
         vbid: Vbid,
@@ -127,7 +127,7 @@ impl Waits {
         self.hand_overs.lock().values().any(|waiting| !waiting.is_empty())
     }
 
-    /// Ends the waits for a hand-over that have lasted for longer than [`HAND_OVER_PATIENCE_NS`].
+    /// Ends the waits for a hand-over that exceed [`HAND_OVER_PATIENCE_NS`].
     pub fn give_up_hand_overs(&self, now: Now) {
         let before_ns = now.monotonic_ns.saturating_sub(HAND_OVER_PATIENCE_NS);
         for waiting in self.hand_overs.lock().values_mut() {
@@ -136,8 +136,8 @@ impl Waits {
         }
     }
 
-    /// Settles the waits for vBuckets of which nothing more is stored. Their prepares may be found again after a
-    /// restart, so durable writes end as ambiguous.
+    /// Settles the waits for vBuckets that can no longer be persisted. Their prepares may be found after a restart, so
+    /// durable writes end as ambiguous.
     pub fn give_up(&self, vbids: &[Vbid]) {
         for vbid in vbids {
             let all = (*vbid, Seqno::ZERO)..=(*vbid, Seqno(u64::MAX));
@@ -152,7 +152,7 @@ impl Waits {
         }
     }
 
-    /// Settles all waits, because the bucket has ended.
+    /// Settles all waits because the bucket has ended.
     pub fn end(&self) {
         for ticket in std::mem::take(&mut *self.durable.lock()).into_values() {
             ticket.settle(None);
@@ -165,7 +165,7 @@ impl Waits {
         }
     }
 
-    /// Returns true if something waits that may have to be given up: a durable write or a request for a vBucket that is handed over.
+    /// Returns true if a wait has a deadline: a durable write, or a request for a vBucket in hand-over.
     pub fn has_deadlines(&self) -> bool {
         self.has_durable() || self.has_hand_overs()
     }

@@ -1,4 +1,4 @@
-//! Warmup: loads a bucket's vBuckets from its store before they serve.
+//! Warmup: loads a bucket's vBuckets from its store before they are served.
 
 use crate::bucket::{LOW_WATER_PERCENT, eviction_of};
 use crate::{BucketEnv, Watermarks};
@@ -6,14 +6,14 @@ use nacre_store::{Commit, Error, Store};
 use nacre_types::{VbUuid, Vbid};
 use nacre_vbucket::Vbucket;
 
-/// The vBuckets of a bucket with what is stored of them, as far as memory has room.
+/// The vBuckets of a bucket with their stored documents, as far as memory allows.
 pub(crate) struct Loaded {
     pub vbuckets: Vec<Vbucket>,
-    /// The branch of history of each vBucket that has something in the store.
+    /// The stored branch of history of each vBucket in the store.
     branches: Vec<(Vbid, VbUuid)>,
 }
 
-/// Loads what is stored, and sets `persisted` accordingly.
+/// Loads the stored vBuckets, and sets `persisted` accordingly.
 pub(crate) fn load(
     config: &nacre_cluster::Bucket,
     env: &dyn BucketEnv,
@@ -50,9 +50,9 @@ pub(crate) fn load(
 }
 
 impl Loaded {
-    /// Begins a new branch of history, also in the store, for each vBucket that goes on to be written to after an
-    /// unclean end, unless it has begun one since it was loaded: the last process may have written more than was
-    /// stored. Other vBuckets keep their branch, because what is stored of them is their active copy's.
+    /// Begins a new branch of history, also in the store, for each vBucket that accepts writes here after an unclean
+    /// stop, unless it has begun one since it was loaded. The last process may have written more than was stored. Other
+    /// vBuckets keep their branch, because it is that of their active copy.
     pub(crate) fn begin_branches(
         &mut self,
         env: &dyn BucketEnv,

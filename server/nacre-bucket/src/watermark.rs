@@ -1,10 +1,10 @@
-//! Numbers that only grow, and waiting for them: how consumers report their progress.
+//! Watermarks: monotonic seqnos by which consumers report their progress, and waiting for them.
 
 use event_listener::Event;
 use nacre_types::{Seqno, Vbid};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One seqno a vBucket, with waiters.
+/// One seqno per vBucket, with waiters.
 #[derive(Debug)]
 pub struct Watermarks {
     seqnos: Box<[AtomicU64]>,
@@ -25,7 +25,7 @@ impl Watermarks {
         Seqno(self.seqnos[vbid.index()].load(Ordering::Acquire))
     }
 
-    /// Raises the watermark of `vbid`; a lower number is ignored. Waiters notice at [`Watermarks::publish`].
+    /// Raises the watermark of `vbid`; a lower number is ignored. Waiters are woken only by [`Watermarks::publish`].
     pub fn raise(&self, vbid: Vbid, seqno: Seqno) {
         self.seqnos[vbid.index()].fetch_max(seqno.0, Ordering::AcqRel);
     }
@@ -35,20 +35,20 @@ impl Watermarks {
         self.moved.notify(usize::MAX);
     }
 
-    /// Ends with the next [`Watermarks::publish`] after this call, however late it is awaited.
+    /// Completes at the next [`Watermarks::publish`] after this call, even if it is awaited later.
     pub fn moved(&self) -> impl Future<Output = ()> + use<> {
         self.moved.listen()
     }
 
-    /// Sets the watermark of `vbid` back, as after a rollback.
+    /// Lowers the watermark of `vbid`, for example after a rollback.
     pub fn reset(&self, vbid: Vbid, seqno: Seqno) {
         self.seqnos[vbid.index()].store(seqno.0, Ordering::Release);
     }
 
-    /// Waits until `vbid` has reached `seqno`. Returns false once `ended` says that it never will.
+    /// Waits until `vbid` has reached `seqno`. Returns false if `ended` reports that it never will.
     pub async fn reached(&self, vbid: Vbid, seqno: Seqno, ended: impl Fn() -> bool) -> bool {
         loop {
-            // Before looking, so that a publish in between is not missed.
+            // Listen before checking, so that a publish in between is not missed.
             let moved = self.moved();
             if self.get(vbid) >= seqno {
                 return true;

@@ -1,5 +1,5 @@
-//! Work for a bucket that a connection must not do itself, such as reading what was evicted. The threads of
-//! connections never wait for a disk or for each other.
+//! Workers of a bucket: work that must not run on a connection's thread, such as reading evicted documents.
+//! Connections' threads never wait for a disk or for each other.
 
 use crate::bucket::Bucket;
 use crate::{Next, Signal, Task, Ticket, Waiter};
@@ -7,31 +7,30 @@ use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Tasks that work for one bucket: a disk answers several reads at a time faster than one after another.
+/// Number of workers per bucket. Several, because a disk serves concurrent reads faster than sequential ones.
 pub(crate) const WORKERS: usize = 2;
 
 type Job = Box<dyn FnOnce(&Bucket) + Send>;
 
-/// A queue of work: first come, first served.
+/// A first-in, first-out queue of jobs.
 #[derive(Default)]
 pub(crate) struct Jobs {
     queue: Mutex<Queue>,
-    /// One for each worker.
+    /// One signal for each worker.
     signals: [Signal; WORKERS],
 }
 
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Job>,
-    /// The numbers of the workers that wait.
+    /// The numbers of idle workers.
     idle: BTreeSet<usize>,
-    /// The workers end once the queue is empty.
+    /// True if the workers end once the queue is empty.
     closed: bool,
 }
 
 impl Jobs {
-    /// Queues `work`, whose outcome settles the ticket. Returns `None` when the bucket has ended and nobody is left
-    /// to do it.
+    /// Queues `work`. Its result settles the ticket. Returns `None` when the bucket has ended and no worker is left.
     pub fn push<T: Send + Sync + 'static>(
         &self,
         waiter: &Arc<dyn Waiter>,
@@ -63,7 +62,7 @@ impl Jobs {
         self.queue.lock().waiting.len()
     }
 
-    /// Takes the next job, or says what the worker does without one.
+    /// Takes the next job, or returns what the worker does without one.
     fn pop(&self, worker: usize) -> Result<Job, Next> {
         let mut queue = self.queue.lock();
         if let Some(job) = queue.waiting.pop_front() {
@@ -88,7 +87,8 @@ impl Worker {
         Worker { bucket, name: "worker", jobs: |bucket| &bucket.jobs, number }
     }
 
-    /// Creates a worker that asks the resolver, numbered below [`WORKERS`]: plugins delay nothing but each other.
+    /// Creates a worker that asks the resolver, numbered below [`WORKERS`]. Separate workers, so that a slow plugin
+    /// delays only other conflicts.
     pub(crate) fn of_conflicts(bucket: Arc<Bucket>, number: usize) -> Worker {
         Worker { bucket, name: "resolver", jobs: |bucket| &bucket.conflicts.jobs, number }
     }

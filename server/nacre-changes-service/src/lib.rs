@@ -1,19 +1,19 @@
-//! The changes of one collection over all vBuckets, for consumers that keep one token.
+//! The changes of one collection over all vBuckets, for consumers that store one token.
 //!
-//! A consumer that names its last [`Token`] gets every change after it once, whichever nodes serve the vBuckets
-//! meanwhile:
+//! A consumer that names its last [`Token`] receives every later change exactly once, whichever nodes serve the
+//! vBuckets in the meantime:
 //!
 //! ```text
-//!              ┌─► Reader: vBuckets of this node, as they are written ──────────┐
-//! Changes::deal┤                                                               ├─► next_change
-//!              └─► Others: a question to each other node, which waits for news ─┘
-//!                    ▲ part.rs answers it                    │
-//!                    └──────────── and so on ────────────────┘
+//!              ┌─► Reader: vBuckets of this node, as they are written ────────────────────┐
+//! Changes::deal┤                                                                         ├─► next_change
+//!              └─► Others: a request to each other node, which waits for new changes ────┘
+//!                    ▲ part.rs answers it                              │
+//!                    └──────────────────── and repeat ─────────────────┘
 //! ```
 //!
-//! [`Changes`] keeps the position in each vBucket. When a vBucket moves, loses its node, or an answer does not come,
-//! the vBucket becomes loose: it is then read on from its position at the node that serves it, or ends if its history
-//! was lost. A vBucket is read in one place at a time.
+//! [`Changes`] holds the position in each vBucket. A vBucket becomes loose when it moves, when its node fails, or when
+//! an answer does not arrive. The node that serves the vBucket then continues from that position, unless its history
+//! was lost. Only one reader or request reads a vBucket at a time.
 
 mod others;
 mod part;
@@ -36,87 +36,87 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the beginning may take.
+/// Timeout of the start.
 const BEGIN_PATIENCE: Duration = Duration::from_secs(20);
-/// How long another node waits for new changes before it reports that there are none.
+/// Longest time that another node waits for new changes before it reports that there are none.
 const NEWS_WAIT: Duration = Duration::from_secs(5);
-/// How long another node may take for its answer in addition.
+/// Additional time that another node may take for its answer.
 const READ_PATIENCE: Duration = Duration::from_secs(10);
-/// Pause before vBuckets are asked about again that no node could answer for.
+/// Pause before the next request about vBuckets for which no node could answer.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Pause before a node is asked again that has no place for a waiting question.
+/// Pause before the next request to a node that cannot park more requests.
 const CROWD_PAUSE: Duration = Duration::from_millis(250);
 
-/// From where on a consumer wants changes.
+/// The position at which a consumer starts.
 #[derive(Clone, Debug)]
 pub enum Since {
-    /// The first that there is.
+    /// Before the first change.
     Beginning,
-    /// Changes from now on.
+    /// Only changes from now on.
     Now,
-    /// Changes after this token.
+    /// After this token.
     Token(Token),
 }
 
-/// Up to where.
+/// The position at which a consumer stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// Changes that exist now.
+    /// After the changes that exist now.
     Now,
-    /// Without an end.
+    /// Never.
     Forever,
 }
 
-/// The changes that a consumer wants, and how many of them.
+/// The changes that a consumer asks for.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Begin of the changes.
+    /// The start.
     pub since: Since,
-    /// Up to where.
+    /// The end.
     pub until: Until,
-    /// Only of these documents.
+    /// Restricts the changes to these documents.
     pub ids: Option<BTreeSet<Vec<u8>>>,
-    /// True if the bodies are looked at: without, they may be missing.
+    /// True if the consumer reads the bodies. Otherwise they may be missing.
     pub bodies: bool,
-    /// After how many it stops: more may be given.
+    /// Number of changes after which the reader may stop. It may return more.
     pub limit: u64,
 }
 
-/// The reason why the changes after a token cannot be given without gaps: the consumer must begin again.
+/// The reason why the changes after a token cannot be returned without gaps: the consumer must restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gone(pub String);
 
-/// Why there are no changes, in words.
+/// The reason why there are no changes, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// See [`Gone`].
     Gone(String),
-    /// The nodes that serve the vBuckets do not answer; another try may succeed.
+    /// The nodes that serve the vBuckets do not answer. A retry may succeed.
     Unavailable(String),
 }
 
-/// One change of a document.
+/// A change of a document.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// The vBucket of the document. Changes of one vBucket come in order.
+    /// The vBucket of the document. The changes of a vBucket arrive in order.
     pub vbid: Vbid,
-    /// The new version. From another node it has only what consumers are given: ID, seqno, CAS, revision, whether it is
-    /// alive and JSON, and the body if that is wanted.
+    /// The new version. From another node it contains only what consumers receive: ID, seqno, CAS, revision, the flags
+    /// for deletion and JSON, and the body if the consumer wants bodies.
     pub document: Document,
 }
 
-/// The next thing to give a consumer.
+/// The next result for a consumer.
 #[derive(Clone, Debug)]
 pub enum Next {
     /// A change.
     Change(Change),
-    /// A change that is not wanted.
+    /// A change that the consumer did not ask for.
     Passed,
-    /// Nothing now. The waiter is woken when that may change; look again after [`Changes::pause`] in any case.
+    /// No result now. The waiter is woken when that may change. In any case, check again after [`Changes::pause`].
     Nothing,
-    /// The end: the consumer has everything that it asked for.
+    /// The end: the consumer has received everything.
     Complete,
-    /// There will not be more, for this reason.
+    /// The reader has failed, for this reason.
     Broken(String),
 }
 
@@ -124,12 +124,12 @@ pub enum Next {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stand {
     point: ResumePoint,
-    /// The last seqno that it wants.
+    /// The last seqno that the consumer asks for.
     end: Seqno,
 }
 
 impl Stand {
-    /// Before everything, without an end.
+    /// The start of the history, without an end.
     const BEGINNING: Stand = Stand {
         point: ResumePoint {
             vb_uuid: VbUuid(0),
@@ -140,11 +140,11 @@ impl Stand {
         end: Seqno(u64::MAX),
     };
 
-    /// Notes where a message leads. Returns the document that it shows.
+    /// Advances the position past a message. Returns the document in the message.
     fn take(&mut self, message: Message) -> Option<Document> {
         let point = &mut self.point;
         match message {
-            // The snapshot counts with its first seqno.
+            // A snapshot includes its first seqno.
             Message::Snapshot { start, end, .. } => {
                 point.snapshot_start = start.min(point.seqno);
                 point.snapshot_end = end.max(point.seqno);
@@ -164,11 +164,11 @@ impl Stand {
     }
 }
 
-/// vBuckets that no node is asked about for a while.
+/// vBuckets about which no request is sent for a while.
 struct Resting {
     until_ns: u64,
     vbids: Vbids,
-    /// True if they may be asked about earlier, together with others.
+    /// True if a request about other vBuckets may include these earlier.
     is_idle: bool,
 }
 
@@ -179,33 +179,33 @@ pub struct Changes {
     collection: CollectionId,
     wanted: Wanted,
     waiter: Arc<dyn Waiter>,
-    /// Position in each vBucket, after the changes that were given.
+    /// Position in each vBucket, after the changes that the consumer has received.
     stands: BTreeMap<Vbid, Stand>,
-    /// Reader of the vBuckets of this node.
+    /// Reads the vBuckets of this node.
     here: Reader,
     others: Others,
-    /// vBuckets that no reader or question has yet.
+    /// vBuckets that belong to no reader and no request yet.
     loose: Vbids,
     resting: Vec<Resting>,
-    /// vBuckets that could not be read, with the time since when.
+    /// vBuckets that could not be read, with the time of the first failure.
     troubled: BTreeMap<Vbid, u64>,
-    /// vBuckets of other nodes whose changes from before the reader began were not all given.
+    /// vBuckets of other nodes with changes that are older than this reader and have not all been returned.
     behind: Vbids,
-    /// The last vBucket of which another node has given something.
+    /// The last vBucket about which another node has sent changes.
     last: Vbid,
     given: u64,
     map_rev: i64,
     broken: Option<String>,
-    /// Only of a reader that [follows](Changes::follow): vBuckets that begin again, and were not reported yet.
+    /// Only for [`Changes::follow`]: vBuckets that restart and have not been reported yet.
     restarted: Option<Vec<Vbid>>,
 }
 
 impl Changes {
-    /// Begins to read. `waiter` is woken when there may be more. Blocks until each vBucket has reported its begin: do
-    /// not call it on a thread that others wait for.
+    /// Starts to read. The waiter `waiter` is woken when more changes may be available. The call blocks until each
+    /// vBucket has reported its start: do not call it on a thread for which others wait.
     ///
     /// # Errors
-    /// [`Refused`]; the changes are gone if the token belongs to another bucket or collection, or to lost history.
+    /// [`Refused`]. The changes are gone if the token belongs to another bucket or collection, or to a lost history.
     pub fn open(
         node: &Arc<Node>,
         bucket: &Arc<Bucket>,
@@ -221,8 +221,8 @@ impl Changes {
         Ok(Changes { map_rev, ..Changes::at(node, bucket, collection, wanted, stands, waiter) })
     }
 
-    /// Begins to read all changes after these points, and after nothing in other vBuckets. Where that is not possible the vBucket
-    /// is read from its beginning: see [`Changes::take_restarted`]. Does not block.
+    /// Starts to read all changes after these points, and other vBuckets from their start. If a point does not match the history,
+    /// the vBucket restarts: see [`Changes::take_restarted`]. The call does not block.
     pub fn follow(
         node: &Arc<Node>,
         bucket: &Arc<Bucket>,
@@ -272,7 +272,7 @@ impl Changes {
         }
     }
 
-    /// The next change, if there is one now. Never waits.
+    /// Returns the next change, if one is available. Never waits.
     pub fn next_change(&mut self) -> Next {
         loop {
             self.look_around();
@@ -315,14 +315,14 @@ impl Changes {
         }
     }
 
-    /// Returns how soon to look again after [`Next::Nothing`], even if nothing has happened.
+    /// Returns the time after which to check again after [`Next::Nothing`], even without a wake-up.
     pub fn pause(&self) -> Option<Duration> {
         let next_ns = self.resting.iter().map(|resting| resting.until_ns).min()?;
         Some(Duration::from_nanos(next_ns.saturating_sub(self.node.now().monotonic_ns)))
     }
 
-    /// Returns true if no change from before the reader began is on its way from the store or from other nodes: after
-    /// [`Next::Nothing`] everything was given.
+    /// Returns true if no change that is older than this reader is still on its way from the store or from other nodes.
+    /// After [`Next::Nothing`], all of them have then been returned.
     pub fn is_caught_up(&self) -> bool {
         self.here.is_caught_up() && self.behind.is_empty()
     }
@@ -337,13 +337,13 @@ impl Changes {
         self.stands.iter().map(|(vbid, stand)| (*vbid, stand.point))
     }
 
-    /// Takes the vBuckets that have another history than the one that was read: their next changes come from its
-    /// beginning. Call it after each [`Changes::next_change`].
+    /// Takes the vBuckets whose history has changed: their next changes come from the start of the new history. Call it
+    /// after each [`Changes::next_change`].
     pub fn take_restarted(&mut self) -> Vec<Vbid> {
         self.restarted.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Drops a vBucket whose history is not the one that was read.
+    /// Drops a vBucket whose history has changed.
     fn lose(&mut self, vbid: Vbid, why: String) {
         let Some(restarted) = &mut self.restarted else {
             self.broken = Some(why);
@@ -368,7 +368,7 @@ impl Changes {
         self.others.is_idle() && self.loose.is_empty() && self.resting.is_empty()
     }
 
-    /// Takes in reports of other nodes and of the reader, and deals out loose vBuckets.
+    /// Processes reports of other nodes and of the reader, and assigns loose vBuckets.
     fn look_around(&mut self) {
         for (vbids, answer) in self.others.take_in() {
             match answer {
@@ -399,7 +399,7 @@ impl Changes {
         }
     }
 
-    /// Gives each loose vBucket to a reader or a question, at the node that serves it.
+    /// Assigns each loose vBucket to the reader, or to a request to the node that serves it.
     fn deal(&mut self) {
         let mut loose = std::mem::take(&mut self.loose);
         let Some(owners) = self.node.owners(&self.bucket.name) else {
@@ -437,7 +437,7 @@ impl Changes {
         let mut read = vbids.clone();
         read.remove_all(&lost);
         read.remove_all(&refused);
-        // The reader itself knows what is still in the store.
+        // The reader itself tracks which changes it still has to read from the store.
         self.behind.remove_all(&read);
         self.trouble(&refused, "this node does not serve all of its vBuckets");
     }
@@ -448,7 +448,7 @@ impl Changes {
             return self.rest(vbids, PAUSE, true);
         }
         if may_wait {
-            // One question about all of them.
+            // A single request asks about all idle vBuckets of this node.
             for resting in self.resting.iter_mut().filter(|resting| resting.is_idle) {
                 let is_same = |vbid: &Vbid| owners.of(*vbid) == Some(owner);
                 let same: Vbids = resting.vbids.iter().filter(is_same).collect();
@@ -459,7 +459,7 @@ impl Changes {
         }
         let is_behind = vbids.iter().any(|vbid| self.behind.contains(vbid));
         let wait = if may_wait && !is_behind { NEWS_WAIT } else { Duration::ZERO };
-        // Each vBucket gets its turn, also if those before it have more than one answer takes.
+        // The order rotates, so that each vBucket has its turn even if one answer cannot hold the changes of all.
         let (before, after): (Vec<Vbid>, Vec<Vbid>) =
             vbids.iter().partition(|vbid| *vbid <= self.last);
         let in_turn = after.iter().chain(&before);
@@ -475,7 +475,7 @@ impl Changes {
         self.node.ask_then(owner, &question, wait + READ_PATIENCE, told);
     }
 
-    /// Goes on after an answer.
+    /// Continues after an answer.
     fn end(&mut self, ended: Ended) {
         for (vbid, stand) in ended.stands {
             self.stands.insert(vbid, stand);
@@ -506,7 +506,7 @@ impl Changes {
         }
     }
 
-    /// Tries to read vBuckets again soon, but gives up after a while.
+    /// Schedules a retry for vBuckets, or fails if the retries have taken too long.
     fn trouble(&mut self, vbids: &Vbids, why: &str) {
         if vbids.is_empty() {
             return;
@@ -528,9 +528,9 @@ fn token(bucket: &Bucket, collection: CollectionId, stands: &BTreeMap<Vbid, Stan
     Token { bucket: bucket.uuid.clone(), collection, points }
 }
 
-/// Returns the positions at which a consumer of a whole bucket begins, given `since`. A token may be one of any
-/// collection: its positions hold for all of them. Blocks until each vBucket has answered: do not call it on a thread
-/// that others wait for.
+/// Returns the positions at which a consumer of a whole bucket starts. `since` may be a token of any collection: its
+/// positions are valid for all. The call blocks until each vBucket has answered: do not call it on a thread for which
+/// others wait.
 ///
 /// # Errors
 /// As for [`Changes::open`].
@@ -545,7 +545,7 @@ pub fn start(node: &Arc<Node>, bucket: &Bucket, since: Since) -> Result<Token, R
     Ok(token(bucket, collection, &stands))
 }
 
-/// Asks all vBuckets for their begin.
+/// Asks all vBuckets for their start.
 fn begin(
     node: &Arc<Node>,
     bucket: &Bucket,

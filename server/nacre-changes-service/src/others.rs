@@ -1,7 +1,7 @@
-//! Changes from other nodes: the questions on their way, and the answers that were not read yet.
+//! Changes from other nodes: the requests in flight, and the answers that have not been read yet.
 //!
-//! A vBucket is in one question or one answer at a time, so that no change is given twice. An answer may still come
-//! after its vBuckets were given to another node: that part of it is ignored.
+//! A vBucket belongs to one request or one answer at a time, so that no change is returned twice. An answer may arrive
+//! after one of its vBuckets was reassigned to another node: that part of the answer is ignored.
 
 use super::Stand;
 use super::part::{ChangesPart, ChangesReply, ChangesTold, Position, ToldChange};
@@ -14,11 +14,11 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Questions to one node at a time: one that waits for new changes, and one about vBuckets that the node was given
-/// since.
+/// Maximum number of requests in flight to a node: one that waits for new changes, and one about vBuckets that were
+/// assigned to the node since.
 const ASKED_MAX: usize = 2;
 
-/// Questions to other nodes, and their answers.
+/// Requests to other nodes, and their answers.
 #[derive(Default)]
 pub(super) struct Others {
     asked: Vec<Asked>,
@@ -27,19 +27,19 @@ pub(super) struct Others {
     serial: u64,
 }
 
-/// Answers as they came, with the numbers of their questions.
+/// Answers as they arrived, with the serial numbers of their requests.
 type Inbox = Mutex<Vec<(u64, Result<Vec<u8>, PeerError>)>>;
 
-/// A node's reply to a question about changes, or why there is none that can be read.
+/// A node's reply to a request for changes, or the reason why there is none.
 type PeerReply = Result<Result<ChangesReply, NoReply>, String>;
 
-/// A question on its way.
+/// A request in flight.
 struct Asked {
     serial: u64,
     node: NodeId,
-    /// The vBuckets of the question that no other node was asked about since.
+    /// The vBuckets of the request that were not reassigned to another node since.
     vbids: Vbids,
-    /// True if it does not wait, as another one does.
+    /// True if the request does not wait for changes, because another one does.
     is_extra: bool,
 }
 
@@ -55,41 +55,41 @@ struct Told {
 pub(super) enum Heard {
     /// A change, and the consumer's position after it.
     Change(ToldChange, ResumePoint),
-    /// All of an answer was read.
+    /// The end of an answer.
     End(Ended),
 }
 
 /// The part of an answer after its changes.
 pub(super) struct Ended {
-    /// The vBuckets of the question, without those that are served by other nodes.
+    /// The vBuckets of the request, except those that another node serves.
     pub vbids: Vbids,
     /// vBuckets that the node does not serve.
     pub elsewhere: Vbids,
-    /// Positions in the vBuckets in which the consumer has moved.
+    /// New positions of the consumer, in the vBuckets in which they have changed.
     pub stands: Vec<(Vbid, Stand)>,
-    /// vBuckets with another history than the consumer's, and why.
+    /// vBuckets whose history differs from the consumer's, with the reason.
     pub gone: Vec<(Vbid, String)>,
-    /// True if that was all there is.
+    /// True if the answer contains all present changes.
     pub is_all: bool,
-    /// True if there will not be more.
+    /// True if there will be no more changes.
     pub is_over: bool,
-    /// True if to wait a while before the same is asked again.
+    /// True if the next request must wait for a while.
     pub rests: bool,
 }
 
 impl Others {
-    /// Returns true if nothing is on its way, nor left to be read.
+    /// Returns true if no request is in flight and no answer is left.
     pub fn is_idle(&self) -> bool {
         self.asked.is_empty() && self.told.is_empty()
     }
 
-    /// Returns true if a node can be asked now, and whether it may then wait for news.
+    /// Returns whether a node can be asked now, and whether the request may wait for new changes.
     pub fn may_ask(&self, node: NodeId) -> (bool, bool) {
         let asked = self.asked.iter().filter(|asked| asked.node == node).count();
         (asked < ASKED_MAX, asked == 0)
     }
 
-    /// Registers a question about vBuckets. Returns the callback that takes the answer, and wakes `waiter`.
+    /// Registers a request about vBuckets. Returns the callback that stores the answer and wakes `waiter`.
     pub fn expect(
         &mut self,
         node: NodeId,
@@ -107,7 +107,7 @@ impl Others {
         })
     }
 
-    /// Takes vBuckets out of the questions to nodes that are not to be asked about them any more. Returns them.
+    /// Removes vBuckets from requests to nodes that are no longer the right ones. Returns the vBuckets.
     pub fn take_back(&mut self, is_wrong: impl Fn(Vbid, NodeId) -> bool) -> Vbids {
         let mut taken = Vbids::default();
         for asked in &mut self.asked {
@@ -120,7 +120,7 @@ impl Others {
         taken
     }
 
-    /// Takes in the answers that have come. Returns failed ones, with the vBuckets of their questions.
+    /// Processes the answers that have arrived. Returns the failed ones, with the vBuckets of their requests.
     pub fn take_in(&mut self) -> Vec<(Vbids, PeerReply)> {
         let mut others = Vec::new();
         if self.asked.is_empty() {
@@ -188,7 +188,7 @@ mod tests {
         Stand { point, end: Seqno(u64::MAX) }
     }
 
-    /// An answer with a change of each of these vBuckets.
+    /// Creates an answer with a change in each of these vBuckets.
     fn told(numbers: &[u16], is_all: bool) -> Result<Vec<u8>, PeerError> {
         let change = |vbid: &u16| {
             let document = Document::new(Meta { seqno: Seqno(5), ..Meta::default() }, b"\0k", b"1");

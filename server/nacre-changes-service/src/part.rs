@@ -1,6 +1,6 @@
-//! Messages between nodes about the changes of a collection: where consumers begin, and the changes after their
-//! positions. Each answer is about the vBuckets that the node serves while it answers, and the node keeps nothing of
-//! it.
+//! Messages between nodes about the changes of a collection: the start of a consumer, and the changes after its
+//! positions. Each answer covers the vBuckets that the node serves while it answers. The node keeps no state between
+//! requests.
 
 use super::reader::{Read, Reader};
 use super::{Gone, Since, Stand, Until};
@@ -18,62 +18,62 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The row of the service.
+/// The service's row in the service table.
 static CHANGES: ServiceSpec = ServiceSpec::internal("changes");
 
-/// Size of an answer: bytes of IDs and bodies, give or take one change, and changes that are looked at for it. An
-/// answer is larger than what a client is sent at a time, because streams are opened for each answer.
+/// Size of an answer: bytes of IDs and bodies, give or take one change, and the number of changes read for it. An
+/// answer is larger than a piece for a client, because each answer opens new streams.
 const ANSWER_BYTES: usize = 1 << 20;
 const ANSWER_CHANGES: usize = 4096;
-/// How many questions of other nodes may wait for new changes at the same time: each holds a thread.
+/// Maximum number of parked requests of other nodes that wait for changes. Each occupies a thread.
 const WAITING_MAX: usize = 128;
 
-/// A question about the changes of a collection.
+/// A request about the changes of a collection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ChangesPart {
-    /// The bucket: its name, and which of that name.
+    /// The name and the UUID of the bucket.
     pub bucket: (String, String),
     /// The collection.
     pub collection: u32,
-    /// The question.
+    /// The request.
     pub call: ChangesCall,
 }
 
-/// A question about changes.
+/// A request about changes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ChangesCall {
-    /// Asks where a new consumer begins.
+    /// Asks for the positions at which a new consumer starts.
     Begin {
-        /// In which vBuckets.
+        /// The vBuckets.
         vbids: Vbids,
-        /// The begin.
+        /// The start.
         from: From,
-        /// True if the consumer wants only changes that exist now.
+        /// True if the consumer stops after the changes that exist now.
         ends: bool,
     },
     /// Asks for the next changes.
     Read {
-        /// The consumer's positions, in the order in which it wants the vBuckets.
+        /// The consumer's positions, in the order in which it wants to read the vBuckets.
         after: Vec<Position>,
-        /// Limits the changes to these documents.
+        /// Restricts the changes to these documents.
         ids: Option<BTreeSet<Vec<u8>>>,
-        /// True if bodies are wanted.
+        /// True if the answer includes the bodies.
         bodies: bool,
-        /// Largest number of changes.
+        /// Maximum number of changes.
         limit: u64,
-        /// How long to wait if there is nothing, in milliseconds.
+        /// Longest wait in milliseconds if there is no change.
         wait_ms: u64,
     },
 }
 
-/// The begin of a consumer.
+/// The start of a consumer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum From {
-    /// Begins before everything.
+    /// The start of the history.
     Beginning,
-    /// All that there is now.
+    /// After the changes that exist now.
     Now,
-    /// Begins at these points, and before everything in other vBuckets.
+    /// These positions, and the start of the history in other vBuckets.
     Points(Vec<Position>),
 }
 
@@ -111,26 +111,26 @@ impl Position {
 pub struct ChangesTold {
     /// The changes, those of a vBucket in order.
     pub changes: VecDeque<ToldChange>,
-    /// The consumer's positions after them, in the vBuckets in which it has moved.
+    /// The consumer's positions after these changes, in the vBuckets in which they have changed.
     pub after: Vec<Position>,
-    /// vBuckets that are not served here, or not any more: their changes may be incomplete.
+    /// vBuckets that this node does not serve, or no longer: their changes may be incomplete.
     pub elsewhere: Vbids,
-    /// vBuckets with another history than the consumer's, and why. None of their changes is included.
+    /// vBuckets whose history differs from the consumer's, with the reason. The answer contains no changes of them.
     pub gone: Vec<(Vbid, String)>,
-    /// True if that was all there is of the others.
+    /// True if the answer contains all present changes of the other vBuckets.
     pub is_all: bool,
-    /// True if there will be no more of the others.
+    /// True if the other vBuckets will have no more changes for this consumer.
     pub is_over: bool,
-    /// True if the answer did not wait for new changes as it should, because too many do.
+    /// True if the answer did not wait for changes because too many requests are parked.
     pub is_crowded: bool,
 }
 
-/// A change on its way to another node.
+/// A change in a message to another node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToldChange {
     /// The vBucket.
     pub vbid: Vbid,
-    /// Position in history, and its snapshot.
+    /// Position in the history, and its snapshot.
     seqno: Seqno,
     snapshot: (Seqno, Seqno),
     cas: Cas,
@@ -141,7 +141,7 @@ pub struct ToldChange {
     is_alive: bool,
     #[serde(with = "serde_bytes")]
     name: Vec<u8>,
-    /// Empty when it is not wanted.
+    /// Empty if the request does not include bodies.
     #[serde(with = "serde_bytes")]
     body: Vec<u8>,
 }
@@ -176,7 +176,7 @@ impl ToldChange {
         ResumePoint { vb_uuid, seqno: self.seqno, snapshot_start, snapshot_end }
     }
 
-    /// Returns the document, with the parts that were sent.
+    /// Returns the document, with the parts that the message contains.
     pub(super) fn document(&self, collection: CollectionId) -> Document {
         let meta = Meta {
             seqno: self.seqno,
@@ -211,7 +211,7 @@ impl Drop for Permit<'_> {
     }
 }
 
-/// Answers the questions of other nodes about changes.
+/// Answers the requests of other nodes about changes.
 #[derive(Debug, Default)]
 pub struct ChangesService {
     waiter_limit: WaiterLimit,
@@ -230,11 +230,12 @@ impl Service for ChangesService {
 /// A reply about the changes of a collection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ChangesReply {
-    /// Reply to [`ChangesCall::Begin`]: where the consumer begins, in the vBuckets that are served here.
+    /// Reply to [`ChangesCall::Begin`]: the positions at which the consumer starts, in the vBuckets that this node
+    /// serves.
     Begun(Vec<Position>),
     /// Reply to [`ChangesCall::Read`].
     Told(ChangesTold),
-    /// Reply to either: the reason why the consumer must begin again.
+    /// Reply to either: the reason why the consumer must restart.
     Gone(String),
 }
 
@@ -287,7 +288,7 @@ impl PeerMessage for ChangesPart {
     }
 }
 
-/// Returns where a consumer begins, in those vBuckets that are served here.
+/// Returns the positions at which a consumer starts, in those vBuckets that this node serves.
 fn begin(
     node: &Node,
     bucket: &Bucket,
@@ -317,14 +318,14 @@ fn begin(
         stand.resume(vbid, &vbucket)?;
         begun.push(Position::new(vbid, &stand));
     }
-    // A node that has lost its lease may have been replaced, without knowing it.
+    // A node without a lease may have been failed over without knowing it.
     if !bucket.has_lease(node.now()) {
         begun.clear();
     }
     Ok(begun)
 }
 
-/// An answer that is being made.
+/// An answer in progress.
 struct Reading<'a> {
     node: &'a Arc<Node>,
     bucket: &'a Arc<Bucket>,
@@ -352,7 +353,7 @@ impl Reading<'_> {
                 Err(Gone(why)) => self.told.gone.push((position.vbid, why)),
             }
         }
-        // The consumer learns of lost history at once.
+        // The consumer learns of a lost history immediately.
         if self.stands.is_empty() || !self.told.gone.is_empty() {
             return match self.told.gone.is_empty() {
                 true => Err(NoReply::Elsewhere),
@@ -361,10 +362,10 @@ impl Reading<'_> {
         }
         if let Err(why) = self.read(wait.min(left), left) {
             match self.bucket.is_closed() {
-                // Each node knows for itself whether the bucket still exists.
+                // Each node decides for itself whether the bucket still exists.
                 true => return Err(NoReply::Elsewhere),
                 false if self.told.changes.is_empty() => return Err(NoReply::internal(why)),
-                // The next question finds that out.
+                // The next request reports the failure.
                 false => {}
             }
         }
@@ -376,7 +377,7 @@ impl Reading<'_> {
         Ok(ChangesReply::Told(self.told))
     }
 
-    /// Reads until there is enough, or nothing more for now; waits for something if nothing is there.
+    /// Reads until the answer is full or no change is available. If there is no change at all, waits for one.
     fn read(&mut self, wait: Duration, left: Duration) -> Result<(), &'static str> {
         let begun_ns = self.node.now().monotonic_ns;
         let passed =
@@ -400,7 +401,7 @@ impl Reading<'_> {
                     bytes += size_of::<ToldChange>() + told.name.len() + told.body.len();
                     self.told.changes.push_back(told);
                 }
-                // Others are asked about these at once.
+                // The consumer asks another node about these vBuckets immediately.
                 Read::Lost(vbids) => {
                     vbids.iter().for_each(|vbid| self.told.elsewhere.insert(vbid));
                     return Ok(());
@@ -436,7 +437,7 @@ impl Reading<'_> {
     }
 }
 
-/// Returns the question of a consumer that begins.
+/// Returns the request of a consumer that starts.
 pub(super) fn begin_call(vbids: Vbids, since: &Since, until: Until) -> ChangesCall {
     let from = match since {
         Since::Beginning => From::Beginning,

@@ -1,7 +1,7 @@
-//! The history of one collection in the vBuckets that this node serves, for as long as it serves them.
+//! The history of one collection in the vBuckets that this node serves, as long as it serves them.
 //!
-//! A read counts only if the vBucket was served here, on the same branch of its history, before and after it: so no
-//! change is given that another node has overruled, and none twice.
+//! A read is valid only if this node served the vBucket, on the same branch of its history, both before and after the
+//! read. The reader therefore returns no change that another node has discarded, and none twice.
 
 use super::{Gone, Stand, resolve};
 use nacre_bucket::{Bucket, ChangeConsumer, Waiter};
@@ -16,13 +16,13 @@ use std::sync::atomic::Ordering;
 pub(crate) enum Read {
     /// The next message of a vBucket.
     Message(Vbid, Message),
-    /// The reader has dropped these vBuckets: they are served elsewhere, or on another branch.
+    /// The reader has dropped these vBuckets, because another node or another branch serves them.
     Lost(Vbids),
-    /// There is nothing now; the waiter is woken when that may change.
+    /// No change is available now. The waiter is woken when that may change.
     Nothing,
-    /// There will not be more.
+    /// There will be no more changes.
     Over,
-    /// The reader cannot go on, for this reason.
+    /// The reader has failed, for this reason.
     Broken(&'static str),
 }
 
@@ -31,17 +31,17 @@ pub(crate) struct Reader {
     node: Arc<Node>,
     consumer: ChangeConsumer,
     collection: CollectionId,
-    /// The branches that are read.
+    /// The branch that is being read in each vBucket.
     branches: BTreeMap<Vbid, VbUuid>,
-    /// After how many [arrangements](Bucket::arrangements) all of them were served.
+    /// The number of [arrangements](Bucket::arrangements) at the last check that this node serves all vBuckets.
     arrangements: u64,
-    /// A message that waits until lost vBuckets were reported.
+    /// A message that waits until lost vBuckets are reported.
     held: Option<(Vbid, Message)>,
     broken: Option<&'static str>,
 }
 
 impl Reader {
-    /// Reads nothing yet. `waiter` is woken when there may be more.
+    /// Creates a reader without vBuckets. `waiter` is woken when more changes may be available.
     pub fn new(
         node: &Arc<Node>,
         bucket: &Arc<Bucket>,
@@ -59,11 +59,11 @@ impl Reader {
         }
     }
 
-    /// Begins to read a vBucket. Returns false if it is not served here now. `stand` is moved to the current branch,
-    /// and ends no later than the present history if it has an end.
+    /// Starts to read a vBucket. Returns false if this node does not serve it now. The call moves `stand` to the
+    /// current branch. If `stand` has an end, the call limits the end to the present history.
     ///
     /// # Errors
-    /// [`Gone`] when the vBucket has another history than `stand`.
+    /// [`Gone`] if the history of the vBucket does not contain `stand`.
     pub fn open(&mut self, vbid: Vbid, stand: &mut Stand) -> Result<bool, Gone> {
         if !self.consumer.bucket.has_lease(self.node.now()) {
             return Ok(false);
@@ -98,7 +98,7 @@ impl Reader {
             let next = next.or_else(|| {
                 self.consumer.next_message().map(|(address, message)| (address.vbid, message))
             });
-            // The read was made before this check: it counts if nothing has changed by now.
+            // The read happened before this check, so it is valid if nothing has changed by now.
             let lost = self.lose(next.is_some());
             if !lost.is_empty() {
                 self.held = next.filter(|(vbid, _)| !lost.contains(*vbid));
@@ -124,7 +124,7 @@ impl Reader {
         }
     }
 
-    /// Stops to read vBuckets that are not served here any more.
+    /// Stops reading vBuckets that this node no longer serves.
     fn lose(&mut self, has_read: bool) -> Vbids {
         let ChangeConsumer { bucket, producer, .. } = &mut self.consumer;
         let arrangements = bucket.arrangements.load(Ordering::Acquire);
@@ -135,7 +135,7 @@ impl Reader {
         self.arrangements = arrangements;
         let is_lost = |vbid: &Vbid, branch: &mut VbUuid| {
             let is_same = |vbucket: &nacre_vbucket::Vbucket| {
-                // A node that serves the vBucket again begins a new branch.
+                // A node that serves the vBucket again starts a new branch.
                 vbucket.failover_log().current() == *branch
             };
             !has_lease || !bucket.active(*vbid).is_some_and(|vbucket| is_same(&vbucket))
@@ -147,17 +147,19 @@ impl Reader {
         lost
     }
 
-    /// Returns true if nothing is on its way from the store: after [`Read::Nothing`] everything was given.
+    /// Returns true if no change is still on its way from the store. After [`Read::Nothing`], all of them have then
+    /// been returned.
     pub fn is_caught_up(&self) -> bool {
         !self.consumer.producer.holds_scans()
     }
 }
 
 impl Stand {
-    /// Moves a position to the current branch of a vBucket; if it has an end, no further than the present history.
+    /// Moves a position to the current branch of a vBucket. If the position has an end, limits it to the present
+    /// history.
     ///
     /// # Errors
-    /// [`Gone`] when the vBucket has another history.
+    /// [`Gone`] if the vBucket has another history.
     pub(super) fn resume(
         &mut self,
         vbid: Vbid,

@@ -2,31 +2,31 @@
 //!
 //! ```text
 //! 1 byte    version, 1
-//! bytes     uuid of the bucket, behind its length
+//! bytes     UUID of the bucket, preceded by its length
 //! number    collection
 //! number    vBuckets, then for each that has a history, in order:
 //!   number    vBucket
 //!   8 bytes   UUID of the branch
-//!   3 numbers seqno, distance back to the start of the snapshot, distance on to its end
+//! 3 numbers seqno, distance back to the start of the snapshot, distance forward to its end
 //! ```
 //!
-//! in base64 for URLs; numbers are LEB128. That form is stored. Consumers get a shorter one, because a URL or a
-//! header may be limited to 8 KiB:
+//! The text is this in URL-safe base64; numbers are LEB128. This form is stored. Consumers receive a shorter form,
+//! because a URL or a header may be limited to 8 KiB:
 //!
 //! ```text
 //! 1 byte    version, 2
-//! bytes     uuid of the bucket, behind its length
+//! bytes     UUID of the bucket, preceded by its length
 //! number    collection
-//! number    vBuckets from 0 to the last one that has a history
-//! bits      which of them have one, eight to a byte
-//! blocks    of 64 of those: number, the least seqno; byte, bits of a difference; differences to it, packed
-//! 4 bytes   of each: the lowest of the UUID of its branch
-//! number    of them in the midst of a snapshot, then for each:
-//!   3 numbers vBucket, how far the snapshot begins before its seqno, how far it ends behind it
+//! number    vBuckets from 0 to the last one with a history
+//! bits      which of them have a history, eight to a byte
+//! blocks    of 64 of those: number, the smallest seqno; byte, bits of a difference; the packed differences to it
+//! 4 bytes   for each: the lowest 32 bits of its branch's UUID
+//! number    of positions within a snapshot, then for each:
+//!   3 numbers vBucket, distance back to the start of the snapshot, distance forward to its end
 //! ```
 //!
-//! The node that serves a vBucket knows its branches, and finds the right one by four bytes ([`resolve`]). Fewer
-//! bytes would match another branch too often, and a consumer would not learn that it has lost history.
+//! The node that serves a vBucket knows its branches, and finds the right one by the lowest 32 bits ([`resolve`]).
+//! Fewer bits would match a wrong branch too often: a consumer would then not notice that it has lost history.
 
 use super::Gone;
 use base64::Engine;
@@ -39,10 +39,10 @@ use std::fmt;
 
 const VERSION: u8 = 1;
 const VERSION_SHORT: u8 = 2;
-/// vBuckets whose seqnos are packed together.
+/// Number of vBuckets whose seqnos are packed together.
 const BLOCK: usize = 64;
-/// The highest 32 bits of a UUID of which only the lowest 32 are known. UUIDs are random: hardly one looks so by chance, and one that
-/// does is found all the same.
+/// The highest 32 bits of a UUID of which only the lowest 32 bits are known. UUIDs are random: one rarely has these bits by chance,
+/// and [`resolve`] finds such a branch too.
 const SHORTENED: u64 = 0x6e61_6372_0000_0000;
 
 /// A consumer's position in all vBuckets of a collection.
@@ -53,7 +53,7 @@ pub struct Token {
     pub(super) points: BTreeMap<Vbid, ResumePoint>,
 }
 
-/// Why a text is no token.
+/// The error for a text that is not a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoToken;
 
@@ -76,7 +76,7 @@ impl fmt::Display for Token {
 }
 
 impl Token {
-    /// The form for consumers.
+    /// Returns the short form, for consumers.
     pub fn short(&self) -> String {
         let mut bytes = vec![VERSION_SHORT];
         push(self.bucket.len() as u64, &mut bytes);
@@ -94,7 +94,7 @@ impl Token {
         for point in self.points.values() {
             bytes.extend((point.vb_uuid.0 as u32).to_be_bytes());
         }
-        // A consumer at the end of a snapshot is within none.
+        // A position at the end of a snapshot is not within it.
         let is_within = |point: &ResumePoint| point.seqno != point.snapshot_end;
         let within: Vec<_> = self.points.iter().filter(|(_, point)| is_within(point)).collect();
         push(within.len() as u64, &mut bytes);
@@ -107,8 +107,8 @@ impl Token {
     }
 }
 
-/// The branch that a point names: `vb_uuid` itself, or the newest one in `log` of which only the lowest bits are given.
-/// A branch that the log does not have stays as it is, and matches none.
+/// Returns the branch that a point names: `vb_uuid` itself, or the newest branch in `log` with the same lowest bits if
+/// only these are known. If the log does not have such a branch, the result is `vb_uuid`, which matches none.
 pub fn resolve(vb_uuid: VbUuid, log: &FailoverLog) -> VbUuid {
     if vb_uuid.0 & !0xffff_ffff != SHORTENED {
         return vb_uuid;
@@ -148,7 +148,7 @@ fn read(bytes: &[u8]) -> Option<Token> {
             snapshot_start: Seqno(seqno.checked_sub(pop(&mut rest)?)?),
             snapshot_end: Seqno(seqno.checked_add(pop(&mut rest)?)?),
         };
-        // Each vBucket once, in order: a token has one form.
+        // Each vBucket occurs once, in order: a token has a unique form.
         if points.last_key_value().is_some_and(|(last, _)| *last >= vbid) {
             return None;
         }
@@ -169,7 +169,7 @@ fn read_short(bytes: &[u8]) -> Option<Token> {
     let (present, behind) = rest.split_at_checked(span.div_ceil(8))?;
     rest = behind;
     let is_present = |at: &usize| present[at / 8] >> (at % 8) & 1 == 1;
-    // A token has one form: the last vBucket has a history, and no bit is set behind it.
+    // A token has a unique form: the last vBucket has a history, and no later bit is set.
     if (span > 0 && !is_present(&(span - 1))) || (span..present.len() * 8).any(|at| is_present(&at))
     {
         return None;
@@ -205,7 +205,7 @@ fn read_short(bytes: &[u8]) -> Option<Token> {
     rest.is_empty().then_some(Token { bucket, collection, points })
 }
 
-/// Appends some seqnos: the least, and the differences to it in as many bits as the greatest needs.
+/// Appends seqnos: the smallest one, and the differences to it with as many bits as the largest difference needs.
 fn pack(seqnos: &[u64], out: &mut Vec<u8>) {
     let least = seqnos.iter().copied().min().unwrap_or_default();
     let greatest = seqnos.iter().map(|seqno| seqno - least).max().unwrap_or_default();
@@ -227,7 +227,7 @@ fn pack(seqnos: &[u64], out: &mut Vec<u8>) {
     }
 }
 
-/// Takes `count` seqnos that [`pack`] has written.
+/// Reads `count` seqnos that [`pack`] has written.
 fn unpack(count: usize, bytes: &mut &[u8], out: &mut Vec<u64>) -> Option<()> {
     let least = pop(bytes)?;
     let (&width, behind) = bytes.split_first()?;
@@ -261,7 +261,7 @@ fn push(mut number: u64, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-/// Takes a number of at most 63 bits from the front, which is more than a seqno ever has.
+/// Removes a number of at most 63 bits from the front. No seqno is larger.
 fn pop(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for (index, byte) in bytes.iter().take(9).enumerate() {
@@ -275,12 +275,12 @@ fn pop(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 impl Token {
-    /// Returns the position in each vBucket that has a history.
+    /// Returns the position in each vBucket with a history.
     pub fn into_points(self) -> BTreeMap<Vbid, ResumePoint> {
         self.points
     }
 
-    /// The points, if it belongs to a collection of a bucket.
+    /// Returns the points if the token belongs to this collection of this bucket.
     pub(super) fn check(
         &self,
         bucket: &Bucket,

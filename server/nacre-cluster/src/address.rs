@@ -1,28 +1,28 @@
-//! Addresses of nodes, as people write them.
+//! Addresses of nodes as people write them.
 
-/// Port of management when an address names none.
+/// Default management port.
 const PORT_DEFAULT: u16 = 8091;
-/// Port of management when an address with `https://` names none.
+/// Default management port of an address with `https://`.
 const PORT_DEFAULT_TLS: u16 = 18091;
-/// Hosts that name no machine for others: an address to listen on.
+/// Hosts that identify no machine: addresses to listen on.
 const ANYWHERE: [&str; 3] = ["0.0.0.0", "::", ""];
 
-/// Address of the management of a node.
+/// Address of a node's management service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// Name or address.
     pub host: String,
     /// Port.
     pub port: u16,
-    /// True if the port speaks TLS.
+    /// True if the port uses TLS.
     pub encrypted: bool,
 }
 
 impl Address {
-    /// Parses `host` or `host:port`, with or without `http://` or `https://` in front.
+    /// Parses `host` or `host:port`, optionally after `http://` or `https://`.
     ///
     /// # Errors
-    /// A sentence for the person who wrote the address.
+    /// A sentence for the user who entered the address.
     pub fn parse(text: &str) -> Result<Address, String> {
         let bare = text.trim().trim_end_matches('/');
         let (encrypted, bare) = match bare.strip_prefix("https://") {
@@ -38,11 +38,11 @@ impl Address {
     }
 }
 
-/// Checks that other nodes and clients can reach a node by the name `host`: at most 253 characters, a host name or an
-/// IPv4 address.
+/// Checks that other nodes and clients can reach a node as `host`: a host name or an IPv4 address of at most 253
+/// characters.
 ///
 /// # Errors
-/// A sentence for the person who wrote the name.
+/// A sentence for the user who entered the name.
 pub fn check_host(host: &str) -> Result<(), String> {
     let fits = |character: char| character.is_ascii_alphanumeric() || ".-_".contains(character);
     if ANYWHERE.contains(&host) || host.len() > 253 || !host.chars().all(fits) {

@@ -1,4 +1,4 @@
-//! One bucket as the cluster knows it.
+//! A bucket in the agreed state.
 
 use crate::{BucketSettings, Chain, Index, Manifest, Refusal};
 use serde::{Deserialize, Serialize};
@@ -9,20 +9,20 @@ use std::collections::BTreeMap;
 pub struct Bucket {
     /// Name, unique in the cluster.
     pub name: String,
-    /// 32 hexadecimal digits, never used for another bucket.
+    /// UUID: 32 hexadecimal digits, never reused for another bucket.
     pub uuid: String,
-    /// Settings that the operator chose.
+    /// Settings chosen by the operator.
     pub settings: BucketSettings,
     /// Scopes and collections.
     pub manifest: Manifest,
-    /// Design documents by name (`dev_` prefix included), each a JSON text.
+    /// Design documents by name (including the `dev_` prefix), each a JSON text.
     pub design_documents: BTreeMap<String, String>,
-    /// Indexes of its collections, in the order they were made.
+    /// Indexes of its collections, in order of creation.
     #[serde(default)]
     pub indexes: Vec<Index>,
-    /// Counts the flushes of the bucket: its documents belong to this generation.
+    /// Number of flushes of the bucket. Its documents belong to this generation.
     pub flushes: u64,
-    /// Copies of the vBuckets, indexed by vBucket; empty until there is a node to hold them.
+    /// Chains of its vBuckets, by vBucket; empty until a node exists to hold them.
     #[serde(default)]
     pub chains: Vec<Chain>,
 }

@@ -1,97 +1,97 @@
-//! The nodes that hold the copies of a vBucket.
+//! The chain of a vBucket: the nodes that hold its copies.
 
 use nacre_types::NodeId;
 use serde::{Deserialize, Serialize};
 
-/// The copies of one vBucket: the node that serves it, and the nodes that follow.
+/// The copies of one vBucket: the node of the active copy, and the nodes that follow it.
 ///
-/// Invariants: no node occurs twice in `copies` or `next`; holes are at the end; the term grows by one with each change
-/// of the active copy.
+/// Invariants: no node occurs twice in `copies` or `next`; holes are at the end; the term increases by one with each
+/// change of the active copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chain {
-    /// Counts the nodes that were the active one: it orders the branches of history, as UUIDs do not.
+    /// Counts the changes of the active copy. Unlike UUIDs, terms order the branches of history.
     pub term: u64,
-    /// The active copy, then its replicas; as long as the bucket has copies, with holes where a node is missing.
+    /// The active copy and its replicas. The length is that of the bucket's setting, with holes for missing nodes.
     pub copies: Vec<Option<NodeId>>,
-    /// While the vBucket moves: the copies after the move. Durable writes need a majority of both lists.
+    /// The copies after the current move. Durable writes then need a majority of both lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub next: Vec<Option<NodeId>>,
-    /// True during a hand-over: no node serves the vBucket, and the active copy lets the first of `next` catch up.
+    /// True during a hand-over: no node serves the vBucket, and the first of `next` catches up with the active copy.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
-    /// State of the active copy when it was chosen to begin this term; `None` if it served before, or has no history
-    /// yet. A copy that has less by now, because its process has ended since, does not serve: the leader chooses again.
+    /// State of the active copy when it was chosen for this term; `None` if it was active before or has no history yet.
+    /// A copy that has less now, because its process has ended since, does not serve, and the leader chooses again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<Chosen>,
-    /// The node that served the vBucket last, if no node has a copy any more: the documents may be on its disk.
+    /// The node that served the vBucket last, if no node holds a copy any more: the documents may still be on its disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<NodeId>,
 }
 
-/// State of a copy when it was chosen to be the active one.
+/// State of a copy when it was chosen as the active one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chosen {
-    /// The last term that it had all of.
+    /// The last term of which the copy is complete.
     pub term: u64,
-    /// The end of its history, as a seqno.
+    /// The last seqno of its history.
     pub high_seqno: u64,
 }
 
 impl Chain {
-    /// The first copies of a vBucket.
+    /// Creates the initial chain of a vBucket.
     pub fn new(copies: Vec<Option<NodeId>>) -> Chain {
         Chain { term: 1, copies, ..Chain::default() }
     }
 
-    /// The node that serves the vBucket, if one does.
+    /// Returns the node of the active copy, if there is one.
     pub fn active(&self) -> Option<NodeId> {
         self.copies.first().copied().flatten()
     }
 
-    /// Returns the node that will serve the vBucket after the move, if it moves.
+    /// Returns the node that will be active after the current move, if there is one.
     pub fn next_active(&self) -> Option<NodeId> {
         self.next.first().copied().flatten()
     }
 
-    /// Returns true if `node` follows the active copy, as a replica or as a future copy.
+    /// Returns true if `node` follows the active copy, as a replica or future copy.
     pub fn is_followed_by(&self, node: NodeId) -> bool {
         self.active().is_some_and(|active| active != node) && self.involves(node)
     }
 
-    /// Returns true if another node than the active one has a copy, or will have one.
+    /// Returns true if another node than the active one holds a copy or will hold one.
     pub fn has_followers(&self) -> bool {
         let mut all = self.copies.iter().chain(&self.next).flatten();
         all.any(|node| Some(*node) != self.active())
     }
 
-    /// Returns true if `node` holds a copy, or will hold one.
+    /// Returns true if `node` holds a copy or will hold one.
     pub fn involves(&self, node: NodeId) -> bool {
         self.copies.contains(&Some(node)) || self.next.contains(&Some(node))
     }
 
-    /// Returns true if this may come right after `before`: another active copy is another term, and the same may begin
-    /// one.
+    /// Returns true if this chain may directly follow `before`: another active copy requires the next term, and the
+    /// same active copy may begin one.
     pub fn follows(&self, before: &Chain) -> bool {
         let stays = self.term == before.term && self.active() == before.active();
         stays || self.term == before.term + 1
     }
 
-    /// Returns true if a node that has a copy has none afterwards.
+    /// Returns true if a node loses its copy in the current move.
     pub fn drops_copies(&self) -> bool {
         self.copies.iter().flatten().any(|node| !self.next.contains(&Some(*node)))
     }
 
-    /// Ends a hold without a hand-over: the active copy serves again. The term is a new one, because copies of the held
-    /// term may have been activated elsewhere.
+    /// Ends a hold without a hand-over: the active copy serves again. The term is new, because copies of the held term
+    /// may have been activated elsewhere.
     pub fn release(&mut self) {
         self.term += 1;
         self.held = false;
         self.chosen = None;
     }
 
-    /// Returns the chain without `lost`, served by `active`. The term is a new one if another node serves, or if a copy
-    /// is lost: the lost copy may have been the only other one with an acknowledged write. The other copies belong to
-    /// the new term once they have everything up to its beginning.
+    /// Returns the chain without `lost`, with the active copy on `active`. The term is new if another node becomes
+    /// active, or if a copy is lost: the lost copy may have been the only other one with an acknowledged write. The
+    /// other copies belong to the new term once they have everything before it.
     #[must_use]
     pub fn without(&self, lost: &[NodeId], active: Option<NodeId>) -> Chain {
         let stays = |node: &NodeId| !lost.contains(node) && Some(*node) != active;

@@ -1,4 +1,4 @@
-//! The state machine that all nodes share.
+//! The state machine shared by all nodes.
 
 use crate::refusal::Refusal;
 use crate::{
@@ -12,58 +12,58 @@ use nacre_types::{CollectionId, NodeId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The state that the nodes agree on.
+/// The agreed state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cluster {
-    /// 32 hexadecimal digits, chosen when the cluster began.
+    /// UUID: 32 hexadecimal digits, chosen when the cluster was created.
     pub uuid: String,
-    /// Name that the operator chose; empty until named.
+    /// Name chosen by the operator; empty until named.
     #[serde(default)]
     pub name: String,
-    /// Grows with every change that clients can see in a cluster map.
+    /// Revision; increases with every change that clients can see in a cluster map.
     pub rev: u64,
     /// Secret with which nodes log in to each other.
     #[serde(default)]
     pub secret: Secret,
-    /// The nodes, by number.
+    /// The nodes by ID.
     #[serde(default)]
     pub nodes: BTreeMap<NodeId, Member>,
-    /// The groups that nodes are in: the name of each, by its identity of 32 hexadecimal digits.
+    /// Names of the server groups by UUID (32 hexadecimal digits).
     #[serde(default = "nodes::first_group")]
     pub groups: BTreeMap<String, String>,
-    /// The highest number of a node that has left: none is used twice.
+    /// The highest ID of a removed node; IDs are never reused.
     #[serde(default)]
     pub last_gone: NodeId,
-    /// Counts how often the remaining nodes have gone on without a majority. A map with a larger number is newer,
+    /// Number of times that the remaining nodes have continued without a majority. A map with a larger number is newer,
     /// whatever its revision.
     #[serde(default)]
     pub regroups: u64,
-    /// Nodes whose replacement was ordered, whether or not they are heard.
+    /// Nodes whose failover was ordered, whether or not they are alive.
     #[serde(default)]
     pub failing_over: Vec<NodeId>,
-    /// True if nodes that fall silent are replaced.
+    /// Settings and count of automatic failovers.
     #[serde(default)]
     pub auto_failover: AutoFailover,
-    /// The rebalance that is under way.
+    /// The running rebalance.
     #[serde(default)]
     pub rebalance: Option<Rebalance>,
-    /// The last one that has ended.
+    /// The last rebalance that has ended.
     #[serde(default)]
     pub last_rebalance: Option<EndedRebalance>,
-    /// True if one that has failed is begun again.
+    /// Settings for retries of failed rebalances.
     #[serde(default)]
     pub retry_rebalance: RetryRebalance,
-    /// Failed-over nodes that get their share again with the next rebalance, and whether all their copies are copied as a whole.
+    /// Failed-over nodes that get their share again in the next rebalance; true for a full recovery.
     #[serde(default)]
     pub recovering: BTreeMap<NodeId, bool>,
-    /// Name of the user who has administered the cluster since it was set up; empty if unknown. Lists of users omit it,
-    /// as Couchbase does, because it is no ordinary user.
+    /// Name of the user who has administered the cluster since its creation; empty if unknown. Lists of users omit this
+    /// user, as in Couchbase.
     #[serde(default)]
     pub administrator: String,
     /// Settings of the cluster as a whole.
     #[serde(default)]
     pub settings: ClusterSettings,
-    /// Counts of rebalances and failovers by their names in REST, since the cluster began.
+    /// Counts of rebalances and failovers by their names in REST, since the cluster was created.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
     /// Buckets by name.
@@ -71,31 +71,31 @@ pub struct Cluster {
     /// Packages of plugins, and their deployments.
     #[serde(default)]
     pub plugins: Plugins,
-    /// Functions that react to changes of documents.
+    /// Eventing functions.
     #[serde(default)]
     pub functions: Functions,
-    /// True if functions may wake each other in a circle.
+    /// True if eventing functions may trigger each other in a cycle.
     #[serde(default)]
     pub function_recursion: bool,
-    /// Addresses that functions and plugins may reach over HTTP although they are denied by default.
+    /// Addresses that functions and plugins may reach over HTTP despite the default denials.
     #[serde(default)]
     pub outgoing_http: Vec<OutgoingRule>,
-    /// Functions of the query language.
+    /// User-defined functions of the query language.
     #[serde(default)]
     pub query_functions: QueryFunctions,
-    /// Libraries that they call.
+    /// JavaScript libraries called by these functions.
     #[serde(default)]
     pub query_libraries: QueryLibraries,
     /// Sequences of the query language.
     #[serde(default)]
     pub sequences: Sequences,
-    /// What services keep, such as the definitions of search indexes.
+    /// Records of services, such as the definitions of search indexes.
     #[serde(default)]
     pub service_records: ServiceRecords,
 }
 
 impl Cluster {
-    /// A cluster without buckets.
+    /// Creates a cluster without buckets.
     pub fn new(uuid: String) -> Cluster {
         Cluster {
             uuid,
@@ -127,7 +127,7 @@ impl Cluster {
         }
     }
 
-    /// The bucket `name`.
+    /// Returns the bucket `name`.
     ///
     /// # Errors
     /// [`Refusal::BucketNotFound`].
@@ -141,10 +141,10 @@ impl Cluster {
             .ok_or_else(|| Refusal::BucketNotFound { bucket: name.to_owned() })
     }
 
-    /// Applies `change`. Returns the collections that it dropped.
+    /// Applies `change`. Returns the collections that it drops.
     ///
     /// # Errors
-    /// [`Refusal`]; nothing has changed then.
+    /// [`Refusal`]; the state is unchanged in that case.
     pub fn apply(&mut self, change: &Change) -> Result<Vec<CollectionId>, Refusal> {
         let was_moving = self.rebalance.is_some();
         let dropped = change.apply(self)?;
@@ -153,7 +153,7 @@ impl Cluster {
         Ok(dropped)
     }
 
-    /// Gives new buckets their place, as soon as there are nodes.
+    /// Assigns the vBuckets of new buckets to nodes, once there are nodes.
     pub(crate) fn place_buckets(&mut self) {
         let nodes: BTreeMap<NodeId, String> =
             self.serving_nodes().into_iter().map(|(id, group)| (id, group.to_owned())).collect();
@@ -169,12 +169,12 @@ impl Cluster {
         }
     }
 
-    /// The compaction of a bucket: its own, or that of the cluster.
+    /// Returns the compaction settings of a bucket: its own, or those of the cluster.
     pub fn compaction_of(&self, bucket: &BucketSettings) -> Compaction {
         let general = &self.settings.compaction;
         match &bucket.compaction {
             Some(own) => own.clone(),
-            // Tombstones of an ephemeral bucket take memory: only its own setting keeps them for long.
+            // Tombstones of an ephemeral bucket occupy memory, so only its own setting may keep them for long.
             None if bucket.kind == BucketKind::Ephemeral => {
                 Compaction { purge_age_s: None, ..general.clone() }
             }
@@ -182,12 +182,12 @@ impl Cluster {
         }
     }
 
-    /// Sum of the quotas of all buckets on a node, in MiB.
+    /// Returns the sum of all buckets' quotas on a node, in MiB.
     pub fn bucket_quotas_mb(&self) -> u64 {
         self.buckets.values().map(|bucket| bucket.settings.ram_quota_mb).sum()
     }
 
-    /// Refuses buckets that together need more memory than the data service has.
+    /// Refuses buckets whose quotas together exceed that of the data service.
     pub(crate) fn check_data_quota(&self, buckets_mb: u64) -> Result<(), Refusal> {
         match self.settings.quotas.data_mb {
             Some(quota_mb) if buckets_mb > quota_mb => {
@@ -197,8 +197,8 @@ impl Cluster {
         }
     }
 
-    /// Goes on with the state of this node, without a majority. The excluded nodes do not know the new `secret`, so
-    /// that they have no part in the cluster until they join again.
+    /// Continues with the state of this node, without a majority. The excluded nodes do not know the new `secret`, so
+    /// they have no part in the cluster until they rejoin.
     pub fn regroup(&mut self, secret: Secret) {
         self.regroups += 1;
         self.secret = secret;
@@ -209,7 +209,7 @@ impl Cluster {
         }
     }
 
-    /// Leaves copies where they are: moves that have not come to their end are forgotten.
+    /// Stops all moves of copies; unfinished moves are dropped.
     pub(crate) fn settle_chains(&mut self) {
         for chain in self.buckets.values_mut().flat_map(|bucket| &mut bucket.chains) {
             if chain.held {

@@ -1,79 +1,80 @@
-//! Settings of the cluster as a whole, as operators of Couchbase know them.
+//! Settings of the cluster as a whole, as in Couchbase.
 //!
-//! Each section is replaced as a whole by a [`SettingsChange`]. Most sections have an effect on every node; the doc comment of a field
-//! says so where a value is only kept and given back, because tools write it and expect to read it again.
+//! A [`SettingsChange`] replaces a section as a whole. Most sections take effect on every node. Where a value is only stored and
+//! returned, because tools write it and expect to read it back, the docstring of its field says so.
 
 use crate::{Cluster, EndSessions, EndedSessions, Refusal, StorageBackend};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Least quota of the data service, in MiB. Source: Couchbase.
+/// Minimum quota of the data service, in MiB. Source: Couchbase.
 pub const DATA_QUOTA_MB_MIN: u64 = 256;
-/// Bounds of a share of dead bytes that starts compaction, in percent. Source: Couchbase.
+/// Range of the fragmentation threshold for compaction, in percent. Source: Couchbase.
 const FRAGMENTATION_PERCENT: std::ops::RangeInclusive<u8> = 2..=100;
-/// Least age of tombstones that are removed, in seconds: 0.01 days. Source: Couchbase.
+/// Minimum purge age of tombstones, in seconds: 0.01 days. Source: Couchbase.
 pub(crate) const PURGE_AGE_S_MIN: u32 = 864;
-/// Minimum for an ephemeral bucket, whose tombstones take memory.
+/// Minimum purge age for an ephemeral bucket, whose tombstones occupy memory.
 pub(crate) const PURGE_AGE_EPHEMERAL_S_MIN: u32 = 60;
-/// Greatest age of tombstones, in seconds: 60 days. Source: Couchbase.
+/// Maximum purge age of tombstones, in seconds: 60 days. Source: Couchbase.
 const PURGE_AGE_S_MAX: u32 = 60 * 24 * 3600;
-/// Most vBuckets that a node moves at once in a rebalance. Source: Couchbase.
+/// Maximum number of vBuckets that a node moves concurrently in a rebalance. Source: Couchbase.
 pub const MOVES_PER_NODE_MAX: usize = 64;
-/// Most entries of a list of URLs, headers, suites or users.
+/// Maximum length of a list of URLs, headers, suites or users.
 const LIST_MAX: usize = 500;
-/// Longest entry of such a list, in bytes.
+/// Maximum length of an entry in such a list, in bytes.
 const ENTRY_BYTES_MAX: usize = 1024;
 
 /// Settings of the cluster as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClusterSettings {
-    /// Memory of services.
+    /// Memory quotas of services.
     pub quotas: ServiceQuotas,
-    /// Most vBuckets that a node sends or receives at once in a rebalance, 1..=64; `None` for no bound by node.
+    /// Maximum number of vBuckets that a node sends or receives concurrently in a rebalance, 1..=64; `None` for no
+    /// limit per node.
     pub moves_per_node: Option<usize>,
-    /// Compaction of buckets that say nothing else.
+    /// Compaction of buckets without their own setting.
     pub compaction: Compaction,
-    /// TLS and headers of HTTP.
+    /// TLS and HTTP headers.
     pub security: Security,
     /// The audit log.
     pub audit: Audit,
     /// URLs that queries may read.
     pub curl: CurlAccess,
-    /// True if the operator allows the cluster to report its version; kept only, as nothing is ever sent.
+    /// True if the cluster may report its version. Only stored: nothing is ever sent.
     pub send_stats: bool,
-    /// Sessions of browsers that were ended by hand.
+    /// Browser sessions that were ended explicitly.
     pub ended_sessions: EndedSessions,
-    /// Origins of web pages that may use the HTTP API, such as `https://app.example`; none at first.
+    /// Origins of web pages that may use the HTTP API, such as `https://app.example`; empty by default.
     pub api_origins: BTreeSet<String>,
 }
 
-/// Memory of services on each node, in MiB.
+/// Memory quotas of services on each node, in MiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServiceQuotas {
-    /// Upper bound of the sum of the buckets' quotas; `None` if only the memory of the machine bounds it.
+    /// Limit of the sum of the buckets' quotas; `None` if only the machine's memory limits it.
     pub data_mb: Option<u64>,
-    /// Quotas of other services by their names in REST, such as `indexMemoryQuota`; kept only.
+    /// Quotas of other services by their names in REST, such as `indexMemoryQuota`; only stored.
     pub others_mb: BTreeMap<String, u64>,
 }
 
-/// When space is given back.
+/// Compaction settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Compaction {
-    /// Share of dead bytes above which a part of a store is rewritten, 2..=100 percent; `None` for the node's own choice.
+    /// Share of dead bytes above which a part of a store is rewritten, 2..=100 percent; `None` for the node's default.
     pub fragmentation_percent: Option<u8>,
     /// Percentage for buckets with the storage backend `magma`.
     pub magma_fragmentation_percent: Option<u8>,
-    /// Seconds after which tombstones are removed; `None` for the node's own choice.
+    /// Age in seconds at which tombstones are purged; `None` for the node's default.
     pub purge_age_s: Option<u32>,
-    /// Kept only: stores and views are always compacted independently of each other.
+    /// Only stored: stores and views are always compacted independently of each other.
     pub parallel: bool,
 }
 
 impl Compaction {
-    /// Refuses values out of bounds; tombstones are kept for `purge_age_s_min` at least.
+    /// Refuses values out of range; `purge_age_s_min` is the minimum purge age of tombstones.
     pub(crate) fn check(&self, purge_age_s_min: u32) -> Result<(), Refusal> {
         for (field, percent) in [
             ("databaseFragmentationThreshold[percentage]", self.fragmentation_percent),
@@ -89,7 +90,7 @@ impl Compaction {
         Ok(())
     }
 
-    /// The share of dead bytes for a bucket with that backend.
+    /// Returns the fragmentation threshold for a bucket with this backend.
     pub fn percent(&self, backend: StorageBackend) -> Option<u8> {
         match backend {
             StorageBackend::Magma => self.magma_fragmentation_percent,
@@ -98,7 +99,7 @@ impl Compaction {
     }
 }
 
-/// The lowest version of TLS that clients may speak.
+/// The minimum TLS version of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TlsFloor {
     /// TLS 1.2.
@@ -108,19 +109,19 @@ pub enum TlsFloor {
     Tls13,
 }
 
-/// TLS of connections of clients, and headers of HTTP.
+/// TLS of client connections, and HTTP headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Security {
-    /// The lowest version.
+    /// The minimum version.
     pub tls_min: TlsFloor,
-    /// Cipher suites by their names at IANA, in the order of preference; all that there are if empty.
+    /// Cipher suites by their IANA names, in order of preference; empty for all supported suites.
     pub cipher_suites: Vec<String>,
-    /// True if the server's order decides among the suites that both sides have.
+    /// True if the server's order of preference decides between common suites.
     pub honor_cipher_order: bool,
-    /// True if answers 401 do without `WWW-Authenticate`, so that browsers do not ask for a password.
+    /// True if 401 responses omit `WWW-Authenticate`, so that browsers do not prompt for a password.
     pub hide_challenge: bool,
-    /// Value of `Strict-Transport-Security` in answers over TLS.
+    /// Value of `Strict-Transport-Security` in responses over TLS.
     pub hsts: Option<String>,
     /// True if the web console is not served without TLS.
     pub disable_ui_http: bool,
@@ -132,17 +133,17 @@ pub struct Security {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Audit {
-    /// True if it is written.
+    /// True if the audit log is written.
     pub enabled: bool,
-    /// Ids of events that are not written.
+    /// IDs of excluded events.
     pub disabled_events: BTreeSet<u32>,
-    /// Users whose events are not written, as `name/domain`.
+    /// Users whose events are excluded, as `name/domain`.
     pub disabled_users: BTreeSet<String>,
-    /// Seconds after which a file is closed and another begun.
+    /// Age in seconds at which a file is rotated.
     pub rotate_s: u32,
-    /// Size at which a file is closed and another begun, in bytes.
+    /// Size in bytes at which a file is rotated.
     pub rotate_bytes: u64,
-    /// Seconds after which closed files are removed; 0 for never.
+    /// Age in seconds at which closed files are removed; 0 for never.
     pub prune_s: u32,
 }
 
@@ -159,28 +160,28 @@ impl Default for Audit {
     }
 }
 
-/// The URLs that the function CURL of the query language may read.
+/// The URLs that the function CURL of the query language may access.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CurlAccess {
-    /// True if all may be read.
+    /// True if all URLs are allowed.
     pub all_access: bool,
-    /// Beginnings of URLs that may be read.
+    /// Prefixes of allowed URLs.
     pub allowed_urls: Vec<String>,
-    /// Prefixes of URLs that are denied, even if another rule allows them.
+    /// Prefixes of denied URLs; they take precedence over all other rules.
     pub disallowed_urls: Vec<String>,
 }
 
-/// Another value of a section of [`ClusterSettings`].
+/// A new value of a section of [`ClusterSettings`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SettingsChange {
-    /// Memory of services.
+    /// Memory quotas of services.
     Quotas(ServiceQuotas),
     /// See [`ClusterSettings::moves_per_node`].
     MovesPerNode(usize),
-    /// Compaction of buckets that say nothing else.
+    /// Compaction of buckets without their own setting.
     Compaction(Compaction),
-    /// TLS and headers of HTTP.
+    /// TLS and HTTP headers.
     Security(Security),
     /// The audit log.
     Audit(Audit),
@@ -188,7 +189,7 @@ pub enum SettingsChange {
     Curl(CurlAccess),
     /// See [`ClusterSettings::send_stats`].
     SendStats(bool),
-    /// Sessions of browsers that end by hand: added to those that have.
+    /// Browser sessions to end, in addition to those already ended.
     EndSessions(EndSessions),
     /// See [`ClusterSettings::api_origins`].
     ApiOrigins(BTreeSet<String>),
@@ -212,7 +213,8 @@ fn check_list<'t>(
     Ok(())
 }
 
-/// Returns true for an origin as browsers send it: `http` or `https`, a host in lower case, and a port if it is not the usual one.
+/// Returns true for an origin in the form of browsers: `http` or `https`, a lower-case host, and a port unless it is the default
+/// one.
 fn is_origin(text: &str) -> bool {
     let host =
         [("http://", ":80"), ("https://", ":443")].into_iter().find_map(|(scheme, usual)| {
@@ -223,7 +225,7 @@ fn is_origin(text: &str) -> bool {
     host.is_some_and(|host| !host.is_empty() && host.bytes().all(is_of_host))
 }
 
-/// Takes over a section of the settings.
+/// Replaces a section of the settings.
 pub(crate) fn change_settings(
     cluster: &mut Cluster,
     change: &SettingsChange,

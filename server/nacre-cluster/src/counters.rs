@@ -1,8 +1,8 @@
-//! Counters of events of nodes, as in `counters` of `/pools/default`. Source: Couchbase's REST.
+//! Counters of node events, as in `counters` of `/pools/default`. Source: Couchbase's REST.
 
 use crate::{Change, Cluster, EndedRebalance, Membership, NodeChange, Outcome};
 
-/// Counts `change`, which was applied; `was_moving` says whether a rebalance was under way before it.
+/// Counts `change` after it was applied; `was_moving` is true if a rebalance was running before.
 pub(crate) fn count(cluster: &mut Cluster, change: &Change, was_moving: bool) {
     let kind = |rest: Membership| match rest {
         Membership::FailedOver => "graceful_failover",

@@ -1,4 +1,4 @@
-//! Fingerprints, by which nodes recognise each other's keys.
+//! Fingerprints by which nodes identify each other's keys.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -6,12 +6,13 @@ use std::str::FromStr;
 
 /// The SHA-256 of a node's public key, in DER with its algorithm (SubjectPublicKeyInfo, RFC 5280).
 ///
-/// Written as 64 hexadecimal digits in lower case; read in either case, and with colons between bytes, as tools print it.
+/// Formatted as 64 lower-case hexadecimal digits. Parsing accepts both cases, and colons between bytes as other tools
+/// print them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Fingerprint(pub [u8; 32]);
 
-/// A text that is no fingerprint.
+/// The text is not a fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a fingerprint has 64 hexadecimal digits")]
 pub struct NoFingerprint;

@@ -1,4 +1,4 @@
-//! Functions: code that reacts to changes of documents, as its author defined it, and whether it runs.
+//! Eventing functions: code that reacts to document changes, with its definition and state.
 
 use crate::change::DroppedKeyspace;
 use crate::{Refusal, Since};
@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// The longest name of a function.
+/// The longest name of a function, in bytes.
 const NAME_BYTES_MAX: usize = 100;
 /// The largest code, in bytes.
 pub const CODE_BYTES_MAX: usize = 1 << 20;
-/// Means all scopes, or all collections.
+/// Wildcard for all scopes or all collections.
 const ALL: &str = "*";
 
-/// Names a function: those of a scope are apart from those of others, and from those of none.
+/// Identifies a function. Functions of different scopes, and functions without a scope, have separate namespaces.
 ///
-/// As text, which is a key of the agreed state: `name`, or `bucket/scope/name`.
+/// The text form `name` or `bucket/scope/name` is a key of the agreed state.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FunctionId {
-    /// Bucket and scope that it belongs to, if it does.
+    /// Bucket and scope of the function, if it has one.
     pub scope: Option<(String, String)>,
     /// The name.
     pub name: String,
 }
 
 impl FunctionId {
-    /// The function that a key names.
+    /// Parses a key.
     pub fn of_key(key: &str) -> FunctionId {
         match key.splitn(3, '/').collect::<Vec<_>>()[..] {
             [bucket, scope, name] => {
@@ -46,24 +46,24 @@ impl fmt::Display for FunctionId {
     }
 }
 
-/// Documents that a function listens to, or reaches; `*` for all scopes, or all collections.
+/// The keyspace of a function's source or of its bindings; `*` stands for all scopes or all collections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionKeyspace {
-    /// Their bucket.
+    /// The bucket.
     pub bucket: String,
-    /// Their scope.
+    /// The scope.
     pub scope: String,
-    /// Their collection.
+    /// The collection.
     pub collection: String,
 }
 
 impl FunctionKeyspace {
-    /// The scope, unless it is all.
+    /// Returns the scope, or `None` for all scopes.
     pub fn scope(&self) -> Option<&str> {
         Some(&self.scope[..]).filter(|scope| *scope != ALL)
     }
 
-    /// Returns true if there may be documents that are of both.
+    /// Returns true if a document can be in both keyspaces.
     pub fn meets(&self, other: &FunctionKeyspace) -> bool {
         let both = |own: &str, other: &str| own == other || own == ALL || other == ALL;
         self.bucket == other.bucket
@@ -71,41 +71,41 @@ impl FunctionKeyspace {
             && both(&self.collection, &other.collection)
     }
 
-    /// The collection, unless it is all.
+    /// Returns the collection, or `None` for all collections.
     pub fn collection(&self) -> Option<&str> {
         Some(&self.collection[..]).filter(|collection| *collection != ALL)
     }
 }
 
-/// Documents that the code reaches by a name.
+/// A keyspace that the code accesses by an alias.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketBinding {
     /// Name in the code.
     pub alias: String,
     /// The keyspace.
     pub keyspace: FunctionKeyspace,
-    /// True if it may change them.
+    /// True if the function may change the documents.
     pub writes: bool,
 }
 
-/// How a function authenticates to a server.
+/// Authentication of a function to a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UrlAuth {
-    /// Not at all.
+    /// No authentication.
     None,
-    /// By name and password.
+    /// User name and password (HTTP Basic).
     Basic {
         /// The name.
         user: String,
         /// The password.
         password: String,
     },
-    /// By a token.
+    /// A bearer token.
     Bearer {
         /// The token.
         key: String,
     },
-    /// By name and password, of which only a digest is sent.
+    /// Digest authentication: only a digest of the password is sent.
     Digest {
         /// The name.
         user: String,
@@ -115,7 +115,7 @@ pub enum UrlAuth {
 }
 
 impl UrlAuth {
-    /// Returns true if it should have a password or token and has an empty one, as clients read it.
+    /// Returns true if a password or token is required but empty, as in responses to clients.
     #[must_use]
     pub fn lacks_secret(&self) -> bool {
         match self {
@@ -126,7 +126,7 @@ impl UrlAuth {
         }
     }
 
-    /// Returns true if both are of the same kind and name the same user, regardless of their secrets.
+    /// Returns true if both have the same kind and user, regardless of their secrets.
     #[must_use]
     pub fn proves_the_same(&self, other: &UrlAuth) -> bool {
         match (self, other) {
@@ -142,22 +142,22 @@ impl UrlAuth {
     }
 }
 
-/// A server that the code reaches by a name.
+/// A server that the code accesses by an alias.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UrlBinding {
     /// Name in the code.
     pub alias: String,
     /// `https://host/path`.
     pub url: String,
-    /// How the function authenticates.
+    /// Authentication.
     pub auth: UrlAuth,
-    /// True if cookies of the server are sent back to it.
+    /// True if cookies of the server are sent back.
     pub allow_cookies: bool,
-    /// Kept and returned only: certificates are always checked.
+    /// Only stored and returned: certificates are always checked.
     pub validate_certificate: bool,
 }
 
-/// A constant of the code.
+/// A constant available to the code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConstantBinding {
     /// Name in the code.
@@ -173,108 +173,108 @@ pub enum Language {
     /// Runs as it is.
     #[default]
     JavaScript,
-    /// Runs after its types were removed.
+    /// Runs after its types are removed.
     TypeScript,
 }
 
-/// Code as it is run: TypeScript without its types.
+/// The program to run: TypeScript without its types.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     /// The main file.
     pub code: String,
-    /// Modules that the code imports, by names such as `./lib.js`.
+    /// Imported modules, by names such as `./lib.js`.
     pub modules: BTreeMap<String, String>,
 }
 
-/// A function as its author defined it.
+/// The definition of a function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionDefinition {
     /// The code.
     pub code: String,
-    /// Modules that it imports, by names such as `./lib.js`; those that end with `.ts` are TypeScript.
+    /// Imported modules, by names such as `./lib.js`; those that end in `.ts` are TypeScript.
     #[serde(default)]
     pub modules: BTreeMap<String, String>,
     /// Language of the code.
     #[serde(default)]
     pub language: Language,
-    /// The program that runs, if it differs from the code.
+    /// The program to run, if it differs from the code.
     #[serde(default)]
     pub program: Option<Program>,
-    /// Kept and returned only.
+    /// Only stored and returned.
     pub version: String,
-    /// The keyspace whose documents the function handles.
+    /// The keyspace whose changes the function handles.
     pub source: FunctionKeyspace,
-    /// Keyspace in which Couchbase would keep the state. It must exist, and is not used.
+    /// The keyspace in which Couchbase keeps the state. It must exist, but is not used.
     pub metadata: FunctionKeyspace,
-    /// Documents that it reaches.
+    /// Keyspaces bound to aliases.
     pub buckets: Vec<BucketBinding>,
-    /// Servers that it reaches.
+    /// Servers bound to aliases.
     pub urls: Vec<UrlBinding>,
     /// Constants of the code.
     pub constants: Vec<ConstantBinding>,
-    /// Where a new deployment begins to read.
+    /// Where a new deployment starts to read.
     pub since: Since,
-    /// Seconds that a call of its code may take.
+    /// Timeout of a call of the code, in seconds.
     pub timeout_s: u32,
-    /// The largest context of a timer, in bytes.
+    /// Maximum size of a timer's context, in bytes.
     pub timer_context_bytes: u32,
-    /// True if the function gets every version of a document, with the one before.
+    /// True if the function receives every version of a document with the previous one.
     #[serde(default)]
     pub old_documents: bool,
-    /// A condition of SQL++ that selects the documents; all documents if there is none.
+    /// A SQL++ condition that selects documents; `None` for all documents.
     #[serde(default)]
     pub filter: Option<String>,
-    /// The user who defined the function last. Its queries have the rights of this user.
+    /// The user who last defined the function. Its queries have this user's privileges.
     #[serde(default)]
     pub owner: String,
-    /// True if queries that do not say it have to see all that was written before.
+    /// True if the function's queries wait for all previous writes by default (`request_plus`).
     #[serde(default)]
     pub fresh_queries: bool,
-    /// Keyspaces that the queries in its code change, as far as the code names them.
+    /// Keyspaces changed by the queries in the code, as far as the code names them.
     #[serde(default)]
     pub query_writes: Vec<FunctionKeyspace>,
-    /// Lines before the code.
+    /// Lines inserted before the code.
     pub headers: Vec<String>,
-    /// Lines behind the code.
+    /// Lines appended to the code.
     pub footers: Vec<String>,
-    /// All settings as its author gave them, a JSON object.
+    /// All settings given by the author, as a JSON object.
     pub settings: String,
 }
 
 /// State of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FunctionState {
-    /// Does not run, and has no state.
+    /// The function does not run and has no state.
     Undeployed,
-    /// Runs.
+    /// The function runs.
     Deployed,
-    /// Does not run, and resumes where it stopped.
+    /// The function does not run; it resumes where it stopped.
     Paused,
 }
 
 /// A function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Function {
-    /// UUID of 32 hexadecimal digits, chosen at the first definition. It marks the writes of the function.
+    /// UUID of 32 hexadecimal digits, chosen at the first definition. It marks the function's writes.
     pub uuid: String,
     /// The UUID as a number, for clients.
     pub number: u32,
     /// The definition.
     pub definition: FunctionDefinition,
-    /// True if it runs.
+    /// The state.
     pub state: FunctionState,
     /// Number of deployments. Each has a new state.
     pub deployments: u64,
-    /// Number of deployments and resumptions.
+    /// Number of deployments and resumes.
     pub launches: u64,
-    /// When it was paused, in milliseconds since the Unix epoch; 0 when it is not.
+    /// Time of the pause in milliseconds since the Unix epoch; 0 unless paused.
     pub paused_ms: u64,
-    /// Length of the last pause, in milliseconds.
+    /// Duration of the last pause, in milliseconds.
     pub delay_ms: u64,
 }
 
 impl Function {
-    /// A function that does not run, and has no identity yet.
+    /// Creates an undeployed function without identity.
     pub fn new(definition: FunctionDefinition) -> Function {
         Function {
             uuid: String::new(),
@@ -288,7 +288,7 @@ impl Function {
         }
     }
 
-    /// Returns true if `other` listens to a keyspace that this function writes.
+    /// Returns true if `other` listens to a keyspace that this function writes to.
     fn wakes(&self, other: &Function) -> bool {
         let bound = self.definition.buckets.iter().filter(|binding| binding.writes);
         let bound = bound.map(|binding| &binding.keyspace);
@@ -297,13 +297,13 @@ impl Function {
     }
 }
 
-/// All functions, by the text of their names.
+/// All functions, by the text of their IDs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Functions(pub BTreeMap<String, Function>);
 
 impl Functions {
-    /// The function `id`.
+    /// Returns the function `id`.
     ///
     /// # Errors
     /// [`Refusal::FunctionNotFound`].
@@ -315,12 +315,12 @@ impl Functions {
         self.0.get_mut(&id.to_string()).ok_or_else(|| not_found(id))
     }
 
-    /// All functions with their names.
+    /// Iterates over all functions with their IDs.
     pub fn iter(&self) -> impl Iterator<Item = (FunctionId, &Function)> {
         self.0.iter().map(|(key, function)| (FunctionId::of_key(key), function))
     }
 
-    /// Defines a function, or changes one that does not run.
+    /// Creates a function, or changes one that is not running.
     pub(crate) fn put(
         &mut self,
         id: &FunctionId,
@@ -336,7 +336,7 @@ impl Functions {
                 (&before.source, &before.metadata) == (&definition.source, &definition.metadata);
             match known.state {
                 FunctionState::Deployed => return Err(Refusal::FunctionDeployed),
-                // The state belongs to the keyspaces before.
+                // The state belongs to the previous keyspaces.
                 FunctionState::Paused if !keyspaces_stay => return Err(Refusal::FunctionDeployed),
                 _ => known.definition = definition.clone(),
             }
@@ -348,7 +348,7 @@ impl Functions {
         Ok(())
     }
 
-    /// Makes a function act as another user, whether or not it runs.
+    /// Sets the user whose privileges a function has, whether or not it runs.
     pub(crate) fn set_owner(&mut self, id: &FunctionId, owner: &str) -> Result<(), Refusal> {
         owner.clone_into(&mut self.get_mut(id)?.definition.owner);
         Ok(())
@@ -362,8 +362,8 @@ impl Functions {
         Ok(())
     }
 
-    /// Checks that a function may run next to the running ones: no write of it comes back to it through them in a
-    /// circle. Its writes to its own source through an alias do not wake it; those of queries are not allowed.
+    /// Checks that deploying a function creates no cycle through the running ones. Its own writes to its source through
+    /// an alias do not trigger it; those of queries are not allowed.
     pub(crate) fn check_recursion(&self, id: &FunctionId) -> Result<(), Refusal> {
         let wanted = self.get(id)?;
         let source = &wanted.definition.source;
@@ -374,7 +374,7 @@ impl Functions {
             other != id && function.state != FunctionState::Undeployed
         };
         let others: Vec<_> = self.iter().filter(runs).collect();
-        // Functions that the writes wake, directly or through others.
+        // Functions triggered by the writes, directly or indirectly.
         let mut reached = BTreeSet::new();
         let mut writers = vec![wanted];
         while let Some(writer) = writers.pop() {
@@ -392,7 +392,7 @@ impl Functions {
         Ok(())
     }
 
-    /// Deploys, pauses, resumes or undeploys a function, at `unix_ms`.
+    /// Deploys, pauses, resumes or undeploys a function at `unix_ms`.
     pub(crate) fn set_state(
         &mut self,
         id: &FunctionId,
@@ -409,7 +409,7 @@ impl Functions {
             }
             (Paused, Deployed) => {
                 function.launches += 1;
-                // Not 0, which is the delay of a deployment.
+                // At least 1, because 0 is the delay of a deployment.
                 function.delay_ms = unix_ms.saturating_sub(function.paused_ms).max(1);
                 function.paused_ms = 0;
             }
@@ -424,7 +424,7 @@ impl Functions {
         Ok(())
     }
 
-    /// Begins again with a new state, which takes the place of one that is damaged.
+    /// Restarts with an empty state, which replaces a damaged one.
     pub(crate) fn restart(&mut self, id: &FunctionId, since: Since) -> Result<(), Refusal> {
         let function = self.get_mut(id)?;
         if function.state == FunctionState::Undeployed {
@@ -438,7 +438,7 @@ impl Functions {
         Ok(())
     }
 
-    /// A dropped keyspace takes its functions with it, and stops the functions that listen to it.
+    /// Removes the functions of a dropped keyspace, and undeploys the functions that listen to it.
     pub(crate) fn forget(&mut self, dropped: &DroppedKeyspace<'_>) {
         self.0.retain(|key, _| !dropped.contains_key(key));
         let DroppedKeyspace { bucket, scope, collection } = *dropped;
@@ -455,7 +455,7 @@ impl Functions {
     }
 }
 
-/// Returns true if a module may be called that: a path below the main file, as `./lib/dates.js`.
+/// Returns true if the name is valid for a module: a path below the main file, such as `./lib/dates.js`.
 fn is_module_name(name: &str) -> bool {
     let stem = name.strip_suffix(".js").or_else(|| name.strip_suffix(".ts"));
     let Some(path) = stem.and_then(|stem| stem.strip_prefix("./")) else { return false };
@@ -510,7 +510,7 @@ fn check(definition: &FunctionDefinition) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Names that bindings cannot have: handlers, reserved words of JavaScript, and names of the runtime.
+/// Names that bindings cannot have: handlers, reserved words of JavaScript, and names used by the runtime.
 const TAKEN: &[&str] = &[
     "OnUpdate",
     "OnDelete",
@@ -609,7 +609,7 @@ const TAKEN: &[&str] = &[
     "log",
 ];
 
-/// Returns true if JavaScript could call something by this name.
+/// Returns true if the text is a JavaScript identifier.
 fn is_identifier(text: &str) -> bool {
     let starts = |c: char| c.is_alphabetic() || c == '_' || c == '$';
     let mut chars = text.chars();
@@ -691,7 +691,7 @@ mod tests {
         assert!(functions.get(&id("b/s/f")).is_ok(), "another function of the same name");
     }
 
-    /// A function from one collection to others.
+    /// Returns a function that reads one collection and writes others.
     fn copying(source: &str, written: &[&str]) -> FunctionDefinition {
         let binding = |(at, name): (usize, &&str)| BucketBinding {
             alias: format!("b{at}"),

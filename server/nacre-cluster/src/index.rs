@@ -1,50 +1,51 @@
-//! Indexes of collections, as nodes agree on them.
+//! Indexes of collections in the agreed state.
 
 use crate::{Bucket, Refusal};
 use serde::{Deserialize, Serialize};
 
 /// The longest name of an index, in bytes. Source: Couchbase.
 const NAME_BYTES_MAX: usize = 512;
-/// Indexes of one bucket. Source: Couchbase's limit of 10,000 a cluster; a node feeds each.
+/// Maximum number of indexes of a bucket. Source: Couchbase's limit of 10,000 per cluster; here each node feeds every
+/// index.
 const INDEXES_MAX: usize = 1000;
 
 /// An index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Index {
-    /// 32 hexadecimal digits, never used for another index.
+    /// UUID: 32 hexadecimal digits, never reused for another index.
     pub uuid: String,
-    /// The scope of its collection.
+    /// The scope of the collection.
     pub scope: String,
     /// The collection.
     pub collection: String,
     /// The name, unique in its collection.
     pub name: String,
-    /// The statement that made the index: the configuration of its kind.
+    /// The statement that created the index, which configures its access method.
     pub definition: String,
-    /// Keys, as text; empty for a primary index.
+    /// Key expressions; empty for a primary index.
     pub keys: Vec<String>,
-    /// Condition that selects documents, as text; all documents if there is none.
+    /// Condition that selects documents; `None` for all documents.
     pub condition: Option<String>,
-    /// True if it is built; not yet when that was put off.
+    /// True if the index is built; false while its build is deferred.
     pub built: bool,
-    /// Distribution of the entries; `None` if they are stored with their documents.
+    /// Partitioning of the entries; `None` if they are stored with their documents.
     #[serde(default)]
     pub partitioning: Option<Partitioning>,
 }
 
-/// Distribution of an index's entries over the nodes, independent of their documents.
+/// Partitioning of an index's entries over nodes, independent of their documents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partitioning {
-    /// By which expressions, as text.
+    /// Expressions that determine the partition.
     pub by: Vec<String>,
-    /// Over how many partitions; at least one.
+    /// Number of partitions, at least one.
     pub count: u16,
-    /// Copies of each partition in addition to the first, as far as there are nodes.
+    /// Additional copies of each partition, as far as there are nodes.
     pub replicas: u8,
 }
 
 impl Bucket {
-    /// The index of that name.
+    /// Returns the index with this name.
     ///
     /// # Errors
     /// [`Refusal::IndexNotFound`].
@@ -58,7 +59,7 @@ impl Bucket {
             .ok_or_else(|| Refusal::IndexNotFound { name: name.to_owned() })
     }
 
-    /// The indexes of a collection.
+    /// Returns the indexes of a collection.
     pub fn indexes_of<'a>(
         &'a self,
         scope: &'a str,
@@ -131,7 +132,7 @@ impl Bucket {
         Ok(())
     }
 
-    /// Indexes go with their collections.
+    /// Removes the indexes of dropped collections.
     pub(crate) fn forget_indexes(&mut self) {
         let manifest = &self.manifest;
         let is_there =

@@ -1,12 +1,12 @@
-//! The cluster map and everything the nodes agree on: nodes, buckets, scopes, collections, design documents, plugins, functions.
+//! The cluster map and the agreed state: nodes, buckets, scopes, collections, design documents, plugins, functions.
 //!
-//! [`Cluster`] is a state machine: a [`Change`] either applies or is refused with nothing changed. It reads no clock
-//! and rolls no dice; identifiers arrive in the change, so that each node that applies the same changes has the
-//! same state. Its serialised form is the one that nodes store and send. The form has the version [`FORM_VERSION`], and the folder
-//! `samples` has a sample of every change and of a whole state in each version.
+//! [`Cluster`] is a state machine: a [`Change`] either applies or is refused without effect. It uses no clock and no randomness;
+//! identifiers arrive in the change, so nodes that apply the same changes have the same state. Nodes store and send its
+//! serialised form. The form has the version [`FORM_VERSION`], and the folder `samples` has a sample of every change and of a
+//! whole state in each version.
 //!
-//! Invariants: the revision grows with every change that clients can see; a manifest's uid grows with every change of
-//! its scopes or collections; ids of scopes and collections are never used twice within a bucket.
+//! Invariants: the revision increases with every change that clients can see; a manifest's UID increases with every change of its
+//! scopes or collections; IDs of scopes and collections are never reused within a bucket.
 
 mod address;
 mod bucket;
@@ -75,8 +75,8 @@ pub use settings::{
     HistoryRetention, RAM_QUOTA_TOO_LARGE, StorageBackend,
 };
 
-/// Version of the form in which nodes store and send the agreed state and its changes.
+/// Version of the serialised form of the agreed state and its changes.
 ///
-/// A field that has a default is no new version. Anything else that the samples show is one; the samples of earlier versions
-/// stay, and are read.
+/// A new field with a default does not change the version. Any other difference in the samples does; the samples of earlier
+/// versions stay, and must be readable.
 pub const FORM_VERSION: u32 = 22;

@@ -4,7 +4,7 @@ use crate::Refusal;
 use nacre_types::{CollectionId, ScopeId};
 use serde::{Deserialize, Serialize};
 
-/// The first id that a user's scope or collection gets; lower ones are reserved.
+/// The first ID of user-created scopes and collections; lower ones are reserved.
 const ID_MIN: u32 = 8;
 /// The longest name of a scope or collection, in bytes.
 const NAME_BYTES_MAX: usize = 251;
@@ -12,7 +12,7 @@ const NAME_BYTES_MAX: usize = 251;
 /// The scopes and collections of a bucket at one time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Grows with every change.
+    /// UID; increases with every change.
     pub uid: u64,
     /// In order of creation; `_default` first.
     pub scopes: Vec<Scope>,
@@ -25,7 +25,7 @@ pub struct Manifest {
 pub struct Scope {
     /// Name, unique in the bucket.
     pub name: String,
-    /// Number, as the wire shows it in hexadecimal.
+    /// ID, in hexadecimal on the wire.
     pub id: u32,
     /// In order of creation.
     pub collections: Vec<Collection>,
@@ -36,11 +36,11 @@ pub struct Scope {
 pub struct Collection {
     /// Name, unique in the scope.
     pub name: String,
-    /// Number, as keys carry it.
+    /// ID, part of each key.
     pub id: u32,
-    /// Seconds after which documents expire at the latest; 0 inherits the bucket's, -1 is never.
+    /// Maximum TTL of documents in seconds; 0 inherits the bucket's, -1 is never.
     pub max_ttl: i32,
-    /// True if superseded versions of its documents are kept, where the bucket keeps some.
+    /// True if superseded versions of its documents are kept, provided that the bucket keeps history.
     #[serde(default)]
     pub history: bool,
 }
@@ -54,15 +54,15 @@ impl Default for Manifest {
 }
 
 impl Manifest {
-    /// Creates the manifest of a new bucket; `history` is the setting of its collection.
+    /// Creates the manifest of a new bucket; `history` is the setting of its default collection.
     pub(crate) fn new(history: bool) -> Manifest {
         let mut manifest = Manifest::default();
         manifest.scopes[0].collections[0].history = history;
         manifest
     }
 
-    /// Returns the manifest reduced to the scopes and collections that `sees` accepts. A collection is named with its
-    /// scope.
+    /// Returns the manifest reduced to the scopes and collections that `sees` accepts. For a collection, `sees`
+    /// receives its scope and its name.
     #[must_use]
     pub fn visible(&self, sees: impl Fn(&str, Option<&str>) -> bool) -> Manifest {
         let mut visible = self.clone();
@@ -74,24 +74,24 @@ impl Manifest {
         visible
     }
 
-    /// The scope `name`.
+    /// Returns the scope `name`.
     pub fn scope(&self, name: &str) -> Option<&Scope> {
         self.scopes.iter().find(|scope| scope.name == name)
     }
 
-    /// Returns true if there was such a collection and is no more. One that is not there yet is not lost: documents may
-    /// arrive before the news of their collection.
+    /// Returns true if the collection existed and was dropped. An unknown future collection is not lost: documents may
+    /// arrive before the manifest with their collection.
     pub fn has_lost(&self, collection: CollectionId) -> bool {
         let was_there = collection.0 < ID_MIN || collection.0 < self.next_collection;
         was_there && self.collection_by_id(collection).is_none()
     }
 
-    /// The collection at `scope` and `name`.
+    /// Returns the collection `name` in `scope`.
     pub fn collection(&self, scope: &str, name: &str) -> Option<&Collection> {
         self.scope(scope)?.collections.iter().find(|collection| collection.name == name)
     }
 
-    /// The collection with number `id`.
+    /// Returns the collection with this ID.
     pub fn collection_by_id(&self, id: CollectionId) -> Option<&Collection> {
         self.scopes
             .iter()
@@ -99,7 +99,7 @@ impl Manifest {
             .find(|collection| collection.id == id.0)
     }
 
-    /// Number of the collection at `path`: `scope.collection`, where an empty part is `_default`.
+    /// Resolves a path `scope.collection` to the ID of the collection; an empty part means `_default`.
     ///
     /// # Errors
     /// [`Refusal::ScopeNotFound`], [`Refusal::CollectionNotFound`], or [`Refusal::Invalid`] for another form.
@@ -121,7 +121,7 @@ impl Manifest {
             .ok_or(Refusal::CollectionNotFound { scope, collection })
     }
 
-    /// Numbers of the collection named, of all collections of the scope named, or of all that there are.
+    /// Returns the ID of the named collection, or of all collections of the named scope, or of all collections.
     ///
     /// # Errors
     /// [`Refusal::ScopeNotFound`], [`Refusal::CollectionNotFound`], or [`Refusal::Invalid`] for a collection without a
@@ -151,7 +151,7 @@ impl Manifest {
         }
     }
 
-    /// Number of the scope that `path` (a scope, perhaps with a collection behind a dot) names.
+    /// Resolves a path (a scope, optionally followed by a dot and a collection) to the ID of the scope.
     ///
     /// # Errors
     /// [`Refusal::ScopeNotFound`].
@@ -177,7 +177,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Returns the collections that went with the scope.
+    /// Drops a scope. Returns the IDs of its collections.
     pub(crate) fn drop_scope(&mut self, name: &str) -> Result<Vec<CollectionId>, Refusal> {
         let index = self.scopes.iter().position(|scope| scope.name == name);
         let index = index.ok_or_else(|| Refusal::ScopeNotFound { scope: name.to_owned() })?;
@@ -228,7 +228,7 @@ impl Manifest {
         Ok(CollectionId(collection.id))
     }
 
-    /// Changes settings of a collection; a setting that is `None` stays.
+    /// Changes settings of a collection; `None` leaves a setting unchanged.
     pub(crate) fn update_collection(
         &mut self,
         scope: &str,

@@ -4,40 +4,40 @@ use crate::{Fingerprint, Refusal, ServiceName};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The longest name of a host. Source: RFC 1035.
+/// The longest host name, in bytes. Source: RFC 1035.
 const HOST_BYTES_MAX: usize = 253;
-/// The longest name of a port in a map, in bytes.
+/// The longest port name in a map, in bytes.
 const PORT_NAME_BYTES_MAX: usize = 32;
-/// Ports of an alternate address: more than there are names.
+/// Maximum number of ports of an alternate address: more than there are names.
 const ALTERNATE_PORTS_MAX: usize = 64;
 
-/// The ports of a node by purpose: `mgmt`, `kv`, and one or more of each service that has any.
+/// The ports of a node by ID: `mgmt`, `kv`, and one or more of each service with ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ports(BTreeMap<String, u16>);
 
 impl Ports {
-    /// The ID of the port for cluster management over HTTP.
+    /// ID of the management port (HTTP).
     pub const MGMT: &str = "mgmt";
-    /// The ID of the port for keys over the binary protocol.
+    /// ID of the key-value port (binary protocol).
     pub const KV: &str = "kv";
 
-    /// Returns the port for cluster management, which every node has; 0 if it is not known.
+    /// Returns the management port, which every node has; 0 if unknown.
     pub fn mgmt(&self) -> u16 {
         self.get(Ports::MGMT).unwrap_or_default()
     }
 
-    /// Returns the port for keys, which every node has; 0 if it is not known.
+    /// Returns the key-value port, which every node has; 0 if unknown.
     pub fn kv(&self) -> u16 {
         self.get(Ports::KV).unwrap_or_default()
     }
 
-    /// Returns the port with that ID.
+    /// Returns the port with this ID.
     pub fn get(&self, id: &str) -> Option<u16> {
         self.0.get(id).copied()
     }
 
-    /// Returns true if a service of the node listens at `port`.
+    /// Returns true if a service of the node listens on `port`.
     pub fn contains(&self, port: u16) -> bool {
         self.0.values().any(|known| *known == port)
     }
@@ -58,47 +58,47 @@ impl<const N: usize> From<[(&str, u16); N]> for Ports {
 /// Addresses of a node, and the fingerprint of its key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoints {
-    /// Host name; `None` lets clients use the one they connected to, as only a node that is alone can.
+    /// Host name; `None` makes clients use the host that they connected to, which is allowed for a single node only.
     pub host: Option<String>,
-    /// Ports without encryption.
+    /// Plain ports.
     pub plain: Ports,
-    /// Ports with TLS, if there are any.
+    /// TLS ports, if there are any.
     pub tls: Option<Ports>,
-    /// Fingerprint of the key that the node shows other nodes; `None` if nodes need no proof, as in a simulation.
+    /// Fingerprint of the node's key; `None` if nodes need no authentication, as in a simulation.
     #[serde(default)]
     pub fingerprint: Option<Fingerprint>,
 }
 
 impl Endpoints {
-    /// Returns the address of cluster management as `host:port`. It names the node.
+    /// Returns the management address as `host:port`. It identifies the node.
     pub fn management(&self) -> String {
         self.address(self.plain.mgmt())
     }
 
-    /// Returns the TLS address of cluster management for other nodes as `host:port`; `None` without such a port.
+    /// Returns the TLS management address for other nodes as `host:port`; `None` without such a port.
     pub fn internal(&self) -> Option<String> {
         Some(self.address(self.tls.as_ref()?.mgmt()))
     }
 
-    /// Returns the address of a port for other nodes, as `host:port`.
+    /// Returns the address of a port for other nodes as `host:port`.
     pub fn address(&self, port: u16) -> String {
         format!("{}:{port}", self.host.as_deref().unwrap_or("127.0.0.1"))
     }
 
-    /// Host and port as maps write them.
+    /// Returns host and port in the form of cluster maps.
     pub fn authority(&self, port: u16) -> String {
         format!("{}:{port}", self.host.as_deref().unwrap_or("$HOST"))
     }
 }
 
-/// Another address of a node, for clients that do not reach its [`Endpoints`]: from outside of a network of containers,
-/// or behind a router that translates addresses. Source: Couchbase's external alternate address.
+/// An alternate address of a node, for clients that cannot reach its [`Endpoints`]: from outside a container network,
+/// or behind a NAT router. Source: Couchbase's external alternate address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alternate {
     /// Host name or address.
     pub host: String,
-    /// Ports there by the names that maps give them, of those services that are reached there. With none, all are at the ports
-    /// that the node has.
+    /// External ports by their names in cluster maps, for the reachable services. If empty, all services are reachable at the
+    /// node's own ports.
     pub ports: BTreeMap<String, u16>,
 }
 
@@ -106,14 +106,14 @@ impl Alternate {
     /// Checks the address.
     ///
     /// # Errors
-    /// [`Refusal::Invalid`], with the name of what is wrong.
+    /// [`Refusal::Invalid`] with the name of the invalid field.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         let refuse = |field, reason: String| Err(Refusal::Invalid { field, reason });
         if self.host.is_empty() || self.host.len() > HOST_BYTES_MAX {
             let reason = format!("a host has 1 to {HOST_BYTES_MAX} characters");
             return refuse("hostname", reason);
         }
-        // The services of the nodes define the names: nodes of two versions may differ.
+        // The services of the nodes define the names, which may differ between versions.
         let is_name = |name: &str| {
             (1..=PORT_NAME_BYTES_MAX).contains(&name.len())
                 && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
@@ -131,19 +131,20 @@ impl Alternate {
     }
 }
 
-/// A node as all nodes know it.
+/// A node in the agreed state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// 32 hexadecimal digits; a node that left and joins again has another.
+    /// UUID: 32 hexadecimal digits. A node that rejoins has another one.
     pub uuid: String,
     /// Addresses.
     pub endpoints: Endpoints,
-    /// Nodes of one group are expected to fail together; copies of a vBucket are kept apart.
+    /// Server group. Nodes of one group are expected to fail together, so copies of a vBucket are placed in different
+    /// groups.
     pub group: String,
     /// Services for clients; never empty.
     #[serde(default = "ServiceName::first")]
     pub services: BTreeSet<ServiceName>,
-    /// Part in the cluster.
+    /// Membership.
     pub membership: Membership,
     /// Alternate address, if there is one.
     #[serde(default)]
@@ -151,13 +152,13 @@ pub struct Member {
 }
 
 impl Member {
-    /// Returns true if the node gets a share of the vBuckets once it is active.
+    /// Returns true if the node runs the data service, so that it gets a share of the vBuckets.
     pub fn has_data(&self) -> bool {
         self.services.contains(&ServiceName::DATA)
     }
 
-    /// Returns its services as lists of nodes name them. Index is included with data, because most indexes are stored
-    /// with the documents.
+    /// Returns the names of its services for lists of nodes. The index service is included with data, because most
+    /// indexes are stored with the documents.
     pub fn service_names(&self) -> Vec<&str> {
         let indexes = self.has_data() && !self.services.contains(&ServiceName::INDEX);
         let index = indexes.then_some(&ServiceName::INDEX);
@@ -165,29 +166,29 @@ impl Member {
     }
 }
 
-/// Part of a node in the cluster.
+/// Membership of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Membership {
-    /// The node has joined, and the next rebalance gives it vBuckets.
+    /// The node has joined; the next rebalance gives it vBuckets.
     Added,
     /// The node has its share of the vBuckets.
     Active,
-    /// Other nodes have taken over its vBuckets; the next rebalance removes it, unless it is recovered before.
+    /// Other nodes have taken over its vBuckets; the next rebalance removes it unless it is recovered first.
     FailedOver,
-    /// A rebalance has given its vBuckets to other nodes, and it is about to be removed.
+    /// A rebalance has moved its vBuckets away, and the node is about to be removed.
     Leaving,
 }
 
-/// Settings for silent nodes.
+/// Auto-failover settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AutoFailover {
-    /// True if they are replaced.
+    /// True if unreachable nodes are failed over automatically.
     pub enabled: bool,
-    /// After how many milliseconds; at least 1000.
+    /// Silence after which a node is failed over, in milliseconds; at least 1000.
     pub timeout_ms: u64,
-    /// How many nodes may be replaced before a rebalance, or a reset of the count.
+    /// Maximum number of automatic failovers before a rebalance or a reset of the count.
     pub count_max: usize,
-    /// How many were replaced.
+    /// Number of automatic failovers so far.
     pub count: usize,
 }
 

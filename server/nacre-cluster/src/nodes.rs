@@ -1,12 +1,12 @@
-//! Changes of nodes and of their groups in the agreed state.
+//! Changes of nodes and server groups in the agreed state.
 
 use crate::{Alternate, Cluster, Fingerprint, Member, Membership, Refusal, ServiceName};
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The longest name of a group: it goes there too.
+/// The longest name of a server group in bytes; it is part of cluster maps.
 const GROUP_NAME_BYTES_MAX: usize = 64;
-/// The name of the only group until others are created. Source: Couchbase.
+/// The name of the initial server group. Source: Couchbase.
 pub const GROUP_DEFAULT: &str = "Group 1";
 
 fn refused_services(reason: &str) -> Refusal {
@@ -18,7 +18,7 @@ pub(crate) fn first_group() -> BTreeMap<String, String> {
 }
 
 impl Cluster {
-    /// A number belongs to the node that had it first, also when that has left.
+    /// Adds or changes a node. An ID always belongs to the node that had it first, even after that node has left.
     pub(crate) fn put_node(&mut self, id: NodeId, member: &Member) -> Result<(), Refusal> {
         let fits = match self.nodes.get(&id) {
             Some(known) => known.uuid == member.uuid,
@@ -32,13 +32,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// A number for another node.
+    /// Returns an unused node ID.
     pub fn next_node(&self) -> NodeId {
         let last = self.nodes.keys().next_back().copied().unwrap_or_default();
         NodeId(last.max(self.last_gone).0 + 1)
     }
 
-    /// The node that has the key with that fingerprint.
+    /// Returns the node whose key has this fingerprint.
     pub fn node_with_key(&self, key: &Fingerprint) -> Option<NodeId> {
         let mut nodes = self.nodes.iter();
         nodes.find(|(_, node)| node.endpoints.fingerprint.as_ref() == Some(key)).map(|(id, _)| *id)
@@ -74,7 +74,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Checks that nodes that have their part in the cluster may do this for clients from now on.
+    /// Checks that active nodes may have these services from now on.
     pub(crate) fn check_services(
         &self,
         wanted: &BTreeMap<NodeId, BTreeSet<ServiceName>>,
@@ -94,7 +94,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Takes over services that [`check_services`](Cluster::check_services) has accepted.
+    /// Applies services that [`check_services`](Cluster::check_services) has accepted.
     pub(crate) fn put_services(&mut self, wanted: &BTreeMap<NodeId, BTreeSet<ServiceName>>) {
         for (id, services) in wanted {
             if let Some(node) = self.nodes.get_mut(id) {
@@ -121,7 +121,7 @@ impl Cluster {
         }
     }
 
-    /// Gives a node its share again with the next rebalance. Until then the kind of recovery can be changed.
+    /// Schedules the recovery of a node for the next rebalance. Until then the kind of recovery can be changed.
     pub(crate) fn recover(&mut self, id: NodeId, full: bool) -> Result<(), Refusal> {
         self.check_node(id)?;
         if self.rebalance.is_some() {
@@ -136,20 +136,20 @@ impl Cluster {
         self.nodes.get(&id).map(drop).ok_or(Refusal::NodeNotFound { id })
     }
 
-    /// The nodes that have their part, with or without data.
+    /// Returns the active nodes, with or without data.
     pub fn active_nodes(&self) -> BTreeSet<NodeId> {
         let active = self.nodes.iter().filter(|(_, node)| node.membership == Membership::Active);
         active.map(|(id, _)| *id).collect()
     }
 
-    /// Returns those of `nodes` that get a share of the vBuckets, each with its group.
+    /// Returns the nodes among `nodes` that get a share of the vBuckets, each with its server group.
     pub fn with_data(&self, nodes: &BTreeSet<NodeId>) -> BTreeMap<NodeId, &str> {
         let with_data =
             self.nodes.iter().filter(|(id, node)| nodes.contains(id) && node.has_data());
         with_data.map(|(id, node)| (*id, node.group.as_str())).collect()
     }
 
-    /// The nodes that have a share of the vBuckets, each with its group.
+    /// Returns the nodes with a share of the vBuckets, each with its server group.
     pub fn serving_nodes(&self) -> BTreeMap<NodeId, &str> {
         self.with_data(&self.active_nodes())
     }
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// A node with data, and one that only answers queries.
+    /// A node with data, and one with only the query service.
     fn two() -> Cluster {
         let mut cluster = Cluster::new("c".into());
         for (id, services) in [(1, &ServiceName::FIRST[..]), (2, &[ServiceName::QUERY])] {
@@ -232,7 +232,7 @@ mod tests {
         })
     }
 
-    /// A rebalance of all, from which a node does something else.
+    /// A rebalance of all nodes that changes the services of one.
     fn rebalance(cluster: &Cluster, id: u64, services: &[ServiceName]) -> Change {
         let services = [(NodeId(id), services.iter().copied().collect())].into();
         let (keep, rest) = (cluster.nodes.keys().copied().collect(), Membership::Leaving);

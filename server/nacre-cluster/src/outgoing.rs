@@ -1,60 +1,61 @@
-//! The addresses to which functions and plugins may send HTTP requests.
+//! Destinations to which functions and plugins may send HTTP requests.
 //!
-//! Public and private (RFC 1918, unique local) addresses are allowed, since functions mostly call in-house services.
-//! These are denied unless an operator allows them:
+//! Public and private (RFC 1918, unique local) addresses are allowed, because functions mostly call in-house services.
+//! The following are denied unless an operator allows them:
 //!
-//! - loopback and the machine's own addresses, unspecified, link-local, multicast and reserved ones,
+//! - loopback addresses and the machine's own, and unspecified, link-local, multicast and reserved ones,
 //! - the metadata services of clouds, at any address,
-//! - the ports of the cluster's nodes, which only an entry with a port allows.
+//! - the ports of the cluster's nodes, which only a rule with a port allows.
 //!
-//! A name is judged by the addresses that it resolves to. Addresses that embed one of IPv4 are judged by that one.
+//! A host name is judged by the addresses that it resolves to. An IPv6 address that embeds an IPv4 address is judged by
+//! the latter.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// The most entries of the list in the settings.
+/// Maximum number of rules in the settings.
 pub const OUTGOING_MAX: usize = 256;
 
-/// Something that functions and plugins may reach although its address is denied by default.
+/// A rule that allows a destination which is denied by default.
 ///
-/// As text: `127.0.0.0/8`, `127.0.0.1`, `127.0.0.1:9000`, `[::1]:9000`, `hooks.example`, `hooks.example:8080`. The serialised
-/// form, which nodes store, is that text.
+/// Its text form is `127.0.0.0/8`, `127.0.0.1`, `127.0.0.1:9000`, `[::1]:9000`, `hooks.example` or `hooks.example:8080`.
+/// Nodes store that text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct OutgoingRule {
     target: Target,
-    /// Any port without one.
+    /// `None` allows any port.
     port: Option<u16>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Target {
-    /// The addresses that share the first bits.
+    /// The addresses that share this many leading bits.
     Network(IpAddr, u8),
-    /// A name as URLs give it, in lower case, independent of its addresses.
+    /// A lower-case host name, whatever its addresses.
     Name(String),
 }
 
 /// The destination of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Destination<'a> {
-    /// The host that the URL names, in lower case.
+    /// The host in the URL, in lower case.
     pub host: &'a str,
-    /// An address that it resolves to, and the port.
+    /// A resolved address of the host, and the port.
     pub address: SocketAddr,
-    /// True if the address belongs to the machine of the node.
+    /// True if the address belongs to the node's machine.
     pub is_local: bool,
     /// True if a node of the cluster listens there.
     pub is_node: bool,
 }
 
 impl Destination<'_> {
-    /// Checks whether a request may be sent there.
+    /// Checks whether a request may be sent to the destination.
     ///
     /// # Errors
-    /// Why not, for the author of the function or plugin and for the operator.
+    /// The reason, for the author of the function or plugin and for the operator.
     pub fn check<'r>(
         &self,
         rules: impl IntoIterator<Item = &'r OutgoingRule>,
@@ -86,7 +87,7 @@ impl Destination<'_> {
     }
 }
 
-/// The IPv4 address within one of IPv6 (mapped, compatible, NAT64, 6to4), or the address itself.
+/// Returns the IPv4 address embedded in an IPv6 address (mapped, compatible, NAT64, 6to4), or the address itself.
 fn embedded(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
     let bytes = v6.octets();
@@ -95,7 +96,7 @@ fn embedded(address: IpAddr) -> IpAddr {
     };
     match v6.segments() {
         [0, 0, 0, 0, 0, 0xffff, ..] => four(12),
-        // `::` and `::1` are addresses of IPv6.
+        // `::` and `::1` embed no IPv4 address.
         [0, 0, 0, 0, 0, 0, high, low] if (high, low) > (0, 1) => four(12),
         [0x64, 0xff9b, 0, 0, 0, 0, ..] | [0x64, 0xff9b, 1, ..] => four(12),
         [0x2002, ..] => four(2),
@@ -103,7 +104,7 @@ fn embedded(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Metadata services outside of the link-local range: AWS, Google Cloud, Alibaba, Azure, Oracle.
+/// Metadata services outside the link-local range: AWS, Google Cloud, Alibaba, Azure, Oracle.
 const METADATA: [IpAddr; 5] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
     IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
@@ -112,7 +113,7 @@ const METADATA: [IpAddr; 5] = [
     IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
 ];
 
-/// Returns the kind of denied address; `None` for others.
+/// Returns the kind of a denied address; `None` for an allowed one.
 fn kind_of(address: IpAddr) -> Option<&'static str> {
     if address.is_loopback() {
         return Some("a loopback address");
@@ -147,7 +148,7 @@ fn is_within(address: IpAddr, network: IpAddr, bits: u8) -> bool {
     address.is_ipv4() == network.is_ipv4() && (number(address) ^ number(network)) & mask == 0
 }
 
-/// Why a text is no [`OutgoingRule`].
+/// The text is not a valid [`OutgoingRule`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no network, address or host, such as 127.0.0.0/8, [::1]:8080 or hooks.example:443"

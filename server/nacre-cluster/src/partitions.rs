@@ -1,18 +1,18 @@
-//! The nodes that keep the partitions of an index.
+//! Placement of the partitions of an index on nodes.
 //!
 //! The nodes agree only on the index and the members; each node computes the same placement. A partition goes to the
-//! nodes that come first in its own order (rendezvous hashing), unless they have their share already; so few partitions
-//! move when a node comes or goes. While a rebalance is under way, the nodes that it keeps count.
+//! first nodes in its own order (rendezvous hashing) that do not have their share already, so few partitions move when
+//! a node is added or removed. During a rebalance, the nodes that it keeps count.
 //!
-//! The new node of a partition builds it, and the old one answers until it has caught up.
+//! The new node of a partition builds it, and the old one answers queries until the new one has caught up.
 
 use crate::{Cluster, Index, Membership, Partitioning, ServiceName};
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Cluster {
-    /// Returns the nodes that should keep each partition of an index, the first one to ask before the others; empty for
-    /// an index without partitions.
+    /// Returns the nodes that should hold each partition of an index, in the order in which to ask them; empty for an
+    /// index without partitions.
     pub fn holders(&self, index: &Index) -> Vec<Vec<NodeId>> {
         let Some(Partitioning { count, replicas, .. }) = &index.partitioning else {
             return Vec::new();
@@ -22,7 +22,7 @@ impl Cluster {
         let copies = (usize::from(replicas) + 1).min(nodes.len());
         let mut loads: BTreeMap<NodeId, usize> = nodes.iter().map(|node| (*node, 0)).collect();
         let mut holders = vec![Vec::new(); usize::from(count)];
-        // All first copies are placed before all second ones. So each rank is spread evenly, and existing copies stay
+        // All first copies are placed before all second ones. Each rank is thus spread evenly, and existing copies stay
         // when the number of copies changes.
         for copy in 1..=copies {
             let share = (usize::from(count) * copy).div_ceil(nodes.len());
@@ -34,7 +34,7 @@ impl Cluster {
                     let group = |node: &NodeId| &self.nodes[node].group;
                     holders.iter().all(|holder| group(holder) != group(node))
                 };
-                // Copies that are lost together are worse than more than one's share.
+                // Copies that may be lost together are worse than a node with more than its share.
                 let chosen = free()
                     .find(|node| apart(node) && fits(node))
                     .or_else(|| free().filter(apart).min_by_key(|node| loads[node]))
@@ -49,14 +49,14 @@ impl Cluster {
         holders
     }
 
-    /// Returns the partitions of an index that a node should keep.
+    /// Returns the partitions of an index that a node should hold.
     pub fn held_by(&self, node: NodeId, index: &Index) -> BTreeSet<u16> {
         let holders = (0..).zip(self.holders(index));
         holders.filter(|(_, nodes)| nodes.contains(&node)).map(|(partition, _)| partition).collect()
     }
 
-    /// Returns the nodes to ask for each partition, in this order: those that should keep it, then all others, which
-    /// may still have it.
+    /// Returns the nodes to ask for each partition, in order: those that should hold it, then all others, which may
+    /// still have it.
     pub fn asked_for(&self, index: &Index) -> Vec<Vec<NodeId>> {
         let is_left = |node: &NodeId| self.nodes[node].membership != Membership::FailedOver;
         let nodes: BTreeSet<NodeId> = self.nodes.keys().copied().filter(is_left).collect();
@@ -69,7 +69,7 @@ impl Cluster {
         asked.collect()
     }
 
-    /// Returns the nodes that keep indexes; the nodes with data if there are none.
+    /// Returns the nodes with the index service, or the nodes with data if there are none.
     fn index_nodes(&self) -> BTreeSet<NodeId> {
         let staying = match &self.rebalance {
             Some(rebalance) => rebalance.keep.clone(),
@@ -86,7 +86,7 @@ impl Cluster {
     }
 }
 
-/// Nodes in the order in which a partition goes to them.
+/// Returns the nodes in the order of preference of a partition.
 fn ranked(index: &Index, partition: u16, nodes: &BTreeSet<NodeId>) -> Vec<NodeId> {
     let bytes = index.uuid.bytes();
     let seed = bytes.fold(u64::from(partition), |hash, byte| mixed(hash ^ u64::from(byte)));
@@ -96,7 +96,7 @@ fn ranked(index: &Index, partition: u16, nodes: &BTreeSet<NodeId>) -> Vec<NodeId
     ranked.into_iter().map(|(_, node)| node).collect()
 }
 
-/// The finalizer of splitmix64: numbers that are near are not near afterwards.
+/// The finalizer of splitmix64: maps nearby numbers to distant ones.
 fn mixed(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

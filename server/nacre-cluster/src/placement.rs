@@ -1,19 +1,20 @@
 //! Placement of the copies of vBuckets on nodes.
 //!
-//! [`place`] is greedy: it keeps copies that may stay, and gives missing ones to the node with the fewest. A vBucket
-//! whose active copy must move goes to one of its replicas where that keeps the balance, as that needs no copying.
+//! [`place`] is greedy: it keeps copies where possible, and assigns missing ones to the node with the fewest. A vBucket
+//! whose active copy must move is activated on one of its replicas if that keeps the balance, because that needs no
+//! copying.
 //!
-//! Guarantees: no chain names a node twice; active copies differ by at most one between nodes; two copies share a group
-//! only when there are fewer groups than copies; the same arguments give the same chains.
+//! Guarantees: no chain contains a node twice; numbers of active copies differ by at most one between nodes; two copies
+//! share a server group only if there are fewer groups than copies; the result depends only on the arguments.
 
 use nacre_types::NodeId;
 use std::collections::BTreeMap;
 
-/// The copies of one vBucket: the active one first, holes last.
+/// The copies of one vBucket: the active copy first, holes last.
 pub type Copies = Vec<Option<NodeId>>;
 
-/// Returns the chains that a bucket should have on `nodes` (each with its group), given its current chains: one row a
-/// vBucket, of `1 + replicas` copies. Without nodes, no row names one.
+/// Returns the chains that a bucket should have on `nodes` (each with its server group), given its current chains: one
+/// row of `1 + replicas` copies per vBucket. Without nodes, all rows are empty.
 pub fn place(current: &[Copies], nodes: &BTreeMap<NodeId, &str>, replicas: usize) -> Vec<Copies> {
     let actives = place_actives(current, nodes);
     let mut plan = Plan { nodes, load: BTreeMap::new(), pairs: BTreeMap::new() };
@@ -21,7 +22,7 @@ pub fn place(current: &[Copies], nodes: &BTreeMap<NodeId, &str>, replicas: usize
     for rank in 1..=replicas {
         plan.load.clear();
         let share = chains.len().div_ceil(nodes.len().max(1));
-        // Copies that may stay are counted first, so that no other copy takes their place.
+        // Count the copies that stay first, so that no other copy takes their place.
         let kept: Vec<Option<NodeId>> = chains
             .iter()
             .zip(current)
@@ -41,7 +42,7 @@ pub fn place(current: &[Copies], nodes: &BTreeMap<NodeId, &str>, replicas: usize
     chains
 }
 
-/// Each node gets its share, and one more where it does not come out even.
+/// Each node gets its share, and some get one more if the division leaves a remainder.
 fn place_actives(current: &[Copies], nodes: &BTreeMap<NodeId, &str>) -> Vec<Option<NodeId>> {
     let Some(share) = current.len().checked_div(nodes.len()) else {
         return vec![None; current.len()];
@@ -79,9 +80,9 @@ fn place_actives(current: &[Copies], nodes: &BTreeMap<NodeId, &str>) -> Vec<Opti
 /// The replicas of one rank placed so far.
 struct Plan<'a> {
     nodes: &'a BTreeMap<NodeId, &'a str>,
-    /// Replicas of this rank, by node.
+    /// Number of replicas of this rank, by node.
     load: BTreeMap<NodeId, usize>,
-    /// Replicas of all ranks, by the node of the active copy and their own.
+    /// Number of replicas of all ranks, by the nodes of the active copy and of the replica.
     pairs: BTreeMap<(Option<NodeId>, NodeId), usize>,
 }
 
@@ -95,7 +96,7 @@ impl Plan<'_> {
         chain.iter().flatten().any(|other| self.nodes.get(other) == self.nodes.get(&node))
     }
 
-    /// A copy of before that may stay: the one of this rank, or else any other.
+    /// Returns a previous copy that may stay, preferably of this rank.
     fn keep(
         &mut self,
         chain: &Copies,
@@ -118,7 +119,7 @@ impl Plan<'_> {
         self.nodes.keys().any(|node| !self.shares_group(chain, *node))
     }
 
-    /// The node that has least, of another group if there is one.
+    /// Returns the node with the fewest replicas, in another server group if possible.
     fn find(&self, chain: &Copies) -> Option<NodeId> {
         let free = self.nodes.keys().copied().filter(|node| !chain.contains(&Some(*node)));
         free.min_by_key(|node| {

@@ -6,38 +6,38 @@ use nacre_types::{PLUGIN_NAME_BYTES_MAX, check_plain_name};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A plugin that was uploaded. Its bytes are kept by each node under their digest.
+/// An uploaded package. Each node stores its bytes under their digest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Package {
-    /// SHA-256 of the package as it was uploaded, in hexadecimal.
+    /// SHA-256 of the uploaded package, in hexadecimal.
     pub digest: String,
     /// Text of its `plugin.toml`.
     pub manifest: String,
 }
 
-/// Where a deployment begins to read.
+/// Where a deployment starts to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Since {
-    /// With the first mutation that there is.
+    /// At the first mutation in history.
     #[default]
     Everything,
-    /// With the first write after its deployment.
+    /// At the first write after the deployment.
     Now,
 }
 
-/// Purpose of a deployment, as the world of its package says.
+/// The kind of a deployment, as declared by the world of its package.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum World {
-    /// Follows documents, derives a state and answers requests.
+    /// Consumes documents, derives a state and answers requests.
     #[default]
     Service,
-    /// Has functions for queries. It belongs to no bucket.
+    /// Provides functions for queries. It belongs to no bucket.
     Functions,
     /// Resolves the conflicts of one bucket.
     Resolver,
-    /// Follows documents, and derives entries that are read in order.
+    /// Consumes documents, and derives sorted index entries.
     #[serde(rename = "index-type")]
     IndexType,
 }
@@ -47,7 +47,7 @@ impl World {
         *self == World::Service
     }
 
-    /// Returns true if it follows documents and keeps a state of them.
+    /// Returns true if the deployment consumes documents and derives a state.
     pub fn follows_documents(&self) -> bool {
         matches!(self, World::Service | World::IndexType)
     }
@@ -64,67 +64,67 @@ impl std::fmt::Display for World {
     }
 }
 
-/// The documents that a deployment reads.
+/// The documents that a deployment consumes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
-    /// Their bucket.
+    /// The bucket.
     pub bucket: String,
-    /// Their scope; all when none is named.
+    /// The scope; `None` for all scopes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
-    /// Their collection; all of the scope when none is named.
+    /// The collection; `None` for all collections of the scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collection: Option<String>,
 }
 
-/// A package at work.
+/// A deployment of a package.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deployment {
-    /// 32 hexadecimal digits, chosen when it was first deployed; upgrades keep it.
+    /// UUID: 32 hexadecimal digits, chosen at the first deployment and kept by upgrades.
     pub uuid: String,
     /// Name of the package.
     pub package: String,
-    /// The version.
+    /// Version of the package.
     pub version: String,
-    /// The purpose.
+    /// Kind of the deployment.
     #[serde(default, skip_serializing_if = "World::is_service")]
     pub world: World,
-    /// The keyspace that it reads, or whose conflicts it resolves; functions have none.
+    /// The source of documents, or the bucket whose conflicts it resolves; `None` for functions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
-    /// Where it began to read.
+    /// Where it started to read.
     #[serde(default)]
     pub since: Since,
-    /// The token of changes after which it begins, each time that its state is built. For `since` `now` this is the
-    /// token at its deployment.
+    /// The token of changes after which it starts whenever its state is built. With `since` `now`, the token at the
+    /// time of the deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begin: Option<String>,
-    /// Configuration from the deployer, JSON.
+    /// Configuration given by the deployer, in JSON.
     pub config: String,
-    /// The part of the manifest's grants that the deployer grants, JSON; empty for all.
+    /// The part of the manifest's grants that the deployer has granted, in JSON; empty for all.
     #[serde(default)]
     pub grants: String,
-    /// True if it takes no documents for now.
+    /// True if the deployment is paused.
     #[serde(default)]
     pub paused: bool,
-    /// Number of orders to begin again, or at another place.
+    /// Number of restarts of its state.
     #[serde(default)]
     pub replays: u64,
-    /// Number of orders to go on while it was not paused: a failed deployment is opened again.
+    /// Number of orders to continue while it was not paused, each of which reopens a failed deployment.
     #[serde(default)]
     pub tries: u64,
-    /// The user with whose rights it uses documents; empty for deployments from before owners were recorded.
+    /// The user whose privileges it has; empty for deployments from before owners were recorded.
     #[serde(default)]
     pub owner: String,
 }
 
 impl Deployment {
-    /// The bucket that it belongs to, and goes with.
+    /// Returns the bucket that it belongs to; dropping the bucket removes the deployment.
     pub fn bucket(&self) -> Option<&str> {
         self.source.as_ref().map(|source| source.bucket.as_str())
     }
 
-    /// Checks that its source is one that its world has.
+    /// Checks that its source is valid for its world.
     fn check_source(&self) -> Result<(), Refusal> {
         let world = self.world;
         let invalid = |wants: &str| {
@@ -149,17 +149,17 @@ impl Deployment {
     }
 }
 
-/// All packages, and all deployments by name.
+/// All packages, and all deployments.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plugins {
-    /// By name, then by version.
+    /// Packages by name, then by version.
     pub packages: BTreeMap<String, BTreeMap<String, Package>>,
-    /// By name.
+    /// Deployments by name.
     pub deployments: BTreeMap<String, Deployment>,
 }
 
 impl Plugins {
-    /// The version `version` of the package `name`.
+    /// Returns a version of a package.
     ///
     /// # Errors
     /// [`Refusal::PackageNotFound`].
@@ -169,7 +169,7 @@ impl Plugins {
         })
     }
 
-    /// The deployment `name`.
+    /// Returns the deployment `name`.
     ///
     /// # Errors
     /// [`Refusal::DeploymentNotFound`].
@@ -179,7 +179,7 @@ impl Plugins {
             .ok_or_else(|| Refusal::DeploymentNotFound { name: name.to_owned() })
     }
 
-    /// The resolver of a bucket, by its name.
+    /// Returns the conflict resolver of a bucket, with its name.
     pub fn resolver_of(&self, bucket: &str) -> Option<(&str, &Deployment)> {
         let resolves =
             |one: &&Deployment| one.world == World::Resolver && one.bucket() == Some(bucket);
@@ -187,7 +187,7 @@ impl Plugins {
         all.map(|(name, one)| (name.as_str(), one)).find(|(_, one)| resolves(one))
     }
 
-    /// A deployment that follows documents, to be `done` something with.
+    /// Returns a deployment that consumes documents. `done` names the operation for the error.
     fn follower_mut(&mut self, name: &str, done: &str) -> Result<&mut Deployment, Refusal> {
         let found = self
             .deployments
@@ -239,7 +239,7 @@ impl Plugins {
         Ok(())
     }
 
-    /// Adds or changes a deployment. Version, configuration, grants and start may change; the source may not.
+    /// Creates or changes a deployment. Version, configuration, grants and start may change; the source may not.
     pub(crate) fn deploy(&mut self, name: &str, wanted: &Deployment) -> Result<(), Refusal> {
         check_name("deployment", name)?;
         self.package(&wanted.package, &wanted.version)?;
@@ -258,7 +258,7 @@ impl Plugins {
                 return Err(Refusal::DeploymentExists { name: name.to_owned() });
             }
             wanted.uuid.clone_from(&known.uuid);
-            // A deployment with another start has another state.
+            // A deployment with another start needs another state.
             let is_moved = (known.since, &known.begin) != (wanted.since, &wanted.begin);
             wanted.replays = known.replays + u64::from(is_moved);
             wanted.tries = known.tries;
@@ -300,7 +300,7 @@ impl Plugins {
         Ok(())
     }
 
-    /// Removes the deployments that read a dropped bucket.
+    /// Removes the deployments of a dropped bucket.
     pub(crate) fn forget(&mut self, dropped: &DroppedKeyspace<'_>) {
         if dropped.scope.is_none() {
             self.deployments.retain(|_, deployment| deployment.bucket() != Some(dropped.bucket));
@@ -394,7 +394,7 @@ mod tests {
             plugins.deploy("old", &wanted).unwrap();
             plugins.deployment("old").unwrap().replays
         };
-        // A deployment without a token, as earlier versions stored it.
+        // A deployment without a token, as stored by earlier versions.
         assert_eq!(replays(since_now(None)), 0);
         assert_eq!(replays(since_now(None)), 0);
         assert_eq!(replays(everything.clone()), 1);

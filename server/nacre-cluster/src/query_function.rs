@@ -1,4 +1,4 @@
-//! Functions of the query language, as nodes agree on them.
+//! User-defined functions of the query language, in the agreed state.
 
 use crate::change::DroppedKeyspace;
 use crate::{Cluster, FunctionId, Refusal};
@@ -7,41 +7,41 @@ use std::collections::BTreeMap;
 
 /// The longest name of a function, in bytes.
 const NAME_BYTES_MAX: usize = 255;
-/// The longest statement that makes a function, in bytes.
+/// The longest statement that creates a function, in bytes.
 const TEXT_BYTES_MAX: usize = 256 << 10;
-/// Functions of one cluster: all of them are stored with each change.
+/// Maximum number of functions per cluster: all of them are stored with each change.
 const FUNCTIONS_MAX: usize = 1000;
 
 /// A function of the query language.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Stored")]
 pub struct QueryFunction {
-    /// The statement that makes it.
+    /// The statement that creates it.
     pub text: String,
-    /// The script to run, for code of a user.
+    /// The script to run, for a function with user code.
     pub script: Option<Script>,
 }
 
 impl QueryFunction {
-    /// Returns true if it runs JavaScript.
+    /// Returns true if the function runs JavaScript.
     pub fn is_javascript(&self) -> bool {
         matches!(self.script, Some(Script::Code(_) | Script::Library { .. }))
     }
 }
 
-/// The code of a user that a function runs.
+/// The user code of a function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Script {
-    /// JavaScript with a function of the same name.
+    /// JavaScript code that contains a function of the same name.
     Code(String),
-    /// A function of a plugin.
+    /// A function of a deployed plugin.
     Deployed {
         /// The deployment, of the world `functions`.
         deployment: String,
-        /// Name of the function in the script.
+        /// Name of the function in the plugin.
         function: String,
     },
-    /// A function of a library in JavaScript.
+    /// A function of a JavaScript library.
     Library {
         /// The library.
         library: FunctionId,
@@ -50,7 +50,7 @@ pub enum Script {
     },
 }
 
-/// The stored form, and the earlier one, when functions were statements only.
+/// The stored form, and the earlier one in which functions were only statements.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Stored {
@@ -72,12 +72,12 @@ impl From<Stored> for QueryFunction {
 pub struct QueryFunctions(BTreeMap<String, QueryFunction>);
 
 impl QueryFunctions {
-    /// A function.
+    /// Returns a function.
     pub fn get(&self, id: &FunctionId) -> Option<&QueryFunction> {
         self.0.get(&key_of(id)?)
     }
 
-    /// All of them.
+    /// Iterates over all functions.
     pub fn iter(&self) -> impl Iterator<Item = (FunctionId, &QueryFunction)> {
         self.0.iter().map(|(key, function)| (FunctionId::of_key(key), function))
     }
@@ -112,19 +112,20 @@ impl QueryFunctions {
         dropped.map(drop).ok_or(Refusal::QueryFunctionNotFound { name: id.name.clone() })
     }
 
-    /// Functions go with their bucket, or with their scope.
+    /// Removes the functions of a dropped bucket or scope.
     pub(crate) fn forget(&mut self, dropped: &DroppedKeyspace<'_>) {
         self.0.retain(|key, _| !dropped.contains_key(key));
     }
 }
 
-/// Keys of functions in scopes have slashes between their parts, so that names have none.
+/// Returns the key of a function; `None` for an invalid name. Keys separate their parts with slashes, so names have
+/// none.
 pub(crate) fn key_of(id: &FunctionId) -> Option<String> {
     let may_be = (1..=NAME_BYTES_MAX).contains(&id.name.len()) && !id.name.contains('/');
     may_be.then(|| id.to_string())
 }
 
-/// Checks that the scope is there that `id` names, if it does.
+/// Checks that the scope in `id`, if any, exists.
 pub(crate) fn check_scope(cluster: &Cluster, id: &FunctionId) -> Result<(), Refusal> {
     let Some((bucket, scope)) = &id.scope else { return Ok(()) };
     match cluster.bucket(bucket)?.manifest.scopes.iter().any(|there| there.name == *scope) {

@@ -1,4 +1,4 @@
-//! Libraries of functions in JavaScript for the query language, as nodes agree on them.
+//! JavaScript libraries of the query language, in the agreed state.
 
 use crate::change::DroppedKeyspace;
 use crate::query_function::key_of;
@@ -8,33 +8,33 @@ use std::collections::BTreeMap;
 
 /// The longest code of a library, in bytes.
 const CODE_BYTES_MAX: usize = 256 << 10;
-/// Libraries of one cluster, and the bytes of their code: all of them are stored with each change.
+/// Maximum number of libraries per cluster, and maximum size of their code: all of them are stored with each change.
 const LIBRARIES_MAX: usize = 1000;
 const LIBRARIES_BYTES_MAX: usize = 8 << 20;
 
-/// The code of libraries, by the keys of their [`FunctionId`], as functions have them.
+/// The code of libraries, by the keys of their [`FunctionId`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueryLibraries(BTreeMap<String, String>);
 
 impl QueryLibraries {
-    /// The code of a library.
+    /// Returns the code of a library.
     pub fn get(&self, id: &FunctionId) -> Option<&str> {
         self.0.get(&key_of(id)?).map(String::as_str)
     }
 
-    /// All of them.
+    /// Iterates over all libraries.
     pub fn iter(&self) -> impl Iterator<Item = (FunctionId, &str)> {
         self.0.iter().map(|(key, code)| (FunctionId::of_key(key), code.as_str()))
     }
 
-    /// Libraries go with their bucket, or with their scope.
+    /// Removes the libraries of a dropped bucket or scope.
     pub(crate) fn forget(&mut self, dropped: &DroppedKeyspace<'_>) {
         self.0.retain(|key, _| !dropped.contains_key(key));
     }
 
     pub(crate) fn put(&mut self, id: &FunctionId, code: &str) -> Result<(), Refusal> {
         let invalid = |reason: String| Err(Refusal::Invalid { field: "_", reason });
-        // Errors show the name as a file name, followed by line and column.
+        // Error messages show the name as a file name, followed by line and column.
         let is_word = |c: char| c.is_ascii_alphanumeric() || "_-.%".contains(c);
         let Some(key) = key_of(id).filter(|_| id.name.chars().all(is_word)) else {
             let reason =

@@ -1,23 +1,23 @@
-//! Rebalances: the one that is under way, how the last one ended, and whether it is begun again by itself.
+//! Rebalances: the running one, the outcome of the last one, and retries.
 
 use crate::{Cluster, Member, Membership, Refusal};
 use nacre_types::NodeId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// A rebalance: the copies are moved until they are spread evenly.
+/// A rebalance, which moves copies until they are spread evenly.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rebalance {
-    /// 32 hexadecimal digits.
+    /// ID: 32 hexadecimal digits.
     pub id: String,
     /// The nodes that have a share afterwards.
     pub keep: BTreeSet<NodeId>,
-    /// Nodes that have none: those that were there when it began and are not among the others.
+    /// Nodes without a share afterwards: those that existed at the start and are not in `keep`.
     #[serde(default)]
     pub leaving: BTreeSet<NodeId>,
-    /// Membership of these nodes afterwards.
+    /// Membership of the nodes in `leaving` afterwards.
     pub rest: Membership,
-    /// Number of retries after failures.
+    /// Number of retries so far.
     #[serde(default)]
     pub retries: u32,
 }
@@ -31,7 +31,7 @@ pub enum Outcome {
     Stopped,
     /// Nodes that should have had a share were lost.
     Failed {
-        /// The lost nodes; none if the remaining nodes have gone on without a majority.
+        /// The lost nodes; empty if the remaining nodes have continued without a majority.
         lost: BTreeSet<NodeId>,
     },
 }
@@ -52,11 +52,11 @@ pub struct EndedRebalance {
 /// Source: Couchbase's REST `/settings/retryRebalance`, with its defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetryRebalance {
-    /// True if it is.
+    /// True if failed rebalances are retried.
     pub enabled: bool,
-    /// After how many seconds: 5 to 3600.
+    /// Delay of a retry in seconds: 5 to 3600.
     pub after_s: u64,
-    /// Number of retries, 1 to 3.
+    /// Maximum number of retries, 1 to 3.
     pub retries_max: u32,
 }
 
@@ -67,8 +67,7 @@ impl Default for RetryRebalance {
 }
 
 impl Cluster {
-    /// The rebalance that has failed and is begun again when its time has come, by
-    /// [`NodeChange::BeginAgain`](crate::NodeChange::BeginAgain).
+    /// Returns the failed rebalance that will be retried by [`NodeChange::BeginAgain`](crate::NodeChange::BeginAgain).
     pub fn pending_rebalance(&self) -> Option<&Rebalance> {
         let ended = self.last_rebalance.as_ref().filter(|_| self.rebalance.is_none())?;
         let RetryRebalance { enabled, retries_max, .. } = self.retry_rebalance;
@@ -79,14 +78,14 @@ impl Cluster {
         is_pending.then_some(&ended.rebalance)
     }
 
-    /// A rebalance of the nodes that are there: `keep` have a share afterwards, and the others become `rest`.
+    /// Returns a rebalance of the current nodes: `keep` have a share afterwards, and the others become `rest`.
     pub(crate) fn plan_rebalance(
         &self,
         id: &str,
         keep: &BTreeSet<NodeId>,
         rest: Membership,
     ) -> Rebalance {
-        // One that has no share yet has none to lose.
+        // A node without a share has none to lose.
         let stays = |(id, node): &(&NodeId, &Member)| {
             let is_new = node.membership == Membership::Added;
             keep.contains(id) || (is_new && rest == Membership::FailedOver)
@@ -109,7 +108,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Notes how the rebalance that is under way has ended.
+    /// Records the outcome of the running rebalance.
     ///
     /// # Errors
     /// [`Refusal::NoRebalance`].
@@ -119,7 +118,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Begins the rebalance again that is pending; where none of its nodes is left to have a share, it is given up.
+    /// Retries the pending rebalance. Cancels it if none of its remaining nodes can have a share.
     pub(crate) fn begin_again(&mut self, id: &str) -> Result<(), Refusal> {
         let pending = self.pending_rebalance().filter(|pending| pending.id == id);
         let failed = pending.ok_or(Refusal::NoRebalance)?;

@@ -1,57 +1,58 @@
-//! Why a change is refused, in the words that clients know.
+//! The reasons why a change is refused, in Couchbase's words.
 
 use nacre_types::NodeId;
 
-/// Why a change was refused; nothing has changed. All are the requester's to fix. The texts are API: SDKs match on them.
+/// The reason why a change was refused without effect. All are for the requester to fix. The texts are API, because SDKs
+/// match on them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No such node.
+    /// The node does not exist.
     #[error("there is no {id} in the cluster")]
     NodeNotFound {
         /// ID of the node.
         id: NodeId,
     },
-    /// No user would remain with all rights, and no remaining user could create one.
+    /// No user with all privileges would remain, and no remaining user could create one.
     #[error("Nobody else has the role admin: give it to another user first.")]
     LastAdministrator,
-    /// No such group of nodes.
+    /// The server group does not exist.
     #[error("there is no such group")]
     GroupNotFound,
-    /// Somebody else has moved the copies meanwhile: look again.
+    /// Another change has moved the copies since: read the state again.
     #[error("the copies of {bucket} have been moved meanwhile")]
     CopiesMoved {
         /// The bucket.
         bucket: String,
     },
-    /// The node that has decided does not lead any more: its successor decides again.
+    /// The deciding node no longer leads; its successor decides again.
     #[error("another node leads by now")]
     LedByAnother,
-    /// Copies are being moved.
+    /// A rebalance is running.
     #[error("Rebalance running.")]
     RebalanceRuns,
-    /// Nodes are failed over one after the other, or all at once: two separate decisions that are safe alone may lose
-    /// documents together.
+    /// Another failover is in progress. Nodes must be failed over one after the other or all at once: two separate
+    /// decisions that are each safe may together lose documents.
     #[error("{id} is being failed over: wait until it is, or name it as well.")]
     FailoverRuns {
         /// ID of the node.
         id: NodeId,
     },
-    /// A rebalance would leave the data on no node, or on nodes that were failed over or are leaving.
+    /// The rebalance would leave the data on no node, or on nodes that were failed over or are leaving.
     #[error(
         "A rebalance needs nodes with kv to keep the data, none of which was failed over or is leaving."
     )]
     NobodyKeeps,
-    /// No copies are being moved.
+    /// No rebalance is running.
     #[error("There is no rebalance running.")]
     NoRebalance,
-    /// The number belongs, or belonged, to another node.
+    /// The ID belongs or belonged to another node.
     #[error("{id} is, or was, another node")]
     NodeNumberTaken {
         /// The number.
         id: NodeId,
     },
-    /// No such bucket.
+    /// The bucket does not exist.
     #[error("Requested resource not found.")]
     BucketNotFound {
         /// The name.
@@ -63,10 +64,10 @@ pub enum Refusal {
         /// The name.
         bucket: String,
     },
-    /// The bucket may not be flushed.
+    /// The bucket does not allow flushes.
     #[error("Flush is disabled for the bucket")]
     FlushDisabled,
-    /// No such scope.
+    /// The scope does not exist.
     #[error("Scope with name \"{scope}\" is not found")]
     ScopeNotFound {
         /// The name.
@@ -78,7 +79,7 @@ pub enum Refusal {
         /// The name.
         scope: String,
     },
-    /// No such collection.
+    /// The collection does not exist.
     #[error("Collection with name \"{collection}\" in scope \"{scope}\" is not found")]
     CollectionNotFound {
         /// Scope.
@@ -94,19 +95,19 @@ pub enum Refusal {
         /// The name.
         collection: String,
     },
-    /// No such design document.
+    /// The design document does not exist.
     #[error("missing")]
     DesignDocumentNotFound {
         /// The name.
         name: String,
     },
-    /// No such index.
+    /// The index does not exist.
     #[error("GSI index {name} not found.")]
     IndexNotFound {
         /// The name.
         name: String,
     },
-    /// There is no such function of the query language.
+    /// The function of the query language does not exist.
     #[error("Function not found: {name}")]
     QueryFunctionNotFound {
         /// The name.
@@ -118,7 +119,7 @@ pub enum Refusal {
         /// The name.
         name: String,
     },
-    /// There is no record of that name.
+    /// The record does not exist.
     #[error("Record not found: {name}")]
     RecordNotFound {
         /// The name.
@@ -130,15 +131,15 @@ pub enum Refusal {
         /// The name.
         name: String,
     },
-    /// Somebody else has changed the record meanwhile.
+    /// Another change has modified the record since.
     #[error("Record {name} was changed meanwhile: it is of version {version}")]
     RecordChanged {
         /// The name.
         name: String,
-        /// Its version.
+        /// Its current version.
         version: String,
     },
-    /// There is no such sequence.
+    /// The sequence does not exist.
     #[error("Sequence not found: {name}")]
     SequenceNotFound {
         /// The name.
@@ -150,13 +151,13 @@ pub enum Refusal {
         /// The name.
         name: String,
     },
-    /// Somebody else has taken these values, or the sequence is another one now.
+    /// Another node has allocated these values, or the sequence was replaced.
     #[error("The values of sequence {name} were taken meanwhile")]
     SequenceMoved {
         /// The name.
         name: String,
     },
-    /// There is no such library of functions of the query language.
+    /// The library does not exist.
     #[error("Library not found: {name}")]
     QueryLibraryNotFound {
         /// The name.
@@ -168,7 +169,7 @@ pub enum Refusal {
         /// The name.
         name: String,
     },
-    /// No such package, or not in that version.
+    /// The package or its version does not exist.
     #[error("there is no package {name} {version}")]
     PackageNotFound {
         /// The name.
@@ -176,7 +177,7 @@ pub enum Refusal {
         /// The version.
         version: String,
     },
-    /// The content of a version never changes.
+    /// The version exists with other content, which is immutable.
     #[error(
         "there is a package {name} {version} with another content: give this one another version"
     )]
@@ -186,13 +187,13 @@ pub enum Refusal {
         /// The version.
         version: String,
     },
-    /// A package that is deployed must stay.
+    /// A deployed package cannot be removed.
     #[error("the package is used by the deployment {deployment}: undeploy it first")]
     PackageInUse {
         /// The deployment.
         deployment: String,
     },
-    /// No such deployment.
+    /// The deployment does not exist.
     #[error("there is no deployment {name}")]
     DeploymentNotFound {
         /// The name.
@@ -206,42 +207,42 @@ pub enum Refusal {
         /// The name.
         name: String,
     },
-    /// A bucket has one resolver.
+    /// The bucket already has a resolver.
     #[error("the bucket has a resolver, the deployment {deployment}: undeploy it first")]
     ResolverExists {
         /// The deployment.
         deployment: String,
     },
-    /// No such function.
+    /// The function does not exist.
     #[error("there is no function {name}")]
     FunctionNotFound {
         /// The name.
         name: String,
     },
-    /// Only a function that is not deployed can be changed so.
+    /// The change requires an undeployed function.
     #[error("the function is deployed: undeploy it first")]
     FunctionDeployed,
-    /// The function is deployed already.
+    /// The function is already deployed.
     #[error("the function is deployed already")]
     FunctionRuns,
     /// The function is not deployed.
     #[error("the function is not deployed")]
     FunctionNotDeployed,
-    /// The function is paused already.
+    /// The function is already paused.
     #[error("the function is already in paused state")]
     FunctionPaused,
-    /// The writes of a function would wake it through others.
+    /// The function's writes would trigger it through other functions.
     #[error("what the function writes comes back to it through {name}, for ever")]
     FunctionRecursion {
-        /// One of the others, or the function if a query of it writes its own source.
+        /// One of the other functions, or the function itself if one of its queries writes its own source.
         name: String,
-        /// True if the circle leads through another bucket, or is made by a query.
+        /// True if the cycle leads through another bucket or through a query.
         crosses: bool,
     },
-    /// A function would listen to where its state is kept.
+    /// The source of a function and the keyspace of its state are the same.
     #[error("source and metadata of a function must differ")]
     SameKeyspace,
-    /// A field has a value it cannot have.
+    /// A field has an invalid value.
     #[error("{reason}")]
     Invalid {
         /// The field, as REST names it; `_` for the request as a whole.

@@ -1,12 +1,12 @@
-//! The secret that the nodes of a cluster share.
+//! The shared secret of a cluster's nodes.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The password with which nodes log in to each other: 64 hexadecimal digits, chosen when the cluster began.
+/// The password with which nodes log in to each other: 64 hexadecimal digits, chosen when the cluster is created.
 ///
-/// Empty in a state that was stored before clusters had a secret. No login succeeds with an empty password, so an empty
-/// secret admits nobody.
+/// Empty in a state stored before clusters had a secret. No login succeeds with an empty password, so an empty secret
+/// admits no node.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
@@ -17,18 +17,18 @@ impl Secret {
         Secret(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// The digits, for a login.
+    /// Returns the digits, for a login.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Returns true if there is no secret yet.
+    /// Returns true if there is no secret.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Shows nothing, so that no log does.
+/// Prints nothing of the secret, to keep it out of logs.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(..)")

@@ -1,4 +1,5 @@
-//! Sequences of the query language, as nodes agree on them: each node takes blocks of values, so that no value is given twice.
+//! Sequences of the query language in the agreed state. Each node allocates blocks of values, so that no value is returned
+//! twice.
 
 use crate::change::DroppedKeyspace;
 use crate::query_function::key_of;
@@ -6,9 +7,9 @@ use crate::{FunctionId, Refusal};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Sequences of one cluster: all of them are stored with each change.
+/// Maximum number of sequences per cluster: all of them are stored with each change.
 const SEQUENCES_MAX: usize = 1000;
-/// Most values that a node takes at once.
+/// Maximum size of a block.
 const CACHE_MAX: u32 = 1 << 20;
 
 /// A sequence of numbers.
@@ -16,36 +17,36 @@ const CACHE_MAX: u32 = 1 << 20;
 pub struct Sequence {
     /// The first value.
     pub start: i64,
-    /// From one value to the next; never 0.
+    /// The difference between consecutive values; never 0.
     pub increment: i64,
-    /// The least value.
+    /// The minimum value.
     pub min: i64,
-    /// The greatest value.
+    /// The maximum value.
     pub max: i64,
-    /// True if it begins again when it has come to its end.
+    /// True if the sequence restarts at its end.
     pub cycle: bool,
-    /// Number of values that a node takes at once; at least 1.
+    /// Number of values in a block; at least 1.
     pub cache: u32,
-    /// The value that is given next; none when all were given.
+    /// The next value to allocate; `None` when the sequence is exhausted.
     pub next: Option<i64>,
-    /// The revision of the cluster in which the sequence got its present form; nodes give no values that they took in another.
+    /// The cluster revision at which the sequence got its current definition. Nodes discard blocks of another epoch.
     #[serde(default)]
     pub epoch: u64,
 }
 
-/// Values that were taken from a sequence.
+/// A block of allocated values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     /// The first value.
     pub from: i64,
-    /// Number of values; each is an increment from the one before.
+    /// Number of values; consecutive values differ by the increment.
     pub count: u32,
-    /// The value that is given next after them.
+    /// The next value to allocate after the block.
     pub then: Option<i64>,
 }
 
 impl Sequence {
-    /// The next values, as many as are taken at once; none when all were given.
+    /// Returns the next block; `None` when the sequence is exhausted.
     pub fn block(&self) -> Option<Block> {
         let from = self.next?;
         let (step, bound) = match self.increment > 0 {
@@ -86,17 +87,17 @@ impl Sequence {
 pub struct Sequences(BTreeMap<String, Sequence>);
 
 impl Sequences {
-    /// A sequence.
+    /// Returns a sequence.
     pub fn get(&self, id: &FunctionId) -> Option<&Sequence> {
         self.0.get(&key_of(id)?)
     }
 
-    /// All of them.
+    /// Iterates over all sequences.
     pub fn iter(&self) -> impl Iterator<Item = (FunctionId, &Sequence)> {
         self.0.iter().map(|(key, sequence)| (FunctionId::of_key(key), sequence))
     }
 
-    /// Sequences go with their bucket, or with their scope.
+    /// Removes the sequences of a dropped bucket or scope.
     pub(crate) fn forget(&mut self, dropped: &DroppedKeyspace<'_>) {
         self.0.retain(|key, _| !dropped.contains_key(key));
     }
@@ -106,7 +107,7 @@ impl Sequences {
         key_of(id).and_then(|key| self.0.get_mut(&key)).ok_or_else(missing)
     }
 
-    /// Adds or replaces a sequence. Its epoch is `rev`: the revision of the cluster.
+    /// Creates or replaces a sequence. Its epoch becomes `rev`, the revision of the cluster.
     pub(crate) fn put(
         &mut self,
         id: &FunctionId,
@@ -130,7 +131,8 @@ impl Sequences {
             }
             _ => {}
         }
-        // A sequence that takes the name of a dropped one differs from it as well: nodes may still hold values of that one.
+        // A new sequence with the name of a dropped one gets another epoch as well, because nodes may still hold blocks of
+        // that one.
         self.0.insert(key, Sequence { epoch: rev, ..sequence.clone() });
         Ok(())
     }
@@ -141,7 +143,7 @@ impl Sequences {
         Ok(())
     }
 
-    /// Takes the next values, unless they were taken since they were seen.
+    /// Allocates the next block, unless another node has allocated it since.
     pub(crate) fn advance(
         &mut self,
         id: &FunctionId,
@@ -233,7 +235,7 @@ mod tests {
         assert!(matches!(cluster.apply(&take(first, 1)), Err(Refusal::SequenceMoved { .. })));
         let second = epoch(&cluster);
         cluster.apply(&take(second, 1)).unwrap();
-        // Another sequence by the same name.
+        // Another sequence with the same name.
         cluster.apply(&Change::Query(QueryChange::DropSequence { id: id.clone() })).unwrap();
         cluster.apply(&put).unwrap();
         let third = epoch(&cluster);

@@ -1,4 +1,4 @@
-//! Names of the services that nodes are given.
+//! Names of the services that nodes can have.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -10,19 +10,19 @@ use std::str::FromStr;
 /// The longest name of a service, in bytes.
 const NAME_BYTES_MAX: usize = 15;
 
-/// The name of a service that a node has or has not, as in `kv`, `n1ql`, `index`.
+/// The name of a service of a node, such as `kv`, `n1ql` or `index`.
 ///
-/// The set of names is open: which services there are is for the registry of the node to say. Lower-case ASCII letters and digits,
-/// 1 to 15 bytes. Source: Couchbase's REST, `setupServices`.
+/// The set of names is open; the node's service registry defines the services. A name has 1 to 15 lower-case ASCII letters and
+/// digits. Source: Couchbase's REST, `setupServices`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ServiceName([u8; NAME_BYTES_MAX]);
 
-/// A text that is no name of a service.
+/// The text is not a valid service name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no name of a service")]
 pub struct NoServiceName(String);
 
-/// Names that were stored in other words before the set was open.
+/// Stored names from before the set was open.
 const STORED: [(ServiceName, &str); 4] = [
     (ServiceName::DATA, "Data"),
     (ServiceName::QUERY, "Query"),
@@ -31,24 +31,24 @@ const STORED: [(ServiceName, &str); 4] = [
 ];
 
 impl ServiceName {
-    /// A share of the vBuckets, and of all that is made of their documents: rows of views, functions, and the entries of
-    /// indexes without partitions.
+    /// The data service: a share of the vBuckets, and everything derived from their documents (rows of views, functions,
+    /// entries of indexes without partitions).
     pub const DATA: ServiceName = ServiceName::new("kv");
-    /// Answers to queries, for all nodes.
+    /// The query service, which answers for all nodes.
     pub const QUERY: ServiceName = ServiceName::new("n1ql");
-    /// Management of functions, which run where the documents are.
+    /// The eventing service, which manages functions; they run where the documents are.
     pub const EVENTING: ServiceName = ServiceName::new("eventing");
-    /// Partitions of indexes.
+    /// The index service: partitions of indexes.
     pub const INDEX: ServiceName = ServiceName::new("index");
 
-    /// The services that members had before the set was open, in the order in which lists of nodes name them.
+    /// The services from before the set was open, in the order of lists of nodes.
     pub const FIRST: [ServiceName; 4] =
         [ServiceName::DATA, ServiceName::QUERY, ServiceName::EVENTING, ServiceName::INDEX];
 
-    /// A name that is known when this is compiled.
+    /// Creates a name at compile time.
     ///
     /// # Panics
-    /// When `name` is no name of a service.
+    /// If `name` is not a valid service name.
     pub const fn new(name: &str) -> ServiceName {
         match ServiceName::parse(name) {
             Some(name) => name,
@@ -72,13 +72,13 @@ impl ServiceName {
         Some(ServiceName(padded))
     }
 
-    /// Returns the name as requests and maps have it.
+    /// Returns the name as in requests and maps.
     pub fn as_str(&self) -> &str {
         let length = self.0.iter().position(|byte| *byte == 0).unwrap_or(NAME_BYTES_MAX);
         std::str::from_utf8(&self.0[..length]).expect("a name is ASCII")
     }
 
-    /// The services of a member that was stored before members had any: all that there were.
+    /// Returns the services of a member stored before members had any: all services of that time.
     pub(crate) fn first() -> BTreeSet<ServiceName> {
         ServiceName::FIRST.into()
     }
@@ -108,7 +108,7 @@ impl fmt::Debug for ServiceName {
     }
 }
 
-/// The first four in their order, then the others by name: lists of nodes keep the order that clients have always seen.
+/// The first four in their fixed order, then the others by name, because clients have always seen this order.
 impl Ord for ServiceName {
     fn cmp(&self, other: &ServiceName) -> Ordering {
         (self.rank(), self.0).cmp(&(other.rank(), other.0))

@@ -1,4 +1,5 @@
-//! Records: what services keep in the agreed state. The state machine knows their names and places, and not what they mean.
+//! Service records: data of services in the agreed state. The state machine knows only their names and keyspaces, not their
+//! meaning.
 
 use crate::Refusal;
 use crate::change::DroppedKeyspace;
@@ -8,23 +9,23 @@ use std::fmt;
 
 /// The longest name of a record, in bytes.
 const NAME_BYTES_MAX: usize = 512;
-/// The largest body of a record: each node keeps all of them in memory.
+/// Maximum size of a record's body: each node keeps all records in memory.
 const BODY_BYTES_MAX: usize = 1 << 20;
-/// Records of one service, at most.
+/// Maximum number of records per service.
 const RECORDS_MAX: usize = 1000;
 
-/// A record of a service, such as the definition of a search index. The body can have passwords in it: `Debug` leaves it out.
+/// A record of a service, such as the definition of a search index. `Debug` omits the body, which may contain passwords.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceRecord {
-    /// Another one with each change, chosen by the service.
+    /// Version, chosen by the service anew for each change.
     pub version: String,
-    /// The bucket that the record belongs to, and goes with.
+    /// The bucket that the record belongs to; dropping the bucket removes the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket: Option<String>,
-    /// The scope of the bucket that the record belongs to, and goes with.
+    /// The scope that the record belongs to; dropping the scope removes the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
-    /// What the service says in it.
+    /// The content.
     pub body: String,
 }
 
@@ -36,14 +37,14 @@ impl fmt::Debug for ServiceRecord {
     }
 }
 
-/// What must be there for a record to be put or dropped.
+/// The precondition for writing or removing a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Expected {
-    /// No record of that name.
+    /// The record must not exist.
     Nothing,
-    /// A record of that name, or none.
+    /// The record may exist or not.
     Anything,
-    /// The record of this version.
+    /// The record must have this version.
     Version(String),
 }
 
@@ -53,7 +54,7 @@ pub enum Expected {
 pub struct ServiceRecords(BTreeMap<String, BTreeMap<String, ServiceRecord>>);
 
 impl ServiceRecords {
-    /// Returns the records of a service by name, in order.
+    /// Iterates over the records of a service, by name.
     pub fn of(&self, service: &str) -> impl Iterator<Item = (&str, &ServiceRecord)> {
         let records = self.0.get(service).into_iter().flatten();
         records.map(|(name, record)| (name.as_str(), record))
@@ -114,7 +115,7 @@ impl ServiceRecords {
         }
     }
 
-    /// Removes the records that go with a bucket, or with one of its scopes.
+    /// Removes the records of a dropped bucket or scope.
     pub(crate) fn forget(&mut self, dropped: &DroppedKeyspace<'_>) {
         let is_gone = |record: &ServiceRecord| {
             let bucket = record.bucket.as_deref();

@@ -1,57 +1,57 @@
-//! Sessions of browsers that were ended by hand.
+//! Browser sessions that were ended explicitly.
 //!
-//! A session is a signed token that any node checks by itself; what nodes have to agree on is which of them no longer count. A session
-//! runs out after twelve hours in any case, so that an entry older than that says nothing and goes.
+//! A session is a signed token that any node can verify alone; the nodes only have to agree on the revoked ones. A session
+//! expires after twelve hours in any case, so older entries have no effect and are removed.
 
 use crate::Refusal;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Seconds after which a session has run out.
+/// Maximum age of a session in seconds.
 const AGE_S_MAX: u64 = 12 * 3600;
-/// Sessions of one user that are listed by ID. With one more, all that the user has are ended.
+/// Maximum number of revoked session IDs per user. One more revokes all sessions of the user.
 const IDS_MAX: usize = 64;
-/// Users with ended sessions.
+/// Maximum number of users with revoked sessions.
 const USERS_MAX: usize = 10_000;
-/// Longest name and ID, in bytes.
+/// Maximum length of a name or ID, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// Sessions that count no longer.
+/// The revoked sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EndedSessions {
     users: BTreeMap<String, EndedOfUser>,
 }
 
-/// Sessions of one user that count no longer.
+/// The revoked sessions of one user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct EndedOfUser {
-    /// Those that have begun until then, in seconds since the Unix epoch.
+    /// Sessions that began at or before this time are revoked, in seconds since the Unix epoch.
     until_s: u64,
-    /// Those with these IDs, and when they were ended.
+    /// Revoked session IDs with the time of their revocation.
     ids: BTreeMap<String, u64>,
 }
 
-/// The end of sessions of a user.
+/// Revokes sessions of a user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndSessions {
     /// The user.
     pub user: String,
-    /// ID of the session; `None` for all that the user has.
+    /// ID of the session; `None` for all sessions of the user.
     pub id: Option<String>,
-    /// When, in seconds since the Unix epoch.
+    /// The time in seconds since the Unix epoch.
     pub at_s: u64,
 }
 
 impl EndedSessions {
-    /// Returns true if a session was ended.
+    /// Returns true if a session is revoked.
     pub fn contains(&self, user: &str, id: &str, begun_s: u64) -> bool {
         let ended = self.users.get(user);
         ended.is_some_and(|ended| begun_s <= ended.until_s || ended.ids.contains_key(id))
     }
 
-    /// Ends sessions.
+    /// Revokes sessions.
     pub(crate) fn end(&mut self, end: &EndSessions) -> Result<(), Refusal> {
         let EndSessions { user, id, at_s } = end;
         let refuse = |reason: &str| Err(Refusal::Invalid { field: "_", reason: reason.into() });

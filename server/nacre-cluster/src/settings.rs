@@ -1,24 +1,24 @@
-//! Settings of a bucket, and the rules between them.
+//! Settings of a bucket, and the constraints between them.
 
 use crate::cluster_settings::{PURGE_AGE_EPHEMERAL_S_MIN, PURGE_AGE_S_MIN};
 use crate::{Compaction, Refusal};
 use serde::{Deserialize, Serialize};
 
-/// The least memory of a bucket on each node, in MiB.
+/// Minimum quota of a bucket on each node, in MiB.
 const RAM_QUOTA_MB_MIN: u64 = 100;
-/// Largest quota, 16 TiB: far above real machines, so that sums of bytes do not overflow.
+/// Maximum quota, 16 TiB: far above real machines, so that sums of bytes do not overflow.
 const RAM_QUOTA_MB_MAX: u64 = 16 << 20;
-/// Message for a quota that is larger than the memory.
+/// Message for a quota that exceeds the memory.
 pub const RAM_QUOTA_TOO_LARGE: &str =
     "RAM quota specified is too large to be provisioned into this cluster.";
-/// The least history that may be kept by its size.
+/// Minimum size limit of history, in bytes.
 const HISTORY_BYTES_MIN: u64 = 2 << 30;
-/// Default interval of the search for expired documents. The search costs little.
+/// Default interval of searches for expired documents, in seconds. The search is cheap.
 const EXPIRY_PAGER_S_DEFAULT: u32 = 2;
 /// The highest [`BucketSettings::rank`].
 const RANK_MAX: u16 = 1000;
 
-/// Storage of a bucket.
+/// Storage type of a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BucketKind {
     /// In memory and on disk.
@@ -28,22 +28,22 @@ pub enum BucketKind {
     Ephemeral,
 }
 
-/// The part of a document that leaves memory when the quota is used up.
+/// What is evicted from memory when the quota is exceeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EvictionPolicy {
-    /// Values, which are read again from the disk. Persistent buckets only.
+    /// Values, which can be read back from disk. Persistent buckets only.
     #[default]
     ValueOnly,
     /// Values, keys and metadata. Persistent buckets only.
     Full,
-    /// Nothing leaves memory, and writes are refused. Ephemeral buckets only.
+    /// Nothing is evicted; writes are refused. Ephemeral buckets only.
     None,
-    /// Whole documents, for good, the least recently used first. Ephemeral buckets only.
+    /// Whole documents are deleted, least recently used first. Ephemeral buckets only.
     NotRecentlyUsed,
 }
 
 impl EvictionPolicy {
-    /// Returns the policy of a bucket that is created without a choice.
+    /// Returns the default policy of a new bucket.
     pub fn default_of(kind: BucketKind, backend: StorageBackend) -> EvictionPolicy {
         match (kind, backend) {
             (BucketKind::Ephemeral, _) => EvictionPolicy::None,
@@ -61,29 +61,28 @@ impl EvictionPolicy {
 /// Handling of compressed values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CompressionMode {
-    /// Values are inflated on arrival, and sent plain.
+    /// Values are decompressed on arrival and sent uncompressed.
     Off,
-    /// Values are inflated on arrival, and sent plain.
+    /// Values are decompressed on arrival and sent uncompressed, as with `Off`.
     #[default]
     Passive,
-    /// Values are inflated on arrival, and compressed for clients that can read that.
+    /// Values are decompressed on arrival, and compressed for clients that support it.
     Active,
 }
 
 /// Rule that chooses between two versions of a document from two clusters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConflictResolution {
-    /// The one that was changed more often.
+    /// The version with more changes wins.
     #[default]
     Seqno,
-    /// The one that was changed last.
+    /// The version with the later change wins.
     LastWriteWins,
-    /// A function of the operator decides.
+    /// The operator's conflict resolver decides.
     Custom,
 }
 
-/// The store that the operator asked for; fixed at creation. Couchbase's names are kept and returned, and mean nacre's
-/// log.
+/// The requested storage engine; fixed at creation. Couchbase's names are stored and returned, and select nacre's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StorageBackend {
     /// Couchbase's B-trees.
@@ -91,18 +90,18 @@ pub enum StorageBackend {
     Couchstore,
     /// Couchbase's log-structured trees.
     Magma,
-    /// Trees of the library sled.
+    /// The library sled.
     Sled,
 }
 
-/// How long superseded versions of documents are kept.
+/// Retention of superseded versions of documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryRetention {
-    /// True if collections keep history when nothing else is said at their creation.
+    /// True if new collections keep history by default.
     pub collection_default: bool,
-    /// Bytes of history on each node; 0 for no bound by size.
+    /// Maximum bytes of history on each node; 0 for no limit.
     pub bytes: u64,
-    /// Seconds of history; 0 for no bound by time.
+    /// Maximum age of history in seconds; 0 for no limit.
     pub seconds: u64,
 }
 
@@ -112,47 +111,48 @@ impl Default for HistoryRetention {
     }
 }
 
-/// What an operator chooses for a bucket.
+/// An operator's settings for a bucket.
 ///
-/// The serialised form is stored by nodes; a field that an older node did not store has its default.
+/// Nodes store the serialised form; a field that an older node did not store has its default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BucketSettings {
-    /// Storage of the documents; fixed at creation.
+    /// Storage type; fixed at creation.
     pub kind: BucketKind,
     /// Memory for the bucket on each node, in MiB, at least 100.
     pub ram_quota_mb: u64,
-    /// Copies of each vBucket in addition to the active one, 0..=3.
+    /// Number of replicas of each vBucket, 0..=3.
     pub replicas: u8,
-    /// True if the rows of views have copies, too.
+    /// True if the rows of views are replicated.
     pub replica_index: bool,
-    /// True if the bucket may be emptied by a flush.
+    /// True if the bucket may be flushed.
     pub flush_enabled: bool,
-    /// Seconds after which documents expire at the latest, 0..=2_147_483_647; 0 for never.
+    /// Maximum TTL of documents in seconds, 0..=2_147_483_647; 0 for no limit.
     pub max_ttl: u32,
-    /// Seconds between searches for expired documents that no client has asked for since; 0 for no searches.
+    /// Seconds between searches for expired documents that no client has requested since their expiry; 0 for no
+    /// searches.
     pub expiry_pager_s: u32,
-    /// vBuckets, 1..=1024; fixed at creation.
+    /// Number of vBuckets, 1..=1024; fixed at creation.
     pub vbucket_count: u16,
-    /// The part of a document that leaves memory when the quota is used up; fixed at creation for an ephemeral bucket.
+    /// What is evicted when the quota is exceeded; fixed at creation for an ephemeral bucket.
     pub eviction_policy: EvictionPolicy,
     /// Handling of compressed values.
     pub compression_mode: CompressionMode,
-    /// Rule that chooses between versions of a document; fixed at creation.
+    /// Conflict resolution; fixed at creation.
     pub conflict_resolution: ConflictResolution,
-    /// The durability that a write has at least: 0 none, 1 majority, 2 majority and persisted on the active node,
-    /// 3 persisted on a majority. An ephemeral bucket has 0 or 1.
+    /// Minimum durability of writes: 0 none, 1 majority, 2 majority and persisted on the active node, 3 persisted on a
+    /// majority. An ephemeral bucket has 0 or 1.
     pub durability_min_level: u8,
-    /// The store that was asked for; has no meaning for an ephemeral bucket.
+    /// The requested storage engine; meaningless for an ephemeral bucket.
     pub storage_backend: StorageBackend,
-    /// Superseded versions; only where the bucket [can](BucketSettings::can_keep_history) keep them.
+    /// Retention of superseded versions, if the bucket [supports](BucketSettings::can_keep_history) that.
     pub history: HistoryRetention,
-    /// 0..=1000; buckets of a higher rank come first in a rebalance.
+    /// Rank, 0..=1000. Only stored and returned: a rebalance moves buckets in the order of their names.
     pub rank: u16,
-    /// The CAS from which on versions have a history that tells what other clusters know of them; `None` while the bucket keeps no
-    /// histories. Once it does, it always will.
+    /// The CAS from which versions have a history for replication between clusters; `None` while the bucket keeps no histories.
+    /// It cannot be reset to `None`.
     pub histories_since: Option<u64>,
-    /// Compaction of this bucket, where it differs from [that of the cluster](crate::ClusterSettings::compaction).
+    /// Compaction of this bucket, if it differs from [that of the cluster](crate::ClusterSettings::compaction).
     pub compaction: Option<Compaction>,
 }
 
@@ -181,22 +181,22 @@ impl Default for BucketSettings {
 }
 
 impl BucketSettings {
-    /// Returns true if the bucket can keep superseded versions at all.
+    /// Returns true if the bucket supports superseded versions.
     pub fn can_keep_history(&self) -> bool {
         self.kind == BucketKind::Persistent && self.storage_backend == StorageBackend::Magma
     }
 
-    /// Returns true if it keeps those of collections with history.
+    /// Returns true if the bucket keeps superseded versions of collections with history.
     pub fn keeps_history(&self) -> bool {
         self.can_keep_history() && (self.history.bytes > 0 || self.history.seconds > 0)
     }
 
-    /// Returns true if collections keep history when nothing else is said at their creation.
+    /// Returns true if new collections keep history by default.
     pub(crate) fn history_default(&self) -> bool {
         self.can_keep_history() && self.history.collection_default
     }
 
-    /// Checks that each choice is possible and all go together.
+    /// Checks that the settings are valid and consistent.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         let ephemeral = self.kind == BucketKind::Ephemeral;
         if self.ram_quota_mb < RAM_QUOTA_MB_MIN {
@@ -253,7 +253,7 @@ impl BucketSettings {
         Ok(())
     }
 
-    /// Checks that a bucket with these settings may get `next`: some settings are fixed at creation.
+    /// Checks that the settings may change to `next`: some are fixed at creation.
     pub(crate) fn check_change(&self, next: &BucketSettings) -> Result<(), Refusal> {
         if self.kind != next.kind {
             return invalid("bucketType", "Cannot change bucket type.");

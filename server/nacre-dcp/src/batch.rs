@@ -1,15 +1,16 @@
-//! Input of a consumer that keeps derived state: documents of many vBuckets, and the positions after them.
+//! Input of a consumer that keeps derived state: documents of many vBuckets, and the resulting positions.
 
 use nacre_types::{Document, Seqno, VbUuid, Vbid};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A consumer's position in the history of one vBucket: all that it must keep to resume without loss or repetition.
+/// A consumer's position in the history of one vBucket: everything that the consumer must store to resume without loss
+/// or repetition.
 ///
 /// Invariant: `snapshot_start <= seqno <= snapshot_end`. The default is "before everything".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResumePoint {
-    /// The branch of history that `seqno` counts in; 0 when nothing was consumed yet.
+    /// The branch of history of `seqno`; 0 when nothing was consumed yet.
     pub vb_uuid: VbUuid,
     /// The last seqno consumed.
     pub seqno: Seqno,
@@ -19,17 +20,16 @@ pub struct ResumePoint {
     pub snapshot_end: Seqno,
 }
 
-/// Versions by vBucket and seqno of those that took their place.
+/// Superseded versions, keyed by the vBucket and seqno of the version that superseded each.
 pub type Previous = BTreeMap<(Vbid, Seqno), Document>;
 
-/// Documents in history order (ascending seqno within each vBucket), and the resume points they lead to.
+/// Documents in history order (ascending seqno within each vBucket), and the resume points after them.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     /// Mutations, deletions and expirations, each with its vBucket.
     pub documents: Vec<(Vbid, Document)>,
-    /// The versions that the documents replaced, by position in `documents`: for consumers that want them, as far as
-    /// they are kept.
+    /// The versions that the documents superseded, for consumers that request them. Only kept versions are included.
     pub previous: Previous,
-    /// For each vBucket that moved: the consumer's position after all of `documents`.
+    /// The consumer's position after all of `documents`, for each vBucket that moved.
     pub progress: BTreeMap<Vbid, ResumePoint>,
 }

@@ -1,8 +1,8 @@
-//! Changes of scopes and collections in a vBucket's history. Each is a version under [`CollectionId::SYSTEM`]; the
-//! newest of each scope and collection stays.
+//! System events: changes of scopes and collections in a vBucket's history. Each is a version under
+//! [`CollectionId::SYSTEM`]; history keeps the newest event of each scope and collection.
 //!
-//! The key is `scope:8` or `collection:a`, numbers in hexadecimal. The value is JSON, and the version a tombstone when the
-//! scope or collection ended there:
+//! The key is `scope:8` or `collection:a`, with numbers in hexadecimal. The value is JSON. The version is a tombstone if
+//! the scope or collection was dropped:
 //!
 //! ```text
 //! {"uid": "5", "scope": "8", "collection": "a", "name": "airline", "maxTTL": 0}
@@ -11,18 +11,18 @@
 use nacre_types::{CollectionId, Document, ScopeId};
 use serde::{Deserialize, Serialize};
 
-/// A scope or a collection began, changed or ended.
+/// The creation, change or drop of a scope or collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemEvent {
     /// UID of the manifest after the change.
     pub manifest_uid: u64,
-    /// The scope, or the one that the collection is in.
+    /// The scope itself, or the scope of the collection.
     pub scope: ScopeId,
-    /// The collection, with its longest life in seconds (0 is the bucket's, -1 is never); `None` of a scope.
+    /// The collection and its maximum TTL in seconds (0 is the bucket's, -1 is never); `None` for an event of a scope.
     pub collection: Option<(CollectionId, i32)>,
     /// Name of the scope or collection.
     pub name: String,
-    /// True if it ended there.
+    /// True if the scope or collection was dropped.
     pub ended: bool,
 }
 
@@ -58,7 +58,7 @@ impl SystemEvent {
         serde_json::to_vec(&value).expect("texts and numbers are JSON")
     }
 
-    /// Reads the event of a version; `None` if the version is a document.
+    /// Parses a version as an event; `None` if the version is a document.
     pub fn read(document: &Document) -> Option<SystemEvent> {
         if document.collection() != CollectionId::SYSTEM {
             return None;

@@ -1,25 +1,26 @@
-//! Heartbeats of a connection: silence alone does not show whether the other end is alive.
+//! Heartbeats of a connection: silence alone does not show whether the consumer is alive.
 
-/// How long a consumer may be silent, in nanoseconds: six minutes, unless it chose to be asked less often.
+/// Silence after which a consumer counts as dead, in nanoseconds: six minutes, or twice the interval that the consumer
+/// chose if that is longer.
 const SILENCE_NS_MAX: u64 = 360 * 1_000_000_000;
 
 /// The next step of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beat {
-    /// Nothing.
+    /// Do nothing.
     Rest,
-    /// Ask the consumer to answer.
+    /// Send a NOOP, which the consumer must answer.
     Ask,
-    /// End: the consumer does not answer.
+    /// Close the connection: the consumer does not answer.
     GiveUp,
 }
 
-/// When a connection has last heard of its consumer, and the consumer of it. Times are monotonic nanoseconds.
+/// Tracks when a connection last received from its consumer and last sent to it. Times are monotonic nanoseconds.
 ///
-/// Invariant: at most one question is open.
+/// Invariant: at most one NOOP is unanswered.
 #[derive(Clone, Copy, Debug)]
 pub struct Heartbeat {
-    /// The longest silence, in either direction, after which the consumer is asked; `None`: it is never asked.
+    /// The silence in either direction after which a NOOP is sent; `None` for never.
     interval_ns: Option<u64>,
     heard: u64,
     sent: u64,
@@ -27,38 +28,38 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Creates the heartbeat of a connection that was opened at `now` and has not agreed to be asked.
+    /// Creates the heartbeat of a connection that was opened at `now`, without NOOPs.
     pub fn new(now: u64) -> Heartbeat {
         Heartbeat { interval_ns: None, heard: now, sent: now, asked: false }
     }
 
-    /// Says how long silence may be before the consumer is asked.
+    /// Sets the silence after which a NOOP is sent.
     pub fn set_interval(&mut self, interval_ns: Option<u64>) {
         self.interval_ns = interval_ns;
     }
 
-    /// The consumer has said something.
+    /// Records that the consumer has sent something.
     pub fn heard(&mut self, now: u64) {
         self.heard = now;
     }
 
-    /// The consumer has answered a question.
+    /// Records that the consumer has answered a NOOP.
     pub fn answered(&mut self, now: u64) {
         self.heard = now;
         self.asked = false;
     }
 
-    /// The consumer was sent something.
+    /// Records that something was sent to the consumer.
     pub fn sent(&mut self, now: u64) {
         self.sent = now;
     }
 
-    /// For how long the consumer was sent nothing, in nanoseconds.
+    /// Returns how long nothing was sent to the consumer, in nanoseconds.
     pub fn quiet_ns(&self, now: u64) -> u64 {
         now.saturating_sub(self.sent)
     }
 
-    /// Returns the next step at `now`. After [`Beat::Ask`] the question counts as sent.
+    /// Returns the next step at `now`. After [`Beat::Ask`] the NOOP counts as sent.
     pub fn tick(&mut self, now: u64) -> Beat {
         let Some(interval) = self.interval_ns else { return Beat::Rest };
         if now.saturating_sub(self.heard) > SILENCE_NS_MAX.max(2 * interval) {

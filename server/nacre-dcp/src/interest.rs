@@ -1,28 +1,30 @@
-//! The part of a vBucket's history that a consumer wants.
+//! The part of a vBucket's history that a consumer requests.
 
 use crate::SystemEvent;
 use nacre_types::{CollectionId, Document, ScopeId};
 use std::collections::BTreeSet;
 
-/// The documents and events that a consumer is shown. Prepared writes are shown to copies only: they do not count yet.
+/// The documents and events that a consumer receives. Only other copies receive prepares, because prepared writes are
+/// not yet committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// All that is in history, for another copy of the vBucket.
+    /// The complete history, for another copy of the vBucket.
     History,
     /// All collections and all events.
     Everything,
-    /// The default collection without events, for consumers that know no collections.
+    /// The default collection without events, for consumers without collection support.
     DefaultCollection,
-    /// The collections of a scope, and events of the scope and of them.
+    /// The collections of a scope, with the events of the scope and of these collections.
     Scope(ScopeId, BTreeSet<CollectionId>),
-    /// These collections and their events.
+    /// Some collections and their events.
     Collections(BTreeSet<CollectionId>),
-    /// Nothing any more: the scope or the collections were dropped.
+    /// Nothing: the scope or the collections were dropped.
     Nothing,
 }
 
 impl Interest {
-    /// Returns true if the consumer may be shown a version of this collection, or an event.
+    /// Returns true if the consumer may receive versions of this collection. [`CollectionId::SYSTEM`] stands for
+    /// events.
     pub fn concerns(&self, collection: CollectionId) -> bool {
         match self {
             Interest::History | Interest::Everything => true,
@@ -34,8 +36,8 @@ impl Interest {
         }
     }
 
-    /// Returns true if the consumer is shown this version. Versions must be passed in the order of history, because
-    /// events change the interest.
+    /// Returns true if the consumer receives this version. Versions must be passed in history order, because events
+    /// change the interest.
     pub fn admits(&mut self, document: &Document) -> bool {
         match document.collection() {
             _ if *self == Interest::History => true,

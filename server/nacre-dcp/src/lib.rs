@@ -1,26 +1,26 @@
 //! Streams over a vBucket's history: cursors, snapshots, failover log, rollback.
 //!
-//! Every consumer reads the same ordered history, by a [`Stream`] per vBucket. A stream asks [`resume`] whether its
-//! consumer's history is still part of this one, reads the old part from the store and the rest from memory, and hands
-//! out [`Portion`]s: documents in order, each with the [`ResumePoint`] that leads past it.
+//! Every consumer reads the same ordered history through one [`Stream`] per vBucket. A stream asks [`resume`] whether
+//! the consumer's history is still part of the vBucket's, reads the old part from the store and the rest from memory,
+//! and returns [`Portion`]s: documents in order, each with the [`ResumePoint`] after it.
 //!
 //! ```text
-//! resume point ──► resume() ──► rollback to r: the consumer drops what is above r and asks again
+//! resume point ──► resume() ──► rollback to r: the consumer drops everything above r and asks again
 //!                     │ ok
 //!                     ▼
-//!        Stream::read(vBucket)  ──► Memory portion … ──► CaughtUp (until the vBucket is written to)
-//!                     │         └──► Gone: the vBucket has started another history
-//!                     │ Behind: that part left memory, and the consumer wants something of it
+//!        Stream::read(vBucket)  ──► Memory portion … ──► CaughtUp (until the next write to the vBucket)
+//!                     │         └──► Gone: the vBucket has begun another history
+//!                     │ Behind: that part has left memory, and the consumer needs some of it
 //!                     ▼
 //!        Stream::begin_backfill(scan) ──► Stream::backfill() ──► Disk portions … ──► Stream::read again
 //! ```
 //!
-//! Invariants: seqnos ascend within a stream; a key appears once in a snapshot, unless the snapshot is history; a
-//! consumer that stopped at any resume point it was given continues from there without loss or repetition.
+//! Invariants: seqnos ascend within a stream; a key occurs once per snapshot, unless the snapshot is history; a
+//! consumer that stops at any resume point continues from there without loss or repetition.
 //!
-//! A consumer on another machine has many streams: its [`Producer`] chooses the next stream and makes its [`Message`]s,
-//! its [`Window`] bounds the bytes on their way, and its [`Heartbeat`] notices a dead connection. None of them knows
-//! the bytes, the socket or the clock.
+//! A remote consumer has many streams: its [`Producer`] chooses the next stream and builds its [`Message`]s, its
+//! [`Window`] limits the bytes in flight, and its [`Heartbeat`] detects a dead connection. None of them depends on
+//! encoding, sockets or clocks.
 
 mod batch;
 mod event;

@@ -1,10 +1,10 @@
-//! Turns the portions of one stream into messages to its consumer.
+//! Turns the portions of a stream into messages to its consumer.
 
 use crate::interest::Interest;
 use crate::{Portion, ResumePoint};
 use nacre_types::{Document, Kind, Seqno};
 
-/// Where a portion was read.
+/// The source of a portion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The checkpoint.
@@ -13,60 +13,60 @@ pub enum Origin {
     Disk,
 }
 
-/// Why a stream has ended.
+/// The reason why a stream has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// All that was asked for was handed out.
+    /// The stream has reached its requested end.
     Complete,
-    /// The consumer closed it.
+    /// The consumer closed the stream.
     Closed,
-    /// The vBucket is no longer here, or its history goes on in another branch.
+    /// The vBucket has left this node, or its history has branched.
     VbucketGone,
-    /// The old part of history cannot be read.
+    /// The store could not be read.
     BackfillFailed,
     /// The scope or the collections of interest were dropped.
     NothingOfInterest,
-    /// The consumer may no longer read it.
+    /// The consumer's user has lost the privilege to read the stream.
     Forbidden,
 }
 
 /// A message to a consumer.
 #[derive(Clone, Debug)]
 pub enum Message {
-    /// The following versions have these seqnos, and each key occurs once, unless the snapshot is history.
+    /// The following versions are within these seqnos. Each key occurs once, unless the snapshot is history.
     Snapshot {
-        /// The first seqno, or before it.
+        /// The first seqno or a lower one.
         start: Seqno,
-        /// The consumer is consistent when it has come here.
+        /// The seqno at which the consumer is consistent.
         end: Seqno,
-        /// Where it was read.
+        /// The source of the snapshot.
         origin: Origin,
-        /// True if every version is in it, of collections that keep history.
+        /// True if the snapshot has every version of collections that keep history.
         is_history: bool,
-        /// The purge seqno with which the consumer may resume anywhere in the snapshot, although its seqno is lower.
-        /// Zero if it may not.
+        /// The purge seqno with which the consumer may resume anywhere in the snapshot even though its own seqno is
+        /// lower. Zero if it may not.
         purged: Seqno,
     },
     /// A version of a document, or an event.
     Document(Document),
-    /// History went on to here with nothing that the consumer wants.
+    /// History has advanced to this seqno without a version that the consumer receives.
     Advanced(Seqno),
-    /// Nothing follows.
+    /// The stream has ended.
     End(End),
 }
 
-/// A consumer's wishes about a vBucket.
+/// A consumer's request for a vBucket.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// Documents and events to send.
     pub interest: Interest,
     /// The last seqno.
     pub end: Seqno,
-    /// True if the consumer is sent seqnos whose versions it does not see.
+    /// True if the consumer is informed of seqnos whose versions it does not receive.
     pub advances: bool,
-    /// True if tombstones are left out of a backfill, as far as that is no history.
+    /// True if backfills omit tombstones, except in history.
     pub skips_deletes: bool,
-    /// True if it is shown every version, as far as the vBucket keeps them.
+    /// True if the consumer receives every version that the vBucket keeps.
     pub history: bool,
 }
 
@@ -74,20 +74,22 @@ pub struct Wanted {
 #[derive(Debug)]
 pub(crate) struct Outlet {
     wanted: Wanted,
-    /// Start of the first snapshot: that of the one in which the consumer stopped. Only for the first.
+    /// The start of the snapshot within which the consumer resumes. Only used for the first snapshot.
     resumed: Option<Seqno>,
-    /// End of the snapshot that was announced last.
+    /// The end of the last announced snapshot.
     announced: Option<Seqno>,
-    /// The last seqno that the consumer knows of.
+    /// The last seqno that the consumer was informed of.
     told: Seqno,
-    /// The last seqno that was read for it.
+    /// The last seqno that was read.
     position: Seqno,
-    /// Up to here the consumer has missed no deletion and will miss none, although its position may be lower.
+    /// The purge seqno up to which the consumer has missed no deletion and will miss none, although its position may be
+    /// lower.
     purged: Seqno,
 }
 
 impl Outlet {
-    /// Creates the outlet of a consumer at `from`, which was let in while `purged` was the purge seqno.
+    /// Creates the outlet of a consumer that resumes at `from`. `purged` was the purge seqno when the stream was
+    /// accepted.
     pub fn new(wanted: Wanted, from: ResumePoint, purged: Seqno) -> Outlet {
         let complete = from.seqno == from.snapshot_end;
         let resumed = Some(if complete { from.seqno } else { from.snapshot_start });
@@ -95,17 +97,17 @@ impl Outlet {
         Outlet { wanted, resumed, announced: None, told, position, purged }
     }
 
-    /// Returns what the consumer wants by now.
+    /// Returns the consumer's request with the current interest.
     pub fn wanted(&self) -> &Wanted {
         &self.wanted
     }
 
-    /// The last seqno that is wanted.
+    /// Returns the last requested seqno.
     pub fn end(&self) -> Seqno {
         self.wanted.end
     }
 
-    /// How the stream ends at `seqno`, if it does.
+    /// Returns the reason why the stream ends at `seqno`, if it does.
     pub fn end_at(&self, seqno: Seqno) -> Option<End> {
         if self.wanted.interest == Interest::Nothing {
             return Some(End::NothingOfInterest);
@@ -113,18 +115,19 @@ impl Outlet {
         (seqno >= self.wanted.end).then_some(End::Complete)
     }
 
-    /// Takes in the purge seqno as it was when the next portion was read, or its scan began.
+    /// Updates `purged` with the purge seqno of the next portion's read, or of the start of its scan.
     ///
-    /// A scan of the newest versions contains no version that a purged tombstone replaced, so the consumer gets none
-    /// from it. Memory and history may contain such a version followed by its tombstone; if the consumer reconnects in
-    /// between, the tombstone may be gone.
+    /// A scan of the newest versions contains no version that a purged tombstone deleted. Memory and history may
+    /// contain such a version followed by its tombstone; if the consumer reconnects in between, the tombstone may have
+    /// been purged.
     fn note_purged(&mut self, has_newest_only: bool, purged: Seqno) {
         let begins = self.position == Seqno::ZERO;
         let has_all = has_newest_only && (begins || self.purged == purged);
         self.purged = if self.position >= purged || has_all { purged } else { Seqno::ZERO };
     }
 
-    /// Appends the messages of a portion. `purged`: the purge seqno when the portion was read, or when its scan began.
+    /// Appends the messages of a portion. `purged` is the purge seqno when the portion was read, or when its scan
+    /// began.
     pub fn tell(
         &mut self,
         portion: Portion,
@@ -156,7 +159,7 @@ impl Outlet {
         if self.announced != Some(snapshot_end) {
             self.announced = Some(snapshot_end);
             let start = self.resumed.take().unwrap_or(snapshot_start).min(snapshot_start);
-            // A consumer that gets no seqnos of versions that it does not see would wait for them at the end of the
+            // A consumer that is not informed of the seqnos of other versions would wait for them at the end of the
             // snapshot.
             let end = match last {
                 Some(last) if origin == Origin::Memory && !self.wanted.advances => last,
@@ -298,8 +301,8 @@ mod tests {
         );
     }
 
-    /// Returns the purge seqno that each snapshot of `portions` names. A portion has an origin, a first and a last
-    /// seqno, and a purge seqno. The consumer is at `from`, and was let in while the purge seqno was `purged`.
+    /// Returns the purge seqno in each snapshot of `portions`. A portion has a source, a first and a last seqno, and a
+    /// purge seqno. The consumer resumes at `from`; `purged` was the purge seqno when its stream was accepted.
     fn purged(from: u64, purged: u64, portions: &[(Origin, u64, u64, u64)]) -> Vec<u64> {
         let wanted = outlet(Interest::Everything, u64::MAX, true).wanted;
         let at = Seqno(from);

@@ -1,8 +1,7 @@
-//! The streams of one consumer, and the choice of the next one.
+//! The streams of one consumer, and the scheduling among them.
 //!
-//! A stream is *ready* when there may be something to read for it in memory or from a scan. Ready streams take turns, a
-//! portion each. One that is *behind* waits until one of a few scans is free; its portions are read on another thread,
-//! as [`Work`].
+//! A stream is *ready* when memory or a scan may have something for it. Ready streams take turns, one portion each. A
+//! stream that is *behind* waits for a free scan; another thread reads its portions, as [`Work`].
 //!
 //! ```text
 //!            note(vBucket) ──► ready ──► read memory ──► messages ──► next()
@@ -12,9 +11,8 @@
 //!                  └──────────────────────────────────────────────────┘
 //! ```
 //!
-//! Invariants: messages of at most one portion wait to be sent, and at most [`SCANS_MAX`] portions of scans in
-//! addition, however many streams there are and however slow the consumer is; a stream that has nothing new costs
-//! nothing.
+//! Invariants: at most one portion's messages are queued, plus at most [`SCANS_MAX`] portions of scans, however many
+//! streams there are and however slow the consumer is; an idle stream costs nothing.
 
 use crate::outlet::{End, Message, Origin, Outlet, Wanted};
 use crate::{Backfill, Limit, Past, Portion, Read, ResumePoint, Stream};
@@ -22,16 +20,16 @@ use nacre_types::{Seqno, VbUuid, Vbid};
 use nacre_vbucket::Vbucket;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Scans of the store that a consumer may have open.
+/// Maximum number of open scans per consumer.
 pub const SCANS_MAX: usize = 4;
-/// Streams of one consumer.
+/// Maximum number of streams per consumer.
 pub const STREAMS_MAX: usize = 16 << 10;
 /// The size of one read.
 const PORTION: Limit = Limit { count: 256, bytes: 256 << 10 };
 
 /// The vBuckets that streams read, each behind its lock.
 pub trait Vbuckets {
-    /// Locks one of them; `None` when it is not there.
+    /// Locks a vBucket; `None` when it does not exist.
     fn with<T>(&self, vbid: Vbid, work: impl FnOnce(&mut Vbucket) -> T) -> Option<T>;
 }
 
@@ -40,24 +38,24 @@ pub trait Vbuckets {
 pub struct Address {
     /// The vBucket.
     pub vbid: Vbid,
-    /// The id that the consumer gave it.
+    /// The ID that the consumer gave the stream.
     pub stream_id: Option<u16>,
-    /// The number that it answers to.
+    /// The opaque value of the consumer's stream request.
     pub opaque: u32,
 }
 
-/// Names a stream for as long as the consumer is there.
+/// Identifies a stream within its consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Serial(u64);
 
 /// The source of a stream's next portion.
 enum Source<E> {
     Memory,
-    /// The store, once a scan is free.
+    /// The store, once a scan slot is free.
     Waiting,
-    /// A scan that is being read.
+    /// A scan that another thread is reading.
     Scan,
-    /// A portion of a scan that was read.
+    /// A portion of a scan that has been read.
     Arrived(Backfill<E>, Portion),
 }
 
@@ -66,23 +64,23 @@ struct Outgoing<E> {
     stream: Stream<E>,
     outlet: Outlet,
     source: Source<E>,
-    /// The purge seqno before the scan that it waits for, or reads.
+    /// The purge seqno before the scan that the stream waits for or reads.
     purged: Seqno,
-    /// In the queue of those that are ready.
+    /// True if the stream is in the ready queue.
     queued: bool,
 }
 
-/// A portion to read from the store, on a thread that may wait for a disk.
+/// A portion to read from the store, on a thread that may block on the disk.
 pub struct Work<E> {
     serial: Serial,
-    /// The vBucket to scan.
+    /// The vBucket.
     pub vbid: Vbid,
-    /// The seqno after which a scan must begin.
+    /// The seqno after which a new scan begins.
     pub after: Seqno,
-    /// True if the scan must return every version that is kept.
+    /// True if a new scan must return every kept version.
     pub wants_history: bool,
     vb_uuid: VbUuid,
-    /// The scan to read on in, when one is open.
+    /// The open scan to continue, if there is one.
     backfill: Option<Backfill<E>>,
 }
 
@@ -93,7 +91,8 @@ pub struct Finished<E> {
 }
 
 impl<E> Work<E> {
-    /// Does it. `open` begins a scan of the vBucket after the seqno, for streams that have none, with history or without.
+    /// Reads the portion. For streams without an open scan, `open` begins a scan of the vBucket after the seqno, with or
+    /// without history.
     pub fn run(self, open: impl FnOnce(Vbid, Seqno, bool) -> Result<Past<E>, E>) -> Finished<E> {
         let Work { serial, vbid, after, wants_history, vb_uuid, backfill } = self;
         let read = |mut backfill: Backfill<E>| {
@@ -116,7 +115,7 @@ pub struct Producer<E> {
     opened: u64,
     ready: VecDeque<Serial>,
     waiting: VecDeque<Serial>,
-    /// Portions that are being read, or have arrived and not become messages.
+    /// Portions that are being read, or were read but not turned into messages yet.
     scans: usize,
     outbox: VecDeque<(Address, Message)>,
 }
@@ -146,12 +145,12 @@ impl<E> Producer<E> {
         self.streams.is_empty()
     }
 
-    /// Returns the streams and their wishes.
+    /// Returns the streams and their requests.
     pub fn streams(&self) -> impl Iterator<Item = (Address, &Wanted)> {
         self.streams.values().map(|stream| (stream.address, stream.outlet.wanted()))
     }
 
-    /// Returns true if there is a stream of this vBucket with this id.
+    /// Returns true if this vBucket has a stream with this ID.
     pub fn has(&self, vbid: Vbid, stream_id: Option<u16>) -> bool {
         self.find(vbid, stream_id).is_some()
     }
@@ -164,7 +163,7 @@ impl<E> Producer<E> {
     }
 
     /// Opens a stream of the history after `from`. The caller has checked that the consumer [shares](crate::resume) the
-    /// history up to there.
+    /// history up to that point.
     pub fn open(
         &mut self,
         vbucket: &mut Vbucket,
@@ -191,8 +190,8 @@ impl<E> Producer<E> {
         self.ready.push_back(serial);
     }
 
-    /// Ends a stream at the consumer's wish: nothing more of it is sent, but for its end if `says_so`. False when there is
-    /// no such stream.
+    /// Closes a stream at the consumer's request. Nothing more is sent, except an end message if `says_so`. Returns false
+    /// when the stream does not exist.
     pub fn close(
         &mut self,
         vbid: Vbid,
@@ -209,7 +208,7 @@ impl<E> Producer<E> {
         true
     }
 
-    /// Ends the streams for which `why` returns a reason, after the messages that already wait for them.
+    /// Ends the streams for which `why` returns a reason, after their queued messages.
     pub fn end_where(
         &mut self,
         vbuckets: &impl Vbuckets,
@@ -239,10 +238,10 @@ impl<E> Producer<E> {
             }
         }
         match source {
-            // [`Producer::next`] skips streams that have ended.
+            // [`Producer::next`] skips ended streams.
             Source::Memory => {}
             Source::Waiting => self.waiting.retain(|known| *known != serial),
-            // Counted until it is finished.
+            // Counted in `scans` until the work is finished.
             Source::Scan => {}
             Source::Arrived(..) => self.scans -= 1,
         }
@@ -250,7 +249,7 @@ impl<E> Producer<E> {
         Some(address)
     }
 
-    /// Ends all streams without a message. History no longer waits for them.
+    /// Ends all streams without a message, and releases the history that they pin.
     pub fn clear(&mut self, vbuckets: &impl Vbuckets) {
         while let Some((&serial, _)) = self.streams.first_key_value() {
             self.remove(serial, vbuckets);
@@ -258,7 +257,7 @@ impl<E> Producer<E> {
         self.outbox.clear();
     }
 
-    /// Takes note that a vBucket was written to.
+    /// Records that a vBucket has new mutations.
     pub fn note(&mut self, vbid: Vbid) {
         for serial in self.by_vbucket.get(&vbid).into_iter().flatten() {
             let Some(stream) = self.streams.get_mut(serial) else { continue };
@@ -270,12 +269,12 @@ impl<E> Producer<E> {
         }
     }
 
-    /// Returns true if [`Producer::next`] has something to look at.
+    /// Returns true if [`Producer::next`] may have a message.
     pub fn is_ready(&self) -> bool {
         !self.outbox.is_empty() || !self.ready.is_empty()
     }
 
-    /// The next message, if there is one.
+    /// Returns the next message, if there is one.
     pub fn next(&mut self, vbuckets: &impl Vbuckets) -> Option<(Address, Message)> {
         while self.outbox.is_empty() {
             let serial = self.ready.pop_front()?;
@@ -284,12 +283,12 @@ impl<E> Producer<E> {
         self.outbox.pop_front()
     }
 
-    /// Gives a stream its turn.
+    /// Reads the next portion of a stream.
     fn read(&mut self, serial: Serial, vbuckets: &impl Vbuckets) {
         let Some(found) = self.streams.get_mut(&serial) else { return };
         found.queued = false;
-        // A stream that follows one branch of history ends where another begins: the consumer could not tell versions
-        // of the two branches apart.
+        // A stream follows a single branch of history and ends where another begins: the consumer could not distinguish
+        // versions of the two branches.
         let goes_on = |stream: &Stream<E>, vbucket: &Vbucket| {
             vbucket.makes_history() && vbucket.failover_log().current() == stream.vb_uuid()
         };
@@ -329,7 +328,7 @@ impl<E> Producer<E> {
                 }
             }
             other => {
-                // A stream that waits for the store is not in this queue.
+                // A stream that waits for the store is not in the ready queue.
                 found.source = other;
                 return;
             }
@@ -341,7 +340,7 @@ impl<E> Producer<E> {
         }
         if found.stream.is_backfilling() {
             found.source = Source::Waiting;
-            // Before those that have not begun, so that few scans are open.
+            // Queue it before streams without a scan, so that few scans are open.
             self.waiting.push_front(serial);
         } else {
             found.queued = true;
@@ -349,12 +348,12 @@ impl<E> Producer<E> {
         }
     }
 
-    /// Returns true if there is something to [take](Producer::take_work).
+    /// Returns true if [`Producer::take_work`] has a portion to read.
     pub fn has_work(&self) -> bool {
         self.scans < SCANS_MAX && !self.waiting.is_empty()
     }
 
-    /// A portion to read from the store, while there are fewer than [`SCANS_MAX`].
+    /// Returns a portion to read from the store, while fewer than [`SCANS_MAX`] are in progress.
     pub fn take_work(&mut self) -> Option<Work<E>> {
         if !self.has_work() {
             return None;
@@ -369,7 +368,7 @@ impl<E> Producer<E> {
         Some(Work { serial, vbid, after, wants_history, vb_uuid, backfill })
     }
 
-    /// Returns true if scans are open. They keep the store from giving back the space of replaced versions.
+    /// Returns true if scans are open. Open scans prevent the store from reclaiming the space of superseded versions.
     pub fn holds_scans(&self) -> bool {
         self.scans > 0 || self.waiting.iter().any(|serial| self.has_begun(*serial))
     }
@@ -378,9 +377,9 @@ impl<E> Producer<E> {
         self.streams.get(&serial).is_some_and(|found| found.stream.is_backfilling())
     }
 
-    /// Closes the scans that are not being read at the moment. They begin again where their streams are.
+    /// Closes the scans that are not being read now. Their streams begin new scans at their positions.
     pub fn let_go_of_scans(&mut self) {
-        // Streams that have begun a scan come before all others.
+        // Streams with an open scan precede all others.
         for serial in &self.waiting {
             let Some(found) = self.streams.get_mut(serial) else { continue };
             if !found.stream.is_backfilling() {
@@ -395,7 +394,7 @@ impl<E> Producer<E> {
         }
     }
 
-    /// Takes back a finished work. Returns the error of a failed one if its stream is still there.
+    /// Takes back finished work. Returns the error of a failed scan if its stream still exists.
     pub fn finish(&mut self, finished: Finished<E>, vbuckets: &impl Vbuckets) -> Option<E> {
         let Finished { serial, outcome } = finished;
         let Some(found) = self.streams.get_mut(&serial) else {
@@ -426,7 +425,7 @@ mod tests {
     use nacre_vbucket::{Command, Condition};
     use std::cell::RefCell;
 
-    /// Some vBuckets with a store that holds their state as of the last [`Bucket::store`].
+    /// Some vBuckets with a store that has their state as of the last [`Bucket::store`].
     struct Bucket {
         vbuckets: Vec<RefCell<Vbucket>>,
         stored: RefCell<BTreeMap<Vbid, Vec<Document>>>,
@@ -458,7 +457,7 @@ mod tests {
             vbucket.apply(key.as_bytes(), &command, Now::default()).0.unwrap();
         }
 
-        /// Stores all of a vBucket, and drops from memory what no reader waits for.
+        /// Stores all of a vBucket, and drops the history that no reader needs from memory.
         fn store(&self, vbid: u16) {
             let mut vbucket = self.vbuckets[usize::from(vbid)].borrow_mut();
             let mut documents: Vec<_> = vbucket.documents().cloned().collect();
@@ -551,7 +550,7 @@ mod tests {
         bucket.set(0, "of the second");
         producer.note(Vbid(0));
         assert_eq!(sent(&mut producer, &bucket), ["0 VbucketGone"], "it asks again, from 1");
-        // The same if the branch changes while a scan is read.
+        // The same applies if the branch changes while a scan is read.
         let mut producer = Producer::default();
         bucket.store(1);
         bucket.open(&mut producer, 1, 0, u64::MAX);
@@ -588,7 +587,7 @@ mod tests {
         let first = sent(&mut producer, &bucket);
         assert_eq!(first[..2], ["0 0..257 Disk", "0 0@1"]);
         assert_eq!(first.len(), SCANS_MAX * (PORTION.count + 1));
-        // Streams that have begun go on before others begin.
+        // Streams with an open scan continue before others begin.
         let mut rounds = 0;
         let mut rest = Vec::new();
         while let Some(work) = producer.take_work() {

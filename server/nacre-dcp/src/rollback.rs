@@ -1,24 +1,24 @@
-//! Decides whether a consumer may go on from its last position.
+//! Decides whether a consumer may continue from its last position.
 
 use crate::ResumePoint;
 use nacre_types::{FailoverLog, Seqno};
 
-/// The producer's answer to a consumer that wants to continue.
+/// The producer's answer to a consumer that resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resume {
     /// The consumer's history is a prefix of this one.
     Continue,
-    /// The consumer must drop everything above this seqno (it may drop more) and ask again.
+    /// The consumer must drop everything above this seqno (it may drop more) and retry.
     Rollback(Seqno),
     /// The resume point contradicts itself.
     Invalid,
 }
 
-/// Decides whether a consumer at `from` shares this history up to there.
+/// Decides whether the consumer's history up to `from` is a prefix of this history.
 ///
-/// `purge_seqno` is the highest seqno of a tombstone that was forgotten: below it, a consumer may have missed
-/// deletions. Source: the decision table of the DCP protocol, stream request. A consumer that stopped within a snapshot
-/// goes back to before it, as each snapshot of this producer begins with the seqno after the last one.
+/// `purge_seqno` is the highest seqno of a purged tombstone: below it, a consumer may have missed deletions. Source:
+/// the decision table of the DCP protocol, stream request. A consumer that stopped within a snapshot rolls back to
+/// before it, because each snapshot of this producer begins with the seqno after the previous snapshot.
 pub fn resume(
     from: &ResumePoint,
     log: &FailoverLog,
@@ -30,7 +30,7 @@ pub fn resume(
         return Resume::Invalid;
     }
     if start == Seqno::ZERO {
-        // A consumer that has nothing shares everything.
+        // An empty consumer shares every history.
         return Resume::Continue;
     }
     if Seqno::ZERO < start && start < purge_seqno {
@@ -40,17 +40,17 @@ pub fn resume(
         return Resume::Rollback(Seqno::ZERO);
     };
     if start == snapshot_start {
-        // The consumer has received nothing of that snapshot.
+        // The consumer has received nothing of the snapshot.
         snapshot_end = start;
     }
     if snapshot_end <= upper {
         return Resume::Continue;
     }
     snapshot_start = if start == snapshot_end {
-        // All of that snapshot was received.
+        // The consumer has received the whole snapshot.
         start
     } else {
-        // A version of the snapshot may be missing because a later one of the same key replaced it, and that one may
+        // The snapshot may omit a version because a later one of the same key superseded it, and that later version may
         // not be part of this history.
         Seqno(snapshot_start.0.saturating_sub(1))
     };

@@ -1,4 +1,4 @@
-//! One consumer's way through one vBucket's history.
+//! A consumer's progress through the history of one vBucket.
 
 use crate::ResumePoint;
 use nacre_types::{CollectionId, Document, Seqno, VbUuid, Vbid};
@@ -8,11 +8,11 @@ use std::iter::Peekable;
 /// Consecutive documents of one vBucket.
 #[derive(Clone, Debug, Default)]
 pub struct Portion {
-    /// Ascending by seqno; may be empty when only the position moved.
+    /// Ascending by seqno; empty when only the position moved.
     pub documents: Vec<Document>,
-    /// The consumer's position after them. Consistent if `seqno == snapshot_end`.
+    /// The consumer's position after the documents. Consistent if `seqno == snapshot_end`.
     pub position: ResumePoint,
-    /// True if no version of collections that keep history was left out, so that a key may be there more than once.
+    /// True if no version of collections that keep history was omitted, so that a key may occur several times.
     pub is_history: bool,
 }
 
@@ -21,42 +21,43 @@ pub struct Portion {
 pub enum Read {
     /// A whole snapshot.
     Portion(Portion),
-    /// There is nothing new.
+    /// The stream has caught up with the history.
     CaughtUp,
-    /// The next part is only in the store: scan it after this seqno and [begin a backfill](Stream::begin_backfill).
+    /// The next part is only in the store: scan the store after this seqno and [begin a
+    /// backfill](Stream::begin_backfill).
     Behind(Seqno),
-    /// The history that the stream follows was thrown away: the vBucket's present history does not continue it.
+    /// The stream's history was discarded: the vBucket's current history does not continue it.
     Gone,
 }
 
-/// Versions of a vBucket in the order of their seqnos.
+/// Versions of a vBucket in seqno order.
 pub type Documents<E> = Box<dyn Iterator<Item = Result<Document, E>> + Send>;
 
-/// Size of a portion. Both limits count, give or take one document.
+/// Size limit of a portion. Both limits may be exceeded by one document.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
-    /// Seqnos of memory, documents of a backfill; at least 1.
+    /// Number of seqnos in memory, or of documents in a backfill; at least 1.
     pub count: usize,
-    /// Bytes in memory of the documents.
+    /// Memory size of the documents in bytes.
     pub bytes: usize,
 }
 
-/// A scan of the store that has begun.
+/// A scan of the store.
 pub struct Past<E> {
-    /// The versions, up to `end`.
+    /// The versions up to `end`.
     pub documents: Documents<E>,
     /// The reader's position after the scan.
     pub end: Seqno,
-    /// From which seqno on every version of collections that keep history is there; before that, and everywhere if there is
-    /// no such seqno, each key is there once.
+    /// Seqno from which the scan has every version of collections that keep history. Before it, and everywhere if `None`,
+    /// each key occurs once.
     pub history_start: Option<Seqno>,
 }
 
-/// A scan of the store on its way to a reader. It knows no vBucket, so that another thread may read it.
+/// A scan of the store for a stream. It has no reference to the vBucket, so another thread can read it.
 ///
-/// The part before the start of history and the part after it are one snapshot each. `E` is the error of the store.
+/// The parts before and after the start of history are separate snapshots. `E` is the error of the store.
 pub struct Backfill<E> {
-    /// `None` once the scan was closed.
+    /// `None` once the scan is closed.
     documents: Option<Peekable<Documents<E>>>,
     vb_uuid: VbUuid,
     position: Seqno,
@@ -67,7 +68,7 @@ pub struct Backfill<E> {
 }
 
 impl<E> Backfill<E> {
-    /// Creates a scan of the history after `after`, on the branch that `vb_uuid` names.
+    /// Creates a backfill of the history after `after`, on the branch `vb_uuid`.
     pub fn new(past: Past<E>, vb_uuid: VbUuid, after: Seqno) -> Backfill<E> {
         let Past { documents, end, history_start } = past;
         let documents = Some(documents.peekable());
@@ -75,7 +76,7 @@ impl<E> Backfill<E> {
         Backfill { documents, vb_uuid, position, start, end, history_start, done: false }
     }
 
-    /// Closes the scan at its position; the rest is scanned again later.
+    /// Closes the scan at its position; the rest needs another scan.
     pub fn cut(&mut self) {
         self.documents = None;
         self.done = true;
@@ -84,7 +85,7 @@ impl<E> Backfill<E> {
     /// Reads the next documents; the last portion ends with the last snapshot.
     ///
     /// # Errors
-    /// The error of the store. The position has not moved then.
+    /// The error of the store. The position does not move in that case.
     pub fn read(&mut self, limit: Limit) -> Result<Portion, E> {
         let (snapshot_end, is_history) = match self.history_start {
             Some(start) if self.position.next() < start => {
@@ -129,17 +130,17 @@ impl<E> Backfill<E> {
     }
 }
 
-/// A cursor on one vBucket's history, with the backfill that brings it to memory when it is behind.
+/// A cursor in one vBucket's history, with a backfill while it is behind memory.
 ///
 /// `E` is the error of the store that backfills read from.
 pub struct Stream<E> {
     vbid: Vbid,
     cursor: CursorId,
     vb_uuid: VbUuid,
-    /// Generation of the vBucket when the stream was opened: another generation is another history.
+    /// The vBucket's generation when the stream was opened. Another generation means another history.
     generation: u32,
     position: Seqno,
-    /// First seqno of the snapshot that the consumer is within; `None` between two.
+    /// Start of the snapshot that the consumer is within; `None` between snapshots.
     within: Option<Seqno>,
     wants_history: bool,
     backfill: Option<Backfill<E>>,
@@ -147,7 +148,7 @@ pub struct Stream<E> {
 
 impl<E> Stream<E> {
     /// Opens a stream of the history after `after`. The caller has checked that the consumer [shares](crate::resume)
-    /// the history up to there.
+    /// the history up to that point.
     pub fn open(vbucket: &mut Vbucket, after: Seqno) -> Stream<E> {
         Stream {
             vbid: vbucket.id(),
@@ -161,47 +162,48 @@ impl<E> Stream<E> {
         }
     }
 
-    /// Opens a stream for a consumer that may have stopped within a snapshot: up to the end of the next one, its positions are within
-    /// a snapshot that began where the first one did. Versions that the first one left out are replaced only there.
+    /// Opens a stream for a consumer that may have stopped within a snapshot. Until the end of the next snapshot, its positions
+    /// are within a snapshot with the original start, because versions that the original snapshot omitted are superseded only
+    /// there.
     pub fn resume(vbucket: &mut Vbucket, from: &ResumePoint) -> Stream<E> {
         let is_within = from.seqno != from.snapshot_end && from.seqno != from.snapshot_start;
         let within = is_within.then_some(from.snapshot_start);
         Stream { within, ..Stream::open(vbucket, from.seqno) }
     }
 
-    /// Includes every version that the vBucket keeps as history.
+    /// Requests every version that the vBucket keeps as history.
     pub fn with_history(self) -> Stream<E> {
         Stream { wants_history: true, ..self }
     }
 
-    /// Returns true if every version is wanted, of a scan as well.
+    /// Returns true if every version is requested, also from scans.
     pub fn wants_history(&self) -> bool {
         self.wants_history
     }
 
-    /// The vBucket it follows.
+    /// Returns the vBucket.
     pub fn vbid(&self) -> Vbid {
         self.vbid
     }
 
-    /// The branch of history that its seqnos count in.
+    /// Returns the branch of history.
     pub fn vb_uuid(&self) -> VbUuid {
         self.vb_uuid
     }
 
-    /// The last seqno handed out.
+    /// Returns the last seqno returned by the stream.
     pub fn position(&self) -> Seqno {
         self.position
     }
 
-    /// Returns true if a backfill is under way, so that [`Stream::backfill`] is the next call.
+    /// Returns true during a backfill, when [`Stream::backfill`] is the next call.
     pub fn is_backfilling(&self) -> bool {
         self.backfill.is_some()
     }
 
-    /// Reads the next snapshot from memory. A part that has left memory is skipped if it has nothing of the `wanted`
-    /// collections, events and prepared writes included: otherwise a small collection would be backfilled whenever a
-    /// large one is written to.
+    /// Reads the next snapshot from memory. A part that has left memory is skipped if it has no version of the `wanted`
+    /// collections (events and prepares count as well). Otherwise, a small collection would need a backfill for every
+    /// burst of writes to a large one.
     pub fn read(
         &mut self,
         vbucket: &mut Vbucket,
@@ -220,7 +222,7 @@ impl<E> Stream<E> {
         let is_history = self.wants_history && vbucket.history_start().is_some();
         let kept = if is_history { &vbucket.history_collections()[..] } else { &[] };
         let Some(drained) = vbucket.checkpoint().read_keeping(self.position, count, kept) else {
-            // Versions that are not stored yet must stay in memory until the scan ends.
+            // Unpersisted versions must stay in memory until the scan ends.
             let persisted = vbucket.persisted();
             vbucket.checkpoint_mut().advance(self.cursor, persisted);
             if vbucket.collections_after(self.position).any(wanted) {
@@ -242,7 +244,7 @@ impl<E> Stream<E> {
         Read::Portion(Portion { documents: drained.documents, position, is_history })
     }
 
-    /// Goes on to `seqno`, with nothing that is wanted in between.
+    /// Advances to `seqno` without documents.
     fn pass_over(&mut self, seqno: Seqno) -> Portion {
         let snapshot_start = self.within.take().unwrap_or(self.position.next());
         self.position = seqno;
@@ -251,17 +253,17 @@ impl<E> Stream<E> {
         Portion { documents: Vec::new(), position, is_history: false }
     }
 
-    /// Takes a scan of the store that began after [`Read::Behind`] was reported.
+    /// Accepts a scan of the store that began after [`Read::Behind`].
     pub fn begin_backfill(&mut self, past: Past<E>) {
         let mut backfill = Backfill::new(past, self.vb_uuid, self.position);
         backfill.start = self.within.unwrap_or(backfill.start);
         self.backfill = Some(backfill);
     }
 
-    /// Reads on in the backfill; the last portion ends with its snapshot.
+    /// Continues the backfill; its last portion ends with its snapshot.
     ///
     /// # Errors
-    /// The error of the store. The stream has not moved past what it handed out.
+    /// The error of the store. The stream's position does not move in that case.
     pub fn backfill(&mut self, limit: Limit) -> Result<Portion, E> {
         let backfill = self.backfill.as_mut().expect("only called during a backfill");
         let portion = backfill.read(limit)?;
@@ -270,17 +272,17 @@ impl<E> Stream<E> {
         Ok(portion)
     }
 
-    /// Closes a scan that nobody reads; the rest is scanned again later.
+    /// Closes an idle scan; the rest needs another scan.
     pub fn cut_backfill(&mut self) {
         self.backfill = None;
     }
 
-    /// Hands out the backfill, to be read elsewhere and [put back](Stream::put_back).
+    /// Takes the backfill out, to be read elsewhere and then [put back](Stream::put_back).
     pub fn take_backfill(&mut self) -> Option<Backfill<E>> {
         self.backfill.take()
     }
 
-    /// Goes on where a backfill that was handed out has come to.
+    /// Puts a backfill back and continues from its position.
     pub fn put_back(&mut self, backfill: Backfill<E>) {
         self.position = backfill.position;
         let is_within = backfill.position >= backfill.start && backfill.position < backfill.end;
@@ -288,7 +290,7 @@ impl<E> Stream<E> {
         self.backfill = Some(backfill).filter(|backfill| !backfill.done);
     }
 
-    /// Ends the stream: history no longer waits for it.
+    /// Closes the stream, and releases the history that it pins.
     pub fn close(self, vbucket: &mut Vbucket) {
         vbucket.checkpoint_mut().unregister(self.cursor);
     }
@@ -445,7 +447,7 @@ mod tests {
         });
         let documents = Box::new(stored.into_iter());
         stream.begin_backfill(Past { documents, end: Seqno(3), history_start: None });
-        // While the scan runs, the rest is stored too; the stream's cursor keeps it in memory.
+        // The rest is stored while the scan runs; the stream's cursor keeps it in memory.
         vbucket.set_persisted(Seqno(4), usize::MAX);
         assert_eq!(shown(&stream.backfill(limit(2)).unwrap()), "a@1 b@2 -> 2 in 1..=3");
         assert_eq!(shown(&stream.backfill(limit(2)).unwrap()), "c@3 -> 3 in 1..=3");
@@ -456,8 +458,8 @@ mod tests {
         assert_eq!(vbucket.checkpoint().memory_bytes(), 0, "a closed stream holds nothing back");
     }
 
-    /// `a` was left out of the snapshot 1 to 5, since its version 5 has replaced it. A consumer that stopped at 3 shows no state of the
-    /// vBucket before it has that.
+    /// The snapshot 1 to 5 omits `a`, which version 5 has superseded. A consumer that stopped at 3 is not consistent before it
+    /// has version 5.
     #[test]
     fn a_stream_that_goes_on_within_a_snapshot_stays_within_it() {
         let within = |seqno, snapshot_start, snapshot_end| ResumePoint {

@@ -1,15 +1,15 @@
-//! Flow control: bounds the bytes on their way to a consumer that acknowledges them.
+//! Flow control: limits the bytes in flight to a consumer that acknowledges them.
 
-/// The bytes that were sent and not yet acknowledged, and how many there may be.
+/// The unacknowledged bytes, and the window that limits them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Window {
-    /// 0 for a consumer that acknowledges nothing.
+    /// The window in bytes; 0 for a consumer that acknowledges nothing.
     size: u64,
     unacknowledged: u64,
 }
 
 impl Window {
-    /// Allows `bytes` on their way; 0 is any number of them, and nothing to acknowledge.
+    /// Sets the window to `bytes`; 0 removes the limit, and nothing needs to be acknowledged.
     pub fn resize(&mut self, bytes: u64) {
         if self.size == 0 {
             self.unacknowledged = 0;
@@ -17,19 +17,19 @@ impl Window {
         self.size = bytes;
     }
 
-    /// Returns true if another message may be sent. One may go beyond the window, however large it is.
+    /// Returns true if another message may be sent. The last message may exceed the window.
     pub fn has_room(&self) -> bool {
         self.size == 0 || self.unacknowledged < self.size
     }
 
-    /// Notes that a message was sent.
+    /// Adds the bytes of a message that was sent.
     pub fn sent(&mut self, bytes: usize) {
         if self.size > 0 {
             self.unacknowledged += bytes as u64;
         }
     }
 
-    /// Notes that the consumer has taken in so much. False, and nothing is noted, when that is more than was sent.
+    /// Subtracts acknowledged bytes. Returns false and changes nothing when they exceed the unacknowledged bytes.
     pub fn acknowledge(&mut self, bytes: u64) -> bool {
         let rest = self.unacknowledged.checked_sub(bytes);
         self.unacknowledged = rest.unwrap_or(self.unacknowledged);

@@ -1,13 +1,13 @@
-//! Rights that an endpoint needs.
+//! Privileges that an endpoint requires.
 
 use crate::Parameters;
 use nacre_auth::{Keyspace, Privilege};
 use std::fmt;
 
-/// Name of the path parameter that names a bucket.
+/// Name of the path parameter that contains the name of a bucket.
 const BUCKET: &str = "bucket";
 
-/// Right that a user needs before the handler of a route runs.
+/// The access that a route requires, checked before its handler runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Every user who has logged in.
@@ -16,26 +16,26 @@ pub enum Access {
     Cluster(Privilege),
     /// A privilege on the bucket that the path parameter `{bucket}` names.
     Bucket(Privilege),
-    /// A part in anything that the cluster holds: any role at all.
+    /// Any role in the cluster.
     Sight,
-    /// A part in the bucket that the path parameter `{bucket}` names.
+    /// Any role in the bucket that the path parameter `{bucket}` names.
     SightOfBucket,
-    /// The handler decides, because the right depends on the body or the query of the request.
+    /// The handler checks the privilege, because it depends on the body or the query string of the request.
     Handler,
 }
 
-/// A user who has sent a request.
+/// The user who has sent a request.
 pub trait Caller {
-    /// Answer to a user who lacks a right.
+    /// Answer to a user who lacks a privilege.
     type Refusal;
 
-    /// Refuses a user who lacks `privilege` on `bucket`, or on the cluster if there is none.
+    /// Refuses a user who lacks `privilege` on `bucket`, or on the cluster if `bucket` is `None`.
     ///
     /// # Errors
     /// The answer to the user.
     fn require(&self, privilege: Privilege, bucket: Option<&str>) -> Result<(), Self::Refusal>;
 
-    /// Refuses a user who has no part in `place`.
+    /// Refuses a user who has no role in `place`.
     ///
     /// # Errors
     /// The answer to the user.
@@ -43,7 +43,7 @@ pub trait Caller {
 }
 
 impl Access {
-    /// Refuses a user who lacks the right.
+    /// Refuses a user who lacks the required access.
     ///
     /// # Errors
     /// The answer to the user, see [`Caller`].
@@ -52,7 +52,7 @@ impl Access {
         caller: &C,
         parameters: &Parameters<'_>,
     ) -> Result<(), C::Refusal> {
-        // A table refuses routes of buckets whose path names none.
+        // A table refuses a route with access to a bucket if its path does not contain the parameter.
         let bucket = parameters.get(BUCKET);
         match self {
             Access::Login | Access::Handler => Ok(()),
@@ -65,13 +65,13 @@ impl Access {
         }
     }
 
-    /// Returns the path parameter without which the right has no meaning.
+    /// Returns the path parameter that the access refers to.
     pub(crate) fn parameter(self) -> Option<&'static str> {
         matches!(self, Access::Bucket(_) | Access::SightOfBucket).then_some(BUCKET)
     }
 }
 
-/// The name of a privilege in words: `AdministerCluster` is `administer cluster`.
+/// Returns the name of a privilege in words: `AdministerCluster` becomes `administer cluster`.
 fn words(privilege: Privilege) -> String {
     let mut words = String::new();
     for letter in format!("{privilege:?}").chars() {
@@ -83,7 +83,7 @@ fn words(privilege: Privilege) -> String {
     words
 }
 
-/// The right as the list of endpoints shows it.
+/// Formats the access as the list of endpoints shows it.
 impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

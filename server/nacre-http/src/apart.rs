@@ -1,8 +1,8 @@
-//! Connections whose requests are answered by the thread that has read them, as those for queries are: between threads a short
-//! query would take longer to be handed over, there and back, than to be answered.
+//! Connections whose requests are answered by the thread that has read them, such as query connections. Handing a short query to
+//! another thread and back would take longer than answering it.
 //!
-//! As many threads as there are processors serve all of them. One whose request takes long, or waits, makes room ([`make_room`]):
-//! another thread serves the connections from then on, and this one ends with its request.
+//! One thread per processor serves all these connections. When a request takes long or waits, its thread makes room
+//! ([`make_room`]): another thread takes over the connections, and the first thread ends with its request.
 
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
@@ -15,21 +15,23 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Requests that take long, and answers that are sent piece by piece, at most; those after them hold up others.
+/// Maximum number of slow requests and of answers that are sent piece by piece. Further ones delay other requests.
 const THREADS_MAX: usize = 4096;
-/// Largest size of [`YIELDED`].
+/// Maximum length of [`YIELDED`].
 const YIELDED_MAX: usize = 1024;
-/// How long a thread waits for another one to take over. It must not go on earlier, however busy the machine is,
-/// because it may be the last one that serves. The wait is only longer if no thread can be created.
+/// Longest time that a thread waits for another one to take over. The thread must not continue earlier, however busy
+/// the machine is, because it may be the last one that serves connections. The wait reaches this limit only if no
+/// thread can be created.
 const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Held while a thread makes room. A thread that learns that another one serves checks whether its own place is still
-/// free, and takes it back if so: it must not find a place that the other thread frees meanwhile for a third one.
+/// Held while a thread makes room. A thread that learns that another one has taken over checks whether its own place is
+/// still free, and takes it back if so. Without the lock, it might find the place that the other thread frees for a
+/// third one.
 static MAKES_ROOM: Mutex<()> = Mutex::new(());
-/// Reports to the thread that makes room that another one serves.
+/// Tells the thread that makes room that another thread has taken over.
 static SERVES: Mutex<Option<mpsc::SyncSender<()>>> = Mutex::new(None);
 
-/// Reports that this thread serves.
+/// Reports that this thread has taken over.
 fn serves() {
     if let Some(tell) = SERVES.lock().take() {
         let _ = tell.send(());
@@ -37,12 +39,12 @@ fn serves() {
 }
 
 thread_local! {
-    /// The connection that the thread is at.
+    /// The connection that the thread is serving.
     static AT: RefCell<Option<At>> = const { RefCell::new(None) };
-    /// The connection whose request the thread answered last, as the address of its [`At::client`].
+    /// The connection whose request the thread answered last, identified by the address of its [`At::client`].
     static ANSWERED: Cell<usize> = const { Cell::new(0) };
-    /// Tasks that go on once the thread has nothing else to do. Some may have gone on elsewhere since: waking those is
-    /// harmless.
+    /// Tasks that continue once the thread has nothing else to do. Some may have continued elsewhere in the meantime;
+    /// waking them is harmless.
     static YIELDED: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -51,7 +53,7 @@ struct At {
     has_made_room: bool,
 }
 
-/// Marks the connection that the thread serves, while it lives.
+/// Marks the connection that the thread is serving, until the value is dropped.
 struct Turn;
 
 impl Turn {
@@ -68,11 +70,11 @@ impl Drop for Turn {
     }
 }
 
-/// The threads of such connections, with a stack of `stack_bytes` each. `on_thread_start` runs on each of them before its first
-/// connection: the place to have [`make_room`] called before work that blocks.
+/// Starts the threads for such connections, with a stack of `stack_bytes` each. `on_thread_start` runs on each of them before
+/// its first connection; it should install a hook that calls [`make_room`] before blocking work.
 ///
 /// # Errors
-/// Fails when they cannot be started.
+/// If the threads cannot be started.
 pub fn threads(
     stack_bytes: usize,
     on_thread_start: impl Fn() + Send + Sync + 'static,
@@ -94,7 +96,7 @@ pub fn serve<C: Future<Output = ()> + Send>(
     converse: impl FnOnce(tokio::net::TcpStream) -> C + Send + 'static,
 ) {
     threads.spawn(async move {
-        // Both fail if there are no descriptors left: the client sees a closed connection.
+        // Both fail if the process has run out of descriptors: the client then sees a closed connection.
         let Ok(client) = stream.try_clone().map(Arc::new) else { return };
         let Ok(stream) = tokio::net::TcpStream::from_std(stream) else { return };
         let mut conversation = pin!(converse(stream));
@@ -106,17 +108,17 @@ pub fn serve<C: Future<Output = ()> + Send>(
     });
 }
 
-/// Schedules a task so that an idle worker wakes up and takes over this thread's connections, if this thread serves
-/// one. Call it when a request takes long, and before it waits.
+/// Makes room if this thread serves connections: schedules a task, so that an idle worker wakes up and takes them over.
+/// Call it when a request takes long, and before it waits.
 pub fn make_room() {
     let is_needed = AT.with_borrow(|at| at.as_ref().is_some_and(|at| !at.has_made_room));
     if is_needed {
         let _one_at_a_time = MAKES_ROOM.lock();
         let (tell, told) = mpsc::sync_channel(1);
         *SERVES.lock() = Some(tell);
-        // They would wait for this thread to have nothing else to do.
+        // Otherwise these tasks would wait until this thread has nothing else to do.
         YIELDED.take().into_iter().for_each(Waker::wake);
-        // Schedule a task so that an idle worker wakes up and takes over this thread's connections.
+        // This wakes an idle worker, which takes over the connections.
         tokio::spawn(async { serves() });
         let told = tokio::task::block_in_place(|| told.recv_timeout(TAKEN_OVER_WITHIN));
         let has_made_room = told.is_ok();
@@ -124,14 +126,14 @@ pub fn make_room() {
     }
 }
 
-/// The connection that this thread is at, if it is at one.
+/// Returns the connection that this thread is serving, if there is one.
 pub fn client() -> Option<Arc<TcpStream>> {
     AT.with_borrow(|at| at.as_ref().map(|at| Arc::clone(&at.client)))
 }
 
 /// Returns true if the client has closed its connection.
 pub fn is_gone(client: &Arc<TcpStream>) -> bool {
-    // Never blocks, as the runtime has made it so.
+    // This never blocks, because the runtime has made the socket non-blocking.
     match client.peek(&mut [0]) {
         Ok(read) => read == 0,
         Err(error) => !matches!(
@@ -141,9 +143,9 @@ pub fn is_gone(client: &Arc<TcpStream>) -> bool {
     }
 }
 
-/// Waits until the requests that have arrived by now are answered too, so that the answers wake a client once instead
-/// of one by one. Goes on at once if the thread has answered no other connection since this one's last request: to look
-/// for others would wake another thread, which looks as well.
+/// Waits until the requests that have already arrived are answered too, so that the answers wake a client once instead
+/// of one by one. Continues immediately if the thread has answered no other connection since the last request of this
+/// one: otherwise, checking for other requests would wake another thread that checks as well.
 pub async fn after_others() {
     let client = AT.with_borrow(|at| at.as_ref().map(|at| Arc::as_ptr(&at.client).addr()));
     let Some(client) = client else { return };
@@ -161,7 +163,7 @@ pub async fn after_others() {
     tokio::task::yield_now().await;
     with_waker(|waker| {
         YIELDED.with_borrow_mut(|yielded| {
-            // The last one that yielded goes on first, and where it is not stolen, on the same thread.
+            // The last task that yielded continues first, and on the same thread unless another thread steals it.
             if let Some(at) = yielded.iter().rposition(|other| other.will_wake(waker)) {
                 yielded.swap_remove(at);
             }
@@ -178,9 +180,9 @@ async fn with_waker(mut work: impl FnMut(&Waker)) {
     .await;
 }
 
-/// Runs `work` here, if the thread makes room when that takes long. Returns it otherwise.
+/// Runs `work` on this thread if the thread can make room; otherwise returns `work`.
 ///
-/// The outcome is an error when it has panicked.
+/// The result is an error if `work` has panicked.
 pub fn here<T, W: FnOnce() -> T>(work: W) -> Result<std::thread::Result<T>, W> {
     match AT.with_borrow(Option::is_some) {
         true => Ok(catch_unwind(AssertUnwindSafe(work))),

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::convert::Infallible;
 use tokio::runtime::Handle;
 
-/// An error of a body is why it breaks off.
+/// A reply. An error of its body is the reason why the body ends early.
 pub type Reply = Response<BoxBody<Bytes, String>>;
 
 /// A reply with a body of any type.
@@ -27,7 +27,7 @@ pub fn reply(status: StatusCode, content_type: &str, body: impl Into<Bytes>) -> 
     reply
 }
 
-/// A body that is sent to its end.
+/// Converts a body that cannot fail into the body of a [`Reply`].
 pub fn never_fails(
     body: impl Body<Data = Bytes, Error = Infallible> + Send + Sync + 'static,
 ) -> BoxBody<Bytes, String> {
@@ -44,7 +44,7 @@ pub fn ok(value: &Value) -> Reply {
     json_reply(StatusCode::OK, value)
 }
 
-/// An error as the views port words it: a kind and a reason.
+/// Returns an error in the format of the views port: a kind and a reason.
 pub fn error_reply(status: StatusCode, error: &str, reason: &str) -> Reply {
     json_reply(status, &json!({"error": error, "reason": reason}))
 }
@@ -52,7 +52,7 @@ pub fn error_reply(status: StatusCode, error: &str, reason: &str) -> Reply {
 /// Runs blocking `work` on threads that serve no connections.
 ///
 /// # Errors
-/// A reply that `what` has panicked.
+/// A reply that says that `what` has panicked.
 pub async fn blocking<T: Send + 'static>(
     what: &str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -63,10 +63,10 @@ pub async fn blocking<T: Send + 'static>(
     }
 }
 
-/// Runs blocking `work` on the threads of another runtime than management's.
+/// Runs blocking `work` on the threads of another runtime.
 ///
 /// # Errors
-/// A reply that `what` has panicked.
+/// A reply that says that `what` has panicked.
 pub async fn blocking_on<T: Send + 'static>(
     threads: &Handle,
     what: &str,
@@ -80,7 +80,7 @@ fn panicked(what: &str) -> Reply {
     error_reply(StatusCode::INTERNAL_SERVER_ERROR, "internal", &reason)
 }
 
-/// The answer to a change that has nothing to say.
+/// Returns the answer to a successful change: an empty body.
 pub fn done() -> Reply {
     reply(StatusCode::OK, "application/json", "")
 }
@@ -90,17 +90,17 @@ pub fn invalid(field: &str, reason: impl Into<String>) -> Reply {
     Invalid::new(field, reason).into()
 }
 
-/// A field of a form that cannot be accepted, and why.
+/// A field of a form that is invalid, and the reason.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Invalid {
     /// Name of the field.
     pub field: String,
-    /// Why its value cannot be accepted.
+    /// Why the value is invalid.
     pub reason: String,
 }
 
 impl Invalid {
-    /// Returns the fault of `field`.
+    /// Creates the error for `field`.
     pub fn new(field: &str, reason: impl Into<String>) -> Invalid {
         Invalid { field: field.to_owned(), reason: reason.into() }
     }
@@ -121,7 +121,7 @@ pub fn unauthorized() -> Reply {
     reply
 }
 
-/// Returns the reply to a wrong name or password. It does not say which of both is wrong.
+/// Returns the reply to a wrong name or password. The reply does not say which of the two is wrong.
 pub fn wrong_login() -> Reply {
     let mut reply = unauthorized();
     let reason = json!({"error": "unauthorized", "reason": "the user or the password is wrong"});
@@ -129,7 +129,7 @@ pub fn wrong_login() -> Reply {
     reply
 }
 
-/// Returns the reply to a client that asks for something that only nodes of the cluster get.
+/// Returns the reply to a client that asks for something that is reserved for nodes of the cluster.
 pub fn no_node() -> Reply {
     let reason = "only for the nodes of the cluster, over TLS and with the keys that it knows";
     error_reply(StatusCode::FORBIDDEN, "refused", reason)
@@ -140,7 +140,7 @@ pub fn not_found() -> Reply {
     json_reply(StatusCode::NOT_FOUND, &json!("Requested resource not found."))
 }
 
-/// The segments of a path, percent-decoded; `None` when they are not UTF-8.
+/// Returns the segments of a path, percent-decoded, or `None` if they are not UTF-8.
 pub fn segments(path: &str) -> Option<Vec<String>> {
     path.split('/')
         .filter(|segment| !segment.is_empty())
@@ -150,7 +150,7 @@ pub fn segments(path: &str) -> Option<Vec<String>> {
         .collect()
 }
 
-/// Fields of a form or query: `name=value` joined by `&`, percent-encoded, `+` for a space.
+/// Parses the fields of a form or query string: `name=value` joined by `&`, percent-encoded, with `+` for a space.
 pub fn form(text: &[u8]) -> Vec<(String, String)> {
     let decoded = |part: &[u8]| {
         let spaced: Vec<u8> =
@@ -166,7 +166,7 @@ pub fn form(text: &[u8]) -> Vec<(String, String)> {
         .collect()
 }
 
-/// User and password of a `Basic` authorization.
+/// Returns the user and password of `Basic` credentials.
 pub fn basic(value: &[u8]) -> Option<(String, String)> {
     let encoded = value.strip_prefix(b"Basic ").or_else(|| value.strip_prefix(b"basic "))?;
     let decoded = String::from_utf8(STANDARD.decode(encoded.trim_ascii()).ok()?).ok()?;
@@ -174,7 +174,7 @@ pub fn basic(value: &[u8]) -> Option<(String, String)> {
     Some((user.to_owned(), password.to_owned()))
 }
 
-/// The text of a `Bearer` authorization.
+/// Returns the token of `Bearer` credentials.
 pub fn bearer(value: &[u8]) -> Option<&str> {
     let (scheme, text) = value.split_at_checked(b"Bearer ".len())?;
     let is_bearer = scheme.eq_ignore_ascii_case(b"Bearer ");

@@ -1,7 +1,7 @@
-//! Times as texts.
+//! Formats times.
 
-/// A Unix time in seconds, with milliseconds, as ISO 8601 has it. Source: the days of a civil calendar, from March on, so that a leap
-/// day is the last of its year.
+/// Formats a Unix time in seconds, with milliseconds, as ISO 8601. The calculation lets years begin in March, so that a leap day is
+/// the last day of its year.
 pub fn date(unix: i64, millis: u32) -> String {
     let (days, seconds) = (unix.div_euclid(86_400), unix.rem_euclid(86_400));
     let shifted = days + 719_468;

@@ -1,15 +1,15 @@
-//! Documents over HTTP: versions, conditions and lives in headers and queries. The version of a document, its CAS, is its ETag.
+//! Documents over HTTP: CAS, conditions and time to live in headers and queries. The ETag of a document is its CAS.
 //!
 //! | request | condition | meaning |
 //! | --- | --- | --- |
-//! | `PUT` | none | store, whatever is there |
-//! | `PUT` | `If-None-Match: *` | store a new document; 412 if there is one |
-//! | `PUT`, `DELETE` | `If-Match: "CAS"` | only that version; 412 if it is another, or none |
-//! | `PUT`, `DELETE` | `If-Match: *` | only if there is a document |
-//! | `GET` | `If-None-Match: "CAS"` | 304 if it is still that version |
+//! | `PUT` | none | stores the document, whatever exists |
+//! | `PUT` | `If-None-Match: *` | creates the document; 412 if it exists |
+//! | `PUT`, `DELETE` | `If-Match: "CAS"` | changes that version only; 412 if the document has another CAS or does not exist |
+//! | `PUT`, `DELETE` | `If-Match: *` | changes an existing document only |
+//! | `GET` | `If-None-Match: "CAS"` | 304 if the document still has that CAS |
 //!
-//! `ttl` of the query is the life of the document in seconds. Without it the document has no expiry of its own, as after a `SET` of the
-//! key-value protocol; `ttl=keep` leaves the expiry as it is.
+//! The query parameter `ttl` is the document's time to live in seconds. Without it the document has no expiry of its own, as after a
+//! `SET` of the key-value protocol; `ttl=keep` keeps the present expiry.
 
 use crate::body::{Reply, error_reply, invalid, json_reply, reply};
 use crate::problem;

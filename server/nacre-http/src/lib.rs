@@ -1,4 +1,5 @@
-//! REST plumbing. A service describes its endpoints in a table of routes; the server looks requests up in it.
+//! HTTP infrastructure for REST: a service describes its endpoints in a table of routes, and the server looks up
+//! requests in it.
 //!
 //! ```
 //! use nacre_auth::Privilege;
@@ -17,19 +18,18 @@
 //! assert_eq!(found.parameters.get("group"), Some("a/b"));
 //! ```
 //!
-//! One row has everything that is known of an endpoint before its handler runs: method, path, the right that a user
-//! needs, the largest body. The check of rights, the answer to other methods, and the documented list of endpoints
-//! derive from the rows.
+//! A row contains everything that the server needs before the handler runs: method, path, required privilege, and maximum body
+//! size. The check of privileges, the answer to other methods, and the documented list of endpoints all derive from the rows.
 //!
-//! Streams beneath the HTTP parser correct what clients send ([`request_target`]), and end connections whose client takes nothing
-//! ([`patient`]) or still sends ([`linger`]). [`body`] has the texts of replies, [`pieces`] bodies that are sent as they come,
-//! [`streams`] the bounds of answers that take long, and [`apart`] the threads that answer the requests that they read. [`origin`]
-//! keeps pages of other sites out, [`strangers`] bounds connections without a login, [`memory`] the bytes of bodies; [`documents`] and
-//! [`problem`] have what all APIs for documents share, [`websocket`] the handshake of devices.
+//! Stream wrappers below the HTTP parser correct malformed requests ([`request_target`]), and close connections whose client does
+//! not read ([`patient`]) or still sends ([`linger`]). [`body`] creates replies, [`pieces`] streams bodies, [`streams`] limits
+//! long answers, and [`apart`] runs the threads that read and answer requests themselves. [`origin`] keeps pages of other sites
+//! out, [`strangers`] limits connections without a login, [`memory`] the bytes of bodies; [`documents`] and [`problem`] are shared by
+//! all APIs for documents, [`websocket`] is the handshake of devices.
 //!
-//! *Invariants:* no two rows have the same method and shape of a path, and which row answers does not depend on their order: literal
-//! segments come before parameters, and those before the rest of a path. A handler runs only after [`Access::check`]. This crate knows no
-//! service and no node, and opens no socket: connections are arguments.
+//! *Invariants:* no two rows have the same method and shape of path. The order of rows does not decide which row answers: literal
+//! segments take precedence over parameters, and parameters over the rest of a path. A handler runs only after [`Access::check`]. This
+//! crate knows no service and no node, and opens no socket: connections are arguments.
 
 mod access;
 pub mod apart;
@@ -53,5 +53,5 @@ pub use access::{Access, Caller};
 pub use pattern::{Parameters, Pattern};
 pub use table::{Allow, BODY_BYTES_MAX, Found, Lookup, Method, Route, Table};
 
-/// The largest line and headers of a request, in bytes.
+/// Maximum size of a request's first line and headers, in bytes.
 pub const HEADER_BYTES_MAX: usize = 64 << 10;

@@ -1,8 +1,9 @@
-//! Connections that the node closes while their client still sends.
+//! Connections that the node closes while their client is still sending.
 //!
-//! The node answers a request without reading the rest of its body: one that is too large, or comes from a stranger. If it closed the
-//! connection then, the next bytes of the client would be answered with a reset, on which the client's system throws away the answer that
-//! the client has not read yet. So the node ends its own side, and discards what still comes until the client has closed its side.
+//! The node may answer a request without reading the rest of its body, for instance if the body is too large or the user is unknown. If
+//! it then closed the connection, its system would answer the client's next bytes with a reset, and the client's system would discard the
+//! answer before the client reads it. The node therefore closes only its own side, and discards incoming bytes until the client closes
+//! its side.
 
 use std::io;
 use std::pin::Pin;
@@ -11,25 +12,26 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Longest time for which bytes are discarded.
+/// Longest time during which bytes are discarded.
 const LINGER_MAX: Duration = Duration::from_secs(30);
-/// Longest pause between them. Clients that have the whole answer close at once, or wait for others to do so.
+/// Longest pause between incoming bytes. A client that has the whole answer closes its side at once, or waits until the
+/// node closes.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
-/// Bytes that are discarded at most: twice as many as the largest body may have.
+/// Maximum number of discarded bytes: twice the maximum size of a body.
 const DISCARDED_BYTES_MAX: usize = 64 << 20;
-/// Bytes that are read at a time.
+/// Number of bytes per read.
 const READ_BYTES: usize = 16 << 10;
 
-/// A stream that is closed in a way that lets the client read all that was sent.
+/// A stream whose close lets the client read everything that was sent.
 pub struct Lingering<S> {
     stream: S,
-    /// Once its own side is closed.
+    /// Set once the node has closed its own side.
     rest: Option<Rest>,
 }
 
 struct Rest {
     until: Instant,
-    /// When the pause is too long, or the whole.
+    /// Fires when the pause, or the whole time, is too long.
     late: Pin<Box<Sleep>>,
     left_bytes: usize,
 }
@@ -40,7 +42,7 @@ impl<S> Lingering<S> {
         Lingering { stream, rest: None }
     }
 
-    /// Returns the stream beneath.
+    /// Returns the wrapped stream.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.stream
     }
@@ -112,7 +114,7 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
-    /// Sends the answer and closes; returns how long that takes.
+    /// Sends the answer and closes. Returns the time that this takes.
     async fn close(near: DuplexStream) -> Duration {
         let begun = Instant::now();
         let mut near = Lingering::new(near);

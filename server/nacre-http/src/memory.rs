@@ -1,4 +1,4 @@
-//! Bodies of requests and answers, as they take the node's memory for them.
+//! Bodies of requests and answers, and the node's memory that they occupy.
 
 use super::body::{Reply, error_reply};
 use bytes::Bytes;
@@ -10,26 +10,27 @@ use nacre_budget::{Account, Exceeded, Permit, Purpose};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest time of a body.
+/// Timeout of reading a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Longest pause within a body.
+/// Longest pause while a body arrives.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
-/// The answer to a request for which there is no memory.
+/// Returns the answer to a request for which the node has no memory.
 pub fn no_memory(why: &Exceeded) -> Reply {
     try_again(error_reply(StatusCode::SERVICE_UNAVAILABLE, "no_memory", &why.to_string()))
 }
 
-/// Adds the advice to repeat the request soon.
+/// Adds the header that tells the client to retry soon.
 pub fn try_again(mut reply: Reply) -> Reply {
     reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     reply
 }
 
-/// Reads a whole body of at most `bytes_max` bytes, which are taken from the account as they come.
+/// Reads a whole body of at most `bytes_max` bytes, and charges the account as the bytes arrive.
 ///
 /// # Errors
-/// 413 for a body that announces or has more, 408 for one that comes too slowly, 503 without memory for it.
+/// 413 for a body that announces or contains more bytes, 408 for a body that arrives too slowly, 503 if there is no
+/// memory for it.
 pub async fn read_body(
     incoming: Incoming,
     account: &Arc<Account>,
@@ -73,7 +74,7 @@ async fn read(
     }
 }
 
-/// A piece of an answer, with its memory.
+/// A piece of an answer, and the permit for its memory.
 struct Charged {
     piece: Vec<u8>,
     _permit: Permit,
@@ -85,10 +86,10 @@ impl AsRef<[u8]> for Charged {
     }
 }
 
-/// A piece of an answer that takes memory of an account until it is sent.
+/// Charges an account for a piece of an answer until the piece is sent.
 pub fn charged(account: &Arc<Account>, piece: Vec<u8>) -> Bytes {
     let mut permit = account.permit(Purpose::Answer);
-    // The piece has arrived in full.
+    // The piece already exists, so it is charged even above the limit.
     permit.set(piece.len());
     Bytes::from_owner(Charged { piece, _permit: permit })
 }

@@ -1,18 +1,18 @@
-//! Protection of people against web pages that their browser shows at the same time.
+//! Protection of people against malicious web pages in the same browser.
 //!
-//! A browser sends requests for any page: with the login that its user has typed, or that a URL contains, and from
-//! inside the user's network. A page may send links, forms, and `fetch` without custom headers to other sites without
-//! permission. A page whose name is made to resolve to the server (DNS rebinding) has the same origin as the server and may
-//! send and read everything. The rules, in the order in which they are checked:
+//! A browser sends requests on behalf of any page, with the login that its user has typed or that a URL contains, and
+//! from inside the user's network. Without permission, a page may send links, forms, and `fetch` without custom headers
+//! to other sites. A page whose name is made to resolve to the server (DNS rebinding) has the server's origin, so it may
+//! send and read everything. The server checks these rules in this order:
 //!
 //! ```text
-//! Host is a name that a stranger may own             421   requests of browsers only: judge
-//! from another site, and not a link that is followed 403   Sec-Fetch-Site, or else Origin: refuse_foreign
-//! from a page, and JSON that does not say so         415   Content-Type: check_type
+//! a stranger may own the name in Host              421   requests of browsers only: judge
+//! from another site, and no top-level navigation   403   Sec-Fetch-Site, or else Origin: refuse_foreign
+//! from a page, JSON without its media type         415   Content-Type: check_type
 //! ```
 //!
-//! Clients that are not browsers send none of the headers that are looked at, and may use any name for the server.
-//! Decision 0051 has measurements of the headers that a page can set.
+//! Clients that are not browsers send none of these headers, and may use any name for the node. Decision 0051 contains
+//! measurements of the headers that a page can set.
 
 use crate::body::{Reply, error_reply, reply};
 use hyper::header::{
@@ -26,7 +26,7 @@ use hyper::{HeaderMap, Method, StatusCode};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Site of the page that made a request, in relation to the node. A page cannot change headers whose names begin with
+/// Relation of the page that made a request to the server's site. A page cannot set headers whose names begin with
 /// `Sec-`.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Mode of a request: a followed link, a script, an image.
@@ -35,17 +35,18 @@ const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// The names by which browsers may reach the server, in addition to addresses, `localhost` and the names that the server knows by itself.
+/// The names by which browsers may reach the server. IP addresses, `localhost` and the names that the server knows by itself are
+/// always allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
-    /// In lower case, without a dot at the end.
+    /// Names in lower case, without a trailing dot.
     names: BTreeSet<String>,
-    /// Any name will do.
+    /// True if any name is allowed.
     any: bool,
 }
 
 impl Hosts {
-    /// The names that the operator has configured; `*` allows any name.
+    /// Creates the set from the names that the operator has configured; `*` allows any name.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Hosts {
         let names: BTreeSet<String> =
             names.into_iter().filter(|name| !name.is_empty()).map(normal).collect();
@@ -53,12 +54,12 @@ impl Hosts {
         Hosts { names, any }
     }
 
-    /// Returns true if only the server, or someone whom its operator trusts, can have a page under `host`. `is_known` is asked, in lower
-    /// case, about other names than the configured ones.
+    /// Returns true if only the server, or someone whom its operator trusts, can serve a page under `host`. `is_known` is asked, in
+    /// lower case, about other names than the configured ones.
     pub fn allows(&self, host: &str, is_known: impl FnOnce(&str) -> bool) -> bool {
         let host = normal(host);
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
-        // An IP address needs no name server, so it cannot be rebound.
+        // An IP address involves no name server, so it is safe from DNS rebinding.
         self.any
             || bare.parse::<IpAddr>().is_ok()
             || host == "localhost"
@@ -68,12 +69,13 @@ impl Hosts {
     }
 }
 
-/// Returns a name as it is compared: in lower case, without a dot at the end.
+/// Normalises a name for comparisons.
 pub fn normal(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
-/// The only value of a header, as text. An error when there are several, or it is not text.
+/// Returns the value of a header that may occur only once, as text. Fails if the header occurs several times or is not
+/// text.
 fn only(headers: &HeaderMap, name: impl hyper::header::AsHeaderName) -> Result<Option<&str>, ()> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -85,9 +87,9 @@ fn only(headers: &HeaderMap, name: impl hyper::header::AsHeaderName) -> Result<O
 
 /// Returns true if a browser may have sent the request.
 ///
-/// Browsers send `Sec-Fetch-*` to addresses, to `localhost` and with TLS only. For names without TLS they are
-/// recognised by headers that browsers add to every request. `fetch` of Node.js sends only `Sec-Fetch-Mode`, which no
-/// page can do.
+/// Browsers send `Sec-Fetch-*` only to IP addresses, to `localhost` and over TLS. For other names without TLS, the
+/// server recognises browsers by headers that they add to every request. `fetch` of Node.js sends `Sec-Fetch-Mode`
+/// alone, which no page can do.
 fn is_of_browser(headers: &HeaderMap) -> bool {
     if headers.contains_key(ORIGIN) || headers.contains_key(FETCH_SITE) {
         return true;
@@ -100,7 +102,7 @@ fn is_of_browser(headers: &HeaderMap) -> bool {
             || headers.get(USER_AGENT).is_some_and(is_mozilla))
 }
 
-/// Host and perhaps port by which the request names the node.
+/// Returns the host, perhaps with a port, by which the request names the server.
 fn authority(head: &Parts) -> Option<Authority> {
     if let Some(authority) = head.uri.authority() {
         return Some(authority.clone());
@@ -109,7 +111,7 @@ fn authority(head: &Parts) -> Option<Authority> {
     host.parse().ok().filter(|_| !host.contains('@'))
 }
 
-/// Returns true if a page of `origin` is one of the server, which the request names by `authority`.
+/// Returns true if `origin` is the server's own origin. The request names the server by `authority`.
 fn is_own(origin: &str, authority: &Authority) -> bool {
     let Some((scheme, place)) = origin.split_once("://") else { return false };
     let default = match scheme {
@@ -122,23 +124,23 @@ fn is_own(origin: &str, authority: &Authority) -> bool {
         && place.port_u16().unwrap_or(default) == authority.port_u16().unwrap_or(default)
 }
 
-/// Returns true if a page of another site is behind the request.
+/// Returns true if a page of another site caused the request.
 ///
-/// `Sec-Fetch-Site` decides where there is one, as it also holds behind a proxy that changes `Host`. `same-site` is another port or
-/// another name of the same domain: another program.
+/// `Sec-Fetch-Site` decides if it exists, as it is correct even behind a proxy that changes `Host`. `same-site` is another port or
+/// another name of the same domain, and so another program.
 fn is_foreign(head: &Parts, authority: Option<&Authority>) -> bool {
     let is_foreign_origin = |origin| !authority.is_some_and(|own| is_own(origin, own));
     match (only(&head.headers, FETCH_SITE), only(&head.headers, ORIGIN)) {
         (Err(()), _) | (_, Err(())) => true,
         (Ok(Some("same-origin")), _) => false,
-        // By hand: an address that was typed, a bookmark.
+        // The user typed an address or opened a bookmark.
         (Ok(Some("none")), Ok(origin)) => origin.is_some_and(is_foreign_origin),
         (Ok(Some(_)), _) => true,
         (Ok(None), Ok(origin)) => origin.is_some_and(is_foreign_origin),
     }
 }
 
-/// Returns true if the request is a link that was followed in a tab of its own.
+/// Returns true if the request is a top-level navigation: a followed link in a tab of its own.
 fn is_link(head: &Parts) -> bool {
     let is = |name, value| only(&head.headers, name) == Ok(Some(value));
     (head.method == Method::GET || head.method == Method::HEAD)
@@ -194,7 +196,8 @@ pub fn refuse_foreign(head: &Parts, follows_links: bool) -> Result<(), Reply> {
     Err(error_reply(StatusCode::FORBIDDEN, "foreign_origin", reason))
 }
 
-/// Refuses JSON from a page that is not declared as such: a form of another site can send any body, but not with that type.
+/// Refuses JSON from a page without the media type of JSON: a form on another site can send any body, but not with that
+/// type.
 ///
 /// # Errors
 /// 415.
@@ -218,7 +221,7 @@ pub fn check_type(head: &Parts) -> Result<(), Reply> {
     }
 }
 
-/// Policy for answers that no page shows: browsers may only show them.
+/// Content security policy for answers that are no pages: browsers may only display them.
 pub const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
 /// Adds the headers that keep browsers from using an answer on other pages.

@@ -1,7 +1,7 @@
-//! Connections that end if their client takes nothing.
+//! Connections that the node closes if their client does not read.
 //!
-//! Unsent bytes are kept by the connection and by the source of the answer. A client that keeps a connection open and
-//! reads nothing would hold them for ever.
+//! The connection and the source of an answer hold unsent bytes. A client that keeps a connection open without reading
+//! would otherwise hold them forever.
 
 use std::io;
 use std::pin::Pin;
@@ -10,37 +10,37 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// Bytes that a client has to take within the time limit, or all there is. A client that takes a byte now and then is not served for
-/// ever either; the slowest networks carry this in seconds.
+/// Number of bytes that a client must read within the time limit, unless fewer are waiting. A client that reads single bytes now and
+/// then is therefore disconnected too; the slowest networks transfer this amount in seconds.
 const TAKEN_BYTES_MIN: usize = 16 << 10;
 
-/// A stream whose writes fail when they make no progress for some time.
+/// A stream whose writes fail if they make no progress for some time.
 pub struct Patient<S> {
     stream: S,
     patience: Duration,
-    /// While something waits to be written.
+    /// Set while bytes wait to be written.
     stall: Option<Stall>,
 }
 
 struct Stall {
-    /// When it is too late.
+    /// Fires when the time limit is over.
     late: Pin<Box<Sleep>>,
-    /// Bytes that were taken since the time limit began.
+    /// Number of bytes read by the client since the time limit began.
     taken_bytes: usize,
 }
 
 impl<S> Patient<S> {
-    /// Wraps a stream whose client has `patience` to take written bytes.
+    /// Wraps a stream. `patience` is the time limit for the client to read written bytes.
     pub fn new(stream: S, patience: Duration) -> Patient<S> {
         Patient { stream, patience, stall: None }
     }
 
-    /// Returns the stream beneath.
+    /// Returns the wrapped stream.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.stream
     }
 
-    /// Looks at how a write of `wanted_bytes` has gone.
+    /// Updates the time limit after a write of `wanted_bytes`.
     fn judge(
         &mut self,
         written: Poll<io::Result<usize>>,
@@ -62,7 +62,7 @@ impl<S> Patient<S> {
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, reason)))
     }
 
-    /// Ready once the client has let the time pass.
+    /// Ready once the time limit is over.
     fn wait(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let patience = self.patience;
         let stall = self.stall.get_or_insert_with(|| {
@@ -107,7 +107,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // An encrypted stream may still hold written bytes.
+        // A TLS stream may still hold written bytes.
         let flushed = Pin::new(&mut self.stream).poll_flush(context).map_ok(|()| 0);
         self.judge(flushed, 0, context).map_ok(|_| ())
     }
@@ -164,7 +164,7 @@ mod tests {
             all
         });
         near.write_all(&vec![0; 1 << 20]).await.unwrap();
-        // Silence between answers is no stall.
+        // A pause between answers does not count as a stall.
         tokio::time::sleep(10 * PATIENCE).await;
         near.write_all(&[0; 10_000]).await.unwrap();
         drop(near);

@@ -5,8 +5,8 @@ use std::fmt;
 
 /// Pattern of a path, such as `/pools/default/buckets/{bucket}/scopes/{scope}` or `/_plugin/{name}/{rest...}`.
 ///
-/// A segment is literal text, or a parameter that takes exactly one segment. The last segment can be a parameter that takes all that is
-/// left, also nothing. Segments are compared after they were percent-decoded, so that a parameter can hold a slash.
+/// A segment is either literal text or a parameter that matches exactly one segment. The last segment can be a parameter that matches
+/// all remaining segments, even none. Segments are matched after percent-decoding, so that a parameter can contain a slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     segments: Vec<Segment>,
@@ -21,11 +21,11 @@ enum Segment {
 }
 
 impl Pattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Panics
-    /// If `text` does not begin with a slash, or has an empty segment, a parameter without a name or with one that is used twice, or a
-    /// rest before its end. Patterns are constants of the program.
+    /// If `text` does not begin with a slash, has an empty segment, has a parameter without a name or with a name that occurs twice,
+    /// or has a rest before its end. Patterns are constants of the program.
     pub fn new(text: &'static str) -> Pattern {
         let path =
             text.strip_prefix('/').unwrap_or_else(|| panic!("{text:?} has no slash at the start"));
@@ -52,14 +52,14 @@ impl Pattern {
         pattern
     }
 
-    /// Returns true if the pattern has a parameter of that name.
+    /// Returns true if the pattern has a parameter with that name.
     pub fn has(&self, name: &str) -> bool {
         let is_named =
             |segment: &Segment| matches!(segment, Segment::Parameter(own) if *own == name);
         self.rest == Some(name) || self.segments.iter().any(is_named)
     }
 
-    /// Matches a path; returns its parameters.
+    /// Matches a path. Returns its parameters.
     pub fn matches<'p, S: AsRef<str>>(&self, path: &'p [S]) -> Option<Parameters<'p>> {
         let is_long_enough = match self.rest {
             None => path.len() == self.segments.len(),
@@ -81,8 +81,8 @@ impl Pattern {
         Some(parameters)
     }
 
-    /// Compares which of two patterns is tried first: at the first segment in which they differ, literal text comes before a parameter,
-    /// and both come before the rest of a path.
+    /// Compares the precedence of two patterns. At the first segment in which they differ, literal text comes before a parameter, and
+    /// both come before the rest of a path.
     pub(crate) fn precedence(&self, other: &Pattern) -> Ordering {
         let rank = |pattern: &Pattern, at: usize| match pattern.segments.get(at) {
             Some(Segment::Literal(_)) => 0,
@@ -95,7 +95,7 @@ impl Pattern {
         ranks.fold(Ordering::Equal, Ordering::then)
     }
 
-    /// Returns the pattern with the names of parameters removed: two patterns with equal shapes match the same paths.
+    /// Returns the pattern without the names of its parameters. Two patterns with equal shapes match the same paths.
     pub(crate) fn shape(&self) -> String {
         let segment = |segment: &Segment| match segment {
             Segment::Literal(text) => format!("/{text}"),
@@ -122,7 +122,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// Parameters of a path that a pattern has matched.
+/// The parameters of a path, as a pattern has matched them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parameters<'p> {
     named: Vec<(&'static str, &'p str)>,
@@ -130,17 +130,17 @@ pub struct Parameters<'p> {
 }
 
 impl<'p> Parameters<'p> {
-    /// Returns the segment that the parameter `name` has taken.
+    /// Returns the segment that the parameter `name` has matched.
     pub fn get(&self, name: &str) -> Option<&'p str> {
         self.named.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
     }
 
-    /// Returns the parameters in the order of the path, with the segments that they have taken.
+    /// Returns the parameters in the order of the path, with the segments that they have matched.
     pub fn named(&self) -> &[(&'static str, &'p str)] {
         &self.named
     }
 
-    /// Returns the segments that the rest of the pattern has taken.
+    /// Returns the segments that the rest of the pattern has matched.
     pub fn rest(&self) -> &[&'p str] {
         &self.rest
     }

@@ -1,7 +1,7 @@
-//! Bodies that are sent piece by piece, as fast as the client takes them.
+//! Bodies that are sent piece by piece, at the pace of the client.
 //!
-//! The one of `http-body-util` loses the last piece when its sender is dropped just while the connection looks for one, and a
-//! sender that is dropped early, by a panic for one, ends it as if that were all.
+//! The channel body of `http-body-util` loses the last piece if its sender is dropped during a poll for that piece. It also
+//! treats an early drop of the sender, for instance after a panic, as a proper end.
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
@@ -11,37 +11,37 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use tokio::sync::mpsc;
 
-/// Returns a body and the sender of its pieces. One piece may wait for the client.
+/// Returns a body and the sender of its pieces. At most one piece waits for the client.
 pub fn pieces() -> (Sender, Pieces) {
     let (sender, receiver) = mpsc::channel(1);
     let is_whole = Arc::new(AtomicBool::new(false));
     (Sender { sender, is_whole: Arc::clone(&is_whole) }, Pieces { receiver, is_whole })
 }
 
-/// Sends the pieces of a body. Dropping it before [`Sender::finish`] breaks the body off, so that a client does not
-/// take it for complete.
+/// Sends the pieces of a body. Dropping the sender before [`Sender::finish`] aborts the body, so that a client does not
+/// mistake it for complete.
 pub struct Sender {
     sender: mpsc::Sender<Bytes>,
     is_whole: Arc<AtomicBool>,
 }
 
 impl Sender {
-    /// Sends a piece as soon as the one before is taken. Returns false if the reader has gone.
+    /// Sends a piece as soon as the client has taken the previous one. Returns false if the connection is closed.
     pub async fn send(&self, piece: impl Into<Bytes>) -> bool {
         self.sender.send(piece.into()).await.is_ok()
     }
 
-    /// Returns true if the reader has gone.
+    /// Returns true if the connection is closed.
     pub fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 
-    /// Returns once the reader has gone.
+    /// Returns once the connection is closed.
     pub async fn closed(&self) {
         self.sender.closed().await;
     }
 
-    /// Ends the body properly.
+    /// Marks the body as complete.
     pub fn finish(self) {
         self.is_whole.store(true, Ordering::Release);
     }
@@ -95,7 +95,7 @@ mod tests {
     }
 
     thread_local! {
-        /// Run whenever a waker is cloned, which is in the middle of a poll for the next piece.
+        /// Runs whenever a waker is cloned, which happens in the middle of a poll for the next piece.
         static MEANWHILE: RefCell<Box<dyn FnMut()>> = RefCell::new(Box::new(|| {}));
     }
 

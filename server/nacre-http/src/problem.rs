@@ -1,11 +1,11 @@
-//! Errors as RFC 9457 has them: `application/problem+json`.
+//! Errors as problem documents (RFC 9457): `application/problem+json`.
 //!
 //! ```json
 //! {"type": "about:blank", "title": "Precondition Failed", "status": 412, "code": "changed", "detail": "the document has changed"}
 //! ```
 //!
-//! `code` is for programs and does not change; `detail` is for people. Errors of other parts of the server, which have the shapes that
-//! Couchbase's clients read, are converted on their way out, so that the API has one shape.
+//! `code` is for programs and never changes; `detail` is for people. Other parts of the server answer errors in the formats that
+//! Couchbase's clients read. The API converts them before it sends them, so that all its errors have one format.
 
 use crate::body::{self, Reply};
 use http_body_util::BodyExt;
@@ -14,15 +14,15 @@ use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use serde_json::{Map, Value, json};
 
 const CONTENT: &str = "application/problem+json";
-/// Largest error of another part that is read, in bytes.
+/// Largest error of another part of the server that the API converts, in bytes.
 const ERROR_BYTES_MAX: u64 = 64 << 10;
 
-/// Returns an error.
+/// Returns an error as a reply.
 pub fn reply(status: StatusCode, code: &str, detail: &str) -> Reply {
     of(status, code, detail, Map::new())
 }
 
-/// Returns an error with more members.
+/// Returns an error with additional members as a reply.
 pub fn of(status: StatusCode, code: &str, detail: &str, more: Map<String, Value>) -> Reply {
     let title = status.canonical_reason().unwrap_or("Error");
     let mut problem = json!({
@@ -38,7 +38,7 @@ pub fn of(status: StatusCode, code: &str, detail: &str, more: Map<String, Value>
     body::reply(status, CONTENT, problem.to_string())
 }
 
-/// Converts an error into a problem; other answers stay as they are.
+/// Converts an error into a problem document; returns other answers unchanged.
 pub async fn shape(answer: Reply) -> Reply {
     let is_problem = answer.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == CONTENT);
     if answer.status().as_u16() < 400 || is_problem {
@@ -58,7 +58,7 @@ pub async fn shape(answer: Reply) -> Reply {
     Reply::from_parts(head, problem.into_body())
 }
 
-/// Reads an error in any of the shapes of the server.
+/// Reads an error in any of the formats that the server uses.
 fn explain(status: StatusCode, text: &[u8]) -> (String, String, Map<String, Value>) {
     let usual = || {
         let reason = status.canonical_reason().unwrap_or("Error");

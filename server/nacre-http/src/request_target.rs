@@ -1,10 +1,10 @@
 //! Request targets as people write them: `?key="martin"` with a raw quote, as curl and the raw options of SDKs send it.
 //!
-//! The HTTP parser refuses the bytes that a URI must not contain, before any handler sees the request. [`Lenient`] is the stream beneath the
-//! parser: it percent-encodes these bytes in the first line of each request and passes everything else on as it came.
+//! The HTTP parser refuses bytes that a URI must not contain, before any handler sees the request. [`Lenient`] is a stream below the
+//! parser. It percent-encodes these bytes in the first line of each request, and passes on everything else unchanged.
 //!
-//! *Invariant:* a byte outside of a first line is never changed. The stream knows where the next request begins only as long as each head
-//! is complete, parses, and says its length in at most one `Content-Length`; after any other head it changes nothing more.
+//! *Invariant:* the stream changes bytes in first lines only. It knows where the next request begins only as long as each head is
+//! complete, parses, and states its body length in at most one `Content-Length`. After any other head, the stream changes nothing more.
 
 use bytes::{Buf, Bytes, BytesMut};
 use percent_encoding::{AsciiSet, percent_encode};
@@ -13,45 +13,45 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The largest head that is looked at, in bytes; the parser above refuses larger ones.
+/// Maximum size of a head that the stream examines, in bytes. The parser refuses larger heads.
 const HEAD_BYTES_MAX: usize = super::HEADER_BYTES_MAX;
-/// Headers of a request that is looked at; as many as the parser above takes.
+/// Maximum number of headers of a request that the stream examines. The parser has the same limit.
 const HEADERS_MAX: usize = 100;
-/// Bytes that are read at a time.
+/// Number of bytes per read.
 const READ_BYTES: usize = 16 << 10;
 
 /// The kind of the client's next bytes.
 enum Next {
     /// The head of a request.
     Head,
-    /// So many bytes of a body, then a head.
+    /// The given number of bytes of a body, followed by a head.
     Body(u64),
-    /// Anything: the rest of the connection passes as it comes.
+    /// Anything: the rest of the connection passes unchanged.
     Anything,
 }
 
-/// A stream whose request targets are percent-encoded where they have to be.
+/// A stream that percent-encodes request targets where necessary.
 pub struct Lenient<S> {
     stream: S,
     next: Next,
-    /// A head of which the end has not come yet.
+    /// A head whose end has not arrived yet.
     head: BytesMut,
-    /// Bytes ready for the reader.
+    /// Bytes that are ready for the reader.
     ready: Bytes,
 }
 
 impl<S> Lenient<S> {
-    /// Wraps a stream on which no byte has been read yet.
+    /// Wraps a stream from which no byte has been read yet.
     pub fn new(stream: S) -> Lenient<S> {
         Lenient { stream, next: Next::Head, head: BytesMut::new(), ready: Bytes::new() }
     }
 
-    /// Returns the stream beneath.
+    /// Returns the wrapped stream.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.stream
     }
 
-    /// Takes bytes of the client, and moves complete ones to the reader.
+    /// Processes bytes of the client, and moves complete ones to the reader.
     fn take(&mut self, mut read: BytesMut) {
         let mut ready = BytesMut::new();
         while !read.is_empty() {
@@ -65,11 +65,11 @@ impl<S> Lenient<S> {
                     self.next = if left == 0 { Next::Head } else { Next::Body(left) };
                 }
                 Next::Head => {
-                    // The end of a head may have come in two reads.
+                    // The end of a head may be split over two reads.
                     let searched = self.head.len().saturating_sub(3);
                     self.head.unsplit(read.split());
                     if !may_begin_head(&self.head) {
-                        // TLS, for example: the parser above refuses it at once.
+                        // The client may speak TLS, for example. The parser refuses it at once.
                         self.next = Next::Anything;
                         ready.unsplit(self.head.split());
                         continue;
@@ -91,25 +91,25 @@ impl<S> Lenient<S> {
         self.ready = ready.freeze();
     }
 
-    /// Passes an incomplete head to the reader when the client sends no more.
+    /// Passes an incomplete head to the reader if the client sends no more.
     fn end(&mut self) {
         self.next = Next::Anything;
         self.ready = self.head.split().freeze();
     }
 }
 
-/// Returns true if a request can begin like this: with a method, or with empty lines before it.
+/// Returns true if a request can begin like this: with a method, possibly after empty lines.
 fn may_begin_head(bytes: &[u8]) -> bool {
     bytes.first().is_none_or(|byte| byte.is_ascii_alphabetic() || b"\r\n".contains(byte))
 }
 
-/// Returns the length of the head that begins `bytes`, with the empty line that ends it.
+/// Returns the length of the head at the start of `bytes`, including the empty line at its end.
 fn end_of_head(bytes: &[u8], searched: usize) -> Option<usize> {
     let end = bytes[searched..].windows(4).position(|four| four == b"\r\n\r\n");
     end.map(|at| searched + at + 4)
 }
 
-/// Bytes that a URI cannot contain as they are, but for the space, which ends it. Source: RFC 3986, section 2.
+/// Bytes that a URI cannot contain literally, except the space, which ends the URI. Source: RFC 3986, section 2.
 const ENCODED: &AsciiSet = &AsciiSet::EMPTY
     .add(b'"')
     .add(b'<')
@@ -121,14 +121,14 @@ const ENCODED: &AsciiSet = &AsciiSet::EMPTY
     .add(b'|')
     .add(b'}');
 
-/// Returns the head with the bytes of its first line percent-encoded that need it.
+/// Returns the head with its first line percent-encoded where necessary.
 fn with_encoded_target(head: &[u8]) -> Vec<u8> {
     let line = head.iter().position(|byte| *byte == b'\r').unwrap_or(head.len());
     let encoded = percent_encode(&head[..line], ENCODED).map(str::as_bytes);
     encoded.chain([&head[line..]]).collect::<Vec<_>>().concat()
 }
 
-/// Returns the kind of the bytes after a head.
+/// Returns the kind of bytes that follow a head.
 fn what_follows(head: &[u8]) -> Next {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
@@ -224,7 +224,7 @@ mod tests {
     use super::Lenient;
     use tokio::io::AsyncReadExt;
 
-    /// Returns what a reader gets of a stream whose bytes come in two reads.
+    /// Returns what a reader receives from a stream whose bytes arrive in two reads.
     fn read(first: &[u8], second: &[u8]) -> String {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut all = Vec::new();
@@ -261,7 +261,7 @@ mod tests {
         let expected = "POST /a?%22x%22 HTTP/1.1\r\nContent-Length: 9\r\n\r\n{\"b\":\"c\"}GET /d?%22e%22 HTTP/1.1\r\n\r\n";
         let whole = [&first[..], second].concat();
         assert_eq!(read(&whole, b""), expected);
-        // However the bytes are cut.
+        // Wherever the bytes are split.
         for at in 1..whole.len() {
             assert_eq!(read(&whole[..at], &whole[at..]), expected, "cut at {at}");
         }

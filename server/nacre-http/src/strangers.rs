@@ -1,19 +1,18 @@
-//! Limits of connections: in all, and without a login.
+//! Limits of connections, in total and without a login.
 //!
-//! Files and connections share the descriptors of the process. A client can hold a connection without a login, so that
-//! without a limit strangers would take the descriptors that the store needs for its files. Three quarters of the
-//! descriptors are for connections, a third of these for connections without a login ("strangers"), half of that for
-//! strangers of one address.
+//! Files and connections share the descriptors of the process. A client can hold a connection without a login, so
+//! without a limit unauthenticated clients ("strangers") could exhaust the descriptors that the store needs. Three
+//! quarters of the descriptors are for connections, a third of these for strangers, and half of those for strangers of
+//! one address.
 //!
 //! ```text
 //! accept ─► Connections::enter ─► Permit ─► Permit::admit at the login ─► drop with the connection
-//!                                    └────► closed, when a newcomer needs the place of the oldest stranger
+//!                                    └────► closed, when a newcomer displaces the oldest stranger
 //! ```
 //!
-//! When strangers have taken their places, a newcomer takes the place of the oldest stranger: a client that intends to
-//! log in does so within milliseconds, and finds a place however many strangers wait in silence. A displaced connection
-//! takes a moment to close; while many close, newcomers are refused. Key-value and HTTP connections are counted
-//! together.
+//! When all places of strangers are taken, a newcomer displaces the oldest stranger: a client that intends to log in
+//! does so within milliseconds, and finds a place however many silent strangers there are. A displaced connection takes
+//! a moment to close; while many close, newcomers are refused. Key-value and HTTP connections are counted together.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -24,9 +23,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Connections without a login, however many descriptors there are. Each may hold a frame of 16 KiB or headers of 64 KiB.
+/// Maximum number of connections without a login. Each may hold a frame of 16 KiB or headers of 64 KiB.
 const STRANGERS_MAX: usize = 4096;
-/// Places that only connections from the machine itself take when all others are taken, so that an administrator gets in.
+/// Places reserved for connections from the machine itself, so that an administrator can always log in.
 const LOCAL_RESERVE: usize = 16;
 /// Interval of log lines about refused or closed connections.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -34,16 +33,17 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// Limits of the number of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Descriptors of connections, with and without a login.
+    /// Maximum number of descriptors of all connections.
     pub descriptors_max: usize,
-    /// Connections without a login.
+    /// Maximum number of connections without a login.
     pub strangers_max: usize,
-    /// Connections without a login from one address. An IPv6 network of 64 bits counts as one.
+    /// Maximum number of connections without a login per address. A 64-bit IPv6 network counts as one address.
     pub strangers_per_address_max: usize,
 }
 
 impl Limits {
-    /// The limits of a process that may open so many files: a quarter stays for files of the store and connections to others.
+    /// Returns the limits of a process with this many descriptors. A quarter remains for the store's files and outgoing
+    /// connections.
     pub fn of_descriptors(open_files_max: u64) -> Limits {
         let open_files_max = usize::try_from(open_files_max).unwrap_or(usize::MAX);
         let strangers_max = (open_files_max / 4).clamp(2, STRANGERS_MAX);
@@ -55,20 +55,20 @@ impl Limits {
     }
 }
 
-/// Numbers of open, refused and closed connections.
+/// Counts of open, refused and displaced connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Descriptors that connections hold.
+    /// Descriptors held by connections.
     pub descriptors: usize,
     /// Connections without a login.
     pub strangers: usize,
-    /// Connections that were refused, as there was no place.
+    /// Connections refused because no place was free.
     pub refused: u64,
-    /// Connections without a login that were closed for a newcomer.
+    /// Connections without a login that were closed for newcomers.
     pub displaced: u64,
 }
 
-/// All connections of the node's ports.
+/// The connections of all the node's ports.
 pub struct Connections {
     limits: Limits,
     state: Mutex<State>,
@@ -79,9 +79,9 @@ pub struct Connections {
 #[derive(Default)]
 struct State {
     descriptors: usize,
-    /// Numbers grow, so that the first is the oldest. A stranger stays until its connection is closed.
+    /// Numbers increase, so the first is the oldest. A stranger stays until its connection is closed.
     strangers: BTreeMap<u64, Stranger>,
-    /// Strangers that were not ordered to close.
+    /// Strangers that were not asked to close.
     waiting: BTreeSet<u64>,
     by_address: HashMap<IpAddr, Address>,
     next: u64,
@@ -99,7 +99,7 @@ struct Address {
     waiting: BTreeSet<u64>,
 }
 
-/// Order to close a connection for a newcomer, and its waiters.
+/// A request to close a connection for a newcomer, and its waiters.
 #[derive(Default)]
 struct Closing {
     is_wanted: AtomicBool,
@@ -117,7 +117,7 @@ impl Closing {
     }
 }
 
-/// The place of a connection, which lives as long as its socket is open.
+/// The place of a connection, held while its socket is open.
 pub struct Permit {
     connections: Arc<Connections>,
     number: u64,
@@ -126,7 +126,7 @@ pub struct Permit {
     closing: Arc<Closing>,
 }
 
-/// Returns the address that is counted: for IPv6 the network, because a host has all of its addresses.
+/// Returns the address to count: for IPv6 the network, because a host has all of its addresses.
 fn counted(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -149,7 +149,7 @@ impl State {
         }
     }
 
-    /// Orders a stranger to close its connection.
+    /// Asks a stranger to close its connection.
     fn displace(&mut self, number: u64) {
         self.waiting.remove(&number);
         if let Some(Stranger { address, closing }) = self.strangers.get(&number) {
@@ -162,14 +162,14 @@ impl State {
 }
 
 impl Connections {
-    /// No connections yet.
+    /// Creates the limits without connections.
     pub fn new(limits: Limits) -> Arc<Connections> {
         let (refused, displaced) = (AtomicU64::new(0), AtomicU64::new(0));
         Arc::new(Connections { limits, state: Mutex::default(), refused, displaced })
     }
 
-    /// Takes a place for a connection from `address` that holds this many descriptors. Returns `None` if there is none:
-    /// the caller closes the connection at once.
+    /// Takes a place for a connection from `address` that holds this many descriptors. Returns `None` if none is free:
+    /// the caller then closes the connection at once.
     pub fn enter(self: &Arc<Self>, address: IpAddr, descriptors: usize) -> Option<Permit> {
         let mut state = self.state.lock();
         let is_local = address.to_canonical().is_loopback();
@@ -212,12 +212,12 @@ impl Connections {
         Some(Permit { connections, number, descriptors, is_admitted, closing })
     }
 
-    /// Returns the numbers of connections.
+    /// Returns the counts of connections.
     pub fn counts(&self) -> Counts {
         self.counts_in(&self.state.lock())
     }
 
-    /// How many connections there may be.
+    /// Returns the limits.
     pub fn limits(&self) -> Limits {
         self.limits
     }
@@ -247,8 +247,8 @@ impl Connections {
 }
 
 impl Permit {
-    /// Marks the connection as logged in, or as that of a node: it is not a stranger's any more, and is not closed for
-    /// a newcomer. Cheap to call again.
+    /// Marks the connection as logged in, or as that of a node: it no longer counts as a stranger, and is not closed
+    /// for newcomers. Cheap to call repeatedly.
     pub fn admit(&self) {
         if !self.is_admitted.swap(true, Ordering::AcqRel) {
             self.connections.state.lock().forget(self.number);
@@ -260,7 +260,7 @@ impl Permit {
         self.closing.is_wanted.load(Ordering::Acquire) && !self.is_admitted.load(Ordering::Acquire)
     }
 
-    /// Returns once the connection must close for a newcomer. One task at a time may wait for that.
+    /// Completes when the connection must close for a newcomer. Only one task may wait at a time.
     pub async fn closed(&self) {
         while !self.is_closed() {
             self.closing.notify.notified().await;

@@ -1,8 +1,9 @@
-//! Bounds of answers that take long: the number of answers under way, and the time for which a client may take nothing.
+//! Limits of long answers: their number, and the time for which a client may stop reading.
 //!
-//! An answer in pieces holds its source until the client has taken it: an instance of a plugin, a snapshot, a scan. A
-//! client that does not read costs one such place for [`STALLED_MAX`]. Places are counted by user, so that no user
-//! takes those of others, and by address, so that programs that share a password cannot do so either.
+//! An answer in pieces holds its source until the client has read it: an instance of a plugin, a snapshot, a scan. A
+//! client that does not read occupies such a place for [`STALLED_MAX`]. Places are counted by user, so that no user
+//! takes the places of others, and by address, so that programs that share a password do not take the places of other
+//! hosts.
 
 use super::body::{Reply, error_reply};
 use hyper::StatusCode;
@@ -15,21 +16,21 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a client may take nothing of an answer before its connection is closed. Longer than a pause of a garbage
-/// collector or of a network that reroutes; short enough that places become free again while an administrator looks for
-/// their holder.
+/// Longest time for which a client may stop reading an answer before the node closes its connection. It is longer than
+/// a pause of a garbage collector or a reroute in a network, and short enough that places become free while an
+/// administrator looks for their holder.
 pub const STALLED_MAX: Duration = Duration::from_secs(60);
 
-/// Kinds of answers, which have places of their own.
+/// Kinds of answers. Each kind has its own places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// An answer of a plugin or of a query, which ends by itself.
+    /// An answer of a plugin or a query, which ends by itself.
     Answer,
-    /// An answer that goes on until the client leaves: changes, maps.
+    /// An answer that lasts until the client disconnects: changes, maps.
     Watch,
 }
 
-/// Limits of one kind of answers.
+/// Limits of one kind of answer.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     all: usize,
@@ -38,8 +39,8 @@ struct Limits {
 }
 
 impl Kind {
-    /// Answers hold megabytes each, and are over soon: an application has as many as it has connections. Watches hold little, and
-    /// many applications that share a user keep one each.
+    /// An answer holds megabytes, and ends soon: an application may have as many as it has connections. A watch holds little
+    /// memory, and many applications that share a user keep one each.
     fn limits(self) -> Limits {
         match self {
             Kind::Answer => Limits { all: 1024, of_user: 256, of_address: 256 },
@@ -48,7 +49,7 @@ impl Kind {
     }
 }
 
-/// Counts the answers that the node is at.
+/// Counts the answers in progress.
 #[derive(Default)]
 pub struct Streams {
     answers: Mutex<Places>,
@@ -96,10 +97,10 @@ impl Streams {
         }
     }
 
-    /// Takes a place for an answer to `user` at `address`; other nodes of the cluster need none.
+    /// Takes a place for an answer to `user` at `address`. Other nodes of the cluster need no place.
     ///
     /// # Errors
-    /// 503, when the user, the address or all together have as many as they may have.
+    /// 503 if the user, the address, or all clients together have reached their limit.
     pub fn enter(
         self: &Arc<Self>,
         kind: Kind,
@@ -130,7 +131,7 @@ impl Drop for Place {
     }
 }
 
-/// Returns the address that is counted: for IPv6 the network, because a host has all of its addresses.
+/// Returns the address by which places are counted. For IPv6 this is the network, because a host has all its addresses.
 fn counted(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

@@ -3,30 +3,30 @@
 use crate::{Access, Parameters, Pattern};
 use std::collections::BTreeMap;
 
-/// Largest body of a request, in bytes, unless the route says otherwise.
+/// Default maximum size of a request's body, in bytes.
 pub const BODY_BYTES_MAX: usize = 32 << 20;
 
 /// Method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Method {
-    /// Reads. HEAD is a method of its own: a route for GET does not answer it.
+    /// Reads. HEAD is a separate method: a route for GET does not answer it.
     Get,
-    /// Reads, and is answered without a body.
+    /// Reads, with an answer without a body.
     Head,
-    /// Adds, or does something.
+    /// Adds a resource, or performs an action.
     Post,
-    /// Puts a thing in its place.
+    /// Stores a resource at its path.
     Put,
-    /// Changes a part of a thing.
+    /// Changes a part of a resource.
     Patch,
     /// Removes.
     Delete,
-    /// Every method, also an unknown one. A route that names the method comes first.
+    /// Any method, even an unknown one. A route with the specific method takes precedence.
     Any,
 }
 
 impl Method {
-    /// The methods by their names, in the order of `Allow`.
+    /// The methods by their names, in the order in which `Allow` lists them.
     const NAMED: [(&'static str, Method); 6] = [
         ("GET", Method::Get),
         ("HEAD", Method::Head),
@@ -36,7 +36,7 @@ impl Method {
         ("DELETE", Method::Delete),
     ];
 
-    /// Returns the name as it is sent; `*` for any method.
+    /// Returns the name of the method on the wire; `*` for any method.
     pub fn name(self) -> &'static str {
         let named = Method::NAMED.iter().find(|(_, method)| *method == self);
         named.map_or("*", |(name, _)| name)
@@ -47,28 +47,28 @@ impl Method {
     }
 }
 
-/// An endpoint: one method of one path.
+/// An endpoint: one method and one path.
 #[derive(Clone, Copy, Debug)]
 pub struct Route<H> {
     /// Method.
     pub method: Method,
     /// Pattern of the path, see [`Pattern`].
     pub path: &'static str,
-    /// Right that is checked before the handler runs.
+    /// The access that is checked before the handler runs.
     pub access: Access,
-    /// Largest body, in bytes.
+    /// Maximum size of the body, in bytes.
     pub body_bytes_max: usize,
     /// Answers the request.
     pub handler: H,
 }
 
 impl<H> Route<H> {
-    /// Creates a route whose body can have [`BODY_BYTES_MAX`].
+    /// Creates a route whose body may have up to [`BODY_BYTES_MAX`] bytes.
     pub const fn new(method: Method, path: &'static str, access: Access, handler: H) -> Route<H> {
         Route { method, path, access, body_bytes_max: BODY_BYTES_MAX, handler }
     }
 
-    /// Bounds the body, in bytes.
+    /// Sets the maximum size of the body, in bytes.
     #[must_use]
     pub const fn with_body(self, body_bytes_max: usize) -> Route<H>
     where
@@ -80,7 +80,7 @@ impl<H> Route<H> {
 
 /// The routes of a port.
 pub struct Table<H: 'static> {
-    /// In the order in which they are tried.
+    /// The routes, in the order in which they are tried.
     routes: Vec<(Pattern, &'static Route<H>)>,
 }
 
@@ -96,7 +96,7 @@ pub struct Found<'p, H: 'static> {
 /// Result of looking up a request.
 #[derive(Debug)]
 pub enum Lookup<'p, H: 'static> {
-    /// A route answers it.
+    /// A route answers the request.
     Found(Found<'p, H>),
     /// Routes have this path, but other methods.
     OtherMethods(Allow),
@@ -104,7 +104,7 @@ pub enum Lookup<'p, H: 'static> {
     NotFound,
 }
 
-/// Methods of a path, as the header `Allow` lists them: `GET, POST`.
+/// The methods of a path, as the header `Allow` lists them: `GET, POST`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allow(String);
 
@@ -116,11 +116,11 @@ impl Allow {
 }
 
 impl<H> Table<H> {
-    /// Creates the table of several lists of routes, one a module or a service.
+    /// Creates the table from several lists of routes, such as one per module or service.
     ///
     /// # Panics
-    /// If a pattern is malformed, two routes would answer the same request, or a right refers to a parameter that the path does not have.
-    /// Routes are constants of the program.
+    /// If a pattern is malformed, if two routes would answer the same request, or if an access refers to a parameter that the path does
+    /// not have. Routes are constants of the program.
     pub fn new(lists: impl IntoIterator<Item = &'static [Route<H>]>) -> Table<H> {
         let mut routes = Vec::new();
         let mut known = BTreeMap::new();
@@ -137,14 +137,14 @@ impl<H> Table<H> {
             assert!(before.is_none(), "{} {path} is there twice", method.name());
             routes.push((pattern, route));
         }
-        // A stable sort: routes of one pattern stay together, those for any method last.
+        // The sort is stable: routes with the same pattern stay together, with routes for any method last.
         routes.sort_by(|(pattern, route), (other_pattern, other)| {
             pattern.precedence(other_pattern).then(route.method.cmp(&other.method))
         });
         Table { routes }
     }
 
-    /// Looks up a request by its method and the segments of its path, which are percent-decoded.
+    /// Looks up a request by its method and the percent-decoded segments of its path.
     pub fn find<'p, S: AsRef<str>>(&self, method: &str, path: &'p [S]) -> Lookup<'p, H> {
         let mut others = Vec::new();
         for (pattern, route) in &self.routes {

@@ -1,8 +1,8 @@
-//! The audit log: a line of JSON for each login that is refused and each administrative request, in `audit/audit.log` of the data
+//! The audit log: one line of JSON for each refused login and each administrative request, in `audit/audit.log` of the data
 //! directory.
 //!
-//! A thread writes the file, so that no request waits for the disk. The queue to it is bounded: events that do not fit are counted and
-//! reported in the log, and requests go on. The file is closed and renamed when it is old or large enough, see
+//! A thread writes the file, so that no request waits for the disk. Its queue is bounded: events that do not fit are counted and
+//! reported in the log, and the requests continue. The file is closed and renamed once it reaches its maximum age or size, see
 //! [`nacre_cluster::Audit`].
 
 use nacre_cluster::Audit;
@@ -16,21 +16,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Events that may wait for the disk.
+/// Maximum number of queued events.
 const QUEUE_MAX: usize = 10_000;
-/// The file that is written.
+/// The name of the current file.
 const FILE: &str = "audit.log";
 
 /// A kind of event. Numbers and names are Couchbase's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuditKind {
-    /// ID of the node.
+    /// ID of the event.
     pub id: u32,
     /// The name.
     pub name: &'static str,
-    /// A sentence about it.
+    /// A sentence that describes the kind.
     pub description: &'static str,
-    /// True if the operator may leave it out.
+    /// True if the operator may exclude these events.
     pub filterable: bool,
 }
 
@@ -42,20 +42,20 @@ const fn filterable(id: u32, name: &'static str, description: &'static str) -> A
     AuditKind { id, name, description, filterable: true }
 }
 
-/// A browser has begun a session.
+/// A browser session has begun.
 pub const LOGIN_SUCCESS: AuditKind =
     kind(8192, "login success", "Successful login to couchbase cluster");
 /// A login was refused.
 pub const LOGIN_FAILURE: AuditKind =
     kind(8193, "login failure", "Unsuccessful attempt to login to couchbase cluster");
-/// A user asked for something without the right to it.
+/// A user lacked the privilege for a request.
 pub const ACCESS_FORBIDDEN: AuditKind =
     kind(8264, "access forbidden", "Access to resource is forbidden");
-/// An administrative request that has no kind of its own.
+/// An administrative request without a more specific kind.
 pub const OTHER_REQUEST: AuditKind =
     filterable(12_287, "administrative request", "An administrative request was answered");
 
-/// Administrative requests with their kinds: by method and path, in which `*` matches a segment.
+/// Kinds of administrative requests, by method and path; `*` matches a path segment.
 const REQUESTS: [(&str, &str, AuditKind); 31] = [
     ("DELETE", "settings/rbac/users/*/*", kind(8194, "delete user", "User was deleted")),
     ("POST", "controller/changePassword", PASSWORD),
@@ -125,7 +125,7 @@ const FAILOVER: AuditKind = kind(8198, "failover nodes", "Nodes that were failed
 const RECOVERY: AuditKind = kind(8199, "enter node recovery", "Entered node recovery");
 const SET_USER: AuditKind = kind(8232, "set user", "User was created or modified");
 
-/// All kinds, by number.
+/// Returns all kinds, by number.
 pub fn kinds() -> Vec<AuditKind> {
     let mut kinds: Vec<AuditKind> = REQUESTS.iter().map(|(.., kind)| *kind).collect();
     kinds.extend([LOGIN_SUCCESS, LOGIN_FAILURE, ACCESS_FORBIDDEN, OTHER_REQUEST]);
@@ -134,7 +134,7 @@ pub fn kinds() -> Vec<AuditKind> {
     kinds
 }
 
-/// The kind of an administrative request.
+/// Returns the kind of an administrative request.
 pub fn kind_of(method: &str, path: &[&str]) -> AuditKind {
     let matches = |pattern: &str| {
         let pattern: Vec<&str> = pattern.split('/').collect();
@@ -156,7 +156,7 @@ pub struct AuditEvent {
     pub domain: String,
     /// Address and port of the client.
     pub remote: std::net::SocketAddr,
-    /// Other members, such as the path.
+    /// Further members, such as the path.
     pub details: Value,
 }
 
@@ -168,17 +168,17 @@ pub struct AuditLog {
 }
 
 impl AuditLog {
-    /// A log in `folder`, which is made with the first event.
+    /// Creates a log in `folder`, which is created with the first event.
     pub fn new(folder: PathBuf) -> AuditLog {
         AuditLog { folder, queue: OnceLock::new(), lost: AtomicU64::new(0) }
     }
 
-    /// The folder.
+    /// Returns the folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Writes an event, unless the settings leave it out. Does not wait for the disk.
+    /// Queues an event, unless the settings exclude it. Does not wait for the disk.
     pub fn write(&self, settings: &Audit, event: &AuditEvent) {
         let who = format!("{}/{}", event.user, event.domain);
         let is_left_out = event.kind.filterable
@@ -216,7 +216,7 @@ impl AuditLog {
     }
 }
 
-/// A time as the log writes it.
+/// Formats a time for the log.
 fn timestamp(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     nacre_http::dates::date(
@@ -225,7 +225,7 @@ fn timestamp(time: SystemTime) -> String {
     )
 }
 
-/// Writes events as they come, until the sender is dropped.
+/// Writes queued events until the sender is dropped.
 fn keep(folder: &Path, receiver: &Receiver<(Audit, Value)>) {
     let mut open: Option<OpenFile> = None;
     while let Ok((settings, line)) = receiver.recv() {
@@ -237,7 +237,7 @@ fn keep(folder: &Path, receiver: &Receiver<(Audit, Value)>) {
     }
 }
 
-/// A file that is being written.
+/// The current file.
 struct OpenFile {
     file: File,
     bytes: u64,
@@ -281,7 +281,7 @@ fn append(
     Ok(())
 }
 
-/// Removes closed files that are older than the operator wants.
+/// Removes closed files past the retention that the operator has set.
 fn prune(folder: &Path, settings: &Audit, now: SystemTime) -> io::Result<()> {
     if settings.prune_s == 0 {
         return Ok(());

@@ -1,7 +1,7 @@
-//! Capsules of failed calls, a file each: `nacre plugin test --replay FILE` makes such a call again.
+//! Capsules of failed calls, one file each. `nacre plugin test --replay FILE` repeats such a call.
 //!
-//! A capsule holds documents and other data that a plugin may read, so only the owner of the node can read its file. A
-//! file is complete or absent.
+//! A capsule contains documents and other data that the plugin may read, so only the owner of the node can read the
+//! file. A file is complete or absent.
 
 use nacre_sandbox::Capsule;
 use nacre_types::Now;
@@ -13,27 +13,27 @@ use std::io::{Error, ErrorKind, Result, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Files that are kept of one deployment; the oldest go.
+/// Maximum number of files per deployment; the oldest are removed first.
 const KEPT: usize = 16;
-/// Bytes of all files together; the oldest go.
+/// Maximum total size of the files in bytes; the oldest are removed first.
 const BYTES_MAX: u64 = 64 << 20;
-/// Digits of a time in the name of a file, so that their order is that of the times.
+/// Number of digits of the time in a file name. The fixed width makes the order of names that of times.
 const TIME_DIGITS: usize = 20;
-/// The ending of a file that is whole, and of one that is being written.
+/// Suffix of a complete file, and of a file that is being written.
 const ENDING: &str = ".json";
 const NEW: &str = ".new";
-/// Characters of a deployment's name in that of a file. Names of files have at most 255.
+/// Maximum length of a deployment's name in a file name. File names have at most 255 bytes.
 const NAME_CHARACTERS_MAX: usize = 150;
-/// Everything else is encoded, so that names of files differ where those of deployments do.
+/// Other characters are percent-encoded, so that different deployments have different file names.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'-').remove(b'.');
 
-/// One capsule is written at a time.
+/// Only one capsule is written at a time.
 static WRITING: Mutex<()> = Mutex::new(());
 
-/// Writes a capsule into `folder`; returns the path.
+/// Writes a capsule into `folder`. Returns the path.
 ///
 /// # Errors
-/// Fails when the disk refuses, or the capsule is larger than all may be together.
+/// Fails when the disk refuses, or the capsule exceeds the total size.
 pub fn keep(folder: &Path, capsule: &Capsule, now: Now) -> Result<PathBuf> {
     let text = serde_json::to_vec_pretty(capsule).map_err(Error::other)?;
     keep_text(folder, &capsule.deployment, &text, now, BYTES_MAX)
@@ -73,8 +73,8 @@ fn keep_text(
     }
 }
 
-/// Removes the oldest files, so that fewer than [`KEPT`] have names that begin with `prefix`, and all together have at
-/// most `bytes_max` bytes; also removes files of a process that ended while it wrote.
+/// Removes the oldest files, so that fewer than [`KEPT`] have names that begin with `prefix` and the total size is at
+/// most `bytes_max`. Also removes incomplete files of a process that ended while writing.
 fn make_room(folder: &Path, prefix: &str, bytes_max: u64) -> Result<()> {
     let mut all: Vec<(String, PathBuf, u64)> = Vec::new();
     for entry in std::fs::read_dir(folder)?.flatten() {
@@ -102,13 +102,14 @@ fn make_room(folder: &Path, prefix: &str, bytes_max: u64) -> Result<()> {
     Ok(())
 }
 
-/// The time at the end of a name.
+/// Returns the time at the end of a name.
 fn time_of(name: &str) -> Option<&str> {
     let time = name.get(name.len().checked_sub(TIME_DIGITS)?..)?;
     time.bytes().all(|byte| byte.is_ascii_digit()).then_some(time)
 }
 
-/// The capsules of a deployment in `folder` with their times, the oldest first. Those of another format are ignored.
+/// Returns the capsules of a deployment in `folder` with their times, oldest first. Capsules of another format are
+/// ignored.
 ///
 /// # Errors
 /// Fails when the disk refuses.
@@ -119,7 +120,7 @@ pub fn kept(folder: &Path, deployment: &str) -> Result<Vec<(String, Capsule)>> {
     let mut capsules = Vec::new();
     for (time, file) in files(folder, &prefix(deployment))? {
         let text = match std::fs::read(file) {
-            // Another one has taken its place meanwhile.
+            // Another capsule has replaced it meanwhile.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             text => text?,
         };
@@ -130,7 +131,7 @@ pub fn kept(folder: &Path, deployment: &str) -> Result<Vec<(String, Capsule)>> {
     Ok(capsules)
 }
 
-/// Returns the prefix of the names of a deployment's files. The name of a design document's deployment has a slash.
+/// Returns the prefix of a deployment's file names. The deployment of a design document has a slash in its name.
 fn prefix(deployment: &str) -> String {
     let name = utf8_percent_encode(deployment, PLAIN).to_string();
     if name.len() <= NAME_CHARACTERS_MAX {
@@ -141,7 +142,7 @@ fn prefix(deployment: &str) -> String {
     format!("{}~{digest}-", &name[..NAME_CHARACTERS_MAX])
 }
 
-/// The files whose names are `prefix` and a time, with these times, the oldest first.
+/// Returns the files whose names are `prefix` and a time, with these times, oldest first.
 fn files(folder: &Path, prefix: &str) -> Result<Vec<(String, PathBuf)>> {
     let of = |path: PathBuf| {
         let time = path.file_name()?.to_str()?.strip_prefix(prefix)?.strip_suffix(ENDING)?;

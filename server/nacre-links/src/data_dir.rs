@@ -1,14 +1,14 @@
-//! The data directory as a whole: its permissions, its required parts, and its reserve of space.
+//! The data directory as a whole: permissions, required parts, and the space reserve.
 //!
 //! ```text
 //! data directory   0700, files 0600
-//! ├─ node/         settings of the node, and the log of the agreement
+//! ├─ node/         settings of the node, and the Raft log
 //! ├─ tls/          keys and certificates: see [`crate::tls`]
 //! ├─ buckets/      a directory for each bucket
 //! ├─ states/       state of plugins, rebuilt if it is lost
 //! ├─ plugins/      compiled plugins
 //! ├─ capsules/     failed calls of plugins
-//! ├─ analytics/    definitions of analytics, and what its queries cannot hold in memory
+//! ├─ analytics/    definitions of analytics, and spill files of its queries
 //! └─ reserve       space for the next start on a full disk
 //! ```
 
@@ -19,18 +19,18 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The space of the node's settings. It is the first one that a node creates.
+/// The space of the node's settings, which a node creates first.
 const SETTINGS: &str = "node";
-/// Permissions of other users, which must not be set.
+/// Permission bits of other users, which must be clear.
 const OTHERS: u32 = 0o077;
-/// Bytes of the reserve. A start writes some hundred KB: settings, certificates, the mark that the last stop was none.
+/// Size of the reserve. A start writes some hundred KB: settings, certificates, the mark of an unclean stop.
 const RESERVE_BYTES: u64 = 8 << 20;
 /// The smallest reserve that is worth a file.
 const RESERVE_BYTES_MIN: u64 = 64 << 10;
-/// A disk counts as full when so much cannot be allocated.
+/// The disk counts as full when this much cannot be allocated.
 const PROBE_BYTES: u64 = 1 << 20;
 
-/// Takes the permissions of others from a data directory that an earlier version, or its operator, has left open.
+/// Removes the permissions of other users from a data directory that an earlier version or the operator has left open.
 ///
 /// # Errors
 /// Fails when a directory cannot be read. Permissions that cannot be changed are logged.
@@ -46,7 +46,7 @@ pub fn close_to_others(path: &Path) -> Result<(), Error> {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             about => about.map_err(failed)?,
         };
-        // A link may lead out of the directory.
+        // A symbolic link may lead out of the directory.
         if about.is_symlink() {
             continue;
         }
@@ -79,13 +79,13 @@ pub fn close_to_others(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Creates a directory for temporary data under an unpredictable name.
+/// Creates a directory for temporary data with an unpredictable name.
 ///
 /// # Errors
 /// Fails when the operating system refuses.
 pub fn temporary() -> io::Result<PathBuf> {
     let path = std::env::temp_dir().join(format!("nacre-dev-{:016x}", rand::random::<u64>()));
-    // Fails where something has that name.
+    // Fails if the name exists.
     DirBuilder::new().mode(0o700).create(&path)?;
     Ok(path)
 }
@@ -105,7 +105,7 @@ pub fn check(data_dir: &Path, names: &[String]) -> Result<(), Error> {
     } else if is_filled("buckets") {
         "there are buckets".to_owned()
     } else if crate::tls::NodeKey::path(data_dir).exists() {
-        // The key is created after the settings, so they are lost.
+        // The key is created after the settings, so the settings were lost.
         "the key of the node is there".to_owned()
     } else {
         return Ok(());
@@ -115,14 +115,14 @@ pub fn check(data_dir: &Path, names: &[String]) -> Result<(), Error> {
     Err(Error::Damaged { path: data_dir.to_owned(), what })
 }
 
-/// Space that is kept for the next start, should the disk be full then.
+/// Disk space reserved for the next start, in case the disk is full.
 pub struct Reserve {
     path: PathBuf,
     is_released: bool,
 }
 
 impl Reserve {
-    /// Releases the reserve where the disk has no space left, until [`Reserve::fill`].
+    /// Releases the reserve if the disk is full, until [`Reserve::fill`].
     pub fn open(data_dir: &Path) -> Reserve {
         let path = data_dir.join("reserve");
         let is_full = allocate(&data_dir.join("reserve.probe"), PROBE_BYTES)
@@ -140,7 +140,7 @@ impl Reserve {
         Reserve { path, is_released }
     }
 
-    /// Takes the space for the reserve, or as much of it as there is.
+    /// Allocates the reserve, or as much of it as the disk has space for.
     pub fn fill(&self) {
         if fs::metadata(&self.path).is_ok_and(|about| about.len() == RESERVE_BYTES) {
             return;
@@ -169,7 +169,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// Creates a file of so many bytes with space for them.
+/// Creates a file of this size with allocated space.
 fn allocate(path: &Path, bytes: u64) -> io::Result<()> {
     let file: File =
         File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;

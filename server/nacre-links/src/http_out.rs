@@ -1,7 +1,7 @@
-//! The requests that functions and plugins send to hosts they were granted.
+//! Outgoing requests of functions and plugins to granted hosts.
 //!
-//! A host is resolved once for each connection. Each of its addresses is checked, and only those that may be reached are
-//! connected to: a name server that answers otherwise the next time leads nowhere else.
+//! A host is resolved once per connection. Each of its addresses is checked, and only allowed ones are connected to, so
+//! a name server that answers differently the next time has no effect.
 
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use nacre_cluster::Destination;
@@ -17,7 +17,7 @@ use ureq::http::Uri;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 
-/// Decides whether requests may be sent to a destination.
+/// Decides which destinations may receive requests.
 trait Rules: Send + Sync + 'static {
     fn nodes_at(&self, port: u16) -> Vec<String>;
     fn check(&self, destination: &Destination<'_>) -> Result<(), String>;
@@ -33,13 +33,13 @@ impl Rules for Outgoing {
     }
 }
 
-/// A client that keeps connections and follows no redirections, which may lead to hosts that are not granted.
+/// A client with a connection pool. It does not follow redirects, which may lead to hosts that are not granted.
 pub struct HttpClient {
     agent: Agent,
 }
 
 impl HttpClient {
-    /// A client that connects only to addresses which `outgoing` allows.
+    /// Creates a client that connects only to addresses allowed by `outgoing`.
     pub fn new(outgoing: Outgoing) -> HttpClient {
         HttpClient::with(outgoing)
     }
@@ -49,7 +49,7 @@ impl HttpClient {
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
-            // A proxy of the environment would see all requests, and might not reach the host.
+            // A proxy from the environment would see all requests, and might not reach the host.
             .proxy(None)
             .build();
         let resolver = Checked { rules, resolver: DefaultResolver::default() };
@@ -57,7 +57,7 @@ impl HttpClient {
     }
 }
 
-/// Returns the addresses of a host that may be reached.
+/// Resolves a host to its allowed addresses.
 struct Checked<R> {
     rules: R,
     resolver: DefaultResolver,
@@ -69,7 +69,7 @@ impl<R> fmt::Debug for Checked<R> {
     }
 }
 
-/// No address of the host may be reached: the reason.
+/// The reason why no address of the host is allowed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Denied(String);
@@ -91,10 +91,10 @@ impl<R: Rules> Resolver for Checked<R> {
     }
 }
 
-/// Returns those addresses of a host that may be reached.
+/// Returns the allowed addresses of a host.
 ///
 /// # Errors
-/// Why not, if that is none of them.
+/// The reason if there are none.
 fn allowed(
     rules: &impl Rules,
     host: &str,
@@ -119,10 +119,10 @@ fn allowed(
     }
 }
 
-/// Resolves a host, and returns those of its addresses that `outgoing` allows, with the port. An address of IPv6 is in brackets.
+/// Resolves a host, and returns its addresses allowed by `outgoing`, with the port. An IPv6 address is in brackets.
 ///
 /// # Errors
-/// Why there are none.
+/// The reason if there are none.
 pub fn reachable(outgoing: &Outgoing, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     let name = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let found = (name, port).to_socket_addrs().map_err(|error| format!("{host}: {error}"))?;
@@ -131,7 +131,7 @@ pub fn reachable(outgoing: &Outgoing, host: &str, port: u16) -> Result<Vec<Socke
     if allowed.is_empty() { Err(format!("{host} has no address")) } else { Ok(allowed) }
 }
 
-/// Returns true if the host of a node has that address.
+/// Returns true if the node's host has this address.
 fn is_at(node: &str, address: SocketAddr) -> bool {
     let ip = address.ip().to_canonical();
     match node.parse::<IpAddr>() {
@@ -142,7 +142,7 @@ fn is_at(node: &str, address: SocketAddr) -> bool {
     }
 }
 
-/// Returns true if the address is one of this machine: only such an address can be bound.
+/// Returns true if the address is local: only a local address can be bound.
 fn is_local(ip: IpAddr) -> bool {
     UdpSocket::bind(SocketAddr::new(ip.to_canonical(), 0)).is_ok()
 }
@@ -183,20 +183,21 @@ impl Http for HttpClient {
     }
 }
 
-/// Reads all of `reader`; the inner error says that this is more than `bytes_max`.
+/// Reads all of `reader`. The inner error means that it exceeds `bytes_max`.
 fn up_to(reader: impl Read, bytes_max: usize) -> io::Result<Result<Vec<u8>, HttpError>> {
     let mut body = Vec::new();
-    // One more byte than is allowed shows a body that is too large.
+    // Reading one byte more than allowed detects an oversized body.
     reader.take(bytes_max as u64 + 1).read_to_end(&mut body)?;
     Ok(if body.len() > bytes_max { Err(HttpError::TooLarge) } else { Ok(body) })
 }
 
-/// Undoes the content coding of a body: gzip, or deflate with or without its zlib wrapper. Other codings stay as they are.
+/// Decodes the content coding of a body: gzip, or deflate with or without its zlib wrapper. Other codings are returned as
+/// they are.
 fn decoded(body: Vec<u8>, coding: Option<&str>, bytes_max: usize) -> Result<Vec<u8>, HttpError> {
     let broken = |error: io::Error| HttpError::Failed(format!("the body does not decode: {error}"));
     match coding.unwrap_or_default().trim().to_ascii_lowercase().as_str() {
         "gzip" | "x-gzip" => up_to(MultiGzDecoder::new(&body[..]), bytes_max).map_err(broken)?,
-        // By RFC 9110 deflate means zlib; some servers send the raw stream inside of it.
+        // RFC 9110 defines deflate as zlib; some servers send the raw stream inside it.
         "deflate" => match up_to(ZlibDecoder::new(&body[..]), bytes_max) {
             Ok(decoded) => decoded,
             Err(_) => up_to(DeflateDecoder::new(&body[..]), bytes_max).map_err(broken)?,
@@ -219,7 +220,7 @@ mod tests {
     use std::io::Write;
     use std::net::TcpListener;
 
-    /// Answers one connection with `answer`, or leaves it waiting until the client gives up.
+    /// Serves one connection with `answer`, or leaves it waiting until the client gives up.
     fn serve(answer: Option<&'static str>) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -229,14 +230,14 @@ mod tests {
             let _ = stream.read(&mut asked);
             match answer {
                 Some(answer) => drop(stream.write_all(answer.as_bytes())),
-                // Until the client gives up.
+                // Waits until the client gives up.
                 None => while stream.read(&mut asked).is_ok_and(|count| count > 0) {},
             }
         });
         port
     }
 
-    /// Addresses that an operator allows.
+    /// Rules with the addresses that an operator allows.
     struct Allowing(&'static [&'static str], Vec<String>);
 
     impl Rules for Allowing {
@@ -286,7 +287,7 @@ mod tests {
 
     #[test]
     fn what_is_not_allowed_is_not_connected_to() {
-        // The port is closed: a connection fails.
+        // The port is closed, so a connection would fail.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let denied = |host: &str, rules: Allowing| {
             matches!(send_to(host, port, rules), Err(HttpError::Denied(_)))

@@ -1,32 +1,32 @@
-//! Collections of logs for support, as `/controller/startLogsCollection` starts them.
+//! Log collections for support, started by `/controller/startLogsCollection`.
 //!
-//! A collection is a file in the folder `logs` of the data directory: the text of `/diag` about the node, its event log
-//! and its audit log. It has no documents, passwords or keys.
+//! A collection is a file in the folder `logs` of the data directory. It has the node's `/diag` text, event log and
+//! audit log, but no documents, passwords or keys.
 
 use parking_lot::Mutex;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Collections that are kept; older ones are removed.
+/// Number of collections kept; older ones are removed.
 const FILES_MAX: usize = 10;
 
 /// Progress of a collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It is being written.
+    /// The collection is being written.
     Running,
-    /// It is complete, at that path.
+    /// The collection is complete, at this path.
     Done(PathBuf),
-    /// It could not be written.
+    /// The collection could not be written.
     Failed(String),
-    /// An operator has cancelled it.
+    /// An operator has cancelled the collection.
     Cancelled,
 }
 
-/// A collection: when it was begun, as a text, and how far it has come.
+/// A collection with its start time and progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collection {
-    /// Time of its beginning.
+    /// Start time as text.
     pub timestamp: String,
     /// The name of the node, as in lists of nodes.
     pub node: String,
@@ -34,24 +34,24 @@ pub struct Collection {
     pub progress: Progress,
 }
 
-/// The collections of a node, of which one is written at a time.
+/// The collections of a node, at most one of which is running.
 pub struct LogCollections {
     folder: PathBuf,
     last: Mutex<Option<Collection>>,
 }
 
 impl LogCollections {
-    /// Collections in `folder`, which is made with the first.
+    /// Creates the collections of `folder`, which is created with the first one.
     pub fn new(folder: PathBuf) -> LogCollections {
         LogCollections { folder, last: Mutex::new(None) }
     }
 
-    /// The last one.
+    /// Returns the last collection.
     pub fn last(&self) -> Option<Collection> {
         self.last.lock().clone()
     }
 
-    /// Notes that one has begun; returns false if another one is being written.
+    /// Starts a collection. Returns false if another one is running.
     pub fn begin(&self, timestamp: &str, node: &str) -> bool {
         let mut last = self.last.lock();
         if last.as_ref().is_some_and(|last| last.progress == Progress::Running) {
@@ -62,7 +62,7 @@ impl LogCollections {
         true
     }
 
-    /// Writes the one that has begun, unless it was cancelled meanwhile.
+    /// Writes the running collection, unless it was cancelled meanwhile.
     pub fn finish(&self, text: &str) {
         let Some(begun) = self.last().filter(|last| last.progress == Progress::Running) else {
             return;
@@ -79,7 +79,7 @@ impl LogCollections {
         remove_oldest(&self.folder);
     }
 
-    /// Cancels the running collection; returns false if there is none.
+    /// Cancels the running collection. Returns false if there is none.
     pub fn cancel(&self) -> bool {
         self.set_progress(Progress::Cancelled)
     }
@@ -96,11 +96,11 @@ impl LogCollections {
     }
 }
 
-/// Removes all but the newest files. A file that cannot be removed is ignored.
+/// Removes all but the newest files. Ignores files that cannot be removed.
 fn remove_oldest(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    // Their names begin with the time.
+    // The names begin with the time.
     files.sort();
     let count = files.len().saturating_sub(FILES_MAX);
     files.iter().take(count).for_each(|path| drop(fs::remove_file(path)));

@@ -1,4 +1,4 @@
-//! The real world: clocks, chance, disks, threads, and an engine for plugins.
+//! The real world: clocks, randomness, disks, threads, and an engine for plugins.
 
 use crate::STACK_BYTES;
 use crate::capsules;
@@ -26,29 +26,29 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Memory that sled may use for its own cache of one bucket. The documents are in the node's memory anyway.
+/// Size of sled's own cache per bucket. The documents are in the node's memory anyway.
 const STORE_CACHE_BYTES: u64 = 32 << 20;
-/// Grace for a late answer: a node that reports its own timeout answers after it.
+/// Grace period for an answer, because a node that reports its own timeout answers after it.
 const ASK_GRACE: Duration = Duration::from_secs(1);
-/// How long tasks of a dropped bucket may go on to make files; each ends with its present step.
+/// How long tasks of a dropped bucket may still create files; each ends with its current step.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
 const REMOVAL_PAUSE: Duration = Duration::from_millis(1);
-/// The format of a data directory: with 1, sled kept the settings.
+/// The format version of a data directory. In version 1, sled kept the settings.
 const FORMAT: u32 = 2;
 
-/// The memory of this machine.
+/// Memory of this machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// Bytes that it has.
+    /// Total bytes.
     pub total_bytes: u64,
-    /// Bytes that are free, without the cache of files.
+    /// Free bytes, not counting the page cache.
     pub free_bytes: u64,
 }
 
 impl Memory {
     /// Returns the memory of the machine, if the system reports it.
     pub fn of_machine() -> Option<Memory> {
-        // SAFETY: all only ask for a number; a negative one says that it is not known.
+        // SAFETY: all calls only return a number, which is negative when unknown.
         let numbers = [libc::_SC_PHYS_PAGES, libc::_SC_AVPHYS_PAGES, libc::_SC_PAGESIZE]
             .map(|name| u64::try_from(unsafe { libc::sysconf(name) }).ok());
         let [Some(pages), Some(free_pages), Some(page_bytes)] = numbers else { return None };
@@ -60,7 +60,7 @@ impl Memory {
 /// Space of a file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Disk {
-    /// All of it.
+    /// Total bytes.
     pub total_bytes: u64,
     /// Free bytes.
     pub free_bytes: u64,
@@ -71,7 +71,7 @@ impl Disk {
     pub fn of(folder: &Path) -> Option<Disk> {
         use std::os::unix::ffi::OsStrExt;
         let path = std::ffi::CString::new(folder.as_os_str().as_bytes()).ok()?;
-        // SAFETY: all numbers of the structure may be 0.
+        // SAFETY: zero is valid for all fields of the structure.
         let mut about: libc::statvfs = unsafe { std::mem::zeroed() };
         // SAFETY: the path ends with a zero byte, and the structure outlives the call.
         if unsafe { libc::statvfs(path.as_ptr(), &raw mut about) } != 0 {
@@ -89,11 +89,11 @@ pub fn memory_bytes() -> Option<u64> {
     Some(Memory::of_machine()?.total_bytes)
 }
 
-/// Reads the settings of a bucket from fields, as [`Platform::bucket_settings`] does.
+/// Parses the settings of a bucket from fields, as [`Platform::bucket_settings`] does.
 pub type ReadBucketSettings =
     fn(Option<&BucketSettings>, &[(String, String)], u64) -> Result<BucketSettings, String>;
 
-/// Clocks of the machine, a data directory, and a thread for each task.
+/// The platform of a real node: system clocks, a data directory, and a thread per task.
 pub struct SystemPlatform {
     started: Instant,
     data_dir: PathBuf,
@@ -108,11 +108,11 @@ pub struct SystemPlatform {
     threads: Mutex<Vec<JoinHandle<()>>>,
     peers: OnceLock<Arc<Peers>>,
     questions: OnceLock<Arc<Peers>>,
-    /// There once another node is followed.
+    /// Created when the first other node is followed.
     links: OnceLock<Links>,
 }
 
-/// Returns both clocks, the monotonic one counted from `started`.
+/// Returns both clocks; the monotonic clock starts at `started`.
 fn now_since(started: Instant) -> Now {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Now {
@@ -121,11 +121,12 @@ fn now_since(started: Instant) -> Now {
     }
 }
 
-/// Connects the engine of plugins with the process.
+/// Connects the plugin engine with the process.
 fn hooks(process: &'static dyn Process) -> Hooks {
     let deadlines_started = move || {
         depend_on_this_thread();
-        // While other threads have the processors, deadlines count more slowly: calls do not get that time either.
+        // While other threads use the processors, deadlines advance more slowly: plugin calls do not get that time
+        // either.
         process.prioritize(Priority::FirstOfBackground);
     };
     let deadlines_started = Box::new(deadlines_started);
@@ -133,8 +134,8 @@ fn hooks(process: &'static dyn Process) -> Hooks {
 }
 
 impl SystemPlatform {
-    /// Opens the data directory, which is created if it does not exist. Compiled plugins are kept in `plugin_cache`;
-    /// `process` is the process of the node.
+    /// Opens the data directory, and creates it if it does not exist. `plugin_cache` keeps compiled plugins; `process`
+    /// is the process of the node.
     ///
     /// # Errors
     /// Any problem with the directory.
@@ -154,14 +155,14 @@ impl SystemPlatform {
         let spaces = LogSpaces::open(&settings, OnDamage::Refuse)?;
         data_dir::check(data_dir, &spaces.names()?)?;
         data_dir::close_to_others(data_dir)?;
-        // Behind the lock on the directory: the reserve may be that of a node that runs.
+        // After locking the directory: the reserve may belong to a running node.
         let reserve = Reserve::open(data_dir);
-        // Before the key of the node: a key without settings is one whose settings were lost.
+        // Before the node key: a node key without settings shows that the settings were lost.
         let is_sealed = sealed::is_sealed(&*spaces.open("node")?)?;
         let spaces = SealedSpaces::new(spaces, SettingsKey::open(data_dir, !is_sealed)?);
-        // Lost states are built again from history.
+        // Lost states are rebuilt from history.
         let states = LogSpaces::open(&data_dir.join("states"), OnDamage::Forget)?;
-        // Behind the lock on the directory, so that two processes do not make a key each.
+        // After locking the directory, so that two processes do not both create a key.
         let node_key = NodeKey::open(data_dir).map_err(io::Error::other);
         let node_key = node_key.map_err(Error::io("open the key of the node"))?;
         Ok(SystemPlatform {
@@ -187,24 +188,24 @@ impl SystemPlatform {
         self.state_options = options;
     }
 
-    /// Lets statements create and change buckets, with settings as `read` reads them.
+    /// Enables statements that create and change buckets; `read` parses the settings.
     pub fn read_bucket_settings_by(&mut self, read: ReadBucketSettings) {
         self.read_bucket_settings = Some(read);
     }
 
-    /// By which other nodes recognise this one.
+    /// Returns the key that identifies this node to others.
     pub fn node_key(&self) -> &Arc<NodeKey> {
         &self.node_key
     }
 
-    /// The space that is kept for the next start.
+    /// Returns the space reserved for the next start.
     pub fn reserve(&self) -> &Reserve {
         &self.reserve
     }
 
-    /// Lets messages and questions go out from now on.
+    /// Enables messages and questions to other nodes.
     pub fn connect(&self, peers: &Arc<Peers>, questions: &Arc<Peers>) {
-        // There is one node in a process.
+        // A process has only one node.
         let _ = self.peers.set(Arc::clone(peers));
         let _ = self.questions.set(Arc::clone(questions));
     }
@@ -219,7 +220,7 @@ impl SystemPlatform {
         }
     }
 
-    /// A bucket that was flushed has another directory, so that a crash in between mixes nothing.
+    /// Returns a bucket's directory. A flushed bucket gets another one, so that a crash in between mixes nothing.
     fn bucket_dir(&self, bucket: &Bucket) -> PathBuf {
         self.data_dir
             .join("buckets")
@@ -227,8 +228,8 @@ impl SystemPlatform {
     }
 }
 
-/// Removes a directory with its content. A task that ends with its present step may make and remove files meanwhile: a
-/// directory that is not empty, or has lost a file, is tried again.
+/// Removes a directory with its contents. A task in its last step may create and remove files meanwhile, so a directory
+/// that is not empty, or that has lost a file, is retried.
 fn remove_folder(path: &Path) -> io::Result<()> {
     let begun = Instant::now();
     loop {
@@ -285,11 +286,11 @@ impl Platform for SystemPlatform {
     fn open_store(&self, bucket: &Bucket, create: bool) -> Result<Arc<dyn Store>, Error> {
         let path = self.bucket_dir(bucket);
         if create {
-            // A new bucket starts without files. Tasks of a node that has left a cluster and joins it again may have
-            // written once more after the removal.
+            // A new bucket starts without files. When a node leaves a cluster and joins it again, tasks of the previous
+            // bucket may have written once more after its removal.
             self.remove_store(bucket)?;
         }
-        // A bucket that exists keeps the store it was created with.
+        // An existing bucket keeps the storage engine with which it was created.
         let sled = match create {
             true => bucket.settings.storage_backend == StorageBackend::Sled,
             false => path.join("sled").exists(),

@@ -1,21 +1,20 @@
 //! The process of a node, as far as the node depends on it.
 //!
-//! A node does not change properties of the whole process: panic hook, allocator, signals, limits and priorities of
-//! threads. The binary `nacre` owns its process and sets all of them; an application that embeds a node decides for
-//! itself.
+//! A node does not change process-wide properties: panic hook, allocator, signals, limits and thread priorities. The
+//! binary `nacre` owns its process and sets all of them; an application that embeds a node decides for itself.
 
 use nacre_bucket::Task;
 
-/// Importance of a thread when there are fewer processors than threads that want to run.
+/// Priority of a thread when there are more runnable threads than processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
     /// Most threads.
     Usual,
-    /// Threads whose delay makes other nodes take this node for lost.
+    /// Threads whose delay would make other nodes consider this node lost.
     Urgent,
-    /// Threads whose work can wait, and that must not interrupt others when they wake.
+    /// Threads whose work can wait, and that do not preempt others when they wake.
     Background,
-    /// Threads that run after the usual ones, but interrupt those of the background when they wake.
+    /// Threads that run after the usual ones, but preempt background threads when they wake.
     FirstOfBackground,
 }
 
@@ -30,16 +29,16 @@ impl Priority {
     }
 }
 
-/// Services that the process has for the node in it.
+/// Services of the process for its node.
 pub trait Process: Send + Sync {
-    /// Prepares the process before the node opens its first file. Returns how many files and connections the process can have open.
+    /// Prepares the process before the node opens its first file. Returns the maximum number of open files and connections.
     fn prepare(&self) -> u64;
 
-    /// Schedules the calling thread by `priority`. Without this call, a thread runs as the one that has started it.
+    /// Sets the priority of the calling thread. A thread otherwise inherits the priority of its parent.
     fn prioritize(&self, priority: Priority);
 }
 
-/// A process that a node is a part of: nothing of it is changed.
+/// A process that embeds a node; the node changes nothing of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Embedded;
 

@@ -1,4 +1,4 @@
-//! Records that a node keeps for its operators: the audit log and collections of logs, in the data directory.
+//! Records that a node keeps for its operators in the data directory: the audit log and log collections.
 
 use crate::audit::AuditLog;
 use crate::log_collection::LogCollections;
@@ -10,12 +10,12 @@ pub struct Records {
     pub data_dir: PathBuf,
     /// The audit log.
     pub audit: AuditLog,
-    /// Archives for support.
+    /// Log collections for support.
     pub collections: LogCollections,
 }
 
 impl Records {
-    /// Records in a data directory.
+    /// Creates the records of a data directory.
     pub fn new(data_dir: PathBuf) -> Records {
         let audit = AuditLog::new(data_dir.join("audit"));
         let collections = LogCollections::new(data_dir.join("logs"));

@@ -2,23 +2,23 @@
 //!
 //! ```text
 //! row      key in clear | nonce, 12 bytes | value, encrypted | tag, 16 bytes        ChaCha20-Poly1305
-//! key      tls/settings-key: 32 random bytes in hexadecimal digits, made at the first start
+//! key      tls/settings-key: 32 random bytes in hexadecimal digits, created at the first start
 //! ```
 //!
-//! The name of the space and the key of the row are authenticated with the value, so that no value can be put in another's place. A
-//! space of an earlier version is encrypted as a whole when it is opened.
+//! The name of the space and the key of the row are authenticated with the value, so that a value cannot be moved to another row.
+//! A space of an earlier version is encrypted as a whole when it is opened.
 //!
-//! This protects secrets in a copy, a backup or a support bundle of `node/` without `tls/`. It does not protect them
-//! from a reader of the whole data directory, or from the node's own user.
+//! This protects secrets in a copy, a backup or a support bundle of `node/` without `tls/`. It does not protect them from readers
+//! of the whole data directory, or from the node's own user.
 
 use nacre_store::{Error, LogSpaces, Space, Spaces, Write};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The file of the key.
+/// Name of the key's file.
 const FILE: &str = "settings-key";
-/// The row of a space that says that all others are encrypted.
+/// The row that marks a space as encrypted.
 const SEALED: &[u8] = b"\0sealed";
 const KEY_BYTES: usize = 32;
 
@@ -29,7 +29,7 @@ pub struct SettingsKey {
 }
 
 impl SettingsKey {
-    /// Reads the key in the folder for TLS. It is created if it does not exist and `may_create` is set.
+    /// Reads the key from the TLS folder. Creates it if it does not exist and `may_create` is set.
     ///
     /// # Errors
     /// The problem with the file.
@@ -58,7 +58,7 @@ impl SettingsKey {
     }
 
     fn seal(&self, space: &str, row: &[u8], value: &[u8]) -> Vec<u8> {
-        // With random nonces of 96 bits, a key is good for 2^32 writes: 136 years of one a second.
+        // With random nonces of 96 bits, a key is safe for 2^32 writes: 136 years at one per second.
         let nonce: [u8; NONCE_LEN] = rand::random();
         let mut bytes = value.to_vec();
         let place = Aad::from(place(space, row));
@@ -80,7 +80,7 @@ impl SettingsKey {
     }
 }
 
-/// Returns the data that is authenticated with a value.
+/// Returns the associated data that is authenticated with a value.
 fn place(space: &str, row: &[u8]) -> Vec<u8> {
     [&(space.len() as u64).to_be_bytes(), space.as_bytes(), row].concat()
 }
@@ -108,7 +108,7 @@ pub struct SealedSpaces {
 }
 
 impl SealedSpaces {
-    /// Encrypts the content of `spaces` with `key`.
+    /// Wraps `spaces` so that their values are encrypted with `key`.
     pub fn new(spaces: LogSpaces, key: SettingsKey) -> SealedSpaces {
         SealedSpaces { spaces, key: Arc::new(key) }
     }
@@ -131,7 +131,7 @@ impl Spaces for SealedSpaces {
     }
 }
 
-/// Returns true if the values of a space are encrypted: their key must be there.
+/// Returns true if the values of a space are encrypted, so that the key must exist.
 ///
 /// # Errors
 /// Fails when the space cannot be read.
@@ -146,7 +146,7 @@ struct SealedSpace {
 }
 
 impl SealedSpace {
-    /// Encrypts rows of an earlier version, and checks that the key is the right one.
+    /// Encrypts the rows of an earlier version, and checks that the key is the right one.
     fn begin(&self) -> Result<(), Error> {
         let rows = self.space.load()?;
         if let Some((_, mark)) = rows.iter().find(|(row, _)| row == SEALED) {
@@ -157,7 +157,7 @@ impl SealedSpace {
         let has_rows = !writes.is_empty();
         writes.push(self.sealed((SEALED.to_vec(), Some(Vec::new()))));
         self.space.apply(&writes, true)?;
-        // The values as they were are not to stay in the file.
+        // Plain-text values must not remain in the file.
         if has_rows { self.space.rewrite() } else { Ok(()) }
     }
 
@@ -194,7 +194,7 @@ impl Space for SealedSpace {
 
     fn clear(&self) -> Result<(), Error> {
         self.space.clear()?;
-        // After a crash in between it is an empty space of an earlier version.
+        // After a crash in between, it is an empty space of an earlier version.
         self.begin()
     }
 

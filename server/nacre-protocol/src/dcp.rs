@@ -1,8 +1,8 @@
-//! DCP: a client's options for a stream of history, and the messages of the stream.
+//! DCP: the options of a client for a stream of changes, and the messages of the stream.
 //!
-//! A message is a request of the server under the opaque of the stream, without an answer. With a stream id the frame
-//! is a flexible one. A mutation of `a` in the default collection, seqno 3, revision 1, in vBucket 5 on a stream with
-//! opaque 7:
+//! A message is a request of the server with the opaque of the stream; the client does not answer it. With a stream ID,
+//! the frame is flexible. This is a mutation of `a` in the default collection, with seqno 3 and revision 1, in vBucket
+//! 5 on a stream with opaque 7:
 //!
 //! ```
 //! use nacre_protocol::dcp::{Message, Payload, mutation_extras};
@@ -16,86 +16,86 @@
 
 use crate::{HEADER_BYTES, Magic};
 
-/// The longest name of a connection, in bytes.
+/// Maximum length of a connection's name, in bytes.
 pub const NAME_BYTES_MAX: usize = 200;
 
-/// A client's options for a connection: flags of [`crate::Request::DcpOpen`].
+/// Options of a connection: flags of [`crate::Request::DcpOpen`].
 pub mod open_flag {
-    /// The server sends, the client receives.
+    /// The server sends, and the client receives.
     pub const PRODUCER: u32 = 0x01;
-    /// Values with their extended attributes.
+    /// Messages contain extended attributes.
     pub const INCLUDE_XATTRS: u32 = 0x04;
-    /// No values.
+    /// Messages contain no values.
     pub const NO_VALUE: u32 = 0x08;
-    /// Deletions say when they happened.
+    /// Deletions contain their time.
     pub const INCLUDE_DELETE_TIMES: u32 = 0x20;
-    /// No values, but their datatypes.
+    /// Messages contain no values, but the values' datatypes.
     pub const NO_VALUE_WITH_DATATYPE: u32 = 0x40;
-    /// Deletions with the attributes of users as well.
+    /// Deletions contain user attributes too.
     pub const INCLUDE_DELETED_USER_XATTRS: u32 = 0x100;
-    /// No deletions while a stream that began at 0 reads the old part of history.
+    /// The backfill of a stream that starts at 0 omits deletions.
     pub const SKIP_DELETES_IN_BACKFILL: u32 = 0x200;
 }
 
-/// A client's options for a stream: flags of [`crate::Request::DcpStreamRequest`].
+/// Options of a stream: flags of [`crate::Request::DcpStreamRequest`].
 pub mod stream_flag {
-    /// End with the present content of the store.
+    /// The stream ends with the present content of the store.
     pub const DISK_ONLY: u32 = 0x02;
-    /// End with the present history.
+    /// The stream ends with the present high seqno.
     pub const TO_LATEST: u32 = 0x04;
-    /// Only while the vBucket is active.
+    /// The stream requires an active vBucket.
     pub const ACTIVE_ONLY: u32 = 0x10;
-    /// Refuse an unknown branch of history even from the beginning.
+    /// The server refuses an unknown branch of the history even for a stream from the beginning.
     pub const STRICT_VB_UUID: u32 = 0x20;
-    /// Begin with the next mutation.
+    /// The stream starts with the next mutation.
     pub const FROM_LATEST: u32 = 0x40;
-    /// The client does not mind having missed old deletions.
+    /// The client accepts that it has missed purged tombstones.
     pub const IGNORE_PURGED: u32 = 0x80;
 }
 
-/// Why a stream has ended.
+/// The reason why a stream has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum StreamEnd {
-    /// All that was asked for was sent.
+    /// The server has sent everything that the client asked for.
     Complete = 0,
-    /// The client closed it.
+    /// The client has closed the stream.
     Closed = 1,
-    /// The vBucket is no longer served here.
+    /// This node no longer serves the vBucket.
     StateChanged = 2,
-    /// The old part of history cannot be read.
+    /// The backfill has failed.
     BackfillFailed = 5,
-    /// The scope or all collections that were asked for are gone.
+    /// The scope, or every collection, in the filter was dropped.
     FilterEmpty = 7,
-    /// The user may no longer read it.
+    /// The user has lost the privilege to read the stream.
     LostPrivileges = 8,
 }
 
-/// Source and content of a snapshot: its type on the wire.
+/// The type of a snapshot: its source and content.
 pub mod snapshot_type {
-    /// From memory.
+    /// The snapshot comes from memory.
     pub const MEMORY: u32 = 0x01;
-    /// From disk.
+    /// The snapshot comes from disk.
     pub const DISK: u32 = 0x02;
-    /// With every version, of collections that keep history.
+    /// The snapshot contains every version in collections that keep history.
     pub const HISTORY: u32 = 0x10;
-    /// A key may be in it more than once.
+    /// The snapshot may contain several versions of a key.
     pub const MAY_DUPLICATE_KEYS: u32 = 0x20;
 }
 
 /// Codes of system events.
 pub mod event_code {
-    /// A collection was made.
+    /// A collection was created.
     pub const CREATE_COLLECTION: u32 = 0;
-    /// A collection is gone.
+    /// A collection was dropped.
     pub const DROP_COLLECTION: u32 = 1;
-    /// A scope was made.
+    /// A scope was created.
     pub const CREATE_SCOPE: u32 = 3;
-    /// A scope is gone.
+    /// A scope was dropped.
     pub const DROP_SCOPE: u32 = 4;
 }
 
-/// The parts of a message that depend on its kind.
+/// The parts of a message that depend on its type.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Payload<'a> {
     /// One of the constants below.
@@ -106,7 +106,7 @@ pub struct Payload<'a> {
     pub datatype: u8,
     /// Extras.
     pub extras: &'a [u8],
-    /// Key, with the collection prefix where collections were negotiated.
+    /// Key, with the collection prefix if the connection has negotiated collections.
     pub key: &'a [u8],
     /// Value.
     pub value: &'a [u8],
@@ -121,17 +121,17 @@ impl Payload<'_> {
     pub const MUTATION: u8 = 0x57;
     /// A document was deleted.
     pub const DELETION: u8 = 0x58;
-    /// A document's expiry has passed.
+    /// A document has expired.
     pub const EXPIRATION: u8 = 0x59;
     /// The client must answer.
     pub const NOOP: u8 = 0x5c;
-    /// A durable write was prepared. Sent to copies only.
+    /// A durable write was prepared. Sent to replicas only.
     pub const PREPARE: u8 = 0x60;
-    /// A durable write was aborted. Sent to copies only.
+    /// A durable write was aborted. Sent to replicas only.
     pub const ABORT: u8 = 0x63;
-    /// Something happened to a scope or a collection.
+    /// A scope or a collection has changed.
     pub const SYSTEM_EVENT: u8 = 0x5f;
-    /// History went on with versions that the client does not see.
+    /// The seqno has advanced past versions that the client does not see.
     pub const SEQNO_ADVANCED: u8 = 0x64;
 }
 
@@ -140,9 +140,9 @@ impl Payload<'_> {
 pub struct Message<'a> {
     /// The vBucket.
     pub vbid: u16,
-    /// The opaque of the request that began the stream.
+    /// The opaque of the stream request.
     pub opaque: u32,
-    /// The id of the stream, where the client gives ids.
+    /// The stream ID, if the client uses stream IDs.
     pub stream_id: Option<u16>,
     /// The payload.
     pub payload: Payload<'a>,
@@ -189,50 +189,50 @@ fn joined<const N: usize>(parts: &[&[u8]]) -> [u8; N] {
     out
 }
 
-/// Extras of a snapshot marker of the first version: first and last seqno, and the type.
+/// Returns the extras of a version 1 snapshot marker: first and last seqno, and the type.
 pub fn snapshot_extras(start: u64, end: u64, kind: u32) -> [u8; 20] {
     joined(&[&start.to_be_bytes(), &end.to_be_bytes(), &kind.to_be_bytes()])
 }
 
-/// Extras of a snapshot marker of version 2.0, whose fields are a [value](snapshot_value_2_0).
+/// Extras of a version 2.0 snapshot marker. Its fields are in the [value](snapshot_value_2_0).
 pub const SNAPSHOT_2_0: [u8; 1] = [0];
-/// Extras of a snapshot marker of version 2.2, whose fields are a [value](snapshot_value_2_2).
+/// Extras of a version 2.2 snapshot marker. Its fields are in the [value](snapshot_value_2_2).
 pub const SNAPSHOT_2_2: [u8; 1] = [2];
 
-/// Value of a snapshot marker of version 2.0: the fields of the first version, then the last seqno that clients may
-/// see, and that of the last durable write that was completed, which is 0 for clients that get no prepares.
+/// Returns the value of a version 2.0 snapshot marker: the fields of version 1, the highest seqno that clients may see,
+/// and the high completed seqno, which is 0 for clients without prepares.
 pub fn snapshot_value_2_0(start: u64, end: u64, kind: u32, visible: u64) -> [u8; 36] {
     joined(&[&snapshot_extras(start, end, kind), &visible.to_be_bytes()])
 }
 
-/// Value of a snapshot marker of version 2.2: that of version 2.0, then the purge seqno, and that of the last durable
-/// write that was prepared, which is 0 for clients that get none.
+/// Returns the value of a version 2.2 snapshot marker: that of version 2.0, the purge seqno, and the high prepared
+/// seqno, which is 0 for clients without prepares.
 pub fn snapshot_value_2_2(start: u64, end: u64, kind: u32, visible: u64, purged: u64) -> [u8; 52] {
     joined(&[&snapshot_value_2_0(start, end, kind, visible), &purged.to_be_bytes()])
 }
 
-/// Extras of a mutation. Locks do not travel, and there is no extended metadata.
+/// Returns the extras of a mutation. The lock time is always 0, and there is no extended metadata.
 pub fn mutation_extras(seqno: u64, rev: u64, flags: u32, expiry: u32) -> [u8; 31] {
     let (seqno, rev) = (seqno.to_be_bytes(), rev.to_be_bytes());
     joined(&[&seqno, &rev, &flags.to_be_bytes(), &expiry.to_be_bytes()])
 }
 
-/// Extras of a deletion of the first version.
+/// Returns the extras of a version 1 deletion.
 pub fn deletion_extras(seqno: u64, rev: u64) -> [u8; 18] {
     joined(&[&seqno.to_be_bytes(), &rev.to_be_bytes()])
 }
 
-/// Extras of a deletion of the second version, with the Unix second at which it happened.
+/// Returns the extras of a version 2 deletion, with its time as a Unix time in seconds.
 pub fn timed_deletion_extras(seqno: u64, rev: u64, deleted: u32) -> [u8; 21] {
     joined(&[&seqno.to_be_bytes(), &rev.to_be_bytes(), &deleted.to_be_bytes()])
 }
 
-/// Extras of an expiration, with the Unix second at which it was noticed.
+/// Returns the extras of an expiration, with the time at which the server noticed it, as a Unix time in seconds.
 pub fn expiration_extras(seqno: u64, rev: u64, deleted: u32) -> [u8; 20] {
     joined(&[&seqno.to_be_bytes(), &rev.to_be_bytes(), &deleted.to_be_bytes()])
 }
 
-/// Extras of a system event; `version` is that of its value.
+/// Returns the extras of a system event; `version` is the version of its value.
 pub fn event_extras(seqno: u64, code: u32, version: u8) -> [u8; 13] {
     joined(&[&seqno.to_be_bytes(), &code.to_be_bytes(), &[version]])
 }

@@ -1,4 +1,4 @@
-//! Features that client and server agree on in HELLO.
+//! Features that the client and the server negotiate with HELLO.
 
 macro_rules! features {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
@@ -19,61 +19,61 @@ macro_rules! features {
 }
 
 features! {
-    /// Answers to mutations carry vBucket UUID and seqno.
+    /// Responses to mutations contain the vBucket UUID and the seqno.
     MutationSeqno = 0x04,
-    /// Extended attributes in sub-document operations.
+    /// Sub-document operations may use extended attributes.
     Xattr = 0x06,
-    /// Statuses beyond the classic ones, with JSON error bodies.
+    /// The server may use the extended statuses, with JSON error bodies.
     Xerror = 0x07,
-    /// The bucket is chosen with SELECT_BUCKET.
+    /// The client selects the bucket with SELECT_BUCKET.
     SelectBucket = 0x08,
     /// Values may be compressed with snappy.
     Snappy = 0x0a,
-    /// The JSON datatype bit.
+    /// The server uses the JSON datatype bit.
     Json = 0x0b,
     /// The server may send requests.
     Duplex = 0x0c,
     /// The server pushes the cluster map.
     ClustermapPush = 0x0d,
-    /// Answers may be reordered.
+    /// The server may reorder responses.
     UnorderedExecution = 0x0e,
-    /// Answers carry the time spent in the server.
+    /// Responses contain the time spent in the server.
     Tracing = 0x0f,
-    /// Requests may have framing extras.
+    /// Requests may contain framing extras.
     AltRequest = 0x10,
-    /// Durable writes.
+    /// The client may request durable writes.
     SyncReplication = 0x11,
-    /// Keys carry a collection id.
+    /// Keys contain a collection ID.
     Collections = 0x12,
-    /// Values of any answer may be compressed with snappy.
+    /// Values of any response may be compressed with snappy.
     SnappyEverywhere = 0x13,
     /// Writes may keep the document's expiry.
     PreserveExpiry = 0x14,
-    /// Attributes that are computed, beside `$document`.
+    /// Virtual attributes other than `$document`.
     VirtualXattrs = 0x15,
     /// Sub-document writes may create tombstones.
     CreateAsDeleted = 0x17,
     /// Macros may name parts of `$document`.
     DocumentMacros = 0x18,
-    /// Sub-document writes may replace the body by an attribute.
+    /// Sub-document writes may replace the body with an attribute.
     ReplaceBodyWithXattr = 0x19,
-    /// Answers carry the units that requests have used.
+    /// Responses contain the units that the request has used.
     Units = 0x1a,
     /// Sub-document reads may ask for a replica.
     SubdocReplicaRead = 0x1c,
-    /// GET_CLUSTER_CONFIG may name the version the client has.
+    /// GET_CLUSTER_CONFIG may name the version that the client has.
     ConfigWithKnownVersion = 0x1d,
-    /// NOT_MY_VBUCKET omits a map the client already has.
+    /// NOT_MY_VBUCKET omits a map that the client already has.
     DedupeNotMyVbucket = 0x1e,
     /// The server pushes the version of the cluster map.
     ClustermapPushBrief = 0x1f,
     /// A sub-document request may name several attributes.
     SubdocSeveralXattrs = 0x20,
-    /// Attributes may hold bytes of any kind.
+    /// Attributes may contain binary data.
     SubdocBinaryXattr = 0x21,
-    /// Range scans may give attributes.
+    /// Range scans may return attributes.
     RangeScanXattrs = 0x22,
-    /// DCP streams may leave out deletions while they read what is old.
+    /// The backfill of a DCP stream may omit deletions.
     DcpSkipDeletes = 0x26,
 }
 
@@ -82,12 +82,12 @@ features! {
 pub struct Features(u64);
 
 impl Features {
-    /// The set of `features`.
+    /// Returns the set of `features`.
     pub fn of(features: &[Feature]) -> Features {
         Features(features.iter().fold(0, |bits, feature| bits | 1 << *feature as u16))
     }
 
-    /// The part of a HELLO's value (a list of 16-bit codes) that is in `granted`, in the client's order.
+    /// Returns the features in a HELLO's value (a list of 16-bit codes) that are in `granted`, in the client's order.
     pub fn negotiate(asked: &[u8], granted: Features) -> Vec<Feature> {
         let mut agreed: Vec<Feature> = asked
             .chunks_exact(2)

@@ -1,32 +1,32 @@
-//! One frame: header and parts, borrowed from the bytes it was read from.
+//! A frame: its header and its parts, borrowed from the input.
 
 use crate::{FrameInfo, FramingError, Opcode};
 use std::fmt;
 
-/// Bytes of a header.
+/// Size of a header, in bytes.
 pub const HEADER_BYTES: usize = 24;
 
-/// The largest body a peer may announce, in bytes; a connection that announces more is closed.
+/// Maximum body size that a peer may announce, in bytes. The server closes a connection that announces more.
 ///
-/// Leaves room for the largest document (20 MiB), its key, and attributes. Source: servers of this protocol
-/// drop a connection at about 30 MB.
+/// This leaves room for the largest document (20 MiB), its key, and attributes. Source: Couchbase servers close a
+/// connection at about 30 MB.
 pub const BODY_BYTES_MAX: usize = 30 * 1024 * 1024;
 
-/// Kind of a frame, and the layout of its lengths.
+/// Type of a frame, which determines the layout of its lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Magic {
     /// A client's request.
     Request = 0x80,
-    /// The answer to it.
+    /// A response to a client's request.
     Response = 0x81,
     /// A client's request with framing extras.
     FlexRequest = 0x08,
-    /// An answer with framing extras.
+    /// A response with framing extras.
     FlexResponse = 0x18,
     /// A request from the server.
     ServerRequest = 0x82,
-    /// A client's answer to it.
+    /// A client's response to a request from the server.
     ServerResponse = 0x83,
 }
 
@@ -43,7 +43,7 @@ impl Magic {
         })
     }
 
-    /// The bytes of framing extras and key that a header announces.
+    /// Returns the lengths of the framing extras and of the key that a header announces, in bytes.
     fn lengths(self, header: &[u8]) -> (usize, usize) {
         match self {
             Magic::FlexRequest | Magic::FlexResponse => {
@@ -54,14 +54,14 @@ impl Magic {
     }
 }
 
-/// Why bytes are not a frame; the stream cannot be followed any further, so the connection must be closed.
+/// The reason why bytes are not a frame. The connection must be closed, because the next frame cannot be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
     /// The first byte is not a known magic.
     UnknownMagic(u8),
-    /// The body would be larger than [`BODY_BYTES_MAX`]: the announced bytes.
+    /// The announced body size exceeds [`BODY_BYTES_MAX`].
     TooLarge(usize),
-    /// The parts are longer than the body: bytes of the parts, bytes of the body.
+    /// The parts are longer than the body: size of the parts, size of the body.
     PartsExceedBody(usize, usize),
 }
 
@@ -84,38 +84,38 @@ impl std::error::Error for FrameError {}
 /// A frame whose parts borrow from the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Request or answer, classic or flexible.
+    /// The magic: request or response, classic or flexible.
     pub magic: Magic,
     /// The opcode byte; see [`Frame::opcode`].
     pub opcode_byte: u8,
     /// Datatype bits of the value.
     pub datatype: u8,
-    /// vBucket of a request, status of an answer.
+    /// vBucket of a request, status of a response.
     pub vbid: u16,
-    /// Chosen by the sender of the request and echoed in the answer.
+    /// Chosen by the sender of a request, and repeated in the response.
     pub opaque: u32,
-    /// CAS of a request or an answer.
+    /// CAS of the request or response.
     pub cas: u64,
     /// Framing extras, undecoded.
     pub framing: &'a [u8],
     /// Extras.
     pub extras: &'a [u8],
-    /// Key, with the collection prefix where collections were negotiated.
+    /// Key, with the collection prefix if the connection has negotiated collections.
     pub key: &'a [u8],
     /// Value.
     pub value: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
-    /// The opcode, or `None` when the server does not know it.
+    /// Returns the opcode, or `None` if the server does not know it.
     pub fn opcode(&self) -> Option<Opcode> {
         Opcode::from_byte(self.opcode_byte)
     }
 
-    /// The framing extras, decoded.
+    /// Decodes the framing extras.
     ///
     /// # Errors
-    /// [`FramingError`] when they are malformed or of an unknown kind.
+    /// [`FramingError`] if the extras are malformed or of an unknown kind.
     pub fn frame_infos(&self) -> Result<FrameInfo<'a>, FramingError> {
         FrameInfo::decode(self.framing)
     }
@@ -129,21 +129,21 @@ fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     u32::from_be_bytes([bytes[offset], bytes[offset + 1], bytes[offset + 2], bytes[offset + 3]])
 }
 
-/// The fields at the beginning of a frame.
+/// The first fields of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Glance<'a> {
     /// The opcode byte.
     pub opcode_byte: u8,
     /// vBucket of a request.
     pub vbid: u16,
-    /// Key, with the collection prefix where collections were negotiated.
+    /// Key, with the collection prefix if the connection has negotiated collections.
     pub key: &'a [u8],
-    /// Bytes of the whole frame.
+    /// Size of the whole frame, in bytes.
     pub length: usize,
 }
 
-/// Looks at the frame at the start of `input`, of which only header and key need to be there; `None` when they are not, or cannot
-/// be those of a frame. It promises nothing: [`decode`] checks.
+/// Reads the first fields of the frame at the start of `input`, of which only header and key need to be present. Returns `None`
+/// if these are incomplete, or not those of a frame. The function does not validate the frame: [`decode`] does.
 pub fn glance(input: &[u8]) -> Option<Glance<'_>> {
     let header = input.get(..HEADER_BYTES)?;
     let (framing_bytes, key_bytes) = Magic::from_byte(header[0])?.lengths(header);
@@ -153,23 +153,24 @@ pub fn glance(input: &[u8]) -> Option<Glance<'_>> {
     Some(Glance { opcode_byte: header[1], vbid: u16_at(header, 6), key, length })
 }
 
-/// The length that the frame at the start of `input` announces for its body, in bytes; `None` before the header is
-/// whole. It may be more than a frame can have.
+/// Returns the body size that the frame at the start of `input` announces, in bytes, or `None` if the header is
+/// incomplete. The size may be larger than allowed.
 pub fn announced_body_bytes(input: &[u8]) -> Option<usize> {
     (input.len() >= HEADER_BYTES).then(|| u32_at(input, 8) as usize)
 }
 
-/// Returns how many bytes are missing of the frame at the start of `input`; 0 if it is complete, or its header is not.
+/// Returns the number of missing bytes of the frame at the start of `input`; 0 if the frame is complete or its header
+/// is incomplete.
 pub fn missing_bytes(input: &[u8]) -> usize {
     announced_body_bytes(input).map_or(0, |body| (HEADER_BYTES + body).saturating_sub(input.len()))
 }
 
-/// Reads the frame at the start of `input`. Returns it and its length in bytes.
+/// Decodes the frame at the start of `input`. Returns the frame and its size in bytes.
 ///
-/// `Ok(None)` when the input ends within the frame: read more and call again.
+/// Returns `Ok(None)` if the input ends within the frame: read more and call again.
 ///
 /// # Errors
-/// [`FrameError`] when the bytes cannot be a frame.
+/// [`FrameError`] if the bytes cannot be a frame.
 pub fn decode(input: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
     let Some(&first) = input.first() else { return Ok(None) };
     let magic = Magic::from_byte(first).ok_or(FrameError::UnknownMagic(first))?;

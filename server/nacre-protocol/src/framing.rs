@@ -2,27 +2,27 @@
 
 use std::fmt;
 
-/// The framing extras of a request that the server understands.
+/// The framing extras of a request, as far as the server knows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameInfo<'a> {
     /// The request must not be reordered.
     pub barrier: bool,
-    /// Durability level (1..=3) and time-out in milliseconds, if one was given.
+    /// Durability level (1..=3) and, if the client has set one, the timeout in milliseconds.
     pub durability: Option<(u8, Option<u16>)>,
-    /// DCP stream id.
+    /// DCP stream ID.
     pub stream_id: Option<u16>,
     /// The user on whose behalf the request is made.
     pub impersonate: Option<&'a [u8]>,
-    /// Keep the document's expiry.
+    /// The write keeps the document's expiry.
     pub preserve_expiry: bool,
 }
 
-/// Why framing extras could not be read.
+/// The reason why framing extras cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FramingError {
-    /// They end within a field, or a field has the wrong length.
+    /// The extras end within a field, or a field has the wrong length.
     Malformed,
-    /// A field of an unknown kind.
+    /// The extras contain a field of an unknown kind.
     Unknown(u16),
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for FramingError {
     }
 }
 
-/// Splits the next field off `bytes`: 4 bits of id, 4 bits of length, 15 meaning "15 plus the next byte".
+/// Removes the next field from `bytes`: 4 bits of ID, 4 bits of length. In both, 15 means "15 plus the next byte".
 fn next_field(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let (&first, mut rest) = bytes.split_first()?;
     let mut widen = |nibble: u8| -> Option<u16> {
@@ -55,7 +55,7 @@ impl<'a> FrameInfo<'a> {
     /// Decodes all fields of `bytes`.
     ///
     /// # Errors
-    /// [`FramingError`] on the first field that is malformed or unknown.
+    /// [`FramingError`] for the first field that is malformed or unknown.
     pub fn decode(mut bytes: &'a [u8]) -> Result<FrameInfo<'a>, FramingError> {
         let mut infos = FrameInfo::default();
         while !bytes.is_empty() {

@@ -1,6 +1,6 @@
-//! The memcached binary protocol: bytes to frames and back, opcodes, statuses.
+//! The memcached binary protocol: encoding and decoding of frames, opcodes, statuses.
 //!
-//! A frame is a 24-byte header and a body of four parts, all numbers big-endian:
+//! A frame is a 24-byte header and a body of four parts. All numbers are big-endian:
 //!
 //! ```text
 //! offset  0      1       2..4        4              5         6..8             8..12        12..16  16..24
@@ -8,8 +8,8 @@
 //! body    framing extras | extras | key | value
 //! ```
 //!
-//! With the *flexible* magics (0x08, 0x18) byte 2 is the length of the framing extras and byte 3 that of the key.
-//! A `GET` of the key `a` in the default collection, vBucket 5, opaque 7:
+//! With the *flexible* magics (0x08, 0x18), byte 2 is the length of the framing extras, and byte 3 is the length of the
+//! key. This is a `GET` of the key `a` in the default collection, in vBucket 5 and with opaque 7:
 //!
 //! ```
 //! use nacre_protocol::{Frame, Opcode, decode};
@@ -19,8 +19,8 @@
 //! assert_eq!(length, bytes.len());
 //! ```
 //!
-//! Invariants: decoding never panics and never allocates; only complete frames are returned; a length is trusted only
-//! after it was checked against [`BODY_BYTES_MAX`]. The crate does not know the *meaning* of a command.
+//! Invariants: decoding never panics; [`decode`] never allocates and returns only complete frames; every length is
+//! checked against [`BODY_BYTES_MAX`] before use. The crate does not know the *meaning* of a command.
 
 pub mod dcp;
 mod feature;

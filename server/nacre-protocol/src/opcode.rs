@@ -2,7 +2,7 @@
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
-        /// What a request asks for.
+        /// The operation that a request asks for.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         pub enum Opcode { $($(#[$doc])* $name = $code,)* }
@@ -11,7 +11,7 @@ macro_rules! opcodes {
             /// Every opcode.
             pub const ALL: &[Opcode] = &[$(Opcode::$name,)*];
 
-            /// The opcode with this byte, or `None`.
+            /// Returns the opcode with this byte, or `None`.
             pub fn from_byte(byte: u8) -> Option<Opcode> {
                 const BY_BYTE: [Option<Opcode>; 256] = {
                     let mut by_byte = [None; 256];
@@ -35,13 +35,13 @@ opcodes! {
     Replace = 0x03,
     /// Delete a document.
     Delete = 0x04,
-    /// Add to a counter.
+    /// Increment a counter.
     Increment = 0x05,
-    /// Subtract from a counter.
+    /// Decrement a counter.
     Decrement = 0x06,
-    /// Close the connection, after an answer.
+    /// Close the connection after a response.
     Quit = 0x07,
-    /// Read; answer only a hit.
+    /// Read; respond only to a hit.
     GetQ = 0x09,
     /// Do nothing: a ping.
     Noop = 0x0a,
@@ -49,113 +49,113 @@ opcodes! {
     Version = 0x0b,
     /// Read, echoing the key.
     GetK = 0x0c,
-    /// Read, echoing the key; answer only a hit.
+    /// Read, echoing the key; respond only to a hit.
     GetKQ = 0x0d,
-    /// Put bytes behind a document.
+    /// Append bytes to a document.
     Append = 0x0e,
-    /// Put bytes before a document.
+    /// Prepend bytes to a document.
     Prepend = 0x0f,
     /// Statistics.
     Stat = 0x10,
-    /// Write; answer only a failure.
+    /// Write; respond only to a failure.
     SetQ = 0x11,
-    /// Add; answer only a failure.
+    /// Add; respond only to a failure.
     AddQ = 0x12,
-    /// Replace; answer only a failure.
+    /// Replace; respond only to a failure.
     ReplaceQ = 0x13,
-    /// Delete; answer only a failure.
+    /// Delete; respond only to a failure.
     DeleteQ = 0x14,
-    /// Increment; answer only a failure.
+    /// Increment; respond only to a failure.
     IncrementQ = 0x15,
-    /// Decrement; answer only a failure.
+    /// Decrement; respond only to a failure.
     DecrementQ = 0x16,
-    /// Close the connection without an answer.
+    /// Close the connection without a response.
     QuitQ = 0x17,
-    /// Append; answer only a failure.
+    /// Append; respond only to a failure.
     AppendQ = 0x19,
-    /// Prepend; answer only a failure.
+    /// Prepend; respond only to a failure.
     PrependQ = 0x1a,
     /// Set the expiry.
     Touch = 0x1c,
     /// Read and set the expiry.
     GetAndTouch = 0x1d,
-    /// Read and set the expiry; answer only a hit.
+    /// Read and set the expiry; respond only to a hit.
     GetAndTouchQ = 0x1e,
-    /// Agree on features.
+    /// Negotiate features.
     Hello = 0x1f,
-    /// List the login mechanisms.
+    /// List the SASL mechanisms.
     SaslListMechs = 0x20,
-    /// Begin a login.
+    /// Start a SASL login.
     SaslAuth = 0x21,
-    /// Go on with a login.
+    /// Continue a SASL login.
     SaslStep = 0x22,
-    /// The high seqno of each vBucket.
+    /// Return the high seqno of each vBucket.
     GetAllVbSeqnos = 0x48,
-    /// DCP: make the connection a stream of history.
+    /// DCP: open a DCP connection.
     DcpOpen = 0x50,
-    /// DCP: have the other end ask for a stream.
+    /// DCP: ask the other end to request a stream.
     DcpAddStream = 0x51,
-    /// DCP: end the stream of a vBucket.
+    /// DCP: close the stream of a vBucket.
     DcpCloseStream = 0x52,
-    /// DCP: begin the stream of a vBucket.
+    /// DCP: request the stream of a vBucket.
     DcpStreamRequest = 0x53,
-    /// DCP: the branches of a vBucket's history.
+    /// DCP: return the failover log of a vBucket.
     DcpGetFailoverLog = 0x54,
-    /// DCP: show that the connection lives. The server asks, the client answers.
+    /// DCP: keep-alive. The server sends it, and the client responds.
     DcpNoop = 0x5c,
-    /// DCP: bytes that the client has taken in.
+    /// DCP: acknowledge the bytes that the client has processed.
     DcpBufferAck = 0x5d,
-    /// Say how far a copy has come.
+    /// DCP: acknowledge the seqno up to which a replica has prepares.
     DcpSeqnoAcknowledged = 0x61,
-    /// DCP: a setting of the connection.
+    /// DCP: change a setting of the connection.
     DcpControl = 0x5e,
     /// Read from a replica.
     GetReplica = 0x83,
-    /// Choose the bucket of the connection.
+    /// Select the bucket of the connection.
     SelectBucket = 0x89,
-    /// Persisted and current seqno of a vBucket.
+    /// Return the persisted and the current seqno of a vBucket.
     ObserveSeqno = 0x91,
-    /// Persistence of single keys.
+    /// Return the persistence of single keys.
     Observe = 0x92,
-    /// Read and lock.
+    /// Read and lock a document.
     GetLocked = 0x94,
-    /// Unlock.
+    /// Unlock a document.
     UnlockKey = 0x95,
-    /// The branches of a vBucket's history.
+    /// Return the failover log of a vBucket.
     GetFailoverLog = 0x96,
     /// Read a document's metadata.
     GetMeta = 0xa0,
-    /// Read a document's metadata; answer only a hit.
+    /// Read a document's metadata; respond only to a hit.
     GetMetaQ = 0xa1,
-    /// Take over a version from another cluster.
+    /// Store a version from another cluster.
     SetWithMeta = 0xa2,
-    /// Take over a version; answer only a failure.
+    /// Store a version from another cluster; respond only to a failure.
     SetWithMetaQ = 0xa3,
-    /// Take over a version of a document that must not exist.
+    /// Store a version of a document that must not exist.
     AddWithMeta = 0xa4,
-    /// Take over a version of a document that must not exist; answer only a failure.
+    /// Store a version of a document that must not exist; respond only to a failure.
     AddWithMetaQ = 0xa5,
-    /// Take over a deletion from another cluster.
+    /// Store a deletion from another cluster.
     DeleteWithMeta = 0xa8,
-    /// Take over a deletion; answer only a failure.
+    /// Store a deletion from another cluster; respond only to a failure.
     DeleteWithMetaQ = 0xa9,
-    /// The cluster map.
+    /// Return the cluster map.
     GetClusterConfig = 0xb5,
-    /// Read any document.
+    /// Read a random document.
     GetRandomKey = 0xb6,
     /// Wait until a seqno is persisted.
     SeqnoPersistence = 0xb7,
-    /// List keys of a vBucket.
+    /// List the keys of a vBucket.
     GetKeys = 0xb8,
-    /// The collections manifest.
+    /// Return the collections manifest.
     GetCollectionsManifest = 0xba,
-    /// The number of a collection.
+    /// Return the ID of a collection.
     GetCollectionId = 0xbb,
-    /// The number of a scope.
+    /// Return the ID of a scope.
     GetScopeId = 0xbc,
     /// Sub-document: read a path.
     SubdocGet = 0xc5,
-    /// Sub-document: does a path exist.
+    /// Sub-document: check whether a path exists.
     SubdocExists = 0xc6,
     /// Sub-document: add a field.
     SubdocDictAdd = 0xc7,
@@ -171,30 +171,30 @@ opcodes! {
     SubdocArrayPushFirst = 0xcc,
     /// Sub-document: insert into an array.
     SubdocArrayInsert = 0xcd,
-    /// Sub-document: append to an array what it does not contain.
+    /// Sub-document: append a value to an array unless the array contains it.
     SubdocArrayAddUnique = 0xce,
-    /// Sub-document: add to a number.
+    /// Sub-document: increment or decrement a number.
     SubdocCounter = 0xcf,
     /// Sub-document: several reads.
     SubdocMultiLookup = 0xd0,
     /// Sub-document: several writes.
     SubdocMultiMutation = 0xd1,
-    /// Sub-document, among several writes only: make the body what an attribute holds.
+    /// Sub-document, in multi-path mutations only: replace the body with the value of an attribute.
     SubdocReplaceBodyWithXattr = 0xd3,
-    /// Sub-document: count the elements of a path.
+    /// Sub-document: count the elements at a path.
     SubdocGetCount = 0xd2,
-    /// Begin to scan a vBucket by key.
+    /// Start a key range scan of a vBucket.
     RangeScanCreate = 0xda,
-    /// Read on in a scan.
+    /// Continue a range scan.
     RangeScanContinue = 0xdb,
-    /// End a scan.
+    /// Cancel a range scan.
     RangeScanCancel = 0xdc,
-    /// The error map.
+    /// Return the error map.
     GetErrorMap = 0xfe,
 }
 
 impl Opcode {
-    /// The loud twin of a quiet opcode, and whether `self` was quiet.
+    /// Returns the non-quiet variant of the opcode, and whether the opcode is quiet.
     pub fn loud(self) -> (Opcode, bool) {
         use Opcode::*;
         let twin = match self {
@@ -219,17 +219,19 @@ impl Opcode {
         (twin, true)
     }
 
-    /// Returns true if answers to such requests may come in another order, where client and server have agreed on that.
-    /// All others change or show the state of the connection.
+    /// Returns true if responses to such requests may be reordered, provided that client and server have negotiated
+    /// this. All other requests change or show the state of the connection.
     pub fn may_be_reordered(self) -> bool {
         use Opcode::*;
         self.addresses_document()
             || matches!(self, RangeScanCreate | RangeScanContinue)
-            // What every connection is told. A client that looks for another node must not wait for this one's writes.
+            // Any connection may ask for these. A client that looks for another node must not wait for its writes on
+            // this node.
             || matches!(self, GetClusterConfig | GetCollectionsManifest | GetCollectionId | GetScopeId)
     }
 
-    /// Returns true if the key of the request names a document, and so carries a collection id where negotiated.
+    /// Returns true if the key of the request names a document, and so contains a collection ID if the connection has
+    /// negotiated collections.
     pub fn addresses_document(self) -> bool {
         use Opcode::*;
         matches!(

@@ -1,12 +1,12 @@
-//! History on its way from one copy of a vBucket to another: DCP with nothing left out.
+//! Replication between the copies of a vBucket: DCP that omits nothing.
 //!
-//! A version travels as a mutation, deletion or expiration with its attributes and flags; events of collections
-//! likewise, under their keys in history. A durable write travels as a prepare, and its commit as the mutation or
-//! deletion that it is in history.
+//! The active copy sends a version as a mutation, deletion or expiration with its attributes and flags. It sends
+//! collection events in the same way, under their keys in the history. It sends a durable write as a prepare; its
+//! commit is the mutation or deletion in the history.
 //!
 //! ```text
 //! PREPARE   seqno u64 | revision u64 | flags u32 | expiry u32 | 0 u32 | 0 u8 | deleted u8 | level u8
-//! ABORT     0 u64 (the prepare, which the key says) | seqno u64
+//! ABORT     0 u64 (instead of the prepare's seqno: the key identifies it) | seqno u64
 //! ```
 
 use crate::dcp::{
@@ -18,29 +18,29 @@ use nacre_types::{
     leb128_decode,
 };
 
-/// A message of an active copy to another copy, within one stream.
+/// A message from an active copy to a replica, within a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Told {
-    /// The following versions are in this snapshot.
+    /// The next versions belong to this snapshot.
     Snapshot {
-        /// The first seqno, or before it.
+        /// The first seqno, or an earlier one.
         start: Seqno,
-        /// The copy is consistent when it has come here.
+        /// The replica is consistent once it has reached this seqno.
         end: Seqno,
-        /// The snapshot was read from a disk, and may be large.
+        /// True if the snapshot comes from disk. It may then be large.
         from_disk: bool,
     },
     /// The next version.
     Version(Document),
-    /// History went on to here.
+    /// The seqno has advanced to this one.
     Advanced(Seqno),
     /// The stream has ended.
     Ended,
-    /// Are you there?
+    /// Keep-alive; the replica responds.
     Noop,
 }
 
-/// Appends the message with `document`. Returns its length in bytes.
+/// Appends the message that contains `document`. Returns the length of the message in bytes.
 pub fn encode_version(vbid: u16, opaque: u32, document: &Document, out: &mut Vec<u8>) -> usize {
     let meta = document.meta;
     let (seqno, rev) = (meta.seqno.0, meta.rev);
@@ -80,7 +80,7 @@ pub fn encode_version(vbid: u16, opaque: u32, document: &Document, out: &mut Vec
     }
 }
 
-/// Reads the message of a frame; `None` if it is no such message, or malformed.
+/// Decodes the message in a frame. Returns `None` for any other frame, and for a malformed message.
 pub fn read(frame: &Frame<'_>) -> Option<Told> {
     if frame.magic != Magic::Request {
         return None;
@@ -88,7 +88,7 @@ pub fn read(frame: &Frame<'_>) -> Option<Told> {
     let extras = frame.extras;
     let number = |at: usize| Some(u64::from_be_bytes(extras.get(at..at + 8)?.try_into().ok()?));
     let small = |at: usize| Some(u32::from_be_bytes(extras.get(at..at + 4)?.try_into().ok()?));
-    // That of the document, of which a prepare or an abort is kept under another one.
+    // A document's key. A prepare or an abort is stored under another key.
     let is_key =
         |key: &[u8]| leb128_decode(key).is_some_and(|(_, name)| name.len() <= KEY_BYTES_MAX);
     let key = Some(frame.key).filter(|key| is_key(key));

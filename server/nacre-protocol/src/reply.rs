@@ -1,19 +1,20 @@
-//! Answers, appended to an output buffer.
+//! Responses, which are appended to an output buffer.
 
 use crate::{HEADER_BYTES, Magic, Status};
 use nacre_types::DATATYPE_JSON;
 
-/// Framing extras of an answer: three of one byte for the kind and length, and two for the value.
+/// Size of a response's framing extras: three fields, each with one byte for kind and length, and two bytes for the
+/// value.
 const FRAMING_BYTES_MAX: usize = 9;
 
-/// One answer. Fields that are empty cost nothing on the wire.
+/// A response. Empty fields occupy no bytes on the wire.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reply<'a> {
     /// The opcode of the request.
     pub opcode: u8,
     /// The opaque of the request.
     pub opaque: u32,
-    /// CAS of the document, 0 where it has none.
+    /// CAS of the document, or 0.
     pub cas: u64,
     /// Status of the request.
     pub status: Status,
@@ -25,29 +26,29 @@ pub struct Reply<'a> {
     pub key: &'a [u8],
     /// Value.
     pub value: &'a [u8],
-    /// Microseconds spent in the server, for clients that trace; makes the frame flexible.
+    /// Microseconds spent in the server, for clients that trace. The frame is then flexible.
     pub duration: Option<u64>,
-    /// Units that the request has used, for clients that count them; if not zero, the frame becomes a flexible one.
+    /// Units that the request has used, for clients that count them. If they are not zero, the frame is flexible.
     pub units: Units,
 }
 
 /// Usage of a request, in the units of Couchbase's serverless service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Units {
-    /// Begun 4 KiB that were read.
+    /// Number of 4-KiB blocks read, rounded up.
     pub read: u16,
-    /// Begun KiB that were written, twice for a durable write.
+    /// Number of KiB written, rounded up, and doubled for a durable write.
     pub write: u16,
 }
 
-/// Push of a new cluster map to a client, which does not answer.
+/// A message that pushes a new cluster map to a client. The client does not respond.
 #[derive(Clone, Copy, Debug)]
 pub struct MapPush<'a> {
-    /// The bucket of the connection, or nothing.
+    /// The bucket of the connection; empty without one.
     pub bucket: &'a [u8],
-    /// The map's epoch and revision.
+    /// Epoch and revision of the map.
     pub version: (i64, i64),
-    /// The map, or nothing for clients that will ask for it.
+    /// The map; empty for clients that fetch it themselves.
     pub map: &'a [u8],
 }
 
@@ -70,9 +71,9 @@ impl MapPush<'_> {
     }
 }
 
-/// Encodes a duration as clients decode it: `micros = code^1.74 / 2`, so that 16 bits reach two minutes.
+/// Encodes a duration in the protocol's format: `micros = code^1.74 / 2`, so that 16 bits reach two minutes.
 ///
-/// Never 0, which clients take for a server that has measured nothing; the smallest code stands for half a microsecond.
+/// The result is never 0, because clients treat 0 as "not measured". The smallest code means half a microsecond.
 pub fn server_duration(micros: u64) -> u16 {
     ((micros as f64 * 2.0).powf(1.0 / 1.74)).round().clamp(1.0, f64::from(u16::MAX)) as u16
 }
@@ -86,14 +87,15 @@ impl Reply<'_> {
         out.extend_from_slice(self.value);
     }
 
-    /// Appends all of the frame but its value, which has so many bytes and is sent behind it. The value that is set does not count.
+    /// Appends the whole frame except its value, which has `value_bytes` bytes and which the caller sends next. The function
+    /// ignores `self.value`.
     pub fn encode_before(&self, value_bytes: usize, out: &mut Vec<u8>) {
         let infos = [
             (0x02, self.duration.map_or(0, server_duration)),
             (0x12, self.units.read),
             (0x22, self.units.write),
         ];
-        // None of the values is 0.
+        // A field is present if its value is not 0.
         let framing_bytes = infos.iter().filter(|(_, value)| *value > 0).count() * 3;
         let body = framing_bytes + self.extras.len() + self.key.len() + value_bytes;
         if framing_bytes > 0 {

@@ -1,13 +1,13 @@
-//! Requests, validated once: the content of a frame, with every length checked.
+//! Validated requests: the contents of a frame, with every length checked once.
 
 use crate::{Frame, Opcode, Status};
 
 /// One operation of a sub-document request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubdocSpec<'a> {
-    /// Opcode byte of the operation; multi-path requests also use those of Get, Set and Delete for the whole document.
+    /// Opcode byte of the operation. Multi-path requests also use those of Get, Set and Delete, for the whole document.
     pub opcode: u8,
-    /// Path flags: 0x01 create parents, 0x04 extended attribute, 0x10 expand macros.
+    /// Path flags: 0x01 creates parents, 0x04 means an extended attribute, 0x10 expands macros.
     pub flags: u8,
     /// The path.
     pub path: &'a [u8],
@@ -20,42 +20,42 @@ pub struct SubdocSpec<'a> {
 pub enum Request<'a> {
     /// Read a document.
     Get,
-    /// Read from a replica copy.
+    /// Read from a replica.
     GetReplica,
     /// Read the metadata, in format 1 or 2.
     GetMeta {
-        /// Format of the answer.
+        /// Format of the response.
         version: u8,
     },
-    /// Write a document; the opcode says under which condition.
+    /// Write a document; the opcode determines the condition.
     Store {
         /// Set, Add or Replace.
         opcode: Opcode,
-        /// Opaque to the server.
+        /// Flags of the document, opaque to the server.
         flags: u32,
         /// Expiry as the client sent it.
         expiry: u32,
         /// The new body.
         value: &'a [u8],
     },
-    /// Take over a version from elsewhere, with its metadata.
+    /// Store a version from another cluster, with its metadata.
     StoreVersion {
         /// SetWithMeta, AddWithMeta or DeleteWithMeta.
         opcode: Opcode,
-        /// Opaque to the server.
+        /// Flags of the document, opaque to the server.
         flags: u32,
-        /// Absolute Unix seconds, 0 for never; of a deletion, when it happened.
+        /// Expiry as a Unix time in seconds, 0 for never. For a deletion, the time of the deletion.
         expiry: u32,
-        /// Number of changes of the document there.
+        /// Revision: the number of changes of the document in the other cluster.
         rev: u64,
-        /// The version's CAS; that of the frame is a precondition.
+        /// The CAS of the version. The CAS of the frame is a precondition.
         cas: u64,
         /// A combination of the bits of [`version_option`].
         options: u32,
-        /// Attributes, if the datatype says so, and body.
+        /// Extended attributes, if the datatype indicates them, followed by the body.
         value: &'a [u8],
     },
-    /// Extend a document; the opcode says at which end.
+    /// Extend a document; the opcode determines at which end.
     Extend {
         /// Append or Prepend.
         opcode: Opcode,
@@ -64,30 +64,30 @@ pub enum Request<'a> {
     },
     /// Delete a document.
     Delete,
-    /// Add to or subtract from a counter.
+    /// Increment or decrement a counter.
     Counter {
         /// Increment or Decrement.
         opcode: Opcode,
-        /// By how much.
+        /// The amount.
         delta: u64,
-        /// Value of a missing counter.
+        /// Initial value of a missing counter.
         initial: u64,
-        /// Expiry of a new counter; all ones: do not create one.
+        /// Expiry of a new counter; all bits set means that a missing counter is not created.
         expiry: u32,
     },
     /// Set the expiry.
     Touch {
         /// Expiry as the client sent it.
         expiry: u32,
-        /// Also answer with the document.
+        /// True if the response contains the document.
         fetch: bool,
     },
-    /// Read and lock for some seconds; 0 is the default time.
+    /// Read and lock for some seconds; 0 means the default duration.
     GetLocked {
         /// Duration.
         seconds: u32,
     },
-    /// Unlock; the CAS of the frame is the lock's.
+    /// Unlock; the CAS of the frame is the CAS of the lock.
     Unlock,
     /// Read paths of a document.
     Lookup {
@@ -95,167 +95,167 @@ pub enum Request<'a> {
         specs: Vec<SubdocSpec<'a>>,
         /// Document flags.
         doc_flags: u8,
-        /// One operation in the short form, whose answer is short too.
+        /// True for a single operation in the short form, which has a short response too.
         single: bool,
     },
-    /// Write paths of a document, all or none.
+    /// Write paths of a document atomically.
     Mutate {
         /// 1..=16 operations.
         specs: Vec<SubdocSpec<'a>>,
-        /// New expiry, if one was given.
+        /// New expiry, if the request contains one.
         expiry: Option<u32>,
-        /// New flags of the document, if some were given.
+        /// New flags of the document, if the request contains them.
         flags: Option<u32>,
         /// Document flags.
         doc_flags: u8,
-        /// One operation in the short form, whose answer is short too.
+        /// True for a single operation in the short form, which has a short response too.
         single: bool,
     },
-    /// Persisted and current seqno of the vBucket.
+    /// Return the persisted and the current seqno of the vBucket.
     ObserveSeqno {
         /// The branch of history that the client knows.
         vb_uuid: u64,
     },
-    /// Persistence of keys: a list of vBucket and key.
+    /// Return the persistence of keys: a list of vBuckets and keys.
     Observe {
-        /// The list, undecoded but checked to be whole.
+        /// The list, not decoded, but checked for completeness.
         list: &'a [u8],
     },
-    /// Answer once the seqno is persisted.
+    /// Respond once the seqno is persisted.
     SeqnoPersistence {
         /// The seqno to wait for.
         seqno: u64,
     },
-    /// Read any document of a collection.
+    /// Read a random document of a collection.
     GetRandomKey {
         /// The collection.
         collection: u32,
     },
-    /// Keys of the vBucket, in order.
+    /// Return keys of the vBucket, in order.
     GetKeys {
-        /// Largest number.
+        /// Maximum number of keys.
         count: u32,
-        /// The first that is wanted, with its collection prefix where negotiated.
+        /// The first key, with its collection prefix if the connection has negotiated collections.
         from: &'a [u8],
     },
-    /// Begin a scan of the vBucket.
+    /// Start a range scan of the vBucket.
     RangeScanCreate {
-        /// Options of the scan, JSON.
+        /// Options of the scan, as JSON.
         options: &'a [u8],
     },
-    /// Reads on in a scan. A limit of 0 means no limit.
+    /// Continue a range scan. A limit of 0 means no limit.
     RangeScanContinue {
         /// The scan.
         uuid: [u8; 16],
-        /// Documents at most.
+        /// Maximum number of documents.
         items: u32,
-        /// Milliseconds at most.
+        /// Maximum duration in milliseconds.
         milliseconds: u32,
-        /// Bytes at which to stop.
+        /// Number of bytes after which the scan pauses.
         bytes: u32,
     },
-    /// End a scan.
+    /// Cancel a range scan.
     RangeScanCancel {
         /// The scan.
         uuid: [u8; 16],
     },
-    /// High seqnos of the vBuckets in a state.
+    /// Return the high seqnos of the vBuckets in a state.
     GetAllVbSeqnos {
-        /// 1 active, 2 replica, 3 pending, 4 dead; none: any state that serves.
+        /// 1 active, 2 replica, 3 pending, 4 dead; `None` for any state that serves.
         state: Option<u32>,
         /// Limits the request to this collection.
         collection: Option<u32>,
     },
-    /// The branches of the vBucket's history.
+    /// Return the failover log of the vBucket.
     GetFailoverLog,
-    /// Agree on features: the list of codes.
+    /// Negotiate features.
     Hello {
         /// Feature codes, 16 bits each.
         features: &'a [u8],
     },
-    /// List the login mechanisms.
+    /// List the SASL mechanisms.
     SaslListMechs,
-    /// Begin a login.
+    /// Start a SASL login.
     SaslAuth {
         /// Name of the mechanism.
         mechanism: &'a [u8],
         /// The client's first message.
         message: &'a [u8],
     },
-    /// Go on with a login.
+    /// Continue a SASL login.
     SaslStep {
         /// The client's next message.
         message: &'a [u8],
     },
-    /// Choose a bucket.
+    /// Select a bucket.
     SelectBucket {
         /// The name.
         name: &'a [u8],
     },
-    /// The error map, up to this version.
+    /// Return the error map, up to this version.
     GetErrorMap {
-        /// The newest version that the client reads.
+        /// The newest version that the client understands.
         version: u16,
     },
-    /// The cluster map, if newer than the one named.
+    /// Return the cluster map, if it is newer than the known version.
     GetClusterConfig {
-        /// Epoch and revision that the client has.
+        /// Epoch and revision of the client's map.
         known: Option<(i64, i64)>,
     },
-    /// The collections manifest.
+    /// Return the collections manifest.
     GetCollectionsManifest,
-    /// The number of a collection, by `scope.collection`.
+    /// Return the ID of a collection, given as `scope.collection`.
     GetCollectionId {
         /// The path.
         path: &'a [u8],
     },
-    /// The number of a scope.
+    /// Return the ID of a scope.
     GetScopeId {
         /// The scope, optionally followed by `.collection`.
         path: &'a [u8],
     },
-    /// Statistics of a group.
+    /// Return the statistics of a group.
     Stat {
-        /// The group; empty for the general one.
+        /// The group; empty for the general group.
         group: &'a [u8],
     },
-    /// Make the connection a DCP producer.
+    /// Open a DCP connection with the server as the producer.
     DcpOpen {
         /// The connection's name.
         name: &'a [u8],
         /// A combination of the bits of [`crate::dcp::open_flag`].
         flags: u32,
     },
-    /// Have the server ask for a stream.
+    /// Ask the server to request a stream.
     DcpAddStream,
-    /// End the stream of the vBucket.
+    /// Close the stream of the vBucket.
     DcpCloseStream,
-    /// Begin the stream of the vBucket.
+    /// Request a stream of the vBucket.
     DcpStreamRequest {
         /// A combination of the bits of [`crate::dcp::stream_flag`].
         flags: u32,
         /// The last seqno that the client has.
         start: u64,
-        /// The last seqno that it wants.
+        /// The last seqno that the client asks for.
         end: u64,
-        /// The branch of history that `start` counts in; 0 for a client that has nothing.
+        /// The branch of the history that `start` belongs to; 0 for a client that has nothing.
         vb_uuid: u64,
         /// First and last seqno of the snapshot that contains `start`.
         snapshot: (u64, u64),
-        /// JSON, or empty: the part of the vBucket that the client wants.
+        /// The part of the vBucket that the client asks for, as JSON, or empty.
         filter: &'a [u8],
     },
-    /// The client has taken in so many bytes.
+    /// Acknowledge processed bytes.
     DcpBufferAck {
-        /// Bytes of messages, headers included.
+        /// Bytes of messages, including their headers.
         bytes: u32,
     },
-    /// The client's copy of a vBucket has everything up to here.
+    /// Acknowledge that the client's copy of the vBucket contains everything up to a seqno.
     DcpSeqnoAcknowledged {
-        /// Seqno that fulfils the demands of its prepares.
+        /// The seqno up to which the requirements of the prepares are fulfilled.
         seqno: u64,
     },
-    /// A setting of a DCP connection.
+    /// Change a setting of a DCP connection.
     DcpControl {
         /// The name of the setting.
         key: &'a [u8],
@@ -264,7 +264,7 @@ pub enum Request<'a> {
     },
     /// Do nothing.
     Noop,
-    /// The server's version.
+    /// Return the server's version.
     Version,
     /// Close the connection.
     Quit,
@@ -272,17 +272,17 @@ pub enum Request<'a> {
 
 /// Options of [`Request::StoreVersion`].
 pub mod version_option {
-    /// Required by buckets that resolve conflicts by time, so that versions are not sent to them by mistake.
+    /// Required by buckets with conflict resolution by time, so that no client sends versions to them by mistake.
     pub const FORCE_ACCEPT: u32 = 0x02;
-    /// Give the version a CAS of this cluster.
+    /// The server generates a new CAS for the version.
     pub const REGENERATE_CAS: u32 = 0x04;
-    /// Store the version in any case.
+    /// The server stores the version without resolving conflicts.
     pub const SKIP_CONFLICT_RESOLUTION: u32 = 0x08;
     /// The deletion is an expiration.
     pub const IS_EXPIRATION: u32 = 0x10;
 }
 
-/// Big-endian fields in order; every read says whether the bytes were there.
+/// Reads big-endian fields in order. Each read returns `None` if bytes are missing.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -316,10 +316,10 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Operations that one sub-document request may carry.
+/// Maximum number of operations in a sub-document request.
 const SPECS_MAX: usize = 16;
 
-/// Reads the operations of a multi-path request: opcode, flags, path length, then for writes the value length.
+/// Decodes the operations of a multi-path request: opcode, flags, path length and, for writes, value length.
 fn specs<'a>(value: &'a [u8], writes: bool) -> Result<Vec<SubdocSpec<'a>>, Status> {
     let mut fields = Fields(value);
     let mut specs = Vec::new();
@@ -343,8 +343,8 @@ fn specs<'a>(value: &'a [u8], writes: bool) -> Result<Vec<SubdocSpec<'a>>, Statu
     if specs.is_empty() { Err(Status::InvalidCombo) } else { Ok(specs) }
 }
 
-/// Reads the optional extras of a sub-document request, which their length identifies: expiry and flags of a write, and
-/// the document flags. Gives them in that order.
+/// Decodes the optional extras of a sub-document request, whose total length determines which are present. Returns
+/// expiry and flags of a write, and the document flags, in this order.
 fn mutation_options(
     extras: &mut Fields<'_>,
     writes: bool,
@@ -359,7 +359,7 @@ fn mutation_options(
     Some((expiry, flags, doc_flags))
 }
 
-/// A single-path request: its extras are path length, path flags, then optionally expiry and document flags.
+/// Decodes a single-path request. Its extras are path length, path flags and, optionally, expiry and document flags.
 fn single<'a>(frame: &Frame<'a>, writes: bool) -> Option<Request<'a>> {
     let mut extras = Fields(frame.extras);
     let path_bytes = usize::from(extras.u16()?);
@@ -387,8 +387,8 @@ fn multi<'a>(frame: &Frame<'a>, writes: bool) -> Result<Request<'a>, Status> {
     })
 }
 
-/// Behind the four fields there may be options, and the length of further metadata at the end of the value, which means
-/// nothing here.
+/// Decodes a request to store a version. After the four fields, the extras may contain options, and the length of
+/// further metadata at the end of the value. The server ignores that metadata.
 fn store_version<'a>(frame: &Frame<'a>, opcode: Opcode) -> Option<Request<'a>> {
     let mut extras = Fields(frame.extras);
     let (flags, expiry) = (extras.u32()?, extras.u32()?);
@@ -407,7 +407,7 @@ fn store_version<'a>(frame: &Frame<'a>, opcode: Opcode) -> Option<Request<'a>> {
     })
 }
 
-/// Returns true if `list` is a whole number of entries: vBucket, key length, key.
+/// Returns true if `list` consists of complete entries: vBucket, key length, key.
 fn is_observe_list(list: &[u8]) -> bool {
     let mut fields = Fields(list);
     while !fields.0.is_empty() {
@@ -423,10 +423,10 @@ fn is_observe_list(list: &[u8]) -> bool {
     !list.is_empty()
 }
 
-/// Validates the frame of a request; `collections` says whether keys carry a collection id.
+/// Validates the frame of a request. `collections` is true if keys contain a collection ID.
 ///
 /// # Errors
-/// The status of the answer: [`Status::UnknownCommand`], or the mistake in the request.
+/// The status of the response: [`Status::UnknownCommand`], or the mistake in the request.
 pub fn parse<'a>(frame: &Frame<'a>, collections: bool) -> Result<Request<'a>, Status> {
     let Some(opcode) = frame.opcode() else { return Err(Status::UnknownCommand) };
     if opcode.addresses_document() {
@@ -454,7 +454,8 @@ fn check_key(key: &[u8], collections: bool) -> Result<(), Status> {
     Ok(())
 }
 
-/// All opcodes but the multi-path ones, as a table with an arm for each; `None` when extras, key or value do not fit the opcode.
+/// Decodes all opcodes except the multi-path ones, with one arm per opcode. Returns `None` if extras, key or value do not fit
+/// the opcode.
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn parse_simple<'a>(frame: &Frame<'a>, opcode: Opcode) -> Option<Request<'a>> {
     let mut extras = Fields(frame.extras);
@@ -561,7 +562,7 @@ fn parse_simple<'a>(frame: &Frame<'a>, opcode: Opcode) -> Option<Request<'a>> {
             },
         },
         Opcode::GetCollectionsManifest => Request::GetCollectionsManifest,
-        // Older clients put the path into the key.
+        // Older clients send the path in the key.
         Opcode::GetCollectionId => Request::GetCollectionId { path: path_of(frame) },
         Opcode::GetScopeId => Request::GetScopeId { path: path_of(frame) },
         Opcode::Stat => Request::Stat { group: frame.key },
@@ -578,7 +579,8 @@ fn path_of<'a>(frame: &Frame<'a>) -> &'a [u8] {
     if frame.value.is_empty() { frame.key } else { frame.value }
 }
 
-/// Requests on documents and streams refuse extras they do not expect, so that no part of a request is silently ignored.
+/// Checks that no extras are left. Requests on documents and streams refuse unexpected extras, so that the server
+/// ignores no part of a request.
 fn extras_consumed(frame: &Frame<'_>, rest: &Fields<'_>, opcode: Opcode) -> bool {
     use Opcode::{DcpBufferAck, DcpControl, DcpOpen, DcpSeqnoAcknowledged, DcpStreamRequest};
     let strict = opcode.addresses_document()

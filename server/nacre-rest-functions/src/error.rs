@@ -1,4 +1,4 @@
-//! Refusals in the form of Eventing's clients: a name, a number, and a description.
+//! Errors in the format of Eventing's clients: a name, a number, and a description.
 
 use hyper::StatusCode;
 use nacre_cluster::Refusal;
@@ -6,7 +6,7 @@ use nacre_http::body::{Reply, json_reply};
 use nacre_node::Error;
 use serde_json::{Value, json};
 
-/// Why a request about functions was refused. Clients go by the name.
+/// The kind of an error of a request about functions. Clients act on the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     NotFound,
@@ -32,7 +32,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Name, number and status, as the protocol has them.
+    /// Returns name, number and status of the error, as in the protocol.
     fn parts(self) -> (&'static str, u32, StatusCode) {
         match self {
             Kind::NotDeployed => ("ERR_APP_NOT_DEPLOYED", 12, StatusCode::NOT_ACCEPTABLE),
@@ -66,7 +66,7 @@ impl Kind {
         }
     }
 
-    /// The reply that says so.
+    /// Returns the error as a reply.
     pub fn reply(self, description: &str) -> Reply {
         let (name, code, status) = self.parts();
         let body = json!({
@@ -80,7 +80,7 @@ impl Kind {
     }
 }
 
-/// All names and numbers, for tools that look them up.
+/// Lists all names and numbers, for tools that look them up.
 pub(super) fn all() -> Value {
     let all = ALL.iter().map(|kind| {
         let (name, code, _) = kind.parts();
@@ -112,7 +112,7 @@ const ALL: [Kind; 20] = [
     Kind::Internal,
 ];
 
-/// Why a change was not made.
+/// Returns the reply for a change that failed.
 pub(super) fn failed(error: &Error) -> Reply {
     match error {
         Error::Refused(refusal) => refused(refusal),
@@ -120,7 +120,7 @@ pub(super) fn failed(error: &Error) -> Reply {
     }
 }
 
-/// Why the agreed state does not take a change.
+/// Returns the reply for a change that the agreed state refuses.
 pub(super) fn refused(refusal: &Refusal) -> Reply {
     let kind = match refusal {
         Refusal::FunctionNotFound { .. } => Kind::NotFound,

@@ -1,6 +1,7 @@
-//! Definitions of functions as clients write and read them: the JSON that Couchbase exports.
+//! Definitions of functions in the JSON that Couchbase exports, as clients write and read them.
 //!
-//! Settings without effect here are kept and returned unchanged; an unsupported value of one with effect is refused.
+//! Settings that have no effect in nacre are kept and returned unchanged. For a setting that has an effect, the server
+//! refuses unsupported values.
 
 use super::error::Kind;
 use nacre_cluster::{
@@ -13,18 +14,18 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Seconds that a call may take when nothing is said.
-/// The line before the code of a function that says nothing else.
+/// Default statement before the code of a function.
 const STRICT: &str = "'use strict';";
+/// Default timeout of a call, in seconds.
 const TIMEOUT_S: u32 = TIMEOUT_S_MAX;
-/// Bytes of a timer's context when nothing is said, at least and at most.
+/// Default size of a timer's context in bytes; below it the minimum and the maximum.
 const TIMER_CONTEXT_BYTES: u32 = 1024;
 const TIMER_CONTEXT_BYTES_MIN: u32 = 20;
 const TIMER_CONTEXT_BYTES_MAX: u32 = 20 << 20;
-/// Said of all scopes, or all buckets, by functions that belong to none.
+/// The name that a function without a scope has as its bucket and its scope.
 const ALL: &str = "*";
 
-/// A function as a client writes it.
+/// A function, as a client writes it.
 #[derive(Deserialize)]
 pub(super) struct Written {
     pub appname: String,
@@ -113,14 +114,14 @@ struct Constant {
 }
 
 impl Scope {
-    /// The bucket and the scope, unless it is all of them.
+    /// Returns the bucket and the scope, or `None` for a function without a scope.
     pub fn named(&self) -> Option<(String, String)> {
         let all = |name: &str| name.is_empty() || name == ALL;
         (!all(&self.bucket) && !all(&self.scope)).then(|| (self.bucket.clone(), self.scope.clone()))
     }
 }
 
-/// The functions in a body: one, or an array of them.
+/// Reads the functions in a body, which is one function or an array.
 pub(super) fn read(body: &[u8]) -> Result<Vec<Written>, Reply> {
     let wrong = |error: serde_json::Error| Kind::Unmarshal.reply(&format!("the body: {error}"));
     let value: Value = serde_json::from_slice(body).map_err(wrong)?;
@@ -131,7 +132,7 @@ pub(super) fn read(body: &[u8]) -> Result<Vec<Written>, Reply> {
     all.into_iter().map(|one| serde_json::from_value(one).map_err(wrong)).collect()
 }
 
-/// Returns the state that a client's settings ask for, if any.
+/// Returns the state that a client's settings ask for, if they do.
 pub(super) fn wanted_state(settings: &Map<String, Value>) -> Result<Option<FunctionState>, Reply> {
     let flag = |name: &str| settings.get(name).map(|value| value.as_bool());
     match (flag("deployment_status"), flag("processing_status")) {
@@ -159,8 +160,8 @@ fn keyspace(bucket: &str, scope: &str, collection: &str) -> FunctionKeyspace {
 }
 
 impl Config {
-    /// Puts a configuration into a definition. Omitted secrets, as clients read them, stay as long as their server is
-    /// the same.
+    /// Writes a configuration into a definition. Clients never read secrets, so they omit them: the function then keeps a secret as long as
+    /// scheme, host, port, kind of authentication and user name stay the same.
     pub fn apply(self, definition: &mut FunctionDefinition) -> Result<(), Reply> {
         if self.source_bucket.is_empty() || self.metadata_bucket.is_empty() {
             return Err(invalid("depcfg needs source_bucket and metadata_bucket"));
@@ -209,7 +210,7 @@ impl Url {
         };
         let auth = match known {
             Some(known) if auth.lacks_secret() && !known.auth.lacks_secret() => {
-                // A user who edits a function could otherwise have its secrets sent to a server of their choice.
+                // Otherwise a user who edits a function could make the node send the function's secrets to any server.
                 let is_same_server = nacre_sandbox::origin(&known.url) == Some(origin);
                 if !is_same_server || !auth.proves_the_same(&known.auth) {
                     let reason = format!(
@@ -232,7 +233,8 @@ impl Url {
     }
 }
 
-/// Makes a definition of a client's form. Omitted secrets are those of the `known` one, as in [`Config::apply`].
+/// Creates a definition from a client's form. Omitted secrets come from the `known` definition, as in
+/// [`Config::apply`].
 pub(super) fn definition(
     written: Written,
     known: Option<&FunctionDefinition>,
@@ -250,7 +252,7 @@ pub(super) fn definition(
     Ok(definition)
 }
 
-/// A definition with nothing in it.
+/// Returns an empty definition.
 fn empty() -> FunctionDefinition {
     let nowhere = keyspace("", "", "");
     FunctionDefinition {
@@ -278,7 +280,7 @@ fn empty() -> FunctionDefinition {
     }
 }
 
-/// Settings that are numbers, each with the least and the most that it may be.
+/// Settings that are numbers, each with its minimum and maximum.
 const NUMBERS: [(&str, u32, u32); 14] = [
     ("app_log_max_files", 1, u32::MAX),
     ("app_log_max_size", 1024, u32::MAX),
@@ -296,16 +298,17 @@ const NUMBERS: [(&str, u32, u32); 14] = [
     ("worker_count", 1, 64),
 ];
 
-/// Values of `log_level`.
+/// Accepted values of `log_level`.
 const LOG_LEVELS: [&str; 5] = ["ERROR", "WARNING", "INFO", "DEBUG", "TRACE"];
 
-/// Returns true if a text is a version such as `7.2.0`, be it of a Couchbase that is yet to come.
+/// Returns true if a text has the form of a version such as `7.2.0`, including future versions of Couchbase.
 fn is_version(text: &str) -> bool {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     text.split('.').count() == 3 && text.split('.').all(is_number)
 }
 
-/// Checks settings, including those without effect: a wrong value would be returned as if it were in force.
+/// Checks settings, including those without effect: otherwise the server would return a wrong value as if it were in
+/// effect.
 fn check_settings(all: &Map<String, Value>) -> Result<(), Reply> {
     let given = |name: &str| all.get(name).filter(|value| !value.is_null());
     for (name, min, max) in NUMBERS {
@@ -339,7 +342,7 @@ pub(super) fn apply_settings(
     let mut all: Map<String, Value> =
         serde_json::from_str(&definition.settings).unwrap_or_default();
     all.extend(settings);
-    // These are not settings, but the state of the function.
+    // These members are not settings: they describe the state of the function.
     all.remove("deployment_status");
     all.remove("processing_status");
     check_settings(&all)?;
@@ -369,7 +372,7 @@ pub(super) fn apply_settings(
         Some(Some("request")) => true,
         Some(_) => return Err(invalid("n1ql_consistency is none or request")),
     };
-    // As at Couchbase: code is strict unless its definition has its own headers.
+    // As in Couchbase, code runs in strict mode unless the definition has its own headers.
     definition.headers = match all.get("handler_headers") {
         None | Some(Value::Null) => vec![STRICT.to_owned()],
         Some(_) => lines("handler_headers")?,
@@ -384,7 +387,7 @@ pub(super) fn apply_settings(
     Ok(())
 }
 
-/// A function as clients read it. Secrets are left out.
+/// Describes a function to clients, without its secrets.
 pub(super) fn describe(id: &FunctionId, function: &Function) -> Value {
     let scope = id.scope.as_ref();
     let (bucket, scope) = scope.map_or((ALL, ALL), |(bucket, scope)| (bucket, scope));
@@ -468,7 +471,7 @@ pub(super) fn describe_settings(function: &Function) -> Value {
     let state = function.state;
     all.insert("deployment_status".into(), (state != FunctionState::Undeployed).into());
     all.insert("processing_status".into(), (state == FunctionState::Deployed).into());
-    // Clients require this member.
+    // Clients require the following members.
     all.entry("log_level").or_insert("INFO".into());
     all.entry("worker_count").or_insert(1.into());
     all.entry("language_compatibility").or_insert("7.2.0".into());

@@ -5,7 +5,7 @@
 //! GET, POST         /api/v1/functions
 //! GET, POST, DELETE /api/v1/functions/{name}
 //! POST              /api/v1/functions/{name}/deploy|undeploy|pause|resume
-//! POST              /api/v1/functions/{name}/resume?from=now|everything      with a new state, where the old one is damaged
+//! POST              /api/v1/functions/{name}/resume?from=now|everything      replaces a damaged state with a new one
 //! GET, POST         /api/v1/functions/{name}/settings|config|appcode
 //! POST              /api/v1/functions/{name}/dryrun|replay
 //! GET               /api/v1/status[/{name}], /api/v1/stats, /api/v1/list/functions, /api/v1/export
@@ -14,7 +14,7 @@
 //! GET               /getAppLog, /getExecutionStats, /getFailureStats, /getLatencyStats, /resetStatsCounters   ?name=
 //! ```
 //!
-//! `?bucket=&scope=` names the scope that a function belongs to.
+//! `?bucket=&scope=` names the scope of a function.
 
 mod error;
 mod form;
@@ -39,7 +39,7 @@ use nacre_sandbox::Status;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Bytes of a log that are sent when nothing is said.
+/// Default size of a log in an answer, in bytes.
 const LOG_BYTES: usize = 40 << 10;
 
 const FUNCTIONS: &str = "/api/v1/functions";
@@ -49,12 +49,12 @@ const CONFIG: &str = "/api/v1/functions/{name}/config";
 const CODE: &str = "/api/v1/functions/{name}/appcode";
 const ADMINISTER: Access = Access::Cluster(Privilege::AdministerEventing);
 
-/// Returns the endpoints of functions.
+/// Returns the routes for functions.
 pub fn table() -> Table<Handler> {
     Table::new([ROUTES, neighbours::ROUTES])
 }
 
-/// Rights depend on the scope of a function, which the query or the body names.
+/// The required privilege depends on the scope of a function, which the query string or the body names.
 const ROUTES: &[Route] = &[
     get(FUNCTIONS, Access::Handler, |call| ready(functions(&call))),
     post(FUNCTIONS, Access::Handler, |call| Box::pin(import(call))),
@@ -106,7 +106,7 @@ const ROUTES: &[Route] = &[
     post("/resetStatsCounters", Access::Handler, |call| Box::pin(reset(call))),
 ];
 
-/// Returns the function that the path names, for callers who may manage it.
+/// Returns the function that the path names, if the user may manage it.
 fn managed(call: &Call) -> Result<FunctionId, Reply> {
     let id = call.function_id(call.segment("name"));
     call.must_manage(&id)?;
@@ -147,28 +147,28 @@ async fn resume(call: Call) -> Result<Reply, Reply> {
     }
 }
 
-/// Functions as the user of a request may see and change them.
+/// The functions that the user of a request may see and change.
 trait OfFunctions {
-    /// The function of that name, in the scope that the query names.
+    /// Returns the ID of the function with that name, in the scope that the query string names.
     fn function_id(&self, name: &str) -> FunctionId;
 
-    /// Returns true if the user has the right there.
+    /// Returns true if the user has the privilege in the keyspace.
     fn may(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> bool;
 
-    /// Returns true if the user may see and change functions of that scope.
+    /// Returns true if the user may see and change functions in the scope of `id`.
     fn may_manage(&self, id: &FunctionId) -> bool;
 
-    /// Refuses users who may not see and change functions of that scope.
+    /// Refuses users who may not see and change functions in the scope of `id`.
     fn must_manage(&self, id: &FunctionId) -> Result<(), Reply>;
 
-    /// Checks that the caller may do everything that the bindings of a function do. Administrators of all functions
-    /// may.
+    /// Refuses users who may not themselves do everything that the function's bindings allow. Administrators of all
+    /// functions may do everything.
     fn must_reach(&self, definition: &FunctionDefinition) -> Result<(), Reply>;
 
-    /// The functions that the user may see.
+    /// Returns the functions that the user may see.
     fn visible<'c>(&self, cluster: &'c Cluster) -> Vec<(FunctionId, &'c Function)>;
 
-    /// Changes the agreed state. Returns the state after it.
+    /// Changes the agreed state. Returns the state after the change.
     async fn change_function(&self, change: Change) -> Result<Arc<Cluster>, Reply>;
 }
 
@@ -190,7 +190,7 @@ impl OfFunctions for Call {
     }
 
     fn must_manage(&self, id: &FunctionId) -> Result<(), Reply> {
-        // A slash would separate the names of bucket and scope.
+        // A slash separates the names of bucket and scope.
         if id.name.contains('/') {
             return Err(Kind::InvalidConfig.reply("the name of a function has no slash"));
         }
@@ -242,7 +242,7 @@ async fn import(call: Call) -> Result<Reply, Reply> {
     Ok(ok(&Value::Array(stored)))
 }
 
-/// Returns the reply to a change.
+/// Returns the reply to a successful change.
 fn done(status: &str) -> Value {
     json!({"code": 0, "info": {"status": status, "warnings": []}})
 }
@@ -251,7 +251,7 @@ fn find<'c>(cluster: &'c Cluster, id: &FunctionId) -> Result<&'c Function, Reply
     cluster.functions.get(id).map_err(|refusal| error::refused(&refusal))
 }
 
-/// Defines a function, and deploys it when its settings say so.
+/// Defines a function, and deploys it if its settings ask for that.
 async fn put(call: &Call, written: Written, named: Option<&FunctionId>) -> Result<Value, Reply> {
     let scope = written.function_scope.clone().and_then(|scope| scope.named());
     let mut id = FunctionId { scope, name: written.appname.clone() };
@@ -259,7 +259,7 @@ async fn put(call: &Call, written: Written, named: Option<&FunctionId>) -> Resul
         if named.name != id.name {
             return Err(Kind::NameMismatch.reply("the name in the path is not that in the body"));
         }
-        // The scope of the query has precedence; the body completes it.
+        // The scope in the query string takes precedence. Without one, the body names the scope.
         id.scope = named.scope.clone().or(id.scope);
     }
     call.must_manage(&id)?;
@@ -268,14 +268,14 @@ async fn put(call: &Call, written: Written, named: Option<&FunctionId>) -> Resul
     let known = cluster.functions.get(&id).ok().map(|known| &known.definition);
     let definition = form::definition(written, known)?;
     store(call, &id, definition).await?;
-    // A function that was paused in another cluster has no state here to resume, and waits to be deployed.
+    // A function that was paused in another cluster has no state to resume in this cluster, so it stays undeployed.
     if wanted == Some(FunctionState::Deployed) {
         become_state(call, &id, FunctionState::Deployed, false).await?;
     }
     Ok(done(&format!("Stored function: {}", id.name)))
 }
 
-/// Checks a definition and makes it the function's.
+/// Checks a definition and stores it.
 async fn store(
     call: &Call,
     id: &FunctionId,
@@ -292,7 +292,7 @@ async fn store(
             definition: Box::new(definition),
         })
     };
-    // Validity is checked before the ability to run.
+    // The validity of the definition is checked before the node tries to run it.
     let change = put(definition.clone());
     (*call.node.cluster()).clone().apply(&change).map_err(|refusal| error::refused(&refusal))?;
     let (node, checked) = (Arc::clone(&call.node), id.clone());
@@ -311,7 +311,8 @@ async fn set_state(call: &Call, id: &FunctionId, state: FunctionState) -> Result
     call.change_function(change).await.map(drop)
 }
 
-/// Lets a function with a damaged state go on with a new one, from now on or with all documents again.
+/// Restarts a function with a damaged state: it gets a new state, and processes changes from now on or all documents
+/// again.
 async fn restart(call: &Call, id: &FunctionId, from: &str) -> Result<Reply, Reply> {
     let since = match from {
         "now" => Since::Now,
@@ -336,7 +337,7 @@ async fn become_state(
     let cluster = call.node.cluster();
     let function = find(&cluster, id)?;
     match (function.state, state) {
-        // A function that does not run cannot be paused or resumed, and clients distinguish the two.
+        // An undeployed function can be neither paused nor resumed. Clients distinguish the two errors.
         (FunctionState::Undeployed, FunctionState::Paused) => {
             return Err(Kind::NotBootstrapped.reply("the function is not deployed"));
         }
@@ -357,7 +358,7 @@ async fn become_state(
     let is_held = state == FunctionState::Deployed
         && functions::held(&call.node, &function.definition).is_some();
     if is_held {
-        // Its owner has lost a right. The caller who resumes it has the rights, and becomes its owner.
+        // The owner has lost a privilege. The user who resumes the function has the privileges, and becomes its owner.
         let owner = call.user.clone();
         call.change_function(Change::Functions(FunctionChange::SetFunctionOwner {
             id: id.to_string(),
@@ -377,7 +378,7 @@ async fn become_state(
     Ok(ok(&done(&format!("Function: {} is {what}", id.name))))
 }
 
-/// Settings, configuration or code of a function.
+/// Reads or changes the settings, the configuration or the code of a function.
 async fn part_of(call: Call, part: &str) -> Result<Reply, Reply> {
     let (id, call) = (&managed(&call)?, &call);
     let cluster = call.node.cluster();
@@ -456,11 +457,11 @@ fn config(call: &Call) -> Result<Reply, Reply> {
     Ok(ok(&json!({"enable_debugger": false, "allow_interbucket_recursion": allowed})))
 }
 
-/// Settings for all functions. Omitted members stay.
+/// Settings that apply to all functions. Omitted members keep their values.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
-    /// There is no debugger.
+    /// Must be false: nacre has no debugger.
     #[serde(default)]
     enable_debugger: bool,
     allow_interbucket_recursion: Option<bool>,
@@ -487,7 +488,7 @@ async fn set_config(call: Call) -> Result<Reply, Reply> {
     }
 }
 
-/// The function that the query names.
+/// Returns the function that the query string names.
 fn asked(call: &Call) -> Result<FunctionId, Reply> {
     let name = call.parameter("name").unwrap_or_default();
     let id = call.function_id(&name);
@@ -504,7 +505,7 @@ fn log(call: &Call) -> Result<Reply, Reply> {
     Ok(reply(StatusCode::OK, "text/plain; charset=utf-8", log))
 }
 
-/// Returns the counters of the function that the query names, in the form that `describe` makes of its status.
+/// Returns the counters of the function that the query string names, as `describe` formats them.
 fn counts(call: &Call, describe: fn(&Status) -> Value) -> Result<Reply, Reply> {
     let id = asked(call)?;
     let deployment = call.node.plugins().deployment(&functions::deployment_name(&id));

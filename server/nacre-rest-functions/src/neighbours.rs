@@ -1,5 +1,5 @@
-//! What older tools of Couchbase ask about functions: lists by state, and single numbers. All need the right to manage the
-//! functions that are named.
+//! Requests of older Couchbase tools about functions: lists by state, and single numbers. All require the privilege to
+//! manage the named functions.
 
 use super::error;
 use super::{OfFunctions, asked, managed, stats};
@@ -13,7 +13,8 @@ use nacre_rest::routes::{Route, get, post, ready};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// `/get…Apps` answer an object with a member for each function; others are about the one that `?name=` names.
+/// `/get…Apps` answer an object with a member for each function. The other paths concern the function that `?name=`
+/// names.
 pub(crate) const ROUTES: &[Route] = &[
     get("/getDeployedApps", Access::Handler, |call| {
         ready(Ok(apps(&call, |status| status == FunctionStatus::Deployed)))
@@ -43,7 +44,7 @@ pub(crate) const ROUTES: &[Route] = &[
         ready(of_one(&call, |deployment| stats::events(&deployment.status())))
     }),
     get("/getWorkerCount", Access::Handler, |call| {
-        // A function has one worker on a node, whatever its settings say.
+        // A function has one worker per node, whatever its settings say.
         ready(of_one(&call, |_| json!(1)))
     }),
     get("/getErrorCodes", Access::Login, |_| ready(Ok(ok(&error::all())))),
@@ -52,7 +53,7 @@ pub(crate) const ROUTES: &[Route] = &[
     post("/api/v1/backup", Access::Handler, |call| Box::pin(super::import(call))),
 ];
 
-/// The states of the functions that the user may see, by their names.
+/// Returns the state of each function that the user may see, by name.
 fn all(call: &Call) -> std::collections::BTreeMap<String, FunctionStatus> {
     let cluster = call.node.cluster();
     let functions = call.visible(&cluster).into_iter();
@@ -62,7 +63,8 @@ fn all(call: &Call) -> std::collections::BTreeMap<String, FunctionStatus> {
     functions.map(status).collect()
 }
 
-/// The functions with such a state. Their values are times of deployment in Couchbase, which are not kept here.
+/// Lists the functions whose state matches `wanted`. Couchbase's values are times of deployment, which nacre does not
+/// store.
 fn apps(call: &Call, wanted: fn(FunctionStatus) -> bool) -> Reply {
     let named = all(call).into_iter().filter(|(_, status)| wanted(*status));
     let apps: Map<String, Value> = named.map(|(name, _)| (name, json!(""))).collect();
@@ -79,7 +81,7 @@ fn of_one(call: &Call, describe: fn(&Deployment) -> Value) -> Result<Reply, Repl
     Ok(ok(&describe(&*deployment(call)?)))
 }
 
-/// Couchbase pauses between tries of a deployment that does not begin; here a function is tried until it is undeployed.
+/// Couchbase waits between attempts to start a deployment. nacre keeps trying until the function is undeployed.
 fn retry(call: &Call) -> Result<Reply, Reply> {
     let id = managed(call)?;
     super::find(&call.node.cluster(), &id)?;

@@ -1,5 +1,5 @@
-//! The keyspaces that the statements in the code of a function change. What a statement that is made at run time changes is not
-//! known before.
+//! The keyspaces that the SQL++ statements in a function's code change. The keyspaces of a statement that the code builds at
+//! run time are not known in advance.
 
 use nacre_cluster::{FunctionDefinition, FunctionId, FunctionKeyspace};
 use nacre_sql::ast::{Path, Source, Statement};
@@ -20,7 +20,7 @@ pub(super) fn of(id: &FunctionId, definition: &FunctionDefinition) -> Vec<Functi
     found
 }
 
-/// The path of the keyspace that a statement changes.
+/// Returns the path of the keyspace that a statement changes.
 fn changed(statement: &Statement) -> Option<&Path> {
     match statement {
         Statement::Insert(insert) => Some(&insert.keyspace),

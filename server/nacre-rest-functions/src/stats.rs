@@ -7,7 +7,7 @@ use nacre_plugins_service::functions::{self, FunctionStatus};
 use nacre_sandbox::{Histogram, Status};
 use serde_json::{Map, Value, json};
 
-/// Counters of execution.
+/// Names of the execution counters.
 const EXECUTION: [&str; 13] = [
     "on_update_success",
     "on_update_failure",
@@ -24,7 +24,7 @@ const EXECUTION: [&str; 13] = [
     "filtered_count",
 ];
 
-/// A function in the answer to `/api/v1/status`.
+/// Describes a function in the answer to `/api/v1/status`.
 pub(super) fn status(node: &Node, id: &FunctionId, function: &Function) -> Value {
     let (status, deployment) = functions::status(node, id, function);
     let composite = match status {
@@ -54,7 +54,7 @@ pub(super) fn status(node: &Node, id: &FunctionId, function: &Function) -> Value
 }
 
 fn number(count: f64) -> Value {
-    // Counts are whole.
+    // Counters are whole numbers.
     Value::from(count as u64)
 }
 
@@ -68,7 +68,7 @@ pub(super) fn execution(status: &Status) -> Value {
 
 pub(super) fn failures(status: &Status) -> Value {
     let count = |name: &str| status.metrics.get(name).copied().unwrap_or_default();
-    // A handler that exceeds its time is ended by the engine, or by the host together with all its effects.
+    // Either the engine or the host ends a handler that exceeds its time limit; the host also discards all its effects.
     let killed = (status.dead_letter_count + status.dead_timer_count) as f64;
     json!({
         "bucket_op_exception_count": number(count("bucket_op_exception_count")),
@@ -82,7 +82,8 @@ pub(super) fn failures(status: &Status) -> Value {
     })
 }
 
-/// Calls of the component by their time: the upper bound of each class, in microseconds, and how many it has.
+/// Returns the latency histogram of the component's calls: the upper bound of each class in microseconds, and the
+/// number of calls in it.
 pub(super) fn latencies(status: &Status) -> Value {
     let counts = status.writer.latency.counts.iter().enumerate();
     let class = |(index, count): (usize, &u64)| {
@@ -92,14 +93,15 @@ pub(super) fn latencies(status: &Status) -> Value {
     Value::Object(counts.filter_map(class).collect::<Map<_, _>>())
 }
 
-/// Counts of the events that the code of a function got. The timer with which the component calls `OnDeploy` is not one of them.
+/// Returns the number of events that the function's code has received, without the timer with which the component calls
+/// `OnDeploy`.
 pub(super) fn events(status: &Status) -> Value {
     let count = |name: &str| status.metrics.get(name).copied().unwrap_or_default();
     let timers = count("timer_callback_success") + count("timer_callback_failure");
     json!({"dcp_mutation_sent_to_worker": status.documents, "timer_events": number(timers)})
 }
 
-/// All statistics of a function.
+/// Returns all statistics of a function.
 pub(super) fn all(id: &FunctionId, deployment: Option<&Deployment>) -> Value {
     let status = deployment.map(Deployment::status).unwrap_or_default();
     let lag = deployment.map_or(0, Deployment::lag);
@@ -124,7 +126,7 @@ pub(super) fn all(id: &FunctionId, deployment: Option<&Deployment>) -> Value {
     })
 }
 
-/// Returns the log of a function, newest line first, at most `bytes_max` bytes.
+/// Returns at most `bytes_max` bytes of a function's log, newest line first.
 pub(super) fn log(deployment: Option<&Deployment>, bytes_max: usize) -> String {
     let status = deployment.map(Deployment::status).unwrap_or_default();
     let killed = status.dead_letters.iter().map(|dead| {

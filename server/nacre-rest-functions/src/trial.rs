@@ -1,4 +1,5 @@
-//! Trials of a function: a dry run, which shows its effects, and a replay, which processes history again.
+//! Trials of a function: a dry run, which shows the effects without making them, and a replay, which processes part of
+//! the history again.
 
 use super::error::Kind;
 use super::form::{self, Written};
@@ -18,14 +19,14 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Changes that are tried when nothing is said.
+/// Default number of changes in a trial.
 const LAST: usize = 10;
 
 /// Options of a dry run.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct Asked {
-    /// The definition, in place of the one that is stored.
+    /// A definition to use instead of the stored one.
     #[serde(default)]
     function: Option<Written>,
     #[serde(default)]
@@ -62,7 +63,7 @@ impl Asked {
     }
 }
 
-/// Runs a function over documents and returns the effects that it would have.
+/// Runs a function on documents, and returns the effects that it would have.
 pub(super) async fn dry_run(call: &Call, id: &FunctionId) -> Result<Reply, Reply> {
     let wrong = |error: serde_json::Error| Kind::Unmarshal.reply(&format!("the body: {error}"));
     let asked: Asked = match call.body.is_empty() {
@@ -83,7 +84,7 @@ pub(super) async fn dry_run(call: &Call, id: &FunctionId) -> Result<Reply, Reply
         }
     };
     call.must_reach(&function.definition)?;
-    // The dry run has the rights of the caller.
+    // The dry run has the privileges of the user who asks.
     function.definition.owner.clone_from(&call.user);
     let (node, name) = (Arc::clone(&call.node), id.clone());
     let tried = blocking("the dry run", move || {
@@ -120,7 +121,7 @@ fn told(tried: &Tried) -> Value {
     told
 }
 
-/// The handler that was called, or why none was.
+/// Returns the name of the handler that ran, or the reason why none ran.
 fn outcome(document: &Document, rehearsed: &Rehearsed) -> &'static str {
     let counted = |name: &str| rehearsed.counted.contains_key(name);
     let handler = if document.meta.kind == Change::Alive { "OnUpdate" } else { "OnDelete" };
@@ -156,7 +157,7 @@ fn by_kind(effects: &[Effect]) -> Map<String, Value> {
             Effect::Request(request) => {
                 let scheme = if request.is_secure { "https" } else { "http" };
                 let url = format!("{scheme}://{}:{}{}", request.host, request.port, request.target);
-                // Credentials are the server's that would be asked.
+                // The credentials belong to the server that the function would ask.
                 let headers = request.headers.iter();
                 let headers =
                     headers.filter(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
@@ -176,7 +177,7 @@ fn by_kind(effects: &[Effect]) -> Map<String, Value> {
     kinds
 }
 
-/// Describes a write, with the document after it, unless it is deleted.
+/// Describes a write, including the document after it unless the write deletes it.
 fn written(keyspace: &str, id: &str, operation: &str, after: &Option<Found>) -> Value {
     let mut told = json!({"keyspace": keyspace, "id": id, "operation": operation});
     if let Some(found) = after {
@@ -189,7 +190,7 @@ fn written(keyspace: &str, id: &str, operation: &str, after: &Option<Found>) -> 
     told
 }
 
-/// A timer; without the time when it is cancelled. Its name is `callback:reference`.
+/// Describes a timer, without a time if the function cancels it. The name of a timer is `callback:reference`.
 fn timer(name: &str, set: Option<&Timer>) -> Value {
     let (callback, reference) = name.split_once(':').unwrap_or((name, ""));
     let mut told = json!({"callback": callback, "reference": reference});
@@ -208,10 +209,10 @@ struct Again {
     /// The first seqno.
     #[serde(default)]
     from: u64,
-    /// The last one.
+    /// The last seqno.
     #[serde(default)]
     to: Option<u64>,
-    /// Versions that were written then or later, in milliseconds since the Unix epoch.
+    /// Restricts the replay to versions written at this time or later, in milliseconds since the Unix epoch.
     #[serde(default)]
     since_ms: u64,
     #[serde(default)]
@@ -255,7 +256,7 @@ fn parts(again: &Again, deployment: &Deployment) -> Vec<Replay> {
         let errors = status.last_errors.iter().map(|error| (error.vbid, error.seqno.0));
         let dead = status.dead_letters.iter().map(|dead| (dead.vbid, dead.seqno.0));
         let failed = errors.chain(dead).filter(|(vbid, _)| is_wanted(*vbid));
-        // A document that has failed several times is replayed once; otherwise each failure would double it.
+        // A document that has failed several times is replayed only once.
         let failed: BTreeSet<(Vbid, u64)> = failed.collect();
         return failed.into_iter().map(|(vbid, seqno)| range(vbid, seqno, seqno)).collect();
     }

@@ -1,4 +1,4 @@
-//! The alternate address of a node, for clients in another network. Paths and fields are Couchbase's.
+//! The alternate address of a node, for clients in another network. Paths and fields have Couchbase's names.
 
 use super::Call;
 use super::body::{Reply, done, invalid};
@@ -6,7 +6,7 @@ use super::routes::{ADMINISTER, Route, delete, put};
 use nacre_cluster::{Alternate, Change, NodeChange, check_host};
 use std::collections::BTreeMap;
 
-/// Ports of services that nacre does not have: tools name those of all services that they know.
+/// Ports of services that nacre does not have: tools name the ports of all services that they know.
 const ABSENT_PORTS: [&str; 8] = [
     "ftsGRPC",
     "ftsGRPCSSL",
@@ -18,7 +18,7 @@ const ABSENT_PORTS: [&str; 8] = [
     "indexStreamMaint",
 ];
 
-/// Reads the fields of a form: `hostname`, and a port for each service that is reached there at another one.
+/// Reads the fields of a form: `hostname`, and a port for each service that has another port number there.
 fn read(names: &[&str], form: Vec<(String, String)>) -> Result<Alternate, Reply> {
     let (mut host, mut ports) = (String::new(), BTreeMap::new());
     for (field, value) in form {
@@ -31,7 +31,7 @@ fn read(names: &[&str], form: Vec<(String, String)>) -> Result<Alternate, Reply>
             let port = port.ok_or_else(|| invalid(&field, reason()))?;
             ports.insert(field, port);
         } else if ABSENT_PORTS.contains(&field.as_str()) {
-            // No alternate address is left.
+            // nacre does not have this service, so its port is ignored.
         } else {
             return Err(invalid(
                 &field,

@@ -1,4 +1,4 @@
-//! Answers of plugins and queries as replies: whole, or piece by piece as fast as the client takes them.
+//! Converts answers of plugins and queries into HTTP replies: whole, or piece by piece at the pace of the client.
 
 use super::body::{Reply, blocking, blocking_on, error_reply, reply, unauthorized};
 use super::memory::{charged, try_again};
@@ -20,15 +20,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// An answer that comes in pieces.
+/// An answer that the node produces in pieces.
 pub(super) trait Pieces: Send + 'static {
-    /// The status, and the headers.
+    /// Returns the status and the headers.
     fn head(&self) -> (u16, &[Header]);
 
-    /// The next piece; none after the last.
+    /// Returns the next piece, or `None` after the last.
     fn next_piece(&mut self) -> Result<Option<Vec<u8>>, String>;
 
-    /// Takes the pause that is due before the next piece.
+    /// Returns the pause that is due before the next piece, if there is one, and forgets it.
     fn take_pause(&mut self) -> Option<Pause> {
         None
     }
@@ -38,7 +38,8 @@ pub(super) trait Pieces: Send + 'static {
         false
     }
 
-    /// Returns how long the rest may take, including the wait for the client, if the request says so.
+    /// Returns the time left for the rest of the answer, including the wait for the client, if the request sets a
+    /// limit.
     fn time_left(&self) -> Option<Duration> {
         None
     }
@@ -76,39 +77,39 @@ impl Pieces for query::Answer {
     }
 }
 
-/// Pause between a change and the next piece of an answer that waits for it, so that changes that come together are answered
-/// together.
+/// Pause between a change and the next piece of an answer that waits for changes, so that one piece reports changes that
+/// arrive together.
 const MOVED_PAUSE: Duration = Duration::from_millis(10);
 
-/// Bytes a second of an answer that the slowest clients take.
+/// Minimum rate at which a client must read an answer, in bytes per second.
 const SLOWEST_BYTES_PER_SECOND: u64 = 16 << 10;
 
-/// The threads and limits for the answers of a user.
+/// The threads and limits for the answers to a user.
 #[derive(Clone)]
 pub(super) struct Desk {
-    /// Threads that wait for plugins and queries; management and logins have others.
+    /// Threads that wait for plugins and queries. Management requests and logins use other threads.
     pub threads: Handle,
     pub streams: Arc<Streams>,
     pub user: String,
     pub address: IpAddr,
-    /// Account for the memory of answers.
+    /// Account that is charged for the memory of answers.
     pub account: Arc<Account>,
-    /// The reader of the answers, who must still be one when they are sent.
+    /// The user who receives the answers, whose access is checked again before each answer is sent.
     pub reader: Reader,
 }
 
-/// A user who is sent an answer, and the right that it takes.
+/// A user who receives an answer, and the access that the answer requires.
 #[derive(Clone)]
 pub(super) struct Reader {
     pub node: Arc<Node>,
     /// The login of the request; `None` on a node that has no administrator yet.
     pub login: Option<Login>,
-    /// A privilege on a bucket. Without one, the login is enough.
+    /// A privilege on a bucket. Without a privilege, a valid login is enough.
     pub right: Option<(Privilege, String)>,
 }
 
 impl Reader {
-    /// Returns true as long as the login holds and the user has the right.
+    /// Returns true as long as the login is valid and the user has the privilege.
     pub(super) fn counts(&self) -> bool {
         let Some(login) = &self.login else { return true };
         let users = self.node.users();
@@ -119,7 +120,7 @@ impl Reader {
         })
     }
 
-    /// Waits for the end of a pause; returns false if the reader has lost the login or the right meanwhile.
+    /// Waits for the end of a pause. Returns false if the user has lost the login or the privilege in the meantime.
     async fn rest(&self, pause: Pause) -> bool {
         let Pause { at_most, mut moved } = pause;
         let end = tokio::time::sleep(at_most);
@@ -127,7 +128,7 @@ impl Reader {
         loop {
             let changed = self.node.users_changed();
             tokio::pin!(changed);
-            // From now on no change is missed.
+            // From here on, the future sees every change.
             changed.as_mut().enable();
             if !self.counts() {
                 return false;
@@ -145,16 +146,16 @@ impl Reader {
 }
 
 impl Desk {
-    /// The same for an answer that takes a privilege on a bucket as long as it goes on.
+    /// Returns the desk for an answer that requires a privilege on a bucket until its end.
     pub fn with_right(mut self, privilege: Privilege, bucket: &str) -> Desk {
         self.reader.right = Some((privilege, bucket.to_owned()));
         self
     }
 
-    /// Takes a place for an answer.
+    /// Reserves a place for an answer.
     ///
     /// # Errors
-    /// 503 if there is none.
+    /// 503 if all places are taken.
     pub fn enter(&self, kind: Kind) -> Result<Option<Place>, Reply> {
         self.streams.enter(kind, &self.user, self.address)
     }
@@ -162,7 +163,7 @@ impl Desk {
     /// Runs `work` on the threads of the desk.
     ///
     /// # Errors
-    /// A reply that `what` has panicked.
+    /// A reply that says that `what` has panicked.
     pub async fn work<T: Send + 'static>(
         &self,
         what: &str,
@@ -172,11 +173,12 @@ impl Desk {
     }
 }
 
-/// Lets a deployment answer a request, on threads that serve no other requests.
+/// Lets a deployment answer a request, on threads that do not serve other requests.
 ///
 /// # Errors
-/// A reply of the kind `failure` when there is no answer, with the status `stopped` when the deployment does not run;
-/// 503 when the user has too many answers under way. A later failure breaks off the body.
+/// An error of the kind `failure` if there is no answer, with the status `stopped` if the deployment does not run; 503
+/// if the user has too many answers in progress. An error after the first pieces closes the connection before the end
+/// of the body.
 pub(super) async fn answered(
     node: &Arc<Node>,
     desk: &Desk,
@@ -204,20 +206,21 @@ pub(super) async fn answered_as<A: Pieces>(
     failure: &str,
     shape: impl FnOnce(Result<plugins::Reply, Missing>) -> Result<A, Reply>,
 ) -> Result<Reply, Reply> {
-    // The request may wait for fresh rows, so its place is taken from the beginning.
+    // The request may wait for fresh rows, so it occupies its place from the beginning.
     let place = desk.enter(Kind::Answer)?;
     let (node, name) = (Arc::clone(node), name.to_owned());
     let ask = move || node.plugins().request(&node, &name, &request, &terms);
     let answer = shape(desk.work("the request", ask).await?)?;
     let begun = desk.work("the request", move || begin(answer)).await?;
-    // It may have waited long enough for the user to be removed.
+    // The user may have been removed while the request waited.
     if !desk.reader.counts() {
         return Err(unauthorized());
     }
     send(desk, place, failure, begun)
 }
 
-/// Why a deployment does not answer: of the kind `failure`, with the status `stopped` when it does not run.
+/// Returns the reply for a deployment that does not answer: an error of the kind `failure`, with the status `stopped`
+/// if it does not run.
 pub(super) fn unanswered(missing: &Missing, (failure, stopped): (&str, StatusCode)) -> Reply {
     let (status, error) = match missing {
         Missing::NoMemory(reason) => {
@@ -232,7 +235,7 @@ pub(super) fn unanswered(missing: &Missing, (failure, stopped): (&str, StatusCod
     error_reply(status, error, &missing.to_string())
 }
 
-/// An answer of which the first pieces are there: with the second, if it has more than one.
+/// An answer with its first piece, and its second if it has more than one.
 struct Begun<A> {
     answer: A,
     first: Vec<u8>,
@@ -241,12 +244,12 @@ struct Begun<A> {
 
 fn begin<A: Pieces>(mut answer: A) -> Result<Begun<A>, String> {
     let first = answer.next_piece()?.unwrap_or_default();
-    // The head of an answer that pauses goes out before the pause.
+    // The server sends the head of an answer that pauses before the pause.
     let second = if answer.is_held() { Some(Vec::new()) } else { answer.next_piece()? };
     Ok(Begun { answer, first, second })
 }
 
-/// Begins an answer away from the threads that serve others, or where the connection's thread makes room, and sends it.
+/// Starts an answer on a blocking thread, and sends it. Threads that serve other requests do not wait for it.
 ///
 /// # Errors
 /// As for [`answered`].
@@ -270,7 +273,7 @@ fn send<A: Pieces>(
     let failed = |reason: String| error_reply(StatusCode::INTERNAL_SERVER_ERROR, failure, &reason);
     let Begun { answer, first, second } = begun.map_err(failed)?;
     let (status, headers) = head_of(answer.head()).map_err(failed)?;
-    // An answer that pauses may go on until its client leaves.
+    // An answer that pauses may last until its client disconnects.
     let place = if answer.is_held() { desk.enter(Kind::Watch)? } else { place };
     let mut reply = match second {
         None => reply(status, "application/octet-stream", charged(&desk.account, first)),
@@ -284,9 +287,9 @@ fn send<A: Pieces>(
 /// Returns the status and the headers of an answer, without the headers that only the server sets.
 ///
 /// # Errors
-/// Names the invalid one, for the author of the plugin.
+/// The invalid status or header, for the author of the plugin.
 fn head_of((status, given): (u16, &[Header])) -> Result<(StatusCode, HeaderMap), String> {
-    // A status below 200 announces another answer.
+    // A status below 200 announces another answer to the same request.
     let known = StatusCode::from_u16(status).ok().filter(|_| (200..600).contains(&status));
     let status =
         known.ok_or_else(|| format!("the answer has the status {status}, not 200 to 599"))?;
@@ -307,10 +310,10 @@ fn head_of((status, given): (u16, &[Header])) -> Result<(StatusCode, HeaderMap),
     Ok((status, headers))
 }
 
-/// An answer that goes out piece by piece, as fast as the client takes them.
+/// Sends an answer piece by piece, at the pace of the client.
 ///
-/// A thread is held while a piece is made, and not while the client takes it: clients that do not read hold memory only, and that no
-/// longer than [`STALLED_MAX`].
+/// The answer occupies a thread only while the plugin makes a piece, and not while the client reads it. A client that does not read
+/// therefore occupies memory only, and for no longer than [`STALLED_MAX`].
 fn streamed(desk: &Desk, place: Option<Place>, answer: impl Pieces, begun: [Vec<u8>; 2]) -> Reply {
     let (sender, body) = pieces();
     let (threads, account) = (desk.threads.clone(), Arc::clone(&desk.account));
@@ -324,7 +327,7 @@ fn streamed(desk: &Desk, place: Option<Place>, answer: impl Pieces, begun: [Vec<
                 continue;
             }
             if !outgoing.send(piece, answer.time_left()).await {
-                // Dropping the source of an answer may take long.
+                // Dropping the source of an answer may take a long time.
                 threads.spawn_blocking(move || drop(answer));
                 return;
             }
@@ -371,12 +374,12 @@ fn streamed(desk: &Desk, place: Option<Place>, answer: impl Pieces, begun: [Vec<
 struct Outgoing {
     sender: Sender,
     account: Arc<Account>,
-    /// Bytes of the piece that the client has to take before there is room for another.
+    /// Size of the previous piece, which the client must read before there is room for the next one.
     ahead_bytes: usize,
 }
 
 impl Outgoing {
-    /// Sends a piece once there is room. Returns false if the reader has gone, if the client is too slow, or if
+    /// Sends a piece as soon as there is room. Returns false if the client has disconnected or is too slow, or if
     /// `time_left` is over.
     async fn send(&mut self, piece: Vec<u8>, time_left: Option<Duration>) -> bool {
         let bytes = piece.len();

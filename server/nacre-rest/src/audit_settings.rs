@@ -1,4 +1,5 @@
-//! `/settings/audit`: whether a log of logins and administrative requests is written. Paths, fields and texts are Couchbase's.
+//! `/settings/audit`: whether the node keeps an audit log of logins and administrative requests. Paths, fields and texts are
+//! Couchbase's.
 
 use super::Call;
 use super::body::{Reply, done, invalid, ok};
@@ -10,11 +11,11 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-/// Seconds after which a file is closed. Source: Couchbase.
+/// Seconds after which the node closes a file and starts a new one. Source: Couchbase.
 const ROTATE_S: RangeInclusive<u64> = 900..=604_800;
-/// Bytes after which a file is closed; 0 for no bound. Source: Couchbase.
+/// Size in bytes at which the node closes a file and starts a new one; 0 for no limit. Source: Couchbase.
 const ROTATE_BYTES: RangeInclusive<u64> = 0..=524_288_000;
-/// Seconds after which closed files are removed. Source: Couchbase.
+/// Seconds after which the node removes closed files. Source: Couchbase.
 const PRUNE_S: RangeInclusive<u64> = 0..=35_791_394;
 
 const AUDIT: &str = "/settings/audit";
@@ -35,7 +36,7 @@ async fn change(call: Call) -> Result<Reply, Reply> {
     Ok(done())
 }
 
-/// Kinds of events that can be left out, or those that cannot.
+/// Describes the kinds of events that can be disabled, or those that cannot.
 fn describe_kinds(filterable: bool) -> Reply {
     let kinds = kinds().into_iter().filter(|kind| kind.filterable == filterable);
     ok(&Value::Array(kinds.map(|kind| describe_kind(&kind)).collect()))

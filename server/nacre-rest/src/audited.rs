@@ -6,11 +6,13 @@ use nacre_auth::INTERNAL;
 use nacre_links::audit::{self, AuditEvent};
 use std::net::SocketAddr;
 
-/// A request for the audit log.
+/// The part of a request that the audit log needs.
 pub(super) struct Audited {
-    /// The user, method and path of a request that changes something; `None` for others, and for those of other nodes.
+    /// User, method and path of a request that changes something; `None` for requests that only read, and for requests
+    /// of other nodes.
     request: Option<(String, String, Vec<String>)>,
-    /// True for a document of the HTTP API: like one of the key-value protocol, it leaves no line unless it is refused.
+    /// True for a document of the HTTP API. As in the key-value protocol, the audit log records such a request only if
+    /// it is refused.
     is_document: bool,
 }
 
@@ -46,7 +48,7 @@ impl Audited {
     }
 }
 
-/// Notes a login that was refused in the event log and the audit log: the answer to a request that named a user is 401.
+/// Records a refused login in the event log and the audit log if a request that named a user is answered with 401.
 pub(super) fn refused(door: &Door, named: Option<String>, from: SocketAddr, status: StatusCode) {
     let Some(user) = named.filter(|_| status == StatusCode::UNAUTHORIZED) else { return };
     door.node.log_refused_login(serde_json::json!({"ip": from.ip().to_string()}));

@@ -1,4 +1,4 @@
-//! A bucket's settings as REST words them: read from a form, and written into a description.
+//! A bucket's settings in the REST interface: how a form is read, and how the settings are described.
 
 use super::body::Invalid;
 use super::compaction_settings;
@@ -9,9 +9,9 @@ use nacre_cluster::{
 use nacre_links::platform::memory_bytes;
 use serde_json::{Value, json};
 
-/// What is said about a flag that is none.
+/// Error text for a flag that is neither true nor false.
 const NOT_A_FLAG: &str = "Must be true or false";
-/// How long versions of other clusters are remembered, in hours. Source: Couchbase.
+/// How long a document keeps versions of other clusters, in hours. Source: Couchbase.
 const PRUNING_WINDOW_HOURS: u32 = 720;
 
 /// Values of a field by their names.
@@ -51,12 +51,12 @@ fn name_of<T: PartialEq>(names: Names<T>, value: T) -> &'static str {
     names.iter().find(|(_, known)| *known == value).map_or("", |(name, _)| name)
 }
 
-/// The priority of each bucket: all have the same threads.
+/// The number of threads that the description of each bucket reports: all buckets share the same threads.
 pub(super) const THREADS: u8 = 3;
 /// Default number of copies of a document in addition to the active one. Source: Couchbase.
 const REPLICAS: u8 = 1;
 
-/// Fields with fixed values: name, values and reason.
+/// Fields with fixed values: name, accepted values, and the reason why the value cannot change.
 const FIXED: [(&str, &[&str], &str); 25] = [
     ("threadsNumber", &["3"], "All buckets share the threads of the node."),
     ("authType", &["none", "sasl"], "Users have passwords, buckets have none."),
@@ -90,10 +90,11 @@ const FIXED: [(&str, &[&str], &str); 25] = [
 ];
 const NO_MAGMA: &str = "The store is the node's own log, whatever its name.";
 
-/// Reads the settings of a bucket from the fields of a statement: those of a new one, or on top of those that are `known`.
+/// Reads the settings of a bucket from the fields of a statement: the settings of a new bucket, or changes to the `known`
+/// settings.
 ///
 /// # Errors
-/// The first field that cannot be accepted, with the reason.
+/// The first field that cannot be accepted, and the reason.
 pub fn of_statement(
     known: Option<&BucketSettings>,
     fields: &[(String, String)],
@@ -109,13 +110,13 @@ pub fn of_statement(
     read().map_err(|Invalid { field, reason }| format!("{field}: {reason}"))
 }
 
-/// The settings of a new bucket.
+/// Reads the settings of a new bucket.
 pub(super) fn create(form: &[(String, String)]) -> Result<BucketSettings, Invalid> {
     let mut settings = BucketSettings { replicas: REPLICAS, ..BucketSettings::default() };
     apply(&mut settings, form)?;
     let chosen = |name: &str| form.iter().any(|(field, _)| field == name);
     if !chosen("replicaIndex") {
-        // Rows of views have copies where documents have.
+        // Views have replicas of their rows if the bucket has replicas of its documents.
         settings.replica_index = settings.replicas > 0 && has_replica_index(&settings);
     }
     if !chosen("ramQuotaMB") && !chosen("ramQuota") {
@@ -129,12 +130,13 @@ pub(super) fn create(form: &[(String, String)]) -> Result<BucketSettings, Invali
     Ok(settings)
 }
 
-/// Returns true if rows of views can have copies. Source: Couchbase's buckets of other kinds have no such field.
+/// Returns true if the bucket can keep replicas of view rows. Source: Couchbase's buckets of other kinds do not have
+/// this field.
 fn has_replica_index(settings: &BucketSettings) -> bool {
     settings.kind == BucketKind::Persistent && settings.storage_backend != StorageBackend::Magma
 }
 
-/// Takes over the fields of a form. A field is either honoured or refused, never ignored.
+/// Applies the fields of a form. The function either applies or refuses a field; it never ignores one.
 pub(super) fn apply(
     settings: &mut BucketSettings,
     form: &[(String, String)],
@@ -150,7 +152,8 @@ pub(super) fn apply(
     Ok(())
 }
 
-/// Reads the compaction of the bucket: its own with `autoCompactionDefined=true`, that of the cluster with `false`.
+/// Reads the compaction settings of the bucket: `autoCompactionDefined=true` gives the bucket its own, `false` those of
+/// the cluster.
 fn apply_compaction(
     settings: &mut BucketSettings,
     form: &[(String, String)],
@@ -170,7 +173,7 @@ fn apply_compaction(
         }
         match &mut own {
             Some(own) => *own = read,
-            // Forms of the web console name all fields, whatever the user has chosen.
+            // Forms of the web console contain all fields, even those that the user has not chosen.
             None if read == Compaction::default() || defined_as(form, "false") => {}
             None => {
                 let reason = "autoCompactionDefined=true lets a bucket differ from the cluster.";
@@ -239,7 +242,7 @@ fn apply_fields(settings: &mut BucketSettings, form: &[(String, String)]) -> Res
                 settings.durability_min_level =
                     named(DURABILITY_LEVELS, "durability_min_level", value, reason)?;
             }
-            // Of a bucket that exists, the time counts: see [`versioning`].
+            // For an existing bucket, the time of the change matters: see [`versioning`].
             "enableCrossClusterVersioning" => {
                 if named(FLAGS, field, value, NOT_A_FLAG)? {
                     let reason = "Cross Cluster Versioning cannot be enabled on bucket create";
@@ -253,7 +256,7 @@ fn apply_fields(settings: &mut BucketSettings, form: &[(String, String)]) -> Res
     Ok(())
 }
 
-/// Takes out of the form of a bucket that exists whether it keeps histories of versions from now on.
+/// For an existing bucket: reads whether it keeps version histories from now on, and removes that field from the form.
 pub(super) fn versioning(
     settings: &mut BucketSettings,
     form: &mut Vec<(String, String)>,
@@ -270,7 +273,7 @@ pub(super) fn versioning(
     Ok(())
 }
 
-/// Refuses fields that are not known, and values other than those that there are.
+/// Refuses unknown fields, and fixed fields with any value other than the accepted ones.
 fn check_other(field: &str, value: &str) -> Result<(), Invalid> {
     if compaction_settings::read(&mut Compaction::default(), field, value)? {
         return Ok(());
@@ -282,7 +285,7 @@ fn check_other(field: &str, value: &str) -> Result<(), Invalid> {
     }
 }
 
-/// The settings as the description of a bucket has them, but for those that every cluster map has.
+/// Describes the settings as the description of a bucket contains them, except those that every cluster map contains.
 pub(super) fn describe(settings: &BucketSettings) -> Value {
     let mut value = json!({
         "replicaNumber": settings.replicas,
@@ -323,7 +326,7 @@ fn number<T: std::str::FromStr>(field: &str, text: &str) -> Result<T, Invalid> {
     text.parse().map_err(|_| Invalid::new(field, "The value must be an integer"))
 }
 
-/// A quota that this machine has memory for.
+/// Reads a quota, and refuses one that exceeds the memory of this machine.
 fn ram_quota_mb(text: &str) -> Result<u64, Invalid> {
     let quota_mb: u64 = number("ramQuota", text)?;
     match memory_bytes().is_some_and(|bytes| quota_mb > bytes >> 20) {
@@ -430,7 +433,7 @@ mod tests {
         assert_eq!(describe(&settings)["autoCompactionSettings"], false);
     }
 
-    /// Every field is honoured and shown again, or refused by its name.
+    /// The server either applies and describes a field, or refuses it by its name.
     #[test]
     fn every_field_of_couchbase_is_honoured_or_refused() {
         for (field, _, reason) in FIXED {

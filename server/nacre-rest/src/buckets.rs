@@ -67,7 +67,7 @@ pub(super) const ROUTES: &[Route] = &[
     ),
 ];
 
-/// Buckets in which the user has a part.
+/// Lists the buckets in which the user has a role.
 async fn list(call: Call) -> Result<Reply, Reply> {
     let view = View::of(&call).await?;
     let buckets = view.cluster.buckets.values();
@@ -93,19 +93,20 @@ async fn flush(call: Call) -> Result<Reply, Reply> {
     Ok(done())
 }
 
-/// Begins a compaction; the answer does not wait for its end.
+/// Starts a compaction. The answer does not wait for its end.
 fn compact(call: &Call) -> Result<Reply, Reply> {
     call.node.bucket(call.segment("bucket")).ok_or_else(not_found)?.compact();
     Ok(done())
 }
 
-/// Ends a compaction that somebody has asked for; it stops after its present part.
+/// Cancels a compaction that somebody has requested. The compaction stops after the part in progress.
 fn cancel_compaction(call: &Call) -> Result<Reply, Reply> {
     call.node.bucket(call.segment("bucket")).ok_or_else(not_found)?.end_compaction();
     Ok(done())
 }
 
-/// Compacts the rows of a design document, or stops that: the state of views compacts itself.
+/// Answers requests to compact a design document or to cancel that. They have no effect: the state of views compacts
+/// itself.
 fn of_design(call: &Call) -> Result<Reply, Reply> {
     let cluster = call.node.cluster();
     let bucket = cluster.bucket(call.segment("bucket")).map_err(|_| not_found())?;
@@ -114,7 +115,7 @@ fn of_design(call: &Call) -> Result<Reply, Reply> {
     bucket.design_documents.get(name).map(|_| done()).ok_or_else(not_found)
 }
 
-/// The nodes that have a share of a bucket.
+/// Lists the nodes that hold a part of a bucket.
 fn servers(call: &Call, name: &str) -> Result<Reply, Reply> {
     let cluster = call.node.cluster();
     cluster.bucket(name).map_err(|_| not_found())?;
@@ -128,7 +129,7 @@ fn of_bucket(name: &str) -> Keyspace<'_> {
     Keyspace { bucket: Some(name), ..Keyspace::default() }
 }
 
-/// Buckets to describe, and their usage on the nodes.
+/// The cluster and the buckets' usage on its nodes, from which buckets are described.
 struct View<'a> {
     call: &'a Call,
     cluster: Arc<Cluster>,
@@ -171,8 +172,8 @@ impl View<'_> {
         value
     }
 
-    /// Returns the map. This node has the host by which it was reached. Clients that do not want the table of vBuckets
-    /// get none.
+    /// Returns the map, in which this node has the host by which the client reached it. The map omits the table of
+    /// vBuckets if the client does not want it.
     fn map(&self, bucket: &Bucket) -> Value {
         let mut map = cluster_map::of_bucket(&self.cluster, bucket, &self.call.node.here());
         if self.call.parameter("skipMap").as_deref() == Some("true")
@@ -196,7 +197,7 @@ async fn usage(call: &Call) -> Result<BTreeMap<String, Usage>, Reply> {
     blocking("the count", move || node.usage()).await
 }
 
-/// Returns the number of nodes that have the quota of each bucket.
+/// Returns the number of nodes, each of which has the quota of each bucket.
 fn node_count(cluster: &Cluster) -> u64 {
     cluster.serving_nodes().len().max(1) as u64
 }
@@ -242,7 +243,7 @@ async fn update(call: Call) -> Result<Reply, Reply> {
     }
     form.retain(|(field, _)| field != "name");
     let quota_mb = settings.ram_quota_mb;
-    // A CAS has the time in its upper 48 bits.
+    // The upper 48 bits of a CAS contain the time.
     let now_cas = call.node.now().unix_ns & !0xffff;
     bucket_form::versioning(&mut settings, &mut form, now_cas)?;
     bucket_form::apply(&mut settings, &form)?;
@@ -257,7 +258,7 @@ async fn update(call: Call) -> Result<Reply, Reply> {
     Ok(done())
 }
 
-/// Refuses a quota of the bucket `name` that this node has no memory for.
+/// Refuses a quota for the bucket `name` that exceeds the memory of this node.
 fn check_memory(call: &Call, name: &str, quota_mb: u64) -> Result<(), Reply> {
     match call.node.memory().has_room_for(&call.node.cluster(), name, quota_mb) {
         true => Ok(()),
@@ -265,12 +266,12 @@ fn check_memory(call: &Call, name: &str, quota_mb: u64) -> Result<(), Reply> {
     }
 }
 
-/// Returns true if the request only wants to know the result of a change.
+/// Returns true if the request only asks for the result of a change.
 fn is_trial(call: &Call) -> bool {
     call.parameter("just_validate").as_deref() == Some("1")
 }
 
-/// Returns the result of a change without making it: that it is valid, and the memory that is left then.
+/// Returns the result of a change without making it: that the change is valid, and the memory left after it.
 async fn check(call: &Call, change: &Change) -> Result<Reply, Reply> {
     let mut after = Cluster::clone(&call.node.cluster());
     after.apply(change).map_err(|refusal| refused(&Error::Refused(refusal)))?;
@@ -287,8 +288,8 @@ async fn check(call: &Call, change: &Change) -> Result<Reply, Reply> {
     Ok(json_reply(StatusCode::OK, &json!({"errors": {}, "summaries": {"ramSummary": summary}})))
 }
 
-/// Returns how the memory of all nodes is given to buckets, if one of them has `settings` and uses this many bytes. All
-/// nodes are assumed to have as much memory as this one.
+/// Returns how the buckets share the memory of all nodes if one bucket has `settings` and uses this many bytes. The
+/// function assumes that all nodes have as much memory as this one.
 fn ram_summary(
     cluster: &Cluster,
     settings: &BucketSettings,

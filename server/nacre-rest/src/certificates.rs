@@ -1,4 +1,4 @@
-//! The node's certificate, the authorities it trusts, and certificates of clients.
+//! The node's certificate, the authorities that it trusts, and client certificates.
 
 use super::body::{Reply, done, invalid, json_reply, not_found, ok, reply};
 use super::routes::{READ, Route, USERS, delete, get, post, ready};
@@ -11,7 +11,8 @@ use nacre_links::tls::{Description, Tls, Trusted};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Returns the certificate of the node's own authority, without a login: it is no secret, and clients need it before.
+/// Returns the certificate of the node's own authority. No login is needed: the certificate is public, and clients need
+/// it before a login.
 pub(super) fn public(tls: &Tls, head: &Parts) -> Option<Reply> {
     if head.uri.path() != "/pools/default/certificate" {
         return None;
@@ -27,8 +28,8 @@ pub(super) fn public(tls: &Tls, head: &Parts) -> Option<Reply> {
     })
 }
 
-/// Right to decide who can become an administrator: a trusted authority may vouch for one, and so may the part of a
-/// certificate that names the user.
+/// Privilege to decide who can become an administrator. A trusted authority can certify an administrator, and the
+/// setting that selects the part of a certificate with the user's name can make a user one.
 const ADMINISTRATORS: Access = Access::Cluster(Privilege::AdministerAdministrators);
 
 pub(super) const ROUTES: &[Route] = &[
@@ -86,7 +87,7 @@ async fn set_clients(call: Call) -> Result<Reply, Reply> {
     Ok(reply(StatusCode::ACCEPTED, "application/json", ""))
 }
 
-/// Runs a change that reads and writes files, and signs.
+/// Makes a change that reads and writes files, and signs, on a blocking thread.
 async fn change<T: Send + 'static>(
     call: &Call,
     work: impl FnOnce(&Tls) -> Result<T, String> + Send + 'static,
@@ -94,7 +95,7 @@ async fn change<T: Send + 'static>(
     let tls = Arc::clone(&call.tls);
     let outcome = tokio::task::spawn_blocking(move || work(&tls)).await;
     let outcome = outcome.unwrap_or_else(|_| Err("the change has panicked".to_owned()));
-    // Clients show the text to people.
+    // Clients display the text.
     outcome.map_err(|reason| json_reply(StatusCode::BAD_REQUEST, &json!(reason)))
 }
 

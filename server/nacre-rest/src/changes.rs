@@ -1,4 +1,5 @@
-//! The changes of a collection over HTTP: at once, as soon as there are some, or as they come.
+//! The changes of a collection over HTTP: present changes at once, as soon as a change arrives (long poll), or as a
+//! stream of events.
 
 use super::Call;
 use super::body::{Reply, blocking, error_reply, form};
@@ -25,42 +26,43 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Default and largest time that a request waits for a change.
+/// Default and longest time that a request waits for a change.
 const LONGPOLL_DEFAULT: Duration = Duration::from_secs(60);
 const LONGPOLL_MAX: Duration = Duration::from_secs(300);
-/// Silence after which a stream of events shows that it lives.
+/// Silence after which a stream of events sends a heartbeat.
 const HEARTBEAT: Duration = Duration::from_secs(30);
-/// Interval at which a stream of events gives the client's position: with many vBuckets it is far longer than a change.
+/// Interval at which a stream of events sends the client's position. With many vBuckets, the position is far longer
+/// than a change.
 const STAND: Duration = Duration::from_secs(1);
-/// Bytes that are sent at a time, give or take one change, and changes that are looked at for them.
+/// Maximum size of a piece of the answer in bytes, give or take one change, and maximum number of changes read for it.
 const PIECE_BYTES: usize = 256 << 10;
 const PIECE_CHANGES: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Feed {
-    /// Present changes, then the end.
+    /// Sends the present changes, and ends.
     Normal,
-    /// Present changes, but at least one, then the end.
+    /// Waits for at least one change, sends the present changes, and ends.
     Longpoll(Duration),
-    /// Present and future changes, as server-sent events.
+    /// Sends present and future changes as server-sent events.
     Events,
 }
 
-/// Memory that one answer takes while its client takes nothing, in bytes: portions of the read, and pieces that wait.
+/// Memory that one answer occupies while its client does not read, in bytes: batches of the read, and pieces that wait.
 const READER_BYTES: usize = 3 << 20;
 
-/// The changes that a request wants, and their form.
+/// The changes that a request asks for, and their format.
 struct Wanted {
     feed: Feed,
     since: Since,
     limit: u64,
     include_docs: bool,
-    /// Only of these documents.
+    /// Restricts the answer to these documents.
     ids: Option<BTreeSet<Vec<u8>>>,
 }
 
 impl Wanted {
-    /// Returns the node's form of the request.
+    /// Returns the request in the form that the node takes.
     fn changes(&self) -> changes::Wanted {
         changes::Wanted {
             since: self.since.clone(),
@@ -72,12 +74,12 @@ impl Wanted {
     }
 }
 
-/// A change as clients read it.
+/// A change in the format of the answer.
 #[derive(Serialize)]
 struct Row<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
-    /// In place of an id that is no text.
+    /// Replaces `id` if the document's ID is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     id_hex: Option<String>,
     vbucket: u16,
@@ -91,7 +93,7 @@ struct Row<'a> {
     base64: Option<String>,
 }
 
-/// Wakes the task that answers.
+/// Wakes the task that answers the request.
 #[derive(Default)]
 struct Bell(Notify);
 
@@ -167,7 +169,7 @@ fn bad_request(reason: &str) -> Reply {
     error_reply(StatusCode::BAD_REQUEST, "bad_request", reason)
 }
 
-/// The parameters of a request; the error says which one makes no sense.
+/// Reads the parameters of a request. The error names the invalid parameter.
 fn parse(call: &Call) -> Result<Wanted, String> {
     let mut wanted = Wanted {
         feed: Feed::Normal,
@@ -214,7 +216,7 @@ fn parse(call: &Call) -> Result<Wanted, String> {
     if let Feed::Longpoll(wait) = &mut wanted.feed {
         *wait = timeout;
     }
-    // A browser sends this header when it connects again.
+    // A browser sends this header when it reconnects.
     let last = call.headers.iter().find(|(name, _)| name == "last-event-id");
     if let (Feed::Events, Some((_, last))) = (wanted.feed, last) {
         wanted.since = since(last).ok_or("\"Last-Event-ID\" must be one that was given")?;
@@ -222,7 +224,8 @@ fn parse(call: &Call) -> Result<Wanted, String> {
     Ok(wanted)
 }
 
-/// The parameters of the query string and of the body, which may be a form or a JSON object: of two the later counts.
+/// Reads the parameters of the query string and of the body, which may be a form or a JSON object. The last value of a
+/// parameter counts.
 fn parameters(call: &Call) -> Result<Vec<(String, String)>, String> {
     let mut parameters = form(call.query.as_bytes());
     if call.method != Method::POST || call.body.trim_ascii().is_empty() {
@@ -253,7 +256,7 @@ fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A reader of changes and its client.
+/// A user who reads changes, and the collection.
 struct Reader {
     node: Arc<Node>,
     login: Option<Login>,
@@ -271,38 +274,38 @@ impl Reader {
     }
 }
 
-/// An answer on its way.
+/// An answer in progress.
 struct Answer {
     reader: Reader,
     changes: Changes,
     bell: Arc<Bell>,
     wanted: Wanted,
     sender: Sender,
-    /// Changes that were sent.
+    /// Number of changes sent.
     told: u64,
-    /// The version of the users at which the reader had the right to read.
+    /// Version of the users for which the reader's privilege was last checked.
     users_version: u64,
-    /// For its memory.
+    /// Holds the memory of the answer.
     _permit: Permit,
 }
 
-/// Result of reading for a while.
+/// State of the read after a batch.
 enum Pause {
-    /// There is more at once.
+    /// More changes are available immediately.
     None,
-    /// There is nothing for now.
+    /// No change is available now.
     Wait,
-    /// There is nothing more.
+    /// No more changes will come.
     End,
-    /// Reading cannot go on.
+    /// The read has failed.
     Broken(String),
 }
 
-/// The reason why an answer ends before it is complete.
+/// The reason why an answer ends early.
 enum End {
-    /// The client has left, takes nothing, or has lost the right to read.
+    /// The client has disconnected, does not read, or has lost the privilege to read.
     Client(&'static str),
-    /// The node cannot go on.
+    /// The node cannot continue.
     Broken(String),
 }
 
@@ -319,7 +322,7 @@ impl Answer {
             Err(End::Broken(why)) => {
                 tracing::warn!("changes break off: {why}");
                 if matches!(self.wanted.feed, Feed::Events) {
-                    // A comment of server-sent events: clients skip it, and people read it.
+                    // A comment of server-sent events: clients skip it, and people can read it.
                     let line = why.replace(['\r', '\n'], " ");
                     self.sender.send(format!(": the changes break off: {line}\n\n")).await;
                 }
@@ -327,7 +330,7 @@ impl Answer {
         }
     }
 
-    /// One JSON object. With a time to wait, it ends with the first changes or when the time is over.
+    /// Sends one JSON object. With a time to wait, the object ends after the first changes or when the time is over.
     async fn results(&mut self, wait: Option<Duration>) -> Result<(), End> {
         let deadline = tokio::time::Instant::now() + wait.unwrap_or_default();
         let mut piece = String::from("{\"results\":[\n");
@@ -340,7 +343,7 @@ impl Answer {
             match pause {
                 Pause::None => self.send(&mut piece).await?,
                 Pause::Wait => {
-                    // Changes that are being read from the store are older than the request.
+                    // Changes that the reader still fetches from the store are older than the request.
                     let complete = self.told > 0 && self.changes.is_caught_up();
                     if wait.is_some() && complete {
                         break;
@@ -357,12 +360,12 @@ impl Answer {
         self.send(&mut piece).await
     }
 
-    /// Sends server-sent events: one for each change, some of them followed by the client's position.
+    /// Sends a server-sent event for each change, and now and then the client's position with a change.
     async fn events(&mut self) -> Result<(), End> {
         let mut piece = String::new();
         let begun = tokio::time::Instant::now();
         let mut heartbeat = begun + HEARTBEAT;
-        // When the client may get its position again, and whether the position has changed.
+        // The time at which the client may next receive its position, and whether the position has changed.
         let (mut stand, mut has_moved) = (begun, false);
         loop {
             self.check_reader()?;
@@ -392,7 +395,7 @@ impl Answer {
         }
     }
 
-    /// Fails when the client has left, and when its user has lost the right to read.
+    /// Fails if the client has disconnected, or if its user has lost the privilege to read.
     fn check_reader(&mut self) -> Result<(), End> {
         if self.sender.is_closed() {
             return Err(End::Client("the client is gone"));
@@ -405,7 +408,7 @@ impl Answer {
         Ok(())
     }
 
-    /// Waits until there may be more, or until users have changed; false when `deadline` has come.
+    /// Waits until changes may be available, or until users have changed. Returns false when `deadline` has passed.
     async fn rest(&mut self, deadline: Option<tokio::time::Instant>) -> bool {
         let soon = self.changes.pause().map(|pause| tokio::time::Instant::now() + pause);
         let users = self.reader.node.users_changed();
@@ -431,7 +434,7 @@ impl Answer {
         }
     }
 
-    /// Appends the present changes to `piece`, in the form that `shape` makes of their number and JSON.
+    /// Appends the present changes to `piece`. `shape` formats each change from its number and its JSON.
     fn read(&mut self, piece: &mut String, shape: impl Fn(u64, String) -> String) -> Pause {
         for _ in 0..PIECE_CHANGES {
             if piece.len() >= PIECE_BYTES {
@@ -456,7 +459,7 @@ impl Answer {
         Pause::None
     }
 
-    /// The JSON of a change.
+    /// Formats a change as JSON.
     fn row(&self, Change { vbid, document }: &Change) -> Option<String> {
         let (meta, alive) = (document.meta, document.is_alive());
         let shown = self.wanted.include_docs && alive;
@@ -474,17 +477,17 @@ impl Answer {
             doc: json,
             base64: (shown && json.is_none()).then(|| BASE64_STANDARD.encode(document.body())),
         };
-        // Documents may be written over several lines; events and rows are one.
+        // A document may span several lines, but an event or a row must be one line.
         serde_json::to_string(&row).ok().map(|text| text.replace(['\n', '\r'], " "))
     }
 
-    /// Sends the gathered piece, and lets other tasks run.
+    /// Sends the collected piece, and lets other tasks run.
     async fn send(&mut self, piece: &mut String) -> Result<(), End> {
         if piece.is_empty() {
             tokio::task::yield_now().await;
             return Ok(());
         }
-        // Open reads of the client keep the store from giving back space.
+        // While the client has an open read, the store cannot reclaim space.
         match tokio::time::timeout(STALLED_MAX, self.sender.send(std::mem::take(piece))).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(End::Client("the client is gone")),

@@ -44,7 +44,7 @@ fn whoami(call: &Call) -> Result<Reply, Reply> {
     Ok(ok(&described))
 }
 
-/// Returns the reply to a request without a login: there is a server, of which kind, and whether it has an administrator.
+/// Returns the reply to a request without a login: the kind of the server, and whether it has an administrator.
 pub(super) fn for_strangers(is_unclaimed: bool) -> Reply {
     ok(&json!({
         "claimed": !is_unclaimed,
@@ -56,7 +56,7 @@ pub(super) fn for_strangers(is_unclaimed: bool) -> Reply {
 }
 
 /// Returns the reply of a node without an administrator. Tools send the credentials that they are about to set, and
-/// conclude from the empty list that they may.
+/// conclude from the empty list that they may set them.
 fn unclaimed() -> Value {
     json!({
         "isAdminCreds": true,
@@ -94,13 +94,13 @@ fn terse(node: &Node) -> Value {
     })
 }
 
-/// The map of a bucket, or of the cluster.
+/// Returns the map of a bucket, or of the cluster.
 fn map_once(node: &Node, bucket: Option<&str>) -> Result<Reply, Reply> {
     let map = node.map(bucket).ok_or_else(not_found)?;
     Ok(reply(StatusCode::OK, "application/json", map.to_string()))
 }
 
-/// The map of a bucket: once, or again with each change if it is a stream, four newlines behind each.
+/// Returns the map of a bucket once, or streams it with each change. Four newlines follow each map of a stream.
 fn map(call: &Call, is_stream: bool) -> Result<Reply, Reply> {
     let name = call.segment("name");
     if !may_follow(&call.node, call.identity.as_ref(), Some(name)) {
@@ -112,16 +112,17 @@ fn map(call: &Call, is_stream: bool) -> Result<Reply, Reply> {
     }
 }
 
-/// Returns true if the user may have the map of that bucket, or of the cluster.
+/// Returns true if the user may read the map of that bucket, or of the cluster.
 fn may_follow(node: &Node, login: Option<&Login>, bucket: Option<&str>) -> bool {
     let users = node.users();
     let user = login.and_then(|login| users.holder(login));
     user.is_some_and(|user| bucket.is_none_or(|bucket| user.may_open(bucket)))
 }
 
-/// The map of a bucket, or of the cluster, again with each change.
+/// Streams the map of a bucket, or of the cluster, with each change.
 fn map_stream(call: &Call, bucket: Option<&str>) -> Result<Reply, Reply> {
-    // Read only to check that the bucket exists: the stream itself reads the map that it sends, so that it misses no change.
+    // This read only checks that the bucket exists. The stream reads the maps that it sends itself, so that it misses no
+    // change.
     call.node.map(bucket).ok_or_else(not_found)?;
     let place = call.desk().enter(Kind::Watch)?;
     let (node, bucket) = (Arc::clone(&call.node), bucket.map(str::to_owned));
@@ -135,11 +136,11 @@ fn map_stream(call: &Call, bucket: Option<&str>) -> Result<Reply, Reply> {
     Ok(stream(node, place, read))
 }
 
-/// Streams the description of `/pools/default`, again with each change.
+/// Streams the description of `/pools/default` with each change.
 fn pool_stream(call: Call) -> Result<Reply, Reply> {
     let place = call.desk().enter(Kind::Watch)?;
     let node = Arc::clone(&call.node);
-    // Other nodes are not asked for their usage: the stream reports changes of the map.
+    // The node does not ask other nodes for their usage: the stream reports changes of the map.
     let read = move |node: &Arc<Node>| {
         call.require_sight(Keyspace::default()).ok()?;
         Some(pool::describe_with(&call, &node.own_usage()).to_string())
@@ -147,8 +148,8 @@ fn pool_stream(call: Call) -> Result<Reply, Reply> {
     Ok(stream(node, place, read))
 }
 
-/// Streams the result of `read`, now and with each change of the map, until it returns `None`, for instance because the
-/// user was deleted. Four newlines end each one.
+/// Streams the result of `read`, first immediately and then with each change of the map. The stream ends when `read`
+/// returns `None`, for instance because the user was deleted. Four newlines follow each result.
 fn stream(
     node: Arc<Node>,
     place: Option<Place>,

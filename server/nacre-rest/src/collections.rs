@@ -32,7 +32,7 @@ fn list(call: &Call) -> Result<Reply, Reply> {
     Ok(ok(&seen(call, name, cluster_map::manifest(bucket))))
 }
 
-/// Changes the manifest of the bucket; answers with its new uid.
+/// Changes the manifest of the bucket. Answers with the manifest's new UID.
 async fn change(call: &Call, change: Change) -> Result<Reply, Reply> {
     let cluster = call.change(change).await?;
     let uid = cluster.bucket(call.segment("bucket")).map_or(0, |bucket| bucket.manifest.uid);
@@ -90,7 +90,7 @@ fn path_of(call: &Call) -> [String; 3] {
     ["bucket", "scope", "collection"].map(|name| call.segment(name).to_owned())
 }
 
-/// Returns the manifest of a bucket, reduced to the parts in which the request's user has a role.
+/// Returns the manifest of a bucket, restricted to the parts in which the user has a role.
 fn seen(call: &Call, bucket: &str, mut manifest: Value) -> Value {
     let place = Keyspace { bucket: Some(bucket), ..Keyspace::default() };
     if let Some(scopes) = manifest["scopes"].as_array_mut() {
@@ -112,7 +112,7 @@ fn field(call: &Call, name: &str) -> Option<String> {
     call.form().into_iter().find(|(field, _)| field == name).map(|(_, value)| value)
 }
 
-/// Seconds, 0 to inherit the bucket's, -1 for never.
+/// Reads the time to live in seconds: 0 to inherit that of the bucket, -1 for never.
 fn max_ttl(call: &Call) -> Result<Option<i32>, Reply> {
     let Some(text) = field(call, "maxTTL") else { return Ok(None) };
     match text.parse::<i32>() {
@@ -121,7 +121,7 @@ fn max_ttl(call: &Call) -> Result<Option<i32>, Reply> {
     }
 }
 
-/// Reads whether superseded versions are kept.
+/// Reads whether the collection keeps superseded versions.
 fn history(call: &Call) -> Result<Option<bool>, Reply> {
     match field(call, "history").as_deref() {
         None => Ok(None),

@@ -1,5 +1,5 @@
-//! When space is given back: `/settings/autoCompaction`, `/controller/setAutoCompaction`, and the same fields of a bucket. Paths, fields
-//! and texts are Couchbase's.
+//! When stores reclaim space: `/settings/autoCompaction`, `/controller/setAutoCompaction`, and the same fields of a bucket. Paths,
+//! fields and texts are Couchbase's.
 
 use super::Call;
 use super::body::{Invalid, Reply, invalid, ok};
@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 const PATH: &str = "/settings/autoCompaction";
 const DAY_S: f64 = 86_400.0;
-/// Days after which tombstones are removed by default.
+/// Default age at which tombstones are purged, in days.
 const PURGE_DAYS: f64 = 3.0;
-/// Fields with fixed values: stores are compacted at any time, whatever their size, and indexes with them.
+/// Fields with fixed values: stores may be compacted at any time and at any size, and indexes together with them.
 const FIXED: [(&str, &[&str]); 5] = [
     ("databaseFragmentationThreshold[size]", &["", "undefined"]),
     ("viewFragmentationThreshold[size]", &["", "undefined"]),
@@ -21,10 +21,10 @@ const FIXED: [(&str, &[&str]); 5] = [
     ("indexFragmentationThreshold[percentage]", &["", "undefined"]),
 ];
 
-/// Reads a field of a form into `compaction`; returns false for fields that are not about compaction.
+/// Reads a field of a form into `compaction`. Returns false if the field does not concern compaction.
 ///
 /// # Errors
-/// A value that cannot be, or that would have no effect.
+/// An invalid value, or a value without effect.
 pub(super) fn read(compaction: &mut Compaction, field: &str, value: &str) -> Result<bool, Invalid> {
     let percent = |least: u8| match value {
         "" | "undefined" => Ok(None),
@@ -83,7 +83,7 @@ fn purge_age_s(field: &str, value: &str) -> Result<Option<u32>, Invalid> {
     Ok(Some((days * DAY_S).round() as u32))
 }
 
-/// The settings as `autoCompactionSettings` of a bucket or of the cluster has them.
+/// Describes the settings as `autoCompactionSettings` of a bucket or of the cluster.
 pub(super) fn describe(compaction: &Compaction) -> Value {
     let percent = |known: Option<u8>| known.unwrap_or(FRAGMENTATION_PERCENT);
     let own = percent(compaction.fragmentation_percent);
@@ -97,7 +97,7 @@ pub(super) fn describe(compaction: &Compaction) -> Value {
     })
 }
 
-/// Days after which tombstones are removed.
+/// Returns the age at which tombstones are purged, in days.
 pub(super) fn purge_days(compaction: &Compaction) -> f64 {
     compaction.purge_age_s.map_or(PURGE_DAYS, |age| f64::from(age) / DAY_S)
 }

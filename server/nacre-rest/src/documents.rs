@@ -1,4 +1,4 @@
-//! Documents of a collection for endpoints: rights, and work on a thread that may wait for other nodes.
+//! Documents of a collection for endpoints: checks of privileges, and work on a thread that may wait for other nodes.
 
 use super::Call;
 use super::body::{Reply, error_reply};
@@ -10,10 +10,10 @@ use nacre_sandbox::{DatabaseKeyspace, Failure};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a page or a write may take.
+/// Timeout of reading a page, and of a write.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Returns the collection that the path of a request names; the default collection of the bucket if it names none.
+/// Returns the collection that the path of a request names, or the default collection of the bucket.
 pub(super) fn keyspace(call: &Call) -> DatabaseKeyspace {
     let named = |parameter: &str| {
         let found = call.segments.iter().find(|(name, _)| *name == parameter);
@@ -26,7 +26,7 @@ pub(super) fn keyspace(call: &Call) -> DatabaseKeyspace {
     }
 }
 
-/// Refuses users without the right in the collection, and then collections that are not there.
+/// Refuses users without the privilege in the collection, and then requests for collections that do not exist.
 pub(super) fn require(
     call: &Call,
     privilege: Privilege,
@@ -55,7 +55,7 @@ pub(super) fn require(
     }
 }
 
-/// Does `work` with the documents as the user sees them.
+/// Runs `work` on the documents that the user may access.
 pub(super) async fn with_session<T: Send + 'static>(
     call: &Call,
     work: impl FnOnce(&Session) -> Result<T, Failure> + Send + 'static,

@@ -19,9 +19,9 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Events of an answer, if the request does not say. Source: Couchbase.
+/// Default number of events in an answer. Source: Couchbase.
 const EVENTS: usize = 250;
-/// Entries of `/logs`. Source: Couchbase keeps as many.
+/// Maximum number of entries in `/logs`. Source: Couchbase keeps as many.
 const LOG_ENTRIES: usize = 3000;
 
 pub(super) const ROUTES: &[Route] = &[
@@ -43,7 +43,7 @@ fn events(call: &Call) -> Result<Reply, Reply> {
         .filter(|event| time(event) >= since)
         .map(|event| describe(&call.node, event))
         .collect();
-    // The newest of them, as many as are wanted.
+    // The limit keeps the newest events.
     let skipped = newer.len().saturating_sub(limit);
     Ok(ok(&json!({"events": newer[skipped..]})))
 }
@@ -68,7 +68,7 @@ fn cancel(call: &Call) -> Result<Reply, Reply> {
     }
 }
 
-/// Logs a report of a client about itself.
+/// Logs a client's report about itself.
 fn note(call: &Call) -> Result<Reply, Reply> {
     let text = String::from_utf8_lossy(&call.body);
     let text: String = text.chars().filter(|letter| !letter.is_control()).take(500).collect();
@@ -76,7 +76,7 @@ fn note(call: &Call) -> Result<Reply, Reply> {
     Ok(done())
 }
 
-/// The least time of events, as a text, and how many are wanted at most.
+/// Reads the earliest time of events, as a text, and the maximum number of events.
 fn range(call: &Call) -> Result<(String, usize), Reply> {
     let since = call.parameter("sinceTime").unwrap_or_default();
     let looks_good = |text: &str| {
@@ -120,7 +120,7 @@ fn describe(node: &Node, event: &Event) -> Value {
     })
 }
 
-/// The events as people read them, the newest first.
+/// Returns the events as texts for people, newest first.
 fn log_entries(call: &Call) -> Vec<Value> {
     let endpoints = call.node.endpoints();
     let events = call.node.journal().last(0, LOG_ENTRIES);
@@ -143,7 +143,7 @@ fn log_entries(call: &Call) -> Vec<Value> {
     events.iter().rev().map(entry).collect()
 }
 
-/// An event as a line.
+/// Formats an event as one line.
 fn sentence(event: &Event) -> String {
     let mut text = event.kind.description.to_owned();
     let attributes = event.attributes.as_object().into_iter().flatten();
@@ -154,7 +154,7 @@ fn sentence(event: &Event) -> String {
     text
 }
 
-/// The last events, then each new one, four newlines behind each, as long as the user may read them.
+/// Streams the latest events and then each new one, as long as the user may read them. Four newlines follow each event.
 fn stream(call: Call, since: String, limit: usize) -> Result<Reply, Reply> {
     let place = call.desk().enter(Kind::Watch)?;
     let (sender, body) = pieces();
@@ -165,7 +165,7 @@ fn stream(call: Call, since: String, limit: usize) -> Result<Reply, Reply> {
         loop {
             let (added, users) = (node.journal().added(), node.users_changed());
             tokio::pin!(added);
-            // From now on no event is missed.
+            // From here on, the future sees every event.
             added.as_mut().enable();
             if call.require(Privilege::ReadCluster, None).is_err() {
                 return sender.finish();
@@ -192,7 +192,7 @@ fn stream(call: Call, since: String, limit: usize) -> Result<Reply, Reply> {
     Ok(Response::new(body.boxed()))
 }
 
-/// Returns a diagnosis of the node for support: without documents, passwords or keys.
+/// Returns diagnostics of the node for support, without documents, passwords or keys.
 async fn diagnosis(call: &Call) -> Result<String, Reply> {
     let pool = pool::describe(call).await?;
     let cluster = call.node.cluster();
@@ -225,7 +225,7 @@ async fn diagnosis(call: &Call) -> Result<String, Reply> {
     Ok(text)
 }
 
-/// `POST /controller/startLogsCollection`: of this node, into a file of its data directory.
+/// `POST /controller/startLogsCollection`: collects the logs of this node into a file in its data directory.
 async fn start(call: Call) -> Result<Reply, Reply> {
     let form = Form(call.form());
     let own = otp_node(&call.node.endpoints());
@@ -278,7 +278,7 @@ async fn start(call: Call) -> Result<Reply, Reply> {
     Ok(done())
 }
 
-/// The collection as a task of `/pools/default/tasks`, if there is one.
+/// Describes the latest collection as a task of `/pools/default/tasks`, if there is one.
 pub(super) fn task(call: &Call) -> Option<Value> {
     let last = call.records.collections.last()?;
     let (status, node) = match &last.progress {

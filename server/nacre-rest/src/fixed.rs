@@ -1,4 +1,4 @@
-//! Settings that tools read and that cannot be changed: setting one to the value that it has succeeds. Paths and fields are
+//! Settings that tools read but nobody can change: setting one to its present value succeeds. Paths and fields are
 //! Couchbase's.
 
 use super::Call;
@@ -33,7 +33,7 @@ const NO_MASTER_PASSWORD: &str = "There is no master password: the key in tls/se
 const TASKS: &str = "Views and indexes share the threads of the node.";
 const PACE: &str = "The options of a design document name its own pace.";
 
-/// View indexers at a time that Couchbase has by default; here each design document has a task of its own.
+/// Couchbase's default number of parallel view indexers. In nacre, each design document has a task of its own.
 const PARALLEL_INDEXERS: u32 = 4;
 
 fn preview() -> Value {
@@ -48,7 +48,8 @@ fn indexers(call: &Call) -> Value {
     json!({"globalValue": PARALLEL_INDEXERS, "nodes": nodes})
 }
 
-/// The pace of views whose design documents name one in part; others follow every change. Source: Couchbase's defaults.
+/// Update intervals of views, for design documents that name only some of them. Other design documents follow every
+/// change. Source: Couchbase's defaults.
 fn updates() -> Value {
     json!({"updateInterval": 5000, "updateMinChanges": 5000, "replicaUpdateMinChanges": 5000})
 }
@@ -57,12 +58,12 @@ fn set(call: &Call, known: &Value, reason: &str) -> Result<(), Reply> {
     check_because(known.as_object().unwrap_or(&Map::new()), &call.form(), reason)
 }
 
-/// Refuses fields that are not known, and values other than those that they have.
+/// Refuses unknown fields, and any value other than the present one.
 pub(super) fn check(known: &Map<String, Value>, form: &[(String, String)]) -> Result<(), Reply> {
     check_because(known, form, "")
 }
 
-/// Like [`check`], with the `reason` why a value cannot be changed.
+/// Like [`check`]; `reason` says why a value cannot be changed.
 pub(super) fn check_because(
     known: &Map<String, Value>,
     form: &[(String, String)],

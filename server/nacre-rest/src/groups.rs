@@ -1,4 +1,4 @@
-//! Groups of nodes that are expected to fail together. Paths and members of answers are Couchbase's.
+//! Server groups: nodes that probably fail together. Paths and members of answers are Couchbase's.
 
 use super::Call;
 use super::body::{Reply, form, json_reply, not_found, ok};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const PATH: &str = "/pools/default/serverGroups";
 
-/// All groups with their nodes, as `PUT` takes them.
+/// All groups with their nodes, as in the body of `PUT`.
 #[derive(Deserialize)]
 struct Groups {
     groups: Vec<Group>,
@@ -40,7 +40,7 @@ pub(super) const ROUTES: &[Route] = &[
     post("/pools/default/serverGroups/{uuid}/addNode", ADMINISTER, |call| Box::pin(add_node(call))),
 ];
 
-/// The UUID and the name of the group that the path names.
+/// Returns the UUID and the name of the group that the path names.
 fn group_of(call: &Call) -> Result<(String, String), Reply> {
     let uuid = call.segment("uuid");
     let name = call.node.cluster().groups.get(uuid).cloned();
@@ -94,12 +94,12 @@ fn describe(call: &Call) -> Value {
     json!({"groups": groups, "uri": format!("{PATH}?rev={}", cluster.rev)})
 }
 
-/// The group of each node, from a body that names all groups and all nodes as they are now.
+/// Reads the group of each node from a body, which must name all present groups and nodes.
 fn read(call: &Call) -> Result<BTreeMap<NodeId, String>, Reply> {
     let cluster = call.node.cluster();
     let query = form(call.query.as_bytes());
     if !query.contains(&("rev".to_owned(), cluster.rev.to_string())) {
-        // The groups must be those that the operator has seen.
+        // The operator must have seen the present groups.
         return Err(json_reply(StatusCode::CONFLICT, &describe(call)));
     }
     let wrong = |reason: &str| json_reply(StatusCode::BAD_REQUEST, &json!(reason));

@@ -1,7 +1,7 @@
-//! `GET /health` and `GET /ready`: answers for those who supervise a node, without a login.
+//! `GET /health` and `GET /ready`: answers for programs that supervise a node. They need no login.
 //!
-//! `/health` is 200 as long as the node answers at all: who gets no answer may start the node again. `/ready` is 200 when clients can be
-//! sent to the node, else 503 with the reasons. Both say nothing about documents, names or users.
+//! `/health` answers 200 as long as the node answers at all: a supervisor that gets no answer may restart the node. `/ready` answers 200
+//! if clients can use the node, else 503 with the reasons. Both answers contain no documents and no names of buckets or users.
 
 use super::body::{Reply, json_reply, ok};
 use hyper::StatusCode;
@@ -9,16 +9,16 @@ use nacre_cluster::Member;
 use nacre_node::Node;
 use serde_json::json;
 
-/// Paths that anybody may ask for.
+/// Paths that need no login.
 pub(super) const HEALTH: &str = "/health";
 pub(super) const READY: &str = "/ready";
 
-/// The node answers.
+/// Reports that the node answers.
 pub(super) fn health() -> Reply {
     ok(&json!({"status": "ok"}))
 }
 
-/// Whether clients can be sent to the node.
+/// Reports whether clients can use the node.
 pub(super) fn ready(node: &Node) -> Reply {
     let reasons = reasons(node);
     match reasons.is_empty() {
@@ -30,7 +30,7 @@ pub(super) fn ready(node: &Node) -> Reply {
     }
 }
 
-/// Reasons why clients cannot be sent to the node: counts, but no names.
+/// Returns the reasons why clients cannot use the node: counts, but no names.
 fn reasons(node: &Node) -> Vec<String> {
     let mut reasons = Vec::new();
     if node.users().iter().next().is_none() {

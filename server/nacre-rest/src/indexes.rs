@@ -1,5 +1,6 @@
-//! Lists of indexes: `GET /getIndexStatus` and `GET /getIndexMetadata`, as Couchbase's indexer answers at the port that
-//! maps name `indexHttp`, and `GET /indexStatus`, as its cluster manager does. They are made and dropped by statements.
+//! Lists of indexes: `GET /getIndexStatus` and `GET /getIndexMetadata`, as Couchbase's indexer answers them at the port
+//! that maps call `indexHttp`, and `GET /indexStatus`, as its cluster manager answers it. Only statements create and
+//! drop indexes.
 
 use super::Call;
 use super::body::{Reply, blocking, ok};
@@ -17,8 +18,7 @@ pub(super) const ROUTES: &[Route] = &[
     get("/getIndexMetadata", Access::Sight, |call| Box::pin(list(call))),
 ];
 
-/// Returns the indexes of all collections, or of those of the bucket that the request names, in which the request's
-/// user has a role.
+/// Returns the indexes in which the user has a role: those of all collections, or of the bucket that the request names.
 async fn list(call: Call) -> Result<Reply, Reply> {
     let node = Arc::clone(&call.node);
     let unbuilt =
@@ -54,7 +54,7 @@ async fn list(call: Call) -> Result<Reply, Reply> {
     }
 }
 
-/// Describes an index; `has_to_build` says whether some node has yet to build its part.
+/// Describes an index. `has_to_build` is true if some node has not yet built its part.
 fn describe(
     call: &Call,
     cluster: &Cluster,
@@ -96,7 +96,7 @@ fn describe(
     })
 }
 
-/// The nodes that have a part of it: those with its partitions, or all with documents.
+/// Returns the nodes that hold a part of an index: those with its partitions, or all nodes with documents.
 fn hosts(call: &Call, cluster: &Cluster, index: &Index) -> Vec<String> {
     let nodes: Vec<NodeId> = match index.partitioning {
         Some(_) => {

@@ -1,11 +1,11 @@
-//! The REST interface of a node: cluster management on one port, views and functions each on another. Paths, parameters and texts are
-//! Couchbase's where clients read them.
+//! The REST interface of a node: cluster management on one port, and views and functions on a port each. Paths, parameters and texts
+//! are Couchbase's where clients read them.
 //!
-//! [`serve()`] answers the requests that come to a [`Port`], with what all ports share in a [`Front`]. A port of a service that has its
-//! routes in a table ([`Service::Registered`]) is looked up in the table of the node's services.
+//! [`serve()`] answers the requests that arrive at a [`Port`]; a [`Front`] holds the state that all ports share. The requests at the
+//! port of a registered service ([`Service::Registered`]) are answered by the routes of the node's services.
 //!
-//! *Invariants:* a handler runs only after the check of the right that its row names. This crate opens no socket: whoever serves a port
-//! brings its listener.
+//! *Invariants:* a handler runs only after the check of the privilege that its row names. This crate opens no socket: the caller of
+//! `serve` brings the listener.
 
 mod alternate;
 mod answer;
@@ -97,13 +97,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Longest time of the headers, and of an idle connection.
+/// Timeout of reading a request's headers, and of an idle connection.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The header with which a request to a plugin asks for a state as fresh as itself: `request_plus`.
+/// Header by which a request to a plugin asks for a state at least as new as the request (`request_plus`).
 const CONSISTENCY: &str = "nacre-consistency";
 
-/// Requests of a node, as an administrator, to another one that does not know its key yet.
+/// Requests that a node sends, as an administrator, to another node that does not know its key yet.
 const JOINING: [&str; 2] = ["/controller/engage", "/controller/addNode"];
 
 /// The kind of a port.
@@ -117,12 +117,12 @@ pub enum Service {
     Query,
     /// Functions, 8096.
     Eventing,
-    /// The port with that ID, of a service that has its routes in a table.
+    /// The port with that ID of a registered service, which lists its routes in a table.
     Registered(&'static str),
 }
 
 impl Service {
-    /// Returns the kind of a port of the table.
+    /// Returns the kind of a port in the service table.
     pub fn at(port: &PortSpec) -> Service {
         match port.id {
             Ports::MGMT => Service::Management,
@@ -134,7 +134,7 @@ impl Service {
     }
 }
 
-/// A port to accept connections on.
+/// A port that accepts connections.
 pub struct Port {
     /// The listener.
     pub listener: TcpListener,
@@ -147,58 +147,58 @@ pub struct Port {
 /// A parsed request of a user who has logged in.
 pub struct Call {
     front: Arc<Front>,
-    /// The port that the request came to.
+    /// The port at which the request arrived.
     service: Service,
-    /// The port whose endpoints answer.
+    /// The port whose routes answer the request.
     target: Service,
-    /// Address of the client, or of a proxy.
+    /// Address of the client or proxy.
     pub from: IpAddr,
     /// The node.
     pub node: Arc<Node>,
-    /// The agreement of the nodes.
+    /// The consensus of the nodes.
     pub consensus: Arc<Consensus>,
     /// Certificates and keys of the node.
     pub tls: Arc<Tls>,
-    /// The set-up of a node without an administrator.
+    /// The setup of a node without an administrator.
     pub claim: Arc<Claim>,
     /// Audit log and collections of logs.
     pub records: Arc<Records>,
-    /// Name of the user, or the name under which a token of the user acts; empty during the set-up of a node without an administrator.
+    /// Name of the user, or the name under which a token of the user acts. Empty during the setup of a node without an administrator.
     pub user: String,
-    /// The login; `None` during the set-up of a node without an administrator.
+    /// The login. `None` during the setup of a node without an administrator.
     pub identity: Option<Login>,
-    /// The session of a browser, if the user logged in with one.
+    /// The browser session, if the user logged in with one.
     pub session: Option<BrowserSession>,
     /// Fingerprint of the peer's key, if it is a node.
     pub key: Option<Fingerprint>,
-    /// Name and password, if the user logged in with these.
+    /// Name and password, if the user logged in with them.
     pub login: Option<(String, String)>,
     /// Method of the request.
     pub method: Method,
     /// Path segments, percent-decoded.
     pub path: Vec<String>,
-    /// Segments that the parameters of the route have taken.
+    /// Segments that matched the parameters of the route.
     segments: Vec<(&'static str, String)>,
-    /// Segments that the rest of the route has taken.
+    /// Segments that matched the rest of the route.
     pub rest: Vec<String>,
     /// Query string without `?`.
     pub query: String,
-    /// Headers that a plugin may see: no credentials. Names are in lower case.
+    /// Headers that a plugin may see, without credentials. Names are in lower case.
     pub headers: Vec<(String, String)>,
     /// The whole body.
     pub body: Vec<u8>,
-    /// Account for the memory of the body and the answer.
+    /// Account that is charged for the memory of the body and the answer.
     pub account: Arc<Account>,
-    /// For the memory of the body.
+    /// Holds the memory of the body.
     _permit: MemoryPermit,
-    /// True if the answer must reflect earlier decisions.
+    /// True if the answer must reflect all earlier agreed changes.
     pub consistent: bool,
-    /// The connection after the answer, if the client wants another protocol.
+    /// The connection after the answer, if the client asks for another protocol.
     upgrade: Option<OnUpgrade>,
 }
 
 impl Call {
-    /// Refuses users who lack `privilege` on `bucket` (or on the cluster).
+    /// Refuses users who lack `privilege` on `bucket` (on the cluster if `bucket` is `None`).
     pub fn require(&self, privilege: Privilege, bucket: Option<&str>) -> Result<(), Reply> {
         if self.user.is_empty() && self.claim.is_open() {
             return Ok(());
@@ -210,17 +210,17 @@ impl Call {
         Err(login::forbidden(privilege))
     }
 
-    /// Returns the request's user, as long as the login holds.
+    /// Returns the user of the request, as long as the login is valid.
     pub fn holder<'u>(&self, users: &'u Users) -> Option<&'u User> {
         users.holder(self.identity.as_ref()?)
     }
 
-    /// Returns the name of the user, also when the user acts by a token.
+    /// Returns the name of the user, even if the user acts through a token.
     pub fn person(&self) -> &str {
         person(&self.user)
     }
 
-    /// Returns the desk for an answer that takes long.
+    /// Returns the desk for a long answer.
     fn desk(&self) -> Desk {
         let threads = match self.service {
             Service::Query => Handle::current(),
@@ -230,7 +230,7 @@ impl Call {
         Desk {
             threads,
             streams,
-            // Tokens of a user share the limits of the user.
+            // Tokens of a user share the user's limits.
             user: self.person().to_owned(),
             address: self.from,
             account: Arc::clone(&self.account),
@@ -242,44 +242,44 @@ impl Call {
         }
     }
 
-    /// Refuses users who have no role in `place` and do not see the cluster; for the whole cluster, users without any
-    /// role.
+    /// Refuses users who have no role in `place` and may not read the cluster. If `place` is the whole cluster, refuses
+    /// users without any role.
     pub fn require_sight(&self, place: Keyspace<'_>) -> Result<(), Reply> {
         if self.sees(place) { Ok(()) } else { self.require(Privilege::ReadCluster, None) }
     }
 
-    /// Returns true if the request's user may see `place`.
+    /// Returns true if the user of the request may see `place`.
     pub fn sees(&self, place: Keyspace<'_>) -> bool {
         self.holder(&self.node.users()).is_some_and(|user| user.may_see(place))
     }
 
-    /// Changes the agreed state. Returns the state after it.
+    /// Changes the agreed state. Returns the state after the change.
     pub async fn change(&self, change: Change) -> Result<Arc<Cluster>, Reply> {
         let node = Arc::clone(&self.node);
         in_background(move || node.change(&change)).await
     }
 
-    /// The host and perhaps the port by which the client has reached this node.
+    /// Returns the host, perhaps with a port, by which the client has reached this node.
     pub fn host(&self) -> &str {
         let host = self.headers.iter().find(|(name, _)| name == "host");
         host.map_or("127.0.0.1", |(_, host)| host)
     }
 
-    /// Returns the address of a node's port for the client: a node that is alone may have no name, and has the host by
-    /// which it was reached.
+    /// Returns the address of a node's port for the client. A node that is alone may have no name; it then has the host
+    /// by which the client reached it.
     pub fn authority(&self, endpoints: &Endpoints, port: u16) -> String {
         self.named(&endpoints.authority(port))
     }
 
-    /// Completes an address of a map, which may leave the host to clients, with the host by which this node was
-    /// reached.
+    /// Completes an address of a map with the host by which the client reached this node, if the map leaves the host to
+    /// clients.
     pub fn named(&self, address: &str) -> String {
         let reached: Option<Authority> = self.host().parse().ok();
         let host = reached.as_ref().map_or("127.0.0.1", |authority| authority.host());
         address.replace("$HOST", host)
     }
 
-    /// Returns the segment that a parameter of the route has taken.
+    /// Returns the segment that matched a parameter of the route.
     ///
     /// # Panics
     /// If the route has no such parameter.
@@ -288,38 +288,38 @@ impl Call {
         found.map(|(_, text)| text.as_str()).expect("a parameter of the route")
     }
 
-    /// A field of the query.
+    /// Returns a field of the query string.
     pub fn parameter(&self, name: &str) -> Option<String> {
         let fields = body::form(self.query.as_bytes());
         fields.into_iter().find(|(field, _)| field == name).map(|(_, value)| value)
     }
 
-    /// The fields of a form in the body, or of the query when the body is empty.
+    /// Returns the fields of a form: those of the body, or of the query string if the body is empty.
     pub fn form(&self) -> Vec<(String, String)> {
         let text = if self.body.is_empty() { self.query.as_bytes() } else { &self.body };
         body::form(text)
     }
 }
 
-/// Threads besides those of management.
+/// Threads other than those of management.
 pub struct Threads {
-    /// For connections to the port for queries: see [`apart::threads`].
+    /// For connections to the query port: see [`apart::threads`].
     pub queries: Handle,
-    /// For answers of views and plugins, which may all wait: see [`answering_threads`].
+    /// For answers of views and plugins, all of which may wait: see [`answering_threads`].
     pub answers: Handle,
-    /// For the sessions of devices.
+    /// For the sessions of sync devices.
     pub web: WebSessions,
 }
 
-/// The threads that wait for views and plugins, or run them.
+/// Starts the threads that run views and plugins, or wait for them.
 ///
 /// # Errors
-/// Fails when they cannot be started.
+/// If the threads cannot be started.
 pub fn answering_threads() -> std::io::Result<Runtime> {
     Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("answer")
-        // Plugins find the stack that they may use, rather than a new one for each call.
+        // Plugins then use the stack of the thread, instead of a new stack for each call.
         .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build()
@@ -339,8 +339,8 @@ pub struct Front {
 }
 
 impl Front {
-    /// A front to `consensus` and its node. Browsers may reach it by `hosts`; `functions` are the endpoints of the port for
-    /// functions; `connections` has places for all ports of the node.
+    /// Creates the front of `consensus` and its node. Browsers may reach the node by `hosts`; `functions` answers on the
+    /// port for functions; `connections` limits the connections to all ports of the node.
     pub fn new(
         consensus: &Arc<Consensus>,
         tls: &Arc<Tls>,
@@ -365,7 +365,7 @@ impl Front {
     }
 }
 
-/// State that the connections of a port share.
+/// State that all connections of a port share.
 struct Door {
     node: Arc<Node>,
     consensus: Arc<Consensus>,
@@ -376,10 +376,11 @@ struct Door {
     encrypted: bool,
 }
 
-/// Serves `port` on the current runtime until it ends, and connections for queries on that of [`apart::threads`].
+/// Serves `port` on the current runtime until it ends. Connections to the query port run on the runtime of
+/// [`apart::threads`].
 ///
 /// # Errors
-/// Fails when the listener cannot be used.
+/// If the listener cannot be used.
 pub fn serve(front: &Arc<Front>, port: Port) -> std::io::Result<()> {
     let Port { listener, service, encrypted } = port;
     listener.set_nonblocking(true)?;
@@ -394,17 +395,20 @@ pub fn serve(front: &Arc<Front>, port: Port) -> std::io::Result<()> {
         encrypted,
     });
     let (queries, connections) = (front.threads.queries.clone(), Arc::clone(&front.connections));
-    // A connection for queries has a second one, by which the thread that answers sees whether the client is still there.
+    // A query connection occupies a second descriptor, by which the answering thread detects that the client has
+    // disconnected.
     let descriptors = if service == Service::Query { 2 } else { 1 };
     tokio::spawn(async move {
         loop {
             let Ok((stream, from)) = listener.accept().await else {
-                // Out of file descriptors, most likely: others must close before there can be another connection.
+                // The process has probably run out of file descriptors: other connections must close before the node
+                // can accept a new one.
                 tokio::time::sleep(nacre_links::ACCEPT_PAUSE).await;
                 continue;
             };
             let Some(permit) = connections.enter(from.ip(), descriptors) else { continue };
-            // An answer in pieces would wait for the client's acknowledgement, which clients delay by 40 ms.
+            // Otherwise each piece of an answer would wait for the client's acknowledgement, which clients delay by 40
+            // ms.
             let _ = stream.set_nodelay(true);
             let door = Arc::clone(&door);
             let serve = move |stream| welcome(door, stream, from, permit);
@@ -420,7 +424,7 @@ pub fn serve(front: &Arc<Front>, port: Port) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The other side of a connection.
+/// The other end of a connection.
 #[derive(Clone)]
 struct Peer {
     from: SocketAddr,
@@ -429,7 +433,7 @@ struct Peer {
     permit: Arc<Permit>,
 }
 
-/// Serves a connection that was accepted.
+/// Serves an accepted connection.
 async fn welcome(door: Arc<Door>, stream: TcpStream, from: SocketAddr, permit: Permit) {
     let permit = Arc::new(permit);
     if !door.encrypted {
@@ -463,7 +467,7 @@ async fn converse(
         .serve_connection(stream, handler)
         .with_upgrades();
     tokio::select! {
-        // A connection that breaks is the peer's affair.
+        // A connection that breaks is no error of this node.
         _ = connection => {}
         () = peer.permit.closed() => {}
     }
@@ -491,7 +495,7 @@ async fn answer(
     Ok(reply)
 }
 
-/// Answers a request in the shape that its sender expects.
+/// Answers a request, in the format that its sender expects.
 async fn answer_anybody(door: &Door, peer: &Peer, request: Request<Incoming>) -> Reply {
     let (mut head, body) = request.into_parts();
     let is_of_console = console::is_of_console(&head.headers);
@@ -545,9 +549,9 @@ async fn answer_client(
     Ok(reply)
 }
 
-/// The session of a request that names no user in another way.
+/// Returns the browser session of a request that does not name its user in another way.
 fn session(door: &Door, shown: &Shown, head: &Parts) -> Option<BrowserSession> {
-    // A page of another site sends its login itself.
+    // A page of another site sends its login itself, and has no session.
     let is_elsewhere = head.extensions.get::<Allowed>().is_some();
     let names_user =
         head.headers.contains_key(AUTHORIZATION) || shown.user.is_some() || is_elsewhere;
@@ -572,7 +576,7 @@ fn public(door: &Door, shown: &Shown, head: &Parts) -> Option<Reply> {
         INTRODUCTION => Some(nodes::introduce(&door.node)),
         health::HEALTH => Some(health::health()),
         health::READY => Some(health::ready(&door.node)),
-        // Scripts wait for this path before they know a user.
+        // Scripts poll this path before they know a user.
         "/pools"
             if shown.user.is_none()
                 && !head.headers.contains_key(AUTHORIZATION)
@@ -584,7 +588,7 @@ fn public(door: &Door, shown: &Shown, head: &Parts) -> Option<Reply> {
     }
 }
 
-/// Reads the request and authenticates its user.
+/// Reads a request and authenticates its user.
 async fn admit(
     door: &Door,
     peer: &Peer,
@@ -606,7 +610,7 @@ async fn admit(
     let identity = match &credentials {
         None if token.is_some() => Some(login::by_token(&door.node, shown, token)?),
         Some((name, _)) if !may_ask(door, shown, name, head.uri.path()) => return Err(no_node()),
-        // Scripts send the administrator whom they are about to create.
+        // Scripts already send the administrator whom they are about to create.
         Some(_) if sets_up() && door.node.users().iter().next().is_none() => None,
         Some((name, password)) => {
             let login = login::by_password(&door.node, from.ip(), name, password).await?;
@@ -672,18 +676,18 @@ async fn admit(
     })
 }
 
-/// The answer to clients that have not logged in, as those of a service read it.
+/// Returns the answer to clients that have not logged in, in the format of the service's clients.
 fn unauthorized_at(service: Service) -> Reply {
     if service == Service::Query { query::unauthorized() } else { unauthorized() }
 }
 
-/// The answer to clients whose login is wrong, as those of a service read it.
+/// Returns the answer to clients whose login is wrong, in the format of the service's clients.
 fn wrong_login_at(service: Service) -> Reply {
     if service == Service::Query { query::unauthorized() } else { wrong_login() }
 }
 
-/// Returns true if a user of that name may use this connection: the nodes' user only on connections of nodes, and other
-/// users only on those of clients, except while a node joins.
+/// Returns true if a user of that name may use this connection. Connections between nodes are for the nodes' user only,
+/// and client connections for other users only, except while a node joins.
 fn may_ask(door: &Door, shown: &Shown, name: &str, path: &str) -> bool {
     match shown.key {
         Some(key) if name == INTERNAL => door.consensus.directory().knows(&key),
@@ -692,7 +696,7 @@ fn may_ask(door: &Door, shown: &Shown, name: &str, path: &str) -> bool {
     }
 }
 
-/// Returns the headers that a plugin may see: without credentials, and without those between nodes.
+/// Returns the headers that a plugin may see, without credentials and without the headers between nodes.
 fn visible(headers: &HeaderMap) -> Vec<(String, String)> {
     let secret = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION];
     let is_ours = |name: &str| plugins::OF_NODES.contains(&name) || name == USER_HEADER;
@@ -702,8 +706,9 @@ fn visible(headers: &HeaderMap) -> Vec<(String, String)> {
     seen.map(|(name, value)| (name.to_string(), text(value))).collect()
 }
 
-/// Returns true if a request reads or changes the agreed state. SDKs send each to a node of their choice, and assume
-/// that it knows the decisions of the others, so the node catches up first. Requests that find the nodes never wait.
+/// Returns true if a request reads or changes the agreed state. SDKs send each request to any node, and expect it to
+/// know the decisions of the other nodes. The node therefore catches up first. Requests that discover the nodes never
+/// wait.
 fn concerns_agreed(service: Service, path: &[String]) -> bool {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     match service {
@@ -751,7 +756,7 @@ async fn route(call: Call) -> Reply {
     routes::answer(table, call, not_found).await.unwrap_or_else(|reply| reply)
 }
 
-/// The endpoints of a port.
+/// Returns the routes of a port.
 fn table_of(front: &Front, service: Service) -> &Table<Handler> {
     match service {
         Service::Management => &MANAGEMENT,
@@ -800,7 +805,7 @@ static VIEWS: LazyLock<Table<Handler>> =
     LazyLock::new(|| Table::new([changes::ROUTES, views::ROUTES]));
 static QUERY: LazyLock<Table<Handler>> =
     LazyLock::new(|| Table::new([libraries::ROUTES, query::ROUTES]));
-/// Services of the registry have their own routes.
+/// Registered services have their own routes.
 static REGISTERED: LazyLock<Table<Handler>> = LazyLock::new(|| Table::new([registered::ROUTES]));
 
 #[cfg(test)]
@@ -810,7 +815,7 @@ mod tests {
     use nacre_node::service;
     use std::fmt::Write;
 
-    /// The list of endpoints for people, which the test below writes when this variable is set.
+    /// Environment variable: if it is set, the test below writes the list of endpoints for people.
     const WRITE: &str = "NACRE_WRITE_DOCS";
     const LIST: &str = "../../docs/reference/rest.md";
     const HEAD: &str = "# REST endpoints
@@ -821,7 +826,8 @@ Every endpoint of a node with its method and the right that a user needs. This p
 request, it is the one to what the body, the query or the path names.
 ";
 
-    /// The rows of the list for a table. Handlers of functions take the requests of the library, not those of this test.
+    /// Returns the rows of the list for a table. Handlers for functions take another type of request than those of this
+    /// crate.
     fn rows<H>(table: &Table<H>) -> String {
         let rows = table.routes().into_iter().map(|route| {
             let (method, access) = (route.method.name(), route.access);

@@ -1,4 +1,4 @@
-//! `/evaluator/v1/libraries`: the code that functions in JavaScript call, on the port for queries.
+//! `/evaluator/v1/libraries`, on the query port: the JavaScript code that user-defined functions call.
 
 use super::Call;
 use super::body::{Reply, blocking, form, json_reply, ok, reply};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 const ALL: &str = "/evaluator/v1/libraries";
 const ONE: &str = "/evaluator/v1/libraries/{name}";
 
-/// Rights depend on the scope, which the query names.
+/// The privilege depends on the scope, which the query string names.
 pub(super) const ROUTES: &[Route] = &[
     get(ALL, Access::Handler, |call| ready(list(&call))),
     any(ALL, Access::Handler, |call| ready(not_allowed(&call))),
@@ -31,7 +31,7 @@ pub(super) const ROUTES: &[Route] = &[
     any(ONE, Access::Handler, |call| ready(not_allowed(&call))),
 ];
 
-/// The library that the request names.
+/// Returns the ID of the library that the request names.
 fn library_of(call: &Call) -> Result<FunctionId, Reply> {
     Ok(FunctionId { scope: scope_of(call)?, name: call.segment("name").to_owned() })
 }
@@ -47,12 +47,12 @@ async fn remove(call: Call) -> Result<Reply, Reply> {
     change(call, Change::Query(QueryChange::DropQueryLibrary { id })).await
 }
 
-/// An error, as text.
+/// Returns an error as plain text.
 fn said(status: StatusCode, text: &str) -> Reply {
     reply(status, "text/plain", text.to_owned())
 }
 
-/// The bucket and scope that the request names: both, or neither.
+/// Returns the bucket and scope that the request names: both or neither.
 fn scope_of(call: &Call) -> Result<Option<(String, String)>, Reply> {
     let fields = form(call.query.as_bytes());
     let field = |name: &str| {
@@ -144,7 +144,7 @@ async fn put(call: Call, id: FunctionId) -> Result<Reply, Reply> {
     change(call, Change::Query(QueryChange::PutQueryLibrary { id, code })).await
 }
 
-/// The code in a body: that itself, or as a string of JSON.
+/// Returns the code in a body, which is either the code itself or a JSON string.
 fn code_of(body: &[u8]) -> Option<String> {
     let text = str::from_utf8(body).ok().filter(|text| !text.trim().is_empty())?;
     Some(serde_json::from_str(text).unwrap_or_else(|_| text.to_owned()))

@@ -1,7 +1,7 @@
-//! Set-up of a node: its name, address family, encryption between nodes, and its return to a new node. Paths, fields and texts are
+//! Setup of a node: its name, address family, encryption between nodes, and its reset to a new node. Paths, fields and texts are
 //! Couchbase's.
 //!
-//! Nodes talk to each other over TLS only, on the address that the node was started with: requests that ask for this succeed, and
+//! Nodes talk to each other over TLS only, at the address with which the node was started. Requests for exactly this succeed;
 //! requests for anything else are refused.
 
 use super::body::{Reply, blocking, done, invalid, json_reply};
@@ -17,10 +17,10 @@ use std::sync::Arc;
 const ENCRYPTED: &str = "Nodes always encrypt what they say to each other.";
 const FAMILY: &str = "The node listens on the address that it was started with: --host.";
 const FOLDER: &str = "All data is in the one folder that the node was started with: --data-dir.";
-/// Folders of services, as forms name them.
+/// Directories of services, as forms name them.
 const FOLDERS: [&str; 5] = ["dataPath", "indexPath", "eventingPath", "analyticsPath", "javaHome"];
 
-/// The address family of a node as lists of nodes name it.
+/// Returns the address family of a node, as lists of nodes name it.
 pub(super) fn family(endpoints: &Endpoints) -> &'static str {
     let host = endpoints.host.as_deref().unwrap_or_default();
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -35,7 +35,7 @@ fn family_in_forms(endpoints: &Endpoints) -> &'static str {
 /// Checks a field that describes how a node listens; returns false for other fields.
 ///
 /// # Errors
-/// A value that is not as the node listens.
+/// A value that differs from the way in which the node listens.
 pub(super) fn check_field(call: &Call, field: &str, value: &str) -> Result<bool, Reply> {
     let endpoints = call.node.endpoints();
     match (field, value) {
@@ -59,14 +59,14 @@ pub(super) fn check_field(call: &Call, field: &str, value: &str) -> Result<bool,
     Ok(true)
 }
 
-/// `path` is `/nodeInit`, `/controller/hardResetNode`, or one of `/node/controller` that is about listeners.
+/// `/nodeInit`, `/controller/hardResetNode`, and the paths below `/node/controller` that concern listeners.
 pub(super) const ROUTES: &[Route] = &[
     post("/nodeInit", ADMINISTER, |call| Box::pin(node_init(call))),
     post("/controller/hardResetNode", ADMINISTER, |call| Box::pin(reset(call))),
     post("/node/controller/enableExternalListener", ADMINISTER, |call| ready(confirm(&call))),
     post("/node/controller/setupNetConfig", ADMINISTER, |call| ready(confirm(&call))),
     post("/node/controller/disableExternalListener", ADMINISTER, |call| ready(disable(&call))),
-    // Every listener is used.
+    // There are no unused listeners.
     post("/node/controller/disableUnusedExternalListeners", ADMINISTER, |_| ready(Ok(done()))),
     post("/node/controller/reloadClientCertificate", ADMINISTER, |_| {
         let reason = "Nodes recognise each other by their keys and show no client certificate.";
@@ -74,7 +74,7 @@ pub(super) const ROUTES: &[Route] = &[
     }),
 ];
 
-/// Confirms a request for the present setting.
+/// Confirms a request that asks for the present settings.
 fn confirm(call: &Call) -> Result<Reply, Reply> {
     check_form(call).map(|()| done())
 }
@@ -89,11 +89,11 @@ fn check_form(call: &Call) -> Result<(), Reply> {
     Ok(())
 }
 
-/// `POST /nodeInit`: the name of a node, and that all else is as it is.
+/// `POST /nodeInit`: sets the name of a node, and confirms its other settings.
 async fn node_init(call: Call) -> Result<Reply, Reply> {
     let form = call.form();
     for (field, value) in &form {
-        // Tools that set up a node without encryption say so before they know better.
+        // Tools that set up a node without encryption send this before they know that nodes always encrypt.
         let is_off = field == "nodeEncryption" && value == "off";
         if field != "hostname" && !is_off && !check_field(&call, field, value)? {
             return Err(invalid(field, "Unsupported key"));
@@ -105,7 +105,7 @@ async fn node_init(call: Call) -> Result<Reply, Reply> {
     Ok(done())
 }
 
-/// `POST /node/controller/disableExternalListener`: only listeners that do not exist can be disabled.
+/// `POST /node/controller/disableExternalListener`: succeeds only for listeners that do not exist.
 fn disable(call: &Call) -> Result<Reply, Reply> {
     let form = Form(call.form());
     let own = family_in_forms(&call.node.endpoints());
@@ -124,8 +124,8 @@ fn disable(call: &Call) -> Result<Reply, Reply> {
     Ok(done())
 }
 
-/// `POST /controller/hardResetNode`: the node forgets everything, its buckets and users included, and begins as at its first start:
-/// with the administrator that its command line names, or waiting for one.
+/// `POST /controller/hardResetNode`: the node deletes everything, including its buckets and users, and starts as it did the first
+/// time: with the administrator that its command line names, or without an administrator.
 async fn reset(call: Call) -> Result<Reply, Reply> {
     if call.node.cluster().nodes.len() > 1 {
         let reason = "The node is part of a cluster: remove it with a rebalance first.";

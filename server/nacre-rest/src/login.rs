@@ -1,7 +1,7 @@
-//! Logins over HTTP: every request names a user and a password, or comes over a connection whose certificate names a user.
+//! Logins over HTTP: every request names a user and a password, or uses a connection whose certificate names a user.
 //!
-//! A password that was right before is remembered and costs microseconds. Any other is hashed by the node's [`Logins`], which also
-//! hold back the answers to failed logins, and the request waits for the outcome without a thread.
+//! The node caches passwords that were correct, so that checking one again takes microseconds. [`Logins`] hashes any other
+//! password and delays the answers to failed logins; meanwhile the request occupies no thread.
 //!
 //! [`Logins`]: nacre_bucket::Logins
 
@@ -28,7 +28,7 @@ pub(super) async fn by_password(
     password: &str,
 ) -> Result<Option<Login>, Reply> {
     let (sender, outcome) = oneshot::channel();
-    // Fails if the client has gone.
+    // Fails if the client has disconnected.
     let callback = Box::new(move |outcome| drop(sender.send(outcome)));
     let check = node.users().check(name, password);
     match check {
@@ -43,16 +43,16 @@ pub(super) async fn by_password(
     }
 }
 
-/// Returns whom an authorization names, for logs: a user, or a token by its ID.
+/// Returns the name in the credentials, for logs: a user, or the ID of a token.
 pub(super) fn named(authorization: &[u8]) -> Option<String> {
     let of_token = || ApiToken::id_of(bearer(authorization)?).map(|id| format!("token/{id}"));
     basic(authorization).map(|(name, _)| name).or_else(of_token)
 }
 
-/// Returns the login of a token of the API.
+/// Returns the login of an API token.
 ///
 /// # Errors
-/// 401 if the token does not count, and 403 on a connection between nodes.
+/// 401 if the token is not valid, and 403 on a connection between nodes.
 pub(super) fn by_token(node: &Node, shown: &Shown, text: Option<&str>) -> Result<Login, Reply> {
     if shown.key.is_some() {
         return Err(no_node());

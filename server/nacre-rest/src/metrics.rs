@@ -1,6 +1,6 @@
 //! `GET /metrics`: the metrics of a node, in the text format of Prometheus.
 //!
-//! Nothing is kept for it: everything is read from buckets and deployments for each request.
+//! The node keeps nothing for this: for each request it reads buckets and deployments.
 
 use super::Call;
 use super::body::{Reply, ok, reply};
@@ -45,7 +45,8 @@ fn metrics(call: &Call) -> Result<Reply, Reply> {
     Ok(reply(StatusCode::OK, CONTENT_TYPE, text))
 }
 
-/// Returns the addresses of the nodes' metrics, as Prometheus discovers targets over HTTP: with `port=secure` by TLS.
+/// Returns the addresses of the nodes' metrics, in the format of Prometheus' HTTP service discovery. With `port=secure`
+/// these are TLS ports.
 fn targets(call: &Call) -> Result<Reply, Reply> {
     let is_secure = call.form().iter().any(|field| *field == ("port".into(), "secure".into()));
     let cluster = call.node.cluster();
@@ -58,14 +59,14 @@ fn targets(call: &Call) -> Result<Reply, Reply> {
     Ok(ok(&json!([{"targets": targets, "labels": {"cluster": cluster.name}}])))
 }
 
-/// The metrics at one time.
+/// The metrics at a point in time.
 #[derive(Debug)]
 struct Snapshot {
     buckets: Vec<BucketCounts>,
     /// Problems of buckets.
     problems: Vec<Problem>,
     deployments: Vec<DeploymentCounts>,
-    /// Number of questions of other nodes, by subject.
+    /// Number of queries from other nodes, by subject.
     questions: BTreeMap<&'static str, u64>,
     /// Metrics of services.
     services: Vec<Metric>,
@@ -73,12 +74,12 @@ struct Snapshot {
     door: DoorCounts,
 }
 
-/// What is counted of connections and logins.
+/// Counters of connections and logins.
 #[derive(Debug)]
 struct DoorCounts {
     connections: Counts,
     limits: Limits,
-    /// Logins that were refused since the start.
+    /// Refused logins since the start.
     failed_logins: u64,
     /// Slow operations since the start, by service.
     slow: [(&'static str, u64); SlowService::ALL.len()],
@@ -90,9 +91,9 @@ struct DoorCounts {
 struct MemoryCounts {
     /// Memory limit of the node, if known.
     limit_bytes: Option<u64>,
-    /// The limit of each budget, where there is one, and how often memory was refused.
+    /// For each budget, its limit if it has one, and the number of refused allocations.
     budgets: Vec<(&'static str, Option<u64>, u64)>,
-    /// Memory held for each purpose, and by buckets.
+    /// Memory in use, by purpose, and by buckets.
     used: Vec<(&'static str, u64)>,
 }
 
@@ -132,9 +133,9 @@ struct DeploymentCounts {
     name: String,
     version: String,
     is_running: bool,
-    /// True if a part of its state is lost, and its operator has to say how to go on.
+    /// True if a part of the state is lost and the operator must decide how to continue.
     is_damaged: bool,
-    /// True if it takes documents, and keeps a state of them.
+    /// True if the deployment receives documents and keeps state.
     follows: bool,
     lags: Vec<(u16, u64)>,
     status: Status,
@@ -203,7 +204,7 @@ impl DeploymentCounts {
     }
 
     fn of(deployment: &Deployment) -> DeploymentCounts {
-        // A vBucket that is up to date is left out: a node may have a thousand for each deployment.
+        // Up-to-date vBuckets are omitted: a node may have a thousand of them for each deployment.
         let lags = deployment.lags().filter(|(_, lag)| *lag > 0);
         DeploymentCounts {
             name: deployment.name.clone(),
@@ -217,13 +218,13 @@ impl DeploymentCounts {
     }
 }
 
-/// Names, explains and writes one family of metrics.
+/// Writes one family of metrics, with its name and help text.
 struct Family<'a, 'b> {
     encoder: &'a mut DescriptorEncoder<'b>,
 }
 
 impl Family<'_, '_> {
-    /// One value for each item; `labels` names it.
+    /// Writes one value for each item, with the labels that `labels` returns.
     fn each<T, M: EncodeMetric, const N: usize>(
         &mut self,
         (name, help, unit): (&str, &str, Option<&Unit>),
@@ -266,7 +267,7 @@ impl Collector for Snapshot {
 }
 
 impl Snapshot {
-    /// Names that begin with `kv_` are Couchbase's.
+    /// Couchbase's names begin with `kv_`.
     fn encode_door(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {
         let mut family = Family { encoder };
         let DoorCounts { connections, limits, failed_logins, uptime_s, slow } = &self.door;
@@ -367,7 +368,7 @@ impl Snapshot {
         )
     }
 
-    /// Families without a value are left out: a value is reason for an alert.
+    /// Families without a value are omitted: a value may trigger an alert.
     fn encode_problems(&self, encoder: &mut DescriptorEncoder<'_>) -> FmtResult {
         let mut family = Family { encoder };
         let mut each = |name: &str, help: &str, value: fn(&ProblemKind) -> Option<u64>| {
@@ -497,7 +498,7 @@ impl Snapshot {
         )
     }
 
-    /// Calls of writers and readers apart.
+    /// Writes the calls of writers and of readers separately.
     fn encode_calls(&self, mut encoder: DescriptorEncoder<'_>) -> FmtResult {
         let usages = || {
             self.deployments.iter().flat_map(|one| {

@@ -1,4 +1,4 @@
-//! The nodes: descriptions, joining and leaving. Paths and texts are Couchbase's where clients read them.
+//! The nodes of a cluster: descriptions, joining and leaving. Paths and texts are Couchbase's where clients read them.
 
 use super::body::{
     Reply, blocking, done, invalid, json_reply, no_node, not_found, ok, reply, unauthorized,
@@ -25,11 +25,11 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Clients compare this with the versions of the server that nacre is modelled on, to know which calls exist.
+/// The server version that nacre reports. Clients compare it with versions of Couchbase to know which requests exist.
 ///
-/// 7.6.4 is the first whose maps name the cluster and carry its UUID, as the ones here do.
+/// 7.6.4 is the first version whose maps contain the cluster's name and UUID, as nacre's maps do.
 pub(super) const COMPATIBLE_VERSION: &str = "7.6.4-0000-enterprise";
-/// Compatibility version, as nodes state it: major * 65536 + minor.
+/// Compatibility version in the encoding that nodes report: major * 65536 + minor.
 const COMPATIBILITY: u32 = 7 * 0x1_0000 + 6;
 
 pub(super) const ROUTES: &[Route] = &[
@@ -49,14 +49,14 @@ pub(super) const ROUTES: &[Route] = &[
     post("/controller/leave", Access::Handler, |call| Box::pin(leave(call))),
 ];
 
-/// All nodes, as lists of nodes describe them.
+/// Describes all nodes, as lists of nodes contain them.
 pub(super) fn describe_all(call: &Call) -> Value {
     let here = call.node.here();
     let nodes = here.nodes(&call.node.cluster());
     Value::Array(nodes.iter().map(|(id, endpoints)| describe(call, *id, endpoints)).collect())
 }
 
-/// A node. The C++ core ends the process when a node in a bucket has no services.
+/// Describes a node. The C++ core aborts the process if a node of a bucket has no services.
 fn describe(call: &Call, id: NodeId, endpoints: &Endpoints) -> Value {
     let node = &call.node;
     let own = id == node.id();
@@ -97,7 +97,7 @@ fn describe(call: &Call, id: NodeId, endpoints: &Endpoints) -> Value {
             Membership::Active => "active",
             Membership::FailedOver => "inactiveFailed",
         },
-        // Its data has moved, and it is about to be removed.
+        // The data of the node has moved, and the node is about to be removed.
         "leaving": membership == Membership::Leaving,
         "clusterCompatibility": COMPATIBILITY,
         "version": COMPATIBLE_VERSION,
@@ -124,11 +124,12 @@ fn describe(call: &Call, id: NodeId, endpoints: &Endpoints) -> Value {
     described
 }
 
-/// Adds the system's description of the machine.
+/// Adds the machine's memory, as the operating system reports it.
 fn describe_machine(described: &mut Value) {
     let Some(memory) = Memory::of_machine() else { return };
     described["memoryTotal"] = json!(memory.total_bytes);
-    // In MiB: the memory that a node of Couchbase reserves for documents, and the part that its buckets have.
+    // In MiB. A Couchbase node reports here the memory that it reserves for documents, and how much of that its buckets
+    // have.
     described["mcdMemoryReserved"] = json!(memory.total_bytes >> 20);
     described["memoryFree"] = json!(memory.free_bytes);
     described["systemStats"] =
@@ -151,7 +152,7 @@ fn is_heard(node: &Node, id: NodeId) -> bool {
     node.silence_ns(id).is_some_and(|silence| silence <= SILENCE_NS_MAX)
 }
 
-/// Returns the health of each node, by its management address: `GET /nodeStatuses`.
+/// Returns the health of each node, keyed by its management address: `GET /nodeStatuses`.
 fn statuses(call: &Call) -> Value {
     let nodes = describe_all(call);
     let nodes = nodes.as_array().into_iter().flatten();
@@ -162,8 +163,7 @@ fn statuses(call: &Call) -> Value {
     Value::Object(statuses.collect())
 }
 
-/// This node: `GET /nodes/self`.
-/// This node, with where it keeps its data.
+/// Describes this node, including the paths of its data: `GET /nodes/self`.
 pub(super) fn describe_own(call: &Call) -> Value {
     let here = call.node.here();
     let mut described = describe(call, here.id, &here.endpoints);
@@ -174,14 +174,14 @@ pub(super) fn describe_own(call: &Call) -> Value {
     described
 }
 
-/// The node of that name.
+/// Returns the ID of the node with that OTP name.
 pub(super) fn find(node: &Node, otp: &str) -> Option<NodeId> {
     let cluster = node.cluster();
     let mut nodes = cluster.nodes.iter();
     nodes.find(|(_, known)| membership::is_named(&known.endpoints, otp)).map(|(id, _)| *id)
 }
 
-/// Errors of joining and leaving are lists of sentences.
+/// Returns an error of joining or leaving, which is a list of sentences.
 fn failed(reason: String) -> Reply {
     json_reply(StatusCode::BAD_REQUEST, &json!([reason]))
 }
@@ -203,7 +203,7 @@ impl Form {
         }
     }
 
-    /// A field, which may be empty.
+    /// Returns a field, which may be empty.
     pub fn given(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
     }
@@ -213,13 +213,14 @@ impl Form {
         self.optional(name).map(str::to_owned).ok_or_else(missing)
     }
 
-    /// Returns the fingerprint of the other node, if the operator has given it.
+    /// Returns the fingerprint of the other node, if the operator has named it.
     fn fingerprint(&self) -> Result<Option<Fingerprint>, Reply> {
         let named = self.optional("fingerprint").map(str::parse).transpose();
         named.map_err(|error: nacre_cluster::NoFingerprint| failed(format!("fingerprint: {error}")))
     }
 
-    /// Returns the services of the node; if the request does not say, all but those that a node has to be asked to have.
+    /// Returns the services that the request names for the node. By default, these are all services except those that an
+    /// operator must request explicitly.
     fn services(&self, known: &ServiceTable) -> Result<BTreeSet<ServiceName>, Reply> {
         let Some(named) = self.optional("services") else { return Ok(known.first_names()) };
         let known = known.names();
@@ -237,7 +238,7 @@ impl Form {
     }
 }
 
-/// Returns the names of services as a sentence lists them: `a, b and c`.
+/// Formats the names of services as a sentence lists them: `a, b and c`.
 pub(super) fn listed(services: &BTreeSet<ServiceName>) -> String {
     let names: Vec<&str> = services.iter().map(ServiceName::as_str).collect();
     match names.split_last() {
@@ -246,9 +247,9 @@ pub(super) fn listed(services: &BTreeSet<ServiceName>) -> String {
     }
 }
 
-/// `POST /node/controller/setupServices`: of this node, as long as it has no part in a cluster.
+/// `POST /node/controller/setupServices`: sets the services of this node, as long as it is not part of a cluster.
 async fn set_up_services(call: Call) -> Result<Reply, Reply> {
-    // The quotas have their default values anyway.
+    // The quotas always have their default values.
     Form(call.form()).only(&["services", "setDefaultMemQuotas"])?;
     give_services(&call).await
 }
@@ -262,7 +263,8 @@ pub(super) async fn give_services(call: &Call) -> Result<Reply, Reply> {
     changed.map(|_| done()).map_err(|error| failed(error.to_string()))
 }
 
-/// `POST /controller/addNode`, or `/pools/default/serverGroups/{uuid}/addNode` with the name of that group.
+/// `POST /controller/addNode`, or `/pools/default/serverGroups/{uuid}/addNode`, which adds the node to the group
+/// `group`.
 pub(super) async fn add(call: Call, group: String) -> Result<Reply, Reply> {
     let form = Form(call.form());
     form.only(&["hostname", "user", "password", "services", "fingerprint"])?;
@@ -312,7 +314,7 @@ async fn join(call: Call) -> Result<Reply, Reply> {
     }
 }
 
-/// `POST /controller/ejectNode`. A node that leaves names itself by its number, as `id`.
+/// `POST /controller/ejectNode`. A node that leaves may name itself as `id`, with its number.
 async fn eject(call: Call) -> Result<Reply, Reply> {
     let form = Form(call.form());
     let consensus = Arc::clone(&call.consensus);
@@ -326,13 +328,13 @@ async fn eject(call: Call) -> Result<Reply, Reply> {
             blocking("the removal", move || membership::eject(&consensus, &otp)).await?
         }
     };
-    // This one is no list.
+    // This error is not a list.
     let problem =
         |reason: String| reply(StatusCode::BAD_REQUEST, "text/plain", format!("{reason}\n"));
     ejected.map(|()| done()).map_err(problem)
 }
 
-/// `POST /node/controller/rename`: by which name the others reach this node.
+/// `POST /node/controller/rename`: sets the name by which the other nodes reach this node.
 pub(super) async fn rename(call: &Call) -> Result<Reply, Reply> {
     let host = Form(call.form()).required("hostname")?;
     check_host(&host).map_err(failed)?;
@@ -346,7 +348,7 @@ pub(super) async fn rename(call: &Call) -> Result<Reply, Reply> {
         .map(|_| done())
 }
 
-/// The bytes of a package, for another node.
+/// Sends the bytes of a package to another node.
 async fn package(call: Call) -> Result<Reply, Reply> {
     if call.user != INTERNAL {
         return Err(unauthorized());
@@ -359,7 +361,7 @@ async fn package(call: Call) -> Result<Reply, Reply> {
         .ok_or_else(not_found)
 }
 
-/// Returns what other nodes must know before they open a link to this node.
+/// Returns what another node must know before it opens a link to this node.
 pub(super) fn introduce(node: &Node) -> Reply {
     let endpoints = node.endpoints();
     let Some((tls, fingerprint)) = endpoints.tls.zip(endpoints.fingerprint) else {
@@ -369,19 +371,19 @@ pub(super) fn introduce(node: &Node) -> Reply {
     ok(&json!(Introduction { version, port: tls.mgmt(), fingerprint }))
 }
 
-/// Describes the node to another one, which asks as this node's administrator before it joins.
+/// Describes this node to the node that wants to add it and has logged in as this node's administrator.
 fn candidate(call: &Call) -> Result<Reply, Reply> {
     call.key.ok_or_else(no_node)?;
     call.require(Privilege::AdministerCluster, None)?;
     Ok(ok(&json!(membership::candidate(&call.consensus))))
 }
 
-/// Joins the cluster of the node that asks, on behalf of this one's administrator.
+/// Joins the cluster of the node that asks, with the permission of this node's administrator.
 async fn engage(call: Call) -> Result<Reply, Reply> {
     let key = call.key.ok_or_else(no_node)?;
     call.require(Privilege::AdministerCluster, None)?;
     let consensus = Arc::clone(&call.consensus);
-    // From now on the cluster's administrator is this node's.
+    // From here on, the cluster's administrator is this node's administrator.
     let was_open = call.claim.close();
     let body = call.body;
     let engaged = blocking("joining", move || membership::engaged(&consensus, &key, &body)).await?;
@@ -391,7 +393,7 @@ async fn engage(call: Call) -> Result<Reply, Reply> {
     engaged.map(|()| done()).map_err(failed)
 }
 
-/// Refuses everybody but the nodes of the cluster.
+/// Refuses requests that do not come from a node of the cluster.
 fn require_member(call: &Call) -> Result<(), Reply> {
     call.key.ok_or_else(no_node)?;
     if call.user == INTERNAL { Ok(()) } else { Err(unauthorized()) }

@@ -1,7 +1,7 @@
-//! Protection of administrators against web pages that their browser shows at the same time: the rules are those of
-//! [`nacre_http::origin`]. Here is what depends on the port and on the cluster.
+//! Protection of administrators against malicious web pages in the same browser: the rules are those of [`nacre_http::origin`], and
+//! this module has what depends on the port and on the cluster.
 //!
-//! The operator may allow pages of other sites to use the API, see [`Allowed`].
+//! The operator may allow pages of other sites to use the API: see [`Allowed`].
 
 use super::Service;
 use super::api::cors::Allowed;
@@ -26,16 +26,16 @@ fn is_in_cluster(cluster: &Cluster, host: &str) -> bool {
     })
 }
 
-/// Returns true for a path that changes something by GET, as Couchbase's clients expect.
+/// Returns true for a path whose GET changes something, as Couchbase's clients expect.
 fn changes_by_get(service: Service, path: &str) -> bool {
     service == Service::Eventing && path.trim_matches('/') == "resetStatsCounters"
 }
 
-/// Answers a request that a browser must not send, and the question of a browser whether it may.
+/// Refuses requests that a browser must not send, and answers the preflight requests of browsers.
 ///
 /// # Errors
-/// The answer, when the request is not to be looked at any further: 421 for a name that is not the node's, 403 for a request of a
-/// page of another site, 204 without any permission for OPTIONS from such a page.
+/// The answer, if the request ends here: 421 for a name that is not the node's, 403 for a request of a page of another site, 204
+/// without any permission for an OPTIONS request of such a page.
 pub(super) fn check(
     head: &Parts,
     service: Service,
@@ -47,13 +47,11 @@ pub(super) fn check(
         Source::Foreign if head.extensions.get::<Allowed>().is_some() => {
             Allowed::preflight(head).map_or(Ok(()), Err)
         }
-        Source::Foreign => {
-            origin::refuse_foreign(head, !changes_by_get(service, head.uri.path()))
-        }
+        Source::Foreign => origin::refuse_foreign(head, !changes_by_get(service, head.uri.path())),
     }
 }
 
-/// Returns true for a request whose body is JSON and nothing else.
+/// Returns true for a request whose body can only be JSON.
 fn takes_json(service: Service, method: &Method, path: &[String]) -> bool {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     match (service, method.as_str(), &path[..]) {
@@ -66,14 +64,14 @@ fn takes_json(service: Service, method: &Method, path: &[String]) -> bool {
         | (Service::Management, _, ["api", "v1", ..])
         | (Service::Views, "PUT", [_, "_design", _])
         | (Service::Views, "POST", [_, "_design", _, "_view", _]) => true,
-        // Code of a function is text.
+        // The code of a function is text.
         (Service::Eventing, "POST" | "PUT", path) => path.last() != Some(&"appcode"),
         (Service::Registered(_), _, _) => true,
         _ => false,
     }
 }
 
-/// Refuses JSON from a page that is not declared as such.
+/// Refuses JSON from a page without the media type of JSON.
 ///
 /// # Errors
 /// 415.
@@ -81,16 +79,17 @@ pub(super) fn check_type(head: &Parts, service: Service, path: &[String]) -> Res
     if takes_json(service, &head.method, path) { origin::check_type(head) } else { Ok(()) }
 }
 
-/// Policy for an answer of a plugin, which may be a page with styles and small images. Without `allow-…` it has no
-/// scripts and no forms, and an opaque origin, so that its links act as those of any other site.
+/// Content security policy for an answer of a plugin, which may be a page with styles and small images. The sandbox
+/// without `allow-…` means no scripts, no forms, and an opaque origin, so that the page's links count as those of
+/// another site.
 const PLUGIN_POLICY: &str =
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'";
 
-/// Marks an answer whose body a deployed plugin has made.
+/// Marks an answer whose body comes from a deployed plugin.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OfPlugin;
 
-/// Adds the headers that keep browsers from using an answer on other pages.
+/// Adds the headers that keep other pages from using an answer in a browser.
 pub(super) fn protect(answer: &mut Reply) {
     let is_of_plugin = answer.extensions().get::<OfPlugin>().is_some();
     let is_of_console = answer.extensions().get::<OfConsole>().is_some();
@@ -113,8 +112,8 @@ pub(super) fn protect(answer: &mut Reply) {
     }
 }
 
-/// Headers by which an answer would change how a browser treats other answers of the node: cookies, the node's
-/// location, permissions to read. Plugins cannot set them.
+/// Headers that plugins cannot set, because they change how a browser treats other answers of the node: cookies, the
+/// node's location, permissions to read.
 const RESERVED: [&str; 13] = [
     "alt-svc",
     "clear-site-data",
@@ -152,7 +151,7 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
-    /// The status with which a request is refused, or 0.
+    /// Returns the status with which the server refuses a request, or 0.
     fn refused(line: &str, headers: &[(&str, &str)]) -> u16 {
         let head = head(line, headers);
         let hosts = Hosts::new(["", "db.example"]);

@@ -1,4 +1,4 @@
-//! Targets that functions and plugins can send requests to although they are denied by default: `/settings/outgoingHttp`.
+//! Exceptions to the targets that functions and plugins may not send requests to by default: `/settings/outgoingHttp`.
 //!
 //! ```text
 //! GET   {"allow": ["127.0.0.0/8", "hooks.example:8080"]}

@@ -1,6 +1,6 @@
-//! Checks of a user's rights in terms of Couchbase's permissions: `POST /pools/default/checkPermissions`.
+//! Checks a user's privileges in terms of Couchbase's permissions: `POST /pools/default/checkPermissions`.
 //!
-//! A permission is `cluster`, a path of objects and, behind an exclamation mark, an operation: `cluster.nodes!read`,
+//! A permission is `cluster`, a path of objects and, after an exclamation mark, an operation: `cluster.nodes!read`,
 //! `cluster.bucket[travel].data.docs!write`, `cluster.collection[travel:inventory:airline].n1ql.select!execute`.
 
 use super::Call;
@@ -15,13 +15,13 @@ use serde_json::{Map, Value, json};
 
 /// Largest number of permissions in a request.
 const PERMISSIONS_MAX: usize = 1000;
-/// Stands for any bucket.
+/// The name that means any bucket.
 const ANY: &str = ".";
 
 pub(super) const ROUTES: &[Route] =
     &[post("/pools/default/checkPermissions", Access::Login, |call| ready(check(&call)))];
 
-/// Answers for each permission of the body, which commas part, whether the user has it.
+/// Answers for each permission in the body (separated by commas) whether the user has it.
 fn check(call: &Call) -> Result<Reply, Reply> {
     let users = call.node.users();
     let user = call.holder(&users);
@@ -45,7 +45,7 @@ fn check(call: &Call) -> Result<Reply, Reply> {
     Ok(ok(&Value::Object(answers)))
 }
 
-/// A permission, taken apart.
+/// A parsed permission.
 #[derive(Debug, PartialEq)]
 struct Permission<'a> {
     keyspace: Keyspace<'a>,
@@ -55,7 +55,7 @@ struct Permission<'a> {
 }
 
 impl<'a> Permission<'a> {
-    /// `None` if `text` is no permission.
+    /// Returns `None` if `text` is not a permission.
     fn read(text: &'a str) -> Option<Permission<'a>> {
         let (path, operation) = text.split_once('!')?;
         let path = path.strip_prefix("cluster")?;
@@ -74,8 +74,8 @@ impl<'a> Permission<'a> {
         is_whole.then_some(Permission { keyspace, object, operation })
     }
 
-    /// Returns the privileges that the permission needs here. Permissions of features that this server does not have
-    /// need all.
+    /// Returns the privileges that the permission requires in nacre. Permissions for features that nacre does not have
+    /// require all privileges.
     fn privileges(&self, table: &ServiceTable) -> &'static [Privilege] {
         use Privilege as P;
         let of_bucket = self.keyspace.bucket.is_some();

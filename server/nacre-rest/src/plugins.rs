@@ -5,17 +5,17 @@
 //! POST   /plugins                              the body is a package (tar)
 //! GET    /plugins/{name}/{version}             its manifest
 //! DELETE /plugins/{name}/{version}
-//! GET    /deployments                          how all are doing
+//! GET    /deployments                          the state of all deployments
 //! PUT    /deployments/{name}                   deploy, or upgrade: JSON
-//! GET    /deployments/{name}                   how it is doing
-//! GET    /deployments/{name}/profile           where its calls spend their time
-//! GET    /deployments/{name}/capsules          its calls that failed on this node
-//! GET    /deployments/{name}/capsules/{id}     one of them, to make it again
+//! GET    /deployments/{name}                   the state of a deployment
+//! GET    /deployments/{name}/profile           a profile of its calls
+//! GET    /deployments/{name}/capsules          its failed calls on this node
+//! GET    /deployments/{name}/capsules/{id}     one failed call, for a replay
 //! POST   /deployments/{name}/pause|resume
-//! POST   /deployments/{name}/replay            begin again with a new state: ?since=everything|now|{last_seq}
-//! DELETE /deployments/{name}                   undeploy, with its state
-//! any    /_plugin/{name}/…                     answered by the plugin
-//! GET    /_plugin/{name}/scan                  entries of an index type, which the node answers
+//! POST   /deployments/{name}/replay            restart with a new state: ?since=everything|now|{last_seq}
+//! DELETE /deployments/{name}                   undeploy, and delete the state
+//! any    /_plugin/{name}/…                     a request that the plugin answers
+//! GET    /_plugin/{name}/scan                  entries of an index type, which the node reads itself
 //! ```
 
 use super::Call;
@@ -42,21 +42,21 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a request waits for a state that reflects earlier writes.
+/// Timeout of a request that waits until the state reflects earlier writes.
 const FRESH_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The header with which a request is about one document: the node that serves it answers alone.
+/// Header that names the one document that a request concerns. Only the node with that document answers.
 const KEY: &str = "nacre-key";
 
-/// Header with the path as the client has sent it, below the deployment and without the query: in the decoded one a `/` within a
-/// name cannot be distinguished from one between names.
+/// Header with the path as the client sent it, below the deployment and without the query string. In the decoded path, a `/`
+/// within a name is indistinguishable from a separator.
 const PATH: &str = "nacre-path";
 
-/// Headers of nodes, which are removed from requests of clients.
+/// Headers that nodes send each other. The server removes them from requests of clients.
 pub(super) const OF_NODES: [&str; 5] =
     ["nacre-fresh", "nacre-part", PATH, "nacre-rest", "nacre-vbuckets"];
 
-/// The wishes of a deployer. Other members are refused.
+/// The body of a request to deploy. Unknown members are refused.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
@@ -141,12 +141,12 @@ async fn upload(call: Call) -> Result<Reply, Reply> {
     Ok(json_reply(StatusCode::CREATED, &describe(&name, &version, package)))
 }
 
-/// Members of a status with data of deployers, and messages of plugins about documents.
+/// Members of a status that contain data of deployers, or messages of plugins about documents.
 const CONFIDENTIAL: [&str; 6] =
     ["config", "log", "last_errors", "last_failures", "dead_letters", "dead_timers"];
 
-/// Refuses users who may not see the condition of deployments: that takes the right to manage plugins, or the rights to
-/// read the cluster and its statistics.
+/// Refuses users who may not see the state of deployments. They need the privilege to manage plugins, or those to read
+/// the cluster and its statistics.
 fn require_sight(call: &Call) -> Result<(), Reply> {
     let refused = |refusal| {
         let needs = [Privilege::ReadCluster, Privilege::ReadStats];
@@ -177,7 +177,7 @@ async fn undeploy(call: Call) -> Result<Reply, Reply> {
     let plugins = call.node.plugins();
     let running = [plugins.deployment(&name), plugins.building(&name)];
     call.change(Change::Plugins(PluginChange::Undeploy { name })).await?;
-    // The answer means that nothing of it runs any more and its state is gone.
+    // After the answer, no part of the deployment runs any more and its state is deleted.
     blocking("the wait", move || {
         running.iter().flatten().for_each(|deployment| deployment.wait_for_feeds());
     })
@@ -201,7 +201,7 @@ async fn pause(call: Call) -> Result<Reply, Reply> {
     .await
 }
 
-/// Resumes a deployment. If its owner has lost a right, the caller becomes its owner.
+/// Resumes a deployment. If its owner has lost a privilege, the user who asks becomes its owner.
 async fn resume(call: Call) -> Result<Reply, Reply> {
     let name = call.segment("name").to_owned();
     let cluster = call.node.cluster();
@@ -220,14 +220,14 @@ async fn resume(call: Call) -> Result<Reply, Reply> {
     .await
 }
 
-/// Restarts a deployment with a new state: from its earlier begin, or from `since`.
+/// Restarts a deployment with a new state, from its earlier start or from `since`.
 async fn replay(call: Call) -> Result<Reply, Reply> {
     let name = call.segment("name").to_owned();
     let cluster = call.node.cluster();
     let known = cluster.plugins.deployment(&name).map_err(no_such)?;
     let begin = match call.parameter("since") {
         None => None,
-        // Not where the one that is known has begun: `now` is when this is asked.
+        // The known start does not count: `now` means the time of this request.
         Some(since) => Some(begin(&call, Some(&since), known.bucket(), None).await?),
     };
     changed(
@@ -243,7 +243,7 @@ fn manifest_of(cluster: &Cluster, known: &cluster::Deployment) -> Result<Manifes
     Manifest::read(&package.manifest).map_err(|reason| invalid("_", reason))
 }
 
-/// Refuses callers who lack the rights on documents that a deployment needs.
+/// Refuses users who lack the privileges on documents that a deployment needs.
 fn require_needs(call: &Call, needs: &[Need]) -> Result<(), Reply> {
     let users = call.node.users();
     let lacked = match users.get(&call.user) {
@@ -255,14 +255,15 @@ fn require_needs(call: &Call, needs: &[Need]) -> Result<(), Reply> {
     Err(json_reply(StatusCode::FORBIDDEN, &json!({"errors": {"_": reason}})))
 }
 
-/// Refuses callers who may not read the documents that a deployment reads.
+/// Refuses users who may not read the documents that a deployment reads.
 fn require_reading(call: &Call, name: &str) -> Result<(), Reply> {
     let cluster = call.node.cluster();
     let known = cluster.plugins.deployment(name).map_err(no_such)?;
     require_needs(call, &packages::reading(known, &manifest_of(&cluster, known)?))
 }
 
-/// Returns the capsules of a deployment, for callers who may read its documents: a capsule holds those of its call.
+/// Returns the capsules of a deployment, for users who may read its documents: a capsule contains the documents of its
+/// call.
 async fn capsules_of(call: &Call) -> Result<Vec<(String, Capsule)>, Reply> {
     let name = call.segment("name");
     require_reading(call, name)?;
@@ -343,7 +344,7 @@ async fn deploy(call: Call) -> Result<Reply, Reply> {
         .await
 }
 
-/// Returns the begin of a deployment: the wanted one, or that of the `known` deployment.
+/// Returns the start of a deployment: the wanted one, or that of the `known` deployment.
 async fn begin(
     call: &Call,
     wanted: Option<&str>,
@@ -354,7 +355,7 @@ async fn begin(
     let since = match (wanted, as_known) {
         (None, Some(known)) => return Ok(known),
         (None | Some("everything"), _) => return Ok((Since::Everything, None)),
-        // The moment when it was first deployed so.
+        // `now` means the time of the first deployment with `now`.
         (Some("now"), Some(known @ (Since::Now, _))) => return Ok(known),
         (Some("now"), _) => changes::Since::Now,
         (Some(token), _) => {
@@ -372,7 +373,7 @@ async fn begin(
     };
     Ok(match wanted {
         Some("now") => (Since::Now, token.map(|token| token.to_string())),
-        // Kept as it was given, so that giving it again changes nothing.
+        // Kept verbatim, so that repeating the request changes nothing.
         _ => (Since::Everything, wanted.map(str::to_owned)),
     })
 }
@@ -388,7 +389,7 @@ fn no_beginning(refused: changes::Refused) -> Reply {
     }
 }
 
-/// Returns the world of a deployment of a package.
+/// Returns the world in which a package is deployed.
 fn world_of(manifest: &Manifest, wanted: &Wanted) -> Result<cluster::World, String> {
     let world = match manifest.world {
         World::Service => cluster::World::Service,
@@ -409,7 +410,7 @@ fn world_of(manifest: &Manifest, wanted: &Wanted) -> Result<cluster::World, Stri
     Ok(world)
 }
 
-/// Returns the description and condition of a deployment, as far as the caller may see them.
+/// Describes the state of a deployment, as far as the user may see it.
 fn status(call: &Call, cluster: &Cluster, name: &str) -> Value {
     let mut status = whole_status(call, cluster, name);
     let administers = call.require(Privilege::AdministerPlugins, None).is_ok();
@@ -477,7 +478,7 @@ fn progress(deployment: &Deployment) -> Value {
     value
 }
 
-/// Describes the condition of a deployment that follows no documents.
+/// Describes the state of a deployment that does not follow documents.
 fn progress_of_pure(call: &Call, name: &str) -> Value {
     let plugins = call.node.plugins();
     let Some(pure) = plugins.pure(name) else {
@@ -503,7 +504,7 @@ fn progress_of_pure(call: &Call, name: &str) -> Value {
     })
 }
 
-/// Entries of an index, which the node reads without the plugin.
+/// Returns entries of an index, which the node reads without the plugin.
 async fn scan(call: Call, name: &str) -> Result<Reply, Reply> {
     if call.method != Method::GET {
         let reason = "a scan is asked for with GET";
@@ -523,7 +524,7 @@ async fn scan(call: Call, name: &str) -> Result<Reply, Reply> {
     answer.await?.map(|answer| ok(&answer)).map_err(|missing| unanswered(&missing, stopped))
 }
 
-/// A path, in which nothing but letters, digits and some marks is not percent-encoded.
+/// Encodes a path: everything except letters, digits and some marks is percent-encoded.
 fn encoded(segments: &[String]) -> String {
     const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     let segment = |segment: &String| format!("/{}", utf8_percent_encode(segment, KEPT));
@@ -531,7 +532,7 @@ fn encoded(segments: &[String]) -> String {
     if path.is_empty() { "/".to_owned() } else { path }
 }
 
-/// A request that a deployment answers.
+/// Lets a deployment answer a request.
 async fn invoke(call: Call) -> Result<Reply, Reply> {
     let (name, rest) = (call.segment("name").to_owned(), call.rest.clone());
     let name = name.as_str();

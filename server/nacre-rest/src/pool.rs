@@ -1,4 +1,4 @@
-//! The description of the cluster by `/pools/default`, and the settings that are written there. Paths, members and
+//! The description of the cluster at `/pools/default`, and the settings that are changed there. Paths, members and
 //! texts are Couchbase's.
 
 use super::Call;
@@ -16,8 +16,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Quotas of other services than the data service, with the values that a new server of Couchbase has, in MiB. They are
-/// kept and have no effect: such services use memory within the quotas of buckets, or the limits of plugins.
+/// Memory quotas of services other than the data service, with the defaults of a new Couchbase server, in MiB. The
+/// cluster stores them, but they have no effect: these services use memory within the quotas of buckets, or within the
+/// limits of plugins.
 const OTHER_QUOTAS: [(&str, u64); 5] = [
     ("indexMemoryQuota", 512),
     ("ftsMemoryQuota", 512),
@@ -31,7 +32,7 @@ pub(super) fn is_quota(field: &str) -> bool {
     field == "memoryQuota" || OTHER_QUOTAS.iter().any(|(name, _)| *name == field)
 }
 
-/// The memory of this machine in MiB.
+/// Returns the memory of this machine in MiB.
 fn machine_mb() -> u64 {
     memory_bytes().unwrap_or(u64::MAX) >> 20
 }
@@ -46,7 +47,7 @@ async fn show(call: Call) -> Result<Reply, Reply> {
     Ok(ok(&describe(&call).await?))
 }
 
-/// `POST /pools/default`: the name of the cluster and the quotas of services.
+/// `POST /pools/default`: sets the name of the cluster and the quotas of services.
 async fn update(call: Call) -> Result<Reply, Reply> {
     let form = call.form();
     for (field, _) in &form {
@@ -65,10 +66,10 @@ async fn update(call: Call) -> Result<Reply, Reply> {
     Ok(done())
 }
 
-/// The quotas as they are after the form, if it names any.
+/// Returns the quotas as they are after the form, if the form names any.
 ///
 /// # Errors
-/// A quota that is no number, or quotas that are together more than the machine has.
+/// A quota that is not a number, or quotas whose sum exceeds the machine's memory.
 pub(super) fn read_quotas(
     cluster: &Cluster,
     form: &[(String, String)],
@@ -99,14 +100,14 @@ pub(super) fn read_quotas(
     Ok(Some(quotas))
 }
 
-/// `GET /pools/default` and `GET /pools/nodes`. Waits for other nodes.
+/// `GET /pools/default` and `GET /pools/nodes`. The function waits for other nodes.
 pub(super) async fn describe(call: &Call) -> Result<Value, Reply> {
     let node = Arc::clone(&call.node);
     let usage = blocking("the count", move || node.usage()).await?;
     Ok(describe_with(call, &usage))
 }
 
-/// Describes the pool, with the usage of buckets.
+/// Describes the cluster, with the usage of buckets.
 pub(super) fn describe_with(call: &Call, usage: &BTreeMap<String, Usage>) -> Value {
     let cluster = call.node.cluster();
     let mut pool = json!({
@@ -175,7 +176,7 @@ fn links(cluster: &Cluster) -> Value {
     })
 }
 
-/// Returns the quota of the data service in MiB; by default, this node's memory for buckets.
+/// Returns the quota of the data service in MiB. The default is this node's memory for buckets.
 fn data_quota_mb(call: &Call, cluster: &Cluster) -> u64 {
     let of_node = || call.node.memory().quotas_bytes_max().map_or_else(machine_mb, |max| max >> 20);
     cluster.settings.quotas.data_mb.unwrap_or_else(of_node)
@@ -190,7 +191,7 @@ fn quotas(call: &Call, cluster: &Cluster) -> Value {
     quotas
 }
 
-/// Memory and disk of all nodes. Nodes are taken to have as much as this one.
+/// Returns memory and disk of all nodes, assuming that all nodes have as much as this one.
 fn storage_totals(call: &Call, cluster: &Cluster, usage: &BTreeMap<String, Usage>) -> Value {
     let nodes = cluster.serving_nodes().len().max(1) as u64;
     let sum = |of: fn(&Usage) -> u64| usage.values().map(of).sum::<u64>();
@@ -221,14 +222,14 @@ fn storage_totals(call: &Call, cluster: &Cluster, usage: &BTreeMap<String, Usage
     })
 }
 
-/// Describes a budget of this node: its limit and its usage in bytes, and how often it was exceeded. A member that
-/// Couchbase does not have.
+/// Describes a budget of this node: its limit and usage in bytes, and the number of times that it was exceeded.
+/// Couchbase does not have this member.
 fn describe_budget(name: &str, budget: &Budget) -> Value {
     let limit = Some(budget.limit()).filter(|limit| *limit < usize::MAX);
     json!({"name": name, "limit": limit, "used": budget.held(), "refusals": budget.refusals()})
 }
 
-/// Returns the additional members of `/nodes/self`: paths of the node's data, and its usage of memory and disk.
+/// Returns the additional members of `/nodes/self`: paths of the node's data, and its memory and disk usage.
 pub(super) fn own_storage(call: &Call, node: &Node) -> Value {
     let cluster = node.cluster();
     let folder = call.records.data_dir.display().to_string();
@@ -249,7 +250,7 @@ pub(super) fn own_storage(call: &Call, node: &Node) -> Value {
     })
 }
 
-/// The cluster as if it had one node only.
+/// Returns the cluster as if this were its only node.
 fn alone(cluster: &Cluster) -> Cluster {
     Cluster { nodes: BTreeMap::new(), ..cluster.clone() }
 }

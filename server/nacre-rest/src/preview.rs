@@ -1,4 +1,4 @@
-//! Previews of views: `POST /{bucket}/_preview`, for editors that show rows while somebody types.
+//! Previews of views: `POST /{bucket}/_preview`, for editors that show rows while a user types.
 
 use super::Call;
 use super::body::{Reply, blocking, error_reply, reply};
@@ -14,21 +14,21 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Documents that are mapped if none are named.
+/// Default number of documents in a preview.
 const LAST: usize = 20;
 
 /// Body of a request.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
-    /// The design document, as it would be stored.
+    /// The design document, as a request would store it.
     design: Box<RawValue>,
     /// Name of the view.
     view: String,
     /// IDs of documents to map.
     #[serde(default)]
     documents: Option<Vec<String>>,
-    /// Number of documents to map, those written last.
+    /// Number of documents to map, starting with the latest.
     #[serde(default)]
     last: Option<usize>,
     #[serde(default)]
@@ -50,7 +50,8 @@ impl Asked {
 
 /// Maps documents with a view that need not be stored, and returns its rows.
 ///
-/// The user needs the right to change views, as code runs, and the one to read them, as rows show documents.
+/// The user needs the privilege to change views, because code runs, and the privilege to read views, because rows show
+/// documents.
 pub(super) async fn preview(call: Call) -> Result<Reply, Reply> {
     let bucket = call.segment("bucket").to_owned();
     call.require(Privilege::ReadViews, Some(&bucket))?;
@@ -79,7 +80,7 @@ pub(super) async fn preview(call: Call) -> Result<Reply, Reply> {
     Ok(reply(StatusCode::OK, "application/json", described(&previewed)))
 }
 
-/// Describes a preview. Rows are as the view has written them, so that no number is rounded.
+/// Formats a preview. Rows stay as the view wrote them, so that no number is rounded.
 fn described(preview: &Preview) -> String {
     let errors: Vec<Value> =
         preview.errors.iter().map(|(id, message)| json!({"id": id, "message": message})).collect();

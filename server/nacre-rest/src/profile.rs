@@ -1,4 +1,4 @@
-//! `GET /deployments/{name}/profile?seconds=5`: where the calls of a deployment spend their time on this node.
+//! `GET /deployments/{name}/profile?seconds=5`: profiles the calls of a deployment on this node.
 
 use super::Call;
 use super::body::{Reply, error_reply, form, reply};
@@ -9,15 +9,15 @@ use nacre_sandbox::Reader;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Default and largest length of a profile, in seconds.
+/// Default and longest duration of a profile, in seconds.
 const SECONDS: (u64, u64) = (5, 60);
 const FAILED: &str = "profile_failed";
 
-/// Counts stacks. Dropping it, when the client goes away, ends the counting once.
+/// A running profile. Dropping it ends the profile, for instance when the client disconnects.
 struct Counting<'a>(Option<&'a Deployment>);
 
 impl Counting<'_> {
-    /// Lanes end in the reverse order of their begin, so that the next request gets all lanes, or none.
+    /// Ends the profiles of the lanes in reverse order of their start, so that another request gets all lanes or none.
     fn end(&mut self) -> String {
         let readers = self.0.take().map_or(&[][..], Deployment::readers);
         readers.iter().rev().map(Reader::end_profile).collect()
@@ -30,7 +30,7 @@ impl Drop for Counting<'_> {
     }
 }
 
-/// Looks for some seconds; the answer has a line for each stack, as tools that draw flame graphs read them.
+/// Profiles for some seconds. The answer has one line for each stack, as flame-graph tools read it.
 pub(super) async fn profile(call: &Call, name: &str) -> Result<Reply, Reply> {
     let refused = |status, reason: &str| error_reply(status, FAILED, reason);
     let wanted = form(call.query.as_bytes()).into_iter().find(|(name, _)| name == "seconds");

@@ -1,5 +1,5 @@
 //! Queries: `/query/service` and the management of its requests, which the query service answers, and the node's
-//! statistics of it.
+//! statistics of queries.
 
 use super::Call;
 use super::answer::sent;
@@ -27,7 +27,7 @@ const TASKS: &str = "/admin/tasks_cache/{rest...}";
 const DICTIONARY: &str = "/admin/dictionary_cache/{rest...}";
 const SETTINGS: &str = "/admin/settings/{rest...}";
 
-/// The query service checks the rights of its users itself.
+/// The query service checks the privileges of its users itself.
 pub(super) const ROUTES: &[Route] = &[
     get("/", Access::Login, |_| ready(Ok(ok(&json!({"status": "OK"}))))),
     get(SERVICE, Access::Handler, |call| Box::pin(asked(call, SERVICE.into()))),
@@ -53,12 +53,12 @@ pub(super) const ROUTES: &[Route] = &[
     post("/admin/settings", ADMINISTER, |call| Box::pin(asked_as_named(call))),
 ];
 
-/// The answer to a path that there is not.
+/// Returns the answer for a path that does not exist.
 pub(super) fn missing() -> Reply {
     error_reply(StatusCode::NOT_FOUND, "not_found", "missing")
 }
 
-/// Lets the query service answer at the path of the request.
+/// Forwards the request with its path to the query service.
 async fn asked_as_named(call: Call) -> Result<Reply, Reply> {
     let path = format!("/{}", call.path.join("/"));
     asked(call, path).await
@@ -70,7 +70,7 @@ fn one_stat(call: &Call) -> Result<Reply, Reply> {
     Ok(ok(&json!({ name: value })))
 }
 
-/// Returns the reply to a request without a login: SDKs look for the errors of the query service.
+/// Returns the reply to a request without a login. SDKs expect an error of the query service.
 pub(super) fn unauthorized() -> Reply {
     let mut reply = super::body::unauthorized();
     let body = json!({
@@ -82,7 +82,7 @@ pub(super) fn unauthorized() -> Reply {
     reply
 }
 
-/// Sets its mark when it is dropped: the handler is dropped when the client goes away.
+/// Sets its flag when dropped. hyper drops the handler when the client disconnects.
 struct Waiting(Option<Arc<AtomicBool>>);
 
 impl Drop for Waiting {
@@ -112,7 +112,7 @@ async fn asked(call: Call, path: String) -> Result<Reply, Reply> {
     let reply =
         sent(&desk, "query_failed", move || node.queries().handle(&node, &request, &user, gone))
             .await;
-    // From here on, sending the answer fails if the client goes away.
+    // From here on, sending the answer fails if the client disconnects.
     waiting.0 = None;
     reply
 }
@@ -129,7 +129,7 @@ fn vitals(call: &Call) -> Value {
     })
 }
 
-/// Names are those of Couchbase; times are nanoseconds.
+/// Returns the statistics. Names are Couchbase's; times are in nanoseconds.
 fn stats(call: &Call) -> Value {
     let vitals = call.node.queries().vitals();
     json!({

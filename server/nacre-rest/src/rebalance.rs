@@ -20,26 +20,26 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Longest time of a failover: leases must end, and copies must be polled.
+/// Timeout of a failover, which waits for leases to end and for replicas to report.
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(60);
-/// Interval of checks for its end.
+/// Interval at which the request checks whether the failover has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// Couchbase's message when most nodes are lost.
+/// Couchbase's message when most nodes are down.
 const UNSAFE: &str = "Cannot safely perform a failover at the moment";
 /// Interval at which tools may ask for the progress of a rebalance, in seconds. Source: Couchbase.
 const REFRESH_S: f64 = 0.25;
-/// Time for a silent node, in seconds.
+/// Silence in seconds after which a node is failed over.
 const TIMEOUT_S: RangeInclusive<u64> = 1..=3600;
-/// Fixed properties of automatic failover: a node is replaced only if no durable write is lost, even during a
-/// rebalance, which ends then; and no more nodes than `maxCount`.
+/// Fixed properties of automatic failover: it never loses a durable write; it may interrupt a rebalance; it fails over
+/// at most `maxCount` nodes.
 const UNCHANGING: [(&str, bool); 3] = [
     ("failoverPreserveDurabilityMajority", true),
     ("canAbortRebalance", true),
     ("disableMaxCount", false),
 ];
-/// Period of a disk's failures, in seconds, if nodes were replaced for that. Source: Couchbase's default.
+/// Period in seconds in which disk failures count, if automatic failover acted on them. Source: Couchbase's default.
 const DISK_PERIOD_S: u64 = 120;
-/// When a rebalance that has failed is begun again, in seconds.
+/// Delay in seconds before a failed rebalance is retried.
 const RETRY_AFTER_S: RangeInclusive<u64> = 5..=3600;
 
 const AUTO_FAILOVER: &str = "/settings/autoFailover";
@@ -71,7 +71,7 @@ pub(super) const ROUTES: &[Route] = &[
     post("/controller/setRecoveryType", ADMINISTER, |call| Box::pin(recover(call, true))),
 ];
 
-/// The rebalance, collections of logs, and what services have going on.
+/// Lists the rebalance, collections of logs, and tasks of services.
 async fn tasks(call: Call) -> Result<Reply, Reply> {
     let first = task(&call.node.cluster());
     let mut tasks: Vec<Value> = std::iter::once(first).chain(events::task(&call)).collect();
@@ -116,7 +116,7 @@ async fn rebalance(call: Call) -> Result<Reply, Reply> {
     start(&call, keep, Membership::Leaving, services).await
 }
 
-/// Moves the vBuckets of nodes away, and has others take their place then.
+/// Graceful failover: moves the vBuckets off nodes, and then fails the nodes over.
 async fn hand_over(call: Call) -> Result<Reply, Reply> {
     let cluster = call.node.cluster();
     Form(call.form()).only(&["otpNode"])?;
@@ -129,7 +129,7 @@ async fn hand_over(call: Call) -> Result<Reply, Reply> {
     start(&call, keep, Membership::FailedOver, BTreeMap::new()).await
 }
 
-/// Takes back a node that was replaced; the form says whether its copies begin again if it `names_type`.
+/// Recovers a failed-over node. If `names_type` is true, the form says whether the recovery is full.
 async fn recover(call: Call, names_type: bool) -> Result<Reply, Reply> {
     let cluster = call.node.cluster();
     Form(call.form()).only(&["otpNode", "recoveryType"])?;
@@ -142,8 +142,8 @@ async fn recover(call: Call, names_type: bool) -> Result<Reply, Reply> {
     change(&call, Change::Nodes(NodeChange::Recover { id, full })).await
 }
 
-/// Returns true if the copies of a replaced node all start from nothing, and false if only those do whose history has
-/// diverged.
+/// Returns true if all copies of a failed-over node restart from nothing (full recovery), and false if only copies with
+/// a diverged history do (delta recovery).
 fn is_full(form: &Form) -> Result<bool, Reply> {
     match form.optional("recoveryType") {
         Some("delta") => Ok(false),
@@ -163,7 +163,7 @@ async fn change(call: &Call, change: Change) -> Result<Reply, Reply> {
     call.change(change).await.map(|_| done())
 }
 
-/// Stops the running rebalance. Without one it succeeds too, because scripts stop what may have ended already.
+/// Stops the running rebalance. Succeeds without one too, because scripts may stop a rebalance that has just ended.
 async fn stop(call: Call) -> Result<Reply, Reply> {
     if call.node.cluster().rebalance.is_none() {
         return Ok(done());
@@ -189,7 +189,7 @@ async fn start(
     Ok(ok(&json!({"rebalanceId": id})))
 }
 
-/// The nodes that the request names.
+/// Returns the nodes that the request names.
 fn named(call: &Call) -> Result<BTreeSet<NodeId>, Reply> {
     let form = Form(call.form());
     let names = form.0.iter().filter(|(field, _)| field == "otpNode");
@@ -201,7 +201,7 @@ fn named(call: &Call) -> Result<BTreeSet<NodeId>, Reply> {
     }
 }
 
-/// Returns the nodes that have a share after the requested rebalance.
+/// Returns the nodes that hold data after the requested rebalance.
 fn read_plan(call: &Call, cluster: &Cluster) -> Result<BTreeSet<NodeId>, Reply> {
     let form = Form(call.form());
     let is_known = |field: &str| {
@@ -211,7 +211,7 @@ fn read_plan(call: &Call, cluster: &Cluster) -> Result<BTreeSet<NodeId>, Reply> 
     if let Some((field, _)) = form.0.iter().find(|(field, _)| !is_known(field)) {
         return Err(invalid(field, "Unsupported key"));
     }
-    // All buckets are recovered by missing versions only, unless a node is to get everything again.
+    // All buckets use delta recovery, unless a node is to be recovered in full.
     let delta = form.optional("deltaRecoveryBuckets").unwrap_or_default();
     let mut delta = delta.split(',').filter(|name| !name.is_empty()).peekable();
     let is_full = delta.peek().is_some() && cluster.recovering.values().any(|full| *full);
@@ -227,7 +227,7 @@ fn read_plan(call: &Call, cluster: &Cluster) -> Result<BTreeSet<NodeId>, Reply> 
     let mismatch = || json_reply(StatusCode::BAD_REQUEST, &json!({"mismatch": 1}));
     let known = list("knownNodes").ok_or_else(mismatch)?;
     let ejected = list("ejectedNodes").ok_or_else(mismatch)?;
-    // The nodes must be those that the operator has seen.
+    // The operator must have seen the present nodes.
     if !known.iter().eq(cluster.nodes.keys()) {
         return Err(mismatch());
     }
@@ -243,7 +243,7 @@ fn read_plan(call: &Call, cluster: &Cluster) -> Result<BTreeSet<NodeId>, Reply> 
 }
 
 /// Returns the new services of nodes whose services change: `topology[n1ql]`, `topology[eventing]` and
-/// `topology[index]` name all nodes with the service.
+/// `topology[index]` each name all nodes with that service.
 fn read_topology(
     call: &Call,
     cluster: &Cluster,
@@ -255,7 +255,7 @@ fn read_topology(
         else {
             continue;
         };
-        // A node that is there has documents, or has none, until it leaves.
+        // A present node keeps the data service, or its absence, until it leaves.
         let mut movable = call.node.service_table().names();
         movable.remove(&ServiceName::DATA);
         let service = match movable.iter().find(|service| service.as_str() == name) {
@@ -283,7 +283,7 @@ fn read_topology(
     Ok(wanted)
 }
 
-/// Orders the failover of nodes at once, and waits until it is done.
+/// Orders the immediate failover of nodes, and waits until it is done.
 #[expect(
     clippy::disallowed_methods,
     reason = "the end of a failover wakes nobody: a thread of its own looks for it"
@@ -330,7 +330,8 @@ fn is_over(node: &Node, lost: &BTreeSet<NodeId>) -> bool {
     !lost.iter().any(serves)
 }
 
-/// Returns how many vBuckets are in place, of how many, once `nodes` have a share.
+/// Returns the number of vBuckets that are in place for a cluster with the data on `keep`, and the number of all
+/// vBuckets.
 fn placed(cluster: &Cluster, keep: &BTreeSet<NodeId>) -> (usize, usize) {
     let nodes = cluster.with_data(keep);
     let mut counts = (0, 0);
@@ -343,7 +344,7 @@ fn placed(cluster: &Cluster, keep: &BTreeSet<NodeId>) -> (usize, usize) {
     counts
 }
 
-/// Returns true if a rebalance would move nothing.
+/// Returns true if a rebalance would move no vBucket.
 pub(super) fn is_balanced(cluster: &Cluster) -> bool {
     let stays = |membership| matches!(membership, Membership::Active | Membership::Added);
     let keep = cluster.nodes.iter().filter(|(_, node)| stays(node.membership));
@@ -398,14 +399,14 @@ fn task(cluster: &Cluster) -> Value {
                 "recommendedRefreshPeriod": REFRESH_S,
                 "progress": progress,
                 "perNode": per_node,
-                // By bucket: a rebalance moves all of them together.
+                // By bucket. It is empty because a rebalance moves all buckets together.
                 "detailedProgress": {},
             })
         }
     }
 }
 
-/// Adds the error, if the last rebalance has failed.
+/// Adds the error if the last rebalance has failed.
 fn add_failure(cluster: &Cluster, told: &mut Value) {
     if let Some(EndedRebalance { outcome: Outcome::Failed { lost }, .. }) = &cluster.last_rebalance
     {
@@ -426,7 +427,7 @@ fn failure(cluster: &Cluster, lost: &BTreeSet<NodeId>) -> String {
     format!("Rebalance failed: {lost} lost meanwhile. {next}")
 }
 
-/// Nodes as they are called in maps, but for those that have left.
+/// Returns the names of nodes as maps contain them, without nodes that have left.
 fn names(cluster: &Cluster, nodes: &BTreeSet<NodeId>) -> Vec<String> {
     let known = nodes.iter().filter_map(|id| cluster.nodes.get(id));
     known.map(|node| otp_node(&node.endpoints)).collect()
@@ -541,7 +542,7 @@ mod tests {
     use super::*;
     use nacre_cluster::{Endpoints, GROUP_DEFAULT, Member, Ports};
 
-    /// couchbase-cli reads these members without checking for them.
+    /// couchbase-cli reads these members without checking that they exist.
     #[test]
     fn a_task_says_what_tools_take_for_granted() {
         let mut cluster = Cluster::new("c".into());

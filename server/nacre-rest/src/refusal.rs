@@ -1,4 +1,4 @@
-//! Replies to changes that the node has not made, and work of the node in the background.
+//! Replies for refused changes, and blocking work in the background.
 
 use super::login::forbidden;
 use hyper::StatusCode;
@@ -10,8 +10,8 @@ use nacre_http::body::{
 use nacre_node::Error;
 use serde_json::json;
 
-/// Runs work of the node that waits for the disk or for other nodes, or takes milliseconds of the processor, on threads
-/// that serve no connections.
+/// Runs work that waits for the disk or for other nodes, or takes milliseconds of CPU time, on threads that serve no
+/// connections.
 ///
 /// # Errors
 /// The reply for the node's error.
@@ -21,7 +21,8 @@ pub(crate) async fn in_background<T: Send + 'static>(
     blocking("the change", work).await?.map_err(|error| refused(&error))
 }
 
-/// Why a change was not made, as management clients read it: errors by field, `_` for the request as a whole.
+/// Returns the reply for a refused change, in the format of management clients: errors by field, with `_` for the whole
+/// request.
 pub(crate) fn refused(error: &Error) -> Reply {
     if let Error::Package(reason) = error {
         return invalid("_", reason);
@@ -32,7 +33,7 @@ pub(crate) fn refused(error: &Error) -> Reply {
     if let Error::Users(refused) = error {
         return users_refused(refused);
     }
-    // Trying again would be answered with "already exists".
+    // The change is agreed already, so a retry would be answered with "already exists".
     if let Error::Effect(reason) = error {
         let text = format!(
             "the change was made, but this node cannot carry it out yet, and tries again until it can: {reason}"
@@ -72,7 +73,7 @@ pub(crate) fn refused(error: &Error) -> Reply {
     json_reply(status, &json!({"errors": {field: refusal.to_string()}}))
 }
 
-/// Why a change of users was not made.
+/// Returns the reply for a refused change of users.
 pub(crate) fn users_refused(refused: &Refused) -> Reply {
     let reason = refused.to_string();
     match refused {

@@ -1,4 +1,5 @@
-//! Ports of services that have their routes in a table: the server reads the request, checks the privilege and calls the handler.
+//! Ports of registered services, which list their routes in a table: the server reads the request, checks the privilege and calls
+//! the handler.
 
 use super::body::{Reply, blocking, not_found, reply, unauthorized};
 use super::memory::charged;
@@ -8,10 +9,10 @@ use super::{Call, Service};
 use hyper::StatusCode;
 use nacre_node::service::{self, HttpReply, HttpRequest};
 
-/// There are none in the server: services have theirs.
+/// The server has no routes of its own here: the services bring them.
 pub(super) const ROUTES: &[Route] = &[];
 
-/// Answers a request that came to `port`.
+/// Answers a request that arrived at `port`.
 pub(super) async fn route(call: Call, port: &str) -> Reply {
     answer(call, port).await.unwrap_or_else(|reply| reply)
 }
@@ -33,8 +34,8 @@ async fn answer(call: Call, port: &str) -> Result<Reply, Reply> {
         call.require(*privilege, None)?;
     }
     let desk = call.desk();
-    // A search, or a statement of analytics, may take minutes, and its answer may be large: users and addresses have as many as of
-    // other answers, on threads that management and logins do not use.
+    // A search, or an analytics statement, may take minutes, and its answer may be large. The limits per user and address are
+    // those of other answers, and the threads are not those of management and logins.
     let _place = desk.enter(Kind::Answer)?;
     let Call { node, query, headers, body, user, identity: login, target, .. } = call;
     let request = HttpRequest { parameters, query, headers, body, user, login };
@@ -43,7 +44,7 @@ async fn answer(call: Call, port: &str) -> Result<Reply, Reply> {
         Service::Registered(_) => desk.work(what, work).await?,
         _ => blocking(what, work).await?,
     };
-    // The answer is not for a user who was removed while it was made.
+    // The user may have been removed while the handler made the answer.
     if !desk.reader.counts() {
         return Err(unauthorized());
     }

@@ -1,8 +1,8 @@
 //! Routes of the HTTP ports: the handler of a request, and the checks before it.
 //!
-//! Each module lists its endpoints as `ROUTES`. A row names the right that a user needs; `answer` checks it, so that
-//! a handler checks only rights that depend on the body or the query. Segments of a path that a row names are read with
-//! [`Call::segment`].
+//! Each module lists its endpoints as `ROUTES`. A row names the privilege that the request requires, and `answer`
+//! checks it. A handler only checks privileges that depend on the body or the query string. It reads the path segments
+//! that its row names with [`Call::segment`].
 
 use super::Call;
 use super::body::Reply;
@@ -10,20 +10,20 @@ use nacre_auth::{Keyspace, Privilege};
 use nacre_http::{Access, BODY_BYTES_MAX, Caller, Lookup, Method, Table};
 use std::pin::Pin;
 
-/// Answer that is being made.
+/// Future of an answer.
 pub type Answer = Pin<Box<dyn Future<Output = Result<Reply, Reply>> + Send>>;
 /// Function that answers a request.
 pub type Handler = fn(Call) -> Answer;
 /// Endpoint.
 pub type Route = nacre_http::Route<Handler>;
 
-/// Right to read the settings and the state of the cluster.
+/// Privilege to read the settings and the state of the cluster.
 pub const READ: Access = Access::Cluster(Privilege::ReadCluster);
-/// Right to read what is measured.
+/// Privilege to read statistics.
 pub const READ_STATS: Access = Access::Cluster(Privilege::ReadStats);
-/// Right to change the cluster.
+/// Privilege to change the cluster.
 pub const ADMINISTER: Access = Access::Cluster(Privilege::AdministerCluster);
-/// Right to read and change users, and the settings that decide who is a user.
+/// Privilege to read and change users, and the settings that decide who is a user.
 pub const USERS: Access = Access::Cluster(Privilege::AdministerUsers);
 
 /// Route for GET.
@@ -61,7 +61,7 @@ pub const fn any(path: &'static str, access: Access, handler: Handler) -> Route 
     Route::new(Method::Any, path, access, handler)
 }
 
-/// An answer that needs no waiting.
+/// Returns an answer that is ready.
 pub fn ready(answer: Result<Reply, Reply>) -> Answer {
     Box::pin(std::future::ready(answer))
 }
@@ -78,7 +78,7 @@ impl Caller for Call {
     }
 }
 
-/// Returns how many bytes the body of a request can have; of one without a route, as many as most.
+/// Returns the maximum body size of a request in bytes. Without a route, it is the usual maximum.
 pub(super) fn body_bytes_max(
     table: &Table<Handler>,
     method: &hyper::Method,
@@ -90,13 +90,13 @@ pub(super) fn body_bytes_max(
     }
 }
 
-/// Answers a request by the route that has its method and path, if the user has the right to it.
+/// Answers a request by the route with its method and path, if the user has the required privilege.
 ///
-/// A path that is known with other methods only is answered as an unknown one, as by Couchbase; a port that answers 405 there has a route
-/// for it.
+/// If a path exists with other methods only, the answer is the same as for an unknown path, as in Couchbase. A port that answers 405
+/// there has a route for that.
 ///
 /// # Errors
-/// The answer to a user who lacks the right, `not_found` without a route, and the errors of the handler.
+/// The answer to a user who lacks the privilege, `not_found` without a route, and the errors of the handler.
 pub(super) async fn answer(
     table: &Table<Handler>,
     mut call: Call,

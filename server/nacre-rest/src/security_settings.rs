@@ -1,4 +1,4 @@
-//! `/settings/security`: TLS of clients' connections and headers of HTTP. Paths, fields and texts are Couchbase's.
+//! `/settings/security`: TLS of client connections, and HTTP headers. Paths, fields and texts are Couchbase's.
 
 use super::Call;
 use super::body::{Reply, done, invalid, not_found, ok};
@@ -10,7 +10,7 @@ use nacre_cluster::{Security, SettingsChange, TlsFloor};
 use nacre_links::tls;
 use serde_json::{Value, json};
 
-/// Settings that are as they are, and why.
+/// Settings that cannot be changed: field, value and reason.
 const FIXED: [(&str, &str, &str); 2] = [
     ("clusterEncryptionLevel", "all", "Nodes always encrypt all that they say to each other."),
     ("allowNonLocalCACertUpload", "true", "Administrators may upload certificates from anywhere."),
@@ -105,7 +105,7 @@ fn read(security: &mut Security, field: &str, value: &str) -> Result<(), Reply> 
     Ok(())
 }
 
-/// The value of `Strict-Transport-Security`, the only header that can be set.
+/// Reads the value of `Strict-Transport-Security`, the only header that can be set.
 fn hsts(field: &str, value: &str) -> Result<Option<String>, Reply> {
     let headers: Value = serde_json::from_str(value)
         .map_err(|_| invalid(field, "Invalid format. Expecting a json."))?;
@@ -155,7 +155,7 @@ fn describe(security: &Security) -> Value {
     described
 }
 
-/// Adds and removes headers of an answer as the settings say.
+/// Adds headers to an answer and removes headers from it, according to the settings.
 pub(super) fn apply(security: &Security, encrypted: bool, headers: &mut HeaderMap) {
     if security.hide_challenge {
         headers.remove(WWW_AUTHENTICATE);

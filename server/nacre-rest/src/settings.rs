@@ -1,7 +1,7 @@
 //! Settings of the cluster as a whole, below `/settings`. Paths, fields and texts are Couchbase's.
 //!
-//! A setting with effect here is stored and shown. All others have the value that describes the server: a form may
-//! repeat it, and is refused with the name of the field if it asks for another one.
+//! The cluster stores only settings that have an effect in nacre. All others have a fixed value, which describes the
+//! server. A form may repeat that value; the server refuses any other value, and names the field.
 
 use super::body::{Reply, done, invalid, json_reply, ok};
 use super::routes::{ADMINISTER, READ, Route, USERS, get, post, ready};
@@ -15,7 +15,7 @@ const REBALANCE: &str = "/settings/rebalance";
 const INTERNAL: &str = "/internalSettings";
 const STATS: &str = "/settings/stats";
 const QUERY: &str = "/settings/querySettings";
-/// Both names that Couchbase has for the setting.
+/// Couchbase has two names for this setting.
 const CURL: [&str; 2] =
     ["/settings/querySettings/curlWhitelist", "/settings/querySettings/curlAllowlist"];
 
@@ -70,7 +70,7 @@ pub(super) async fn change(call: &Call, change: SettingsChange) -> Result<(), Re
 
 const MOVES_FIELD: &str = "rebalanceMovesPerNode";
 
-/// `/settings/rebalance`: how many vBuckets a node moves at once.
+/// `/settings/rebalance`: the maximum number of vBuckets that a node moves at the same time.
 fn rebalance(call: &Call) -> Reply {
     let known = call.node.cluster().settings.moves_per_node;
     ok(&json!({MOVES_FIELD: known.unwrap_or(MOVES_PER_NODE_MAX)}))
@@ -92,7 +92,7 @@ async fn set_moves(call: &Call, value: &str) -> Result<(), Reply> {
     change(call, SettingsChange::MovesPerNode(moves)).await
 }
 
-/// `/internalSettings`: settings of Couchbase that its tools read. Only the moves of a node can be changed.
+/// `/internalSettings`: Couchbase's settings that its tools read. Only the number of moves per node can be changed.
 fn internal(call: &Call) -> Value {
     let moves = call.node.cluster().settings.moves_per_node;
     json!({
@@ -112,7 +112,7 @@ fn internal(call: &Call) -> Value {
 async fn set_internal(call: Call) -> Result<Reply, Reply> {
     let (moves, others): (Vec<_>, Vec<_>) =
         call.form().into_iter().partition(|(field, _)| field == MOVES_FIELD);
-    // Nothing is changed if one of the fields cannot be.
+    // The server checks all fields first, and changes nothing if one of them is refused.
     let known = internal(&call);
     let known = known.as_object().cloned().unwrap_or_default();
     fixed::check_because(&known, &others, "The server decides by itself.")?;
@@ -122,7 +122,8 @@ async fn set_internal(call: Call) -> Result<Reply, Reply> {
     Ok(ok(&json!([])))
 }
 
-/// `/settings/stats`: whether the cluster may report its version. It never does, so the permission is only kept.
+/// `/settings/stats`: the permission to report the cluster's version. nacre never reports it, so the permission is only
+/// stored.
 async fn set_stats(call: Call) -> Result<Reply, Reply> {
     for (field, value) in call.form() {
         let allowed = match (field.as_str(), value.as_str()) {
@@ -204,7 +205,7 @@ const NO_DIRECTORY: &str =
 const NO_SASLAUTHD: &str =
     "The server asks no saslauthd: its users are below /settings/rbac/users.";
 
-/// Returns the settings of the query service: its behaviour, and the URLs that it may read.
+/// Returns the settings of the query service, and the URLs that it may read.
 fn query(call: &Call) -> Value {
     let mut settings = query_settings();
     settings["queryCurlWhitelist"] = describe_curl(&call.node.cluster().settings.curl);
@@ -228,7 +229,7 @@ fn analytics() -> Value {
     json!({"numReplicas": 0})
 }
 
-/// Returns the behaviour of the query service, as Couchbase's settings describe it.
+/// Returns the settings of the query service, with Couchbase's names.
 fn query_settings() -> Value {
     json!({
         "queryTmpSpaceDir": "",

@@ -1,8 +1,9 @@
 //! Requests of scripts that set up a new node: its administrator and its settings. Paths, fields and texts are
 //! Couchbase's.
 //!
-//! A node that was started with `--unclaimed` has no administrator. Until one is named, clients on the machine itself,
-//! and other clients with the token that the node has printed, may make the requests of such scripts, and no others.
+//! A node that was started with `--unclaimed` has no administrator. Until a client claims the node by naming an
+//! administrator, only the requests of such scripts are allowed, and only for clients on the same machine or with the
+//! token that the node has printed.
 
 use super::Call;
 use super::body::{Reply, error_reply, invalid, ok};
@@ -22,14 +23,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Header with the token by which a client on another machine claims the node.
 const TOKEN: &str = "nacre-claim-token";
-/// Name of a user with which a client may log in instead, the token being the password: for tools that cannot send headers.
+/// User name for tools that cannot send headers: they log in with this name, and with the token as the password.
 const TOKEN_USER: &str = "claim";
-/// The value of `--claim-token` that lets clients elsewhere claim the node without a token.
+/// Value of `--claim-token` that lets clients on other machines claim the node without a token.
 const NO_TOKEN: &str = "none";
-/// Headers that proxies add: a request with one may come from another machine, although the proxy is on this one.
+/// Headers that proxies add. A request with such a header may come from another machine although the proxy runs on this
+/// one.
 const FORWARDED: [&str; 4] = ["forwarded", "via", "x-forwarded-for", "x-real-ip"];
 
-/// State of a node that waits for its administrator to be named, and the token.
+/// Whether the node still waits for an administrator, and the token.
 #[derive(Debug, Default)]
 pub struct Claim {
     is_open: AtomicBool,
@@ -37,18 +39,18 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// A claim that is not open yet. `token` is wanted of clients on other machines, unless it is `none`.
+    /// Creates a claim that is not open yet. Clients on other machines must send `token`, unless it is `none`.
     pub fn new(token: &str) -> Claim {
         let token = (token != NO_TOKEN).then(|| token.to_owned());
         Claim { is_open: AtomicBool::new(false), token }
     }
 
-    /// Lets a client claim the node from now on.
+    /// Opens the claim: clients may now claim the node.
     pub fn open(&self) {
         self.is_open.store(true, Ordering::Release);
     }
 
-    /// Ends the set-up. Returns true if it was possible before.
+    /// Closes the claim. Returns true if it was open.
     pub fn close(&self) -> bool {
         self.is_open.swap(false, Ordering::AcqRel)
     }
@@ -94,11 +96,11 @@ impl Claim {
     }
 }
 
-/// Returns true for the requests by which a node is set up: while it is unclaimed, they need no login.
+/// Returns true for requests that set up a node. While the node is unclaimed, they need no login.
 pub(super) fn is_part(method: &Method, path: &str) -> bool {
     match path {
         "/pools" | "/pools/default/nodeServices" => method == Method::GET,
-        // Another node, which takes this one into its cluster.
+        // Another node sends this to take this node into its cluster.
         "/controller/engage" => true,
         "/pools/default"
         | "/settings/web"
@@ -129,7 +131,7 @@ pub(super) const ROUTES: &[Route] = &[
     }),
 ];
 
-/// The port that a script names must be the one it has reached.
+/// Checks that the port that a script names is the one that it has reached.
 fn check_port(call: &Call, form: &Form) -> Result<(), Reply> {
     let own = call.node.endpoints().plain.mgmt().to_string();
     match form.optional("port") {
@@ -167,7 +169,7 @@ fn new_base(call: &Call) -> Reply {
     ok(&json!({"newBaseUri": format!("http://{}/", call.host())}))
 }
 
-/// The administrator of a node is a user like others: it keeps its name and gets another password.
+/// Changes the password of an administrator. The name cannot change.
 async fn change_password(call: &Call, name: &str, password: &str) -> Result<Reply, Reply> {
     call.require(Privilege::AdministerUsers, None)?;
     if name != call.user {
@@ -194,7 +196,7 @@ fn administrator(call: &Call, form: &Form) -> Result<(String, String), Reply> {
     Ok((name, password))
 }
 
-/// `POST /clusterInit`: the name of the node, its services, the name of the cluster, and its administrator.
+/// `POST /clusterInit`: sets the name of the node, its services, the name of the cluster, and its administrator.
 async fn all_at_once(call: Call) -> Result<Reply, Reply> {
     let form = Form(call.form());
     for (field, value) in &form.0 {
@@ -209,7 +211,7 @@ async fn all_at_once(call: Call) -> Result<Reply, Reply> {
             field => return Err(invalid(field, "Unsupported key")),
         }
     }
-    // Checked first: nothing is done if the last step would fail.
+    // The last step is checked first, so that the setup is done completely or not at all.
     check_port(&call, &form)?;
     administrator(&call, &form)?;
     let quotas = pool::read_quotas(&call.node.cluster(), &form.0)?;
@@ -245,7 +247,8 @@ fn web_settings(call: &Call) -> Reply {
     ok(&json!({"port": call.node.endpoints().plain.mgmt(), "username": call.user}))
 }
 
-/// Returns the storage of indexes: there is one kind, and an index itself names its number of replicas.
+/// Returns the storage settings of indexes: nacre has one kind of storage, and each index names its own number of
+/// replicas.
 fn known_index_settings() -> Value {
     json!({
         "storageMode": "memory_optimized",
@@ -265,7 +268,7 @@ fn index_settings() -> Reply {
     ok(&known_index_settings())
 }
 
-/// Scripts name the mode of their server: all are accepted, and the answer names the real one.
+/// Checks the storage mode that a script names. The server accepts all modes, and the answer names the real one.
 fn check_storage_mode(field: &str, mode: &str) -> Result<(), Reply> {
     if ["memory_optimized", "plasma", "forestdb"].contains(&mode) {
         return Ok(());

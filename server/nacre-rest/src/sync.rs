@@ -1,4 +1,4 @@
-//! The door for devices: `GET /_sync/{bucket}` becomes a session. See [`kv::web`](nacre_links::kv::web).
+//! Entry point for devices: `GET /_sync/{bucket}` upgrades to a session. See [`kv::web`](nacre_links::kv::web).
 
 use super::Call;
 use super::body::{Reply, error_reply};
@@ -11,7 +11,7 @@ use nacre_links::kv::web::Upgrade;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// The form of the messages.
+/// The subprotocol of the WebSocket.
 const PROTOCOL: &str = "nacre-sync-1";
 
 pub(super) const ROUTES: &[Route] = &[get("/_sync/{bucket}", Access::Handler, accept)];
@@ -47,7 +47,7 @@ fn upgrade(mut call: Call) -> Result<Reply, Reply> {
     Ok(reply)
 }
 
-/// Returns the first message: what a device has to know before it sends a frame.
+/// Returns the first message, which tells a device what it must know before it sends a frame.
 fn hello(call: &Call, name: &str) -> Result<String, Reply> {
     let cluster = call.node.cluster();
     let Ok(bucket) = cluster.bucket(name) else {

@@ -14,7 +14,7 @@ use nacre_http::Access;
 use serde_json::{Value, json};
 
 const PATH: &str = "/settings/rbac/backup";
-/// A backup has the keys of passwords, and makes administrators.
+/// Privilege for a backup: it contains the keys of passwords, and restoring it can create administrators.
 const ALL_USERS: Access = Access::Cluster(Privilege::AdministerAdministrators);
 
 pub(super) const ROUTES: &[Route] = &[
@@ -22,7 +22,7 @@ pub(super) const ROUTES: &[Route] = &[
     put(PATH, ALL_USERS, |call| Box::pin(restore(call))),
 ];
 
-/// Names of parts, each with `*` for all: `admin`, `user:local:ann`, `group:staff`.
+/// Names of parts, each possibly with `*` for all: `admin`, `user:local:ann`, `group:staff`.
 struct Patterns(Vec<Vec<String>>);
 
 impl Patterns {
@@ -110,7 +110,8 @@ async fn restore(call: Call) -> Result<Reply, Reply> {
     restored.users().try_for_each(|user| check_name(&user.name))?;
     restored.groups.iter().try_for_each(|group| check_name(&group.name))?;
     let administrator = call.node.cluster().administrator.clone();
-    // The cluster has its administrator from its beginning; one of another name would be a second one that no list shows.
+    // The cluster has exactly one initial administrator. Restoring an administrator with another name would create a
+    // second one that no list shows.
     let foreign = restored.administrator.take_if(|admin| admin.name != administrator);
     let report = report(&call, &restored, foreign.as_ref());
     let edit = Edit::Restore(Box::new(restored));
@@ -119,7 +120,7 @@ async fn restore(call: Call) -> Result<Reply, Reply> {
     Ok(ok(&report))
 }
 
-/// Says what a restore does to the users and groups that there are now.
+/// Reports what a restore does to the present users and groups.
 fn report(call: &Call, restored: &Restored, skipped: Option<&User>) -> Value {
     let users = call.node.users();
     let name = |user: &User, domain: &str| json!({"name": user.name, "domain": domain});

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// Number of users in a page. Source: Couchbase.
+/// Allowed number of users in a page. Source: Couchbase.
 const PAGE_USERS: RangeInclusive<usize> = 3..=100;
 
 const DOMAIN: &str = "/settings/rbac/users/{domain}";
@@ -25,7 +25,7 @@ const USER: &str = "/settings/rbac/users/{domain}/{name}";
 const GROUP: &str = "/settings/rbac/groups/{name}";
 const POLICY: &str = "/settings/passwordPolicy";
 
-/// Rights to users depend on their domain.
+/// The required privilege depends on the domain of the users.
 pub(super) const ROUTES: &[Route] = &[
     get("/settings/rbac/users", Access::Handler, |call| ready(list_all(&call))),
     get(DOMAIN, Access::Handler, |call| ready(list_domain(&call))),
@@ -45,7 +45,7 @@ pub(super) const ROUTES: &[Route] = &[
     post("/controller/changePassword", Access::Login, |call| Box::pin(change_password(call))),
 ];
 
-/// Returns the domain that the path names, for callers who may see its users.
+/// Returns the domain that the path names, if the user who asks may see its users.
 fn domain_of(call: &Call) -> Result<Domain, Reply> {
     let name = call.segment("domain");
     let domain = Domain::ALL.into_iter().find(|domain| domain.name() == name);
@@ -104,7 +104,7 @@ async fn remove_group(call: Call) -> Result<Reply, Reply> {
     change(&call, Edit::RemoveGroup(name)).await
 }
 
-/// Returns the privilege to see and change users of a domain.
+/// Returns the privilege that is required to see and change users of a domain.
 fn need(domain: Domain) -> Privilege {
     match domain {
         Domain::Local => Privilege::AdministerUsers,
@@ -112,7 +112,7 @@ fn need(domain: Domain) -> Privilege {
     }
 }
 
-/// Returns the domains whose users the caller may see.
+/// Returns the domains whose users the user who asks may see.
 ///
 /// # Errors
 /// 403 if there is none.
@@ -122,7 +122,7 @@ fn domains(call: &Call) -> Result<Vec<Domain>, Reply> {
     if seen.is_empty() { Err(forbidden(Privilege::AdministerUsers)) } else { Ok(seen) }
 }
 
-/// Makes a change for the caller. The rights are checked when the change is applied.
+/// Makes a change on behalf of the user who asks. The server checks the privileges when it applies the change.
 pub(super) async fn change(call: &Call, edit: Edit) -> Result<Reply, Reply> {
     let node = Arc::clone(&call.node);
     let change = UserChange { by: Some(asker(call)?), edit };
@@ -134,15 +134,15 @@ fn asker(call: &Call) -> Result<Login, Reply> {
     call.identity.clone().ok_or_else(unauthorized)
 }
 
-/// Refuses a change early, before a password is hashed for it.
+/// Refuses a change early, before the node hashes a password for it.
 pub(super) fn permit(call: &Call, edit: &Edit) -> Result<(), Reply> {
     let change = UserChange { by: Some(asker(call)?), edit: edit.clone() };
     call.node.users().permit(&change).map_err(|refused| users_refused(&refused))
 }
 
-/// The users that `seen` lets through, all or a page of them.
+/// Lists the users for whom `seen` returns true, all or one page of them.
 fn list(call: &Call, seen: impl Fn(&User) -> bool) -> Result<Reply, Reply> {
-    // The administrator that the cluster has had from its beginning is in no list, as at Couchbase.
+    // The cluster's initial administrator is in no list, as in Couchbase.
     let administrator = call.node.cluster().administrator.clone();
     let is_apart = |user: &User| user.domain == Domain::Local && user.name == administrator;
     let users = call.node.users();
@@ -153,7 +153,8 @@ fn list(call: &Call, seen: impl Fn(&User) -> bool) -> Result<Reply, Reply> {
     }
 }
 
-/// So many users, from the one that `startFrom` and `startFromDomain` name, with where the first and the next ones are.
+/// Returns a page of `size` users, starting with the one that `startFrom` and `startFromDomain` name, and links to the
+/// first and the next page.
 fn page(call: &Call, users: &[&User], size: &str) -> Result<Reply, Reply> {
     let size = size.parse().ok().filter(|size| PAGE_USERS.contains(size)).ok_or_else(|| {
         let (least, most) = (PAGE_USERS.start(), PAGE_USERS.end());
@@ -184,10 +185,10 @@ fn unknown_group() -> Reply {
     json_reply(StatusCode::NOT_FOUND, &json!("Unknown group."))
 }
 
-/// Returns every role; `*` means that a part of the data has to be named.
+/// Describes every role; `*` means that a role's name must include a part of the data.
 fn roles() -> Value {
     let describe = |kind: &RoleKind| {
-        // The C++ core ends the process when a role has no description.
+        // The C++ core aborts the process if a role has no description.
         let mut value =
             json!({"role": kind.name(), "name": kind.title(), "desc": kind.description()});
         name_levels(&mut value, *kind, Keyspace::default());
@@ -196,7 +197,8 @@ fn roles() -> Value {
     Value::Array(RoleKind::ALL.iter().map(describe).collect())
 }
 
-/// Adds the part of the data that a role covers: a member for each level that the role can name, `*` where it names none.
+/// Adds the part of the data that a role covers: one member for each level that the role can name, with `*` for a level
+/// that it leaves open.
 fn name_levels(value: &mut Value, kind: RoleKind, keyspace: Keyspace<'_>) {
     let levels = [
         ("bucket_name", keyspace.bucket),
@@ -214,7 +216,7 @@ fn describe_role(role: &Role) -> Value {
     value
 }
 
-/// A user, with every role and where it comes from: the user itself, or groups.
+/// Describes a user, with every role and its origins: the user itself, or groups.
 pub(super) fn describe(user: &User) -> Value {
     let mut roles: Vec<(&Role, Vec<Value>)> = Vec::new();
     for (role, group) in user.all_roles() {
@@ -263,7 +265,8 @@ pub(super) fn check_password(call: &Call, password: &str) -> Result<(), Reply> {
     call.node.password_policy().check(password).map_err(|reason| invalid("password", reason))
 }
 
-/// Names of users and groups. Source: those that Couchbase takes, as they travel in paths, headers and lists.
+/// Checks the name of a user or group. Source: the names that Couchbase accepts, because names occur in paths, headers
+/// and lists.
 pub(super) fn check_name(name: &str) -> Result<(), Reply> {
     let reason = if name.is_empty() || name.len() > 128 {
         "The username must not be empty and must not exceed 128 characters."
@@ -279,14 +282,14 @@ pub(super) fn check_name(name: &str) -> Result<(), Reply> {
     Err(invalid("_", reason))
 }
 
-/// Roles of a form: names within brackets are joined by colons, so that a comma only parts roles. Those that cover a
-/// bucket, a scope or a collection that is not there would mean another one later, and are refused.
+/// Reads the roles of a form. Colons join names within brackets, so that a comma only separates roles. A role for a
+/// missing bucket, scope or collection is refused: it would later cover another one of the same name.
 fn read_roles(call: &Call, text: &str) -> Result<Vec<Role>, Reply> {
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     read_role_list(call, names, "roles")
 }
 
-/// Reads roles of a field, each by its name.
+/// Reads the roles of a field, given by their names.
 pub(super) fn read_role_list<'n>(
     call: &Call,
     names: impl Iterator<Item = &'n str>,
@@ -313,12 +316,12 @@ pub(super) fn read_role_list<'n>(
     Err(invalid(field, reason))
 }
 
-/// The value of a field of the form.
+/// Returns the value of a field of the form.
 fn field(form: &[(String, String)], wanted: &str) -> Option<String> {
     form.iter().find(|(field, _)| field == wanted).map(|(_, value)| value.clone())
 }
 
-/// The fields of a form that were given.
+/// Reads the fields that a form contains.
 fn read_edit(call: &Call, domain: Domain, name: &str) -> Result<UserEdit, Reply> {
     check_name(name)?;
     let form = call.form();
@@ -338,7 +341,7 @@ fn read_edit(call: &Call, domain: Domain, name: &str) -> Result<UserEdit, Reply>
     Ok(UserEdit { domain, name, roles, groups, locked, display_name, at, ..UserEdit::default() })
 }
 
-/// Returns true if the user is there and has this password already.
+/// Returns true if the user exists and already has this password.
 async fn has_password(call: &Call, name: &str, password: &str) -> Result<bool, Reply> {
     let check = call.node.users().check(name, password);
     match check {
@@ -350,7 +353,7 @@ async fn has_password(call: &Call, name: &str, password: &str) -> Result<bool, R
     }
 }
 
-/// Makes a change of a user, with the password of the form if there is one.
+/// Changes a user, including the password if the form contains one.
 async fn change_user(call: &Call, mut edit: UserEdit) -> Result<Reply, Reply> {
     let password = field(&call.form(), "password");
     if let Some(password) = &password {
@@ -359,9 +362,10 @@ async fn change_user(call: &Call, mut edit: UserEdit) -> Result<Reply, Reply> {
         }
         check_password(call, password)?;
     }
-    // Checked first, so that no password is hashed for a refused change.
+    // This check comes first, so that the node hashes no password for a refused change.
     permit(call, &Edit::User(edit.clone()))?;
-    // Declarative tools send the password each time: the one that the user has replaces nothing, and ends no login.
+    // Declarative tools send the password each time. A password that the user already has replaces nothing and ends no
+    // session.
     if let Some(password) = password
         && !has_password(call, &edit.name, &password).await?
     {
@@ -370,7 +374,7 @@ async fn change_user(call: &Call, mut edit: UserEdit) -> Result<Reply, Reply> {
     change(call, Edit::User(edit)).await
 }
 
-/// Creates a user or replaces all but the password and the lock of one.
+/// Creates a user, or replaces everything of an existing user except the password and the lock.
 async fn create_or_replace(call: &Call, domain: Domain, name: &str) -> Result<Reply, Reply> {
     let mut edit = read_edit(call, domain, name)?;
     edit.creates = true;
@@ -380,7 +384,7 @@ async fn create_or_replace(call: &Call, domain: Domain, name: &str) -> Result<Re
     change_user(call, edit).await
 }
 
-/// Changes the fields of a user that the form names. Source: Couchbase 8.0, which locks users this way.
+/// Changes only the fields of a user that the form contains. Source: Couchbase 8.0, which locks users this way.
 async fn change_fields(call: &Call, domain: Domain, name: &str) -> Result<Reply, Reply> {
     let known = ["name", "roles", "groups", "password", "locked"];
     if let Some((field, _)) = call.form().iter().find(|(field, _)| !known.contains(&&**field)) {
@@ -402,7 +406,7 @@ async fn put_group(call: Call) -> Result<Reply, Reply> {
     change(&call, Edit::PutGroup(group)).await
 }
 
-/// Changes the password of the caller; no role is needed for that.
+/// Changes the password of the user who asks; this requires no role.
 async fn change_password(call: Call) -> Result<Reply, Reply> {
     let password = field(&call.form(), "password");
     let password = password.ok_or_else(|| invalid("password", "is missing"))?;
@@ -410,11 +414,11 @@ async fn change_password(call: Call) -> Result<Reply, Reply> {
     set_own_password(&call, &password).await
 }
 
-/// Sets the password of the caller, which was checked.
+/// Sets the password of the user who asks, after the check of the password.
 pub(super) async fn set_own_password(call: &Call, password: &str) -> Result<Reply, Reply> {
     let known = call.node.users().person(&call.user).map(|user| user.password_generation);
     let current = known.ok_or_else(unauthorized)?;
-    // The password that the request was sent with, if it was sent with one.
+    // The password with which the request logged in, if it did.
     let replaces = asker(call)?.password.unwrap_or(current);
     let credentials = login::derive(&call.node, call.from, password).await?;
     let at = u64::from(call.node.now().unix_s());

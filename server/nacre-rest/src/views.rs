@@ -17,12 +17,13 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Default time that a query waits for fresh rows.
+/// Default timeout of a query that waits for fresh rows.
 const FRESH_ROWS_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long requests wait for the plugin to be compiled after a first start: a little less than SDKs wait for them.
+/// Timeout of requests that wait until the plugin is compiled after a first start: slightly shorter than the timeout of
+/// SDKs.
 const LOADING_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Bytes of the name of a design document: with `_design/` in front it is a key.
+/// Maximum length of a design document's name in bytes: with the prefix `_design/`, the name is a key.
 const NAME_BYTES_MAX: usize = 240;
 
 const DESIGN: &str = "/{bucket}/_design/{name}";
@@ -49,12 +50,12 @@ pub(super) const ROUTES: &[Route] = &[
     }),
 ];
 
-/// Names of the bucket and the design document that the path names.
+/// Returns the bucket and the design document that the path names.
 fn names(call: &Call) -> [String; 2] {
     ["bucket", "name"].map(|name| call.segment(name).to_owned())
 }
 
-/// The answer to a path that there is not.
+/// Returns the answer for a path that does not exist.
 pub(super) fn missing() -> Reply {
     error_reply(StatusCode::NOT_FOUND, "not_found", "missing")
 }
@@ -71,7 +72,7 @@ fn not_ready() -> Reply {
     )
 }
 
-/// Waits for something that needs the plugin, no longer than clients do. The reply to a late one blames the server, not
+/// Runs work that waits for the plugin, with the timeout of clients. The reply after a timeout blames the server, not
 /// the request.
 pub(super) async fn in_time<T>(work: impl Future<Output = Result<T, Reply>>) -> Result<T, Reply> {
     tokio::time::timeout(LOADING_PATIENCE, work).await.unwrap_or_else(|_| Err(not_ready()))
@@ -129,8 +130,8 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Members of a design document: those of nacre, and those that Couchbase's and CouchDB's have and that mean nothing here,
-/// besides all that begin with `_`.
+/// Members of a design document: nacre's own, and those of Couchbase and CouchDB that have no effect in nacre. Members
+/// that begin with `_` are also accepted.
 const MEMBERS: [&str; 16] = [
     "views",
     "collection",
@@ -152,7 +153,8 @@ const MEMBERS: [&str; 16] = [
 /// Members of a view.
 const VIEW_MEMBERS: [&str; 2] = ["map", "reduce"];
 
-/// Checks that all members are known: a misspelt one would be ignored, and the view differ from the intended one.
+/// Refuses unknown members: otherwise a misspelt member would be ignored, and the view would differ from the intended
+/// one.
 pub(super) fn check_members(document: &Value) -> Result<(), String> {
     let unknown = |value: &Value, known: &[&str]| {
         let members = value.as_object().into_iter().flatten();
@@ -204,13 +206,13 @@ async fn delete(call: Call) -> Result<Reply, Reply> {
     let deployment = call.node.plugins().view(&bucket, &name);
     call.change(Change::Indexes(IndexChange::DropDesignDocument { bucket, name })).await?;
     if let Some(deployment) = deployment {
-        // The answer means that nothing of it runs any more and its rows are gone.
+        // After the answer, no part of the deployment runs any more and its rows are deleted.
         let _ = tokio::task::spawn_blocking(move || deployment.wait_for_feeds()).await;
     }
     Ok(ok(&json!({"ok": true, "id": id})))
 }
 
-/// The deployment of a design document, which comes once the plugin is loaded.
+/// Returns the deployment of a design document, which exists once the plugin is loaded.
 async fn deployment(call: &Call) -> Result<Arc<Deployment>, Reply> {
     let (bucket, name) = (call.segment("bucket"), call.segment("name"));
     in_time(async {
@@ -231,7 +233,7 @@ async fn deployment(call: &Call) -> Result<Arc<Deployment>, Reply> {
     .await
 }
 
-/// Describes the condition of a design document: documents, failures and state.
+/// Describes the state of a design document: documents, failures and stored rows.
 async fn info(call: Call) -> Result<Reply, Reply> {
     let deployment = deployment(&call).await?;
     let (state, reason) = state_of(&deployment.progress());
@@ -242,7 +244,7 @@ async fn info(call: Call) -> Result<Reply, Reply> {
     Ok(ok(&value))
 }
 
-/// Returns the condition of a deployment in a word, and why it has stopped.
+/// Returns the state of a deployment as a word, and why it has stopped.
 pub(super) fn state_of(progress: &Progress) -> (&'static str, Option<String>) {
     match progress {
         Progress::Running => ("running", None),
@@ -296,7 +298,7 @@ pub(super) fn log_of(status: &Status) -> Vec<Value> {
     status.log.iter().map(line).collect()
 }
 
-/// Returns the cost of calls of one kind.
+/// Returns the cost of the calls of one kind.
 pub(super) fn usage_of(usage: &Usage) -> Value {
     let host_calls = usage.host_calls().filter(|(_, count)| *count > 0);
     let host_calls: serde_json::Map<String, Value> =
@@ -316,7 +318,7 @@ async fn query(call: Call) -> Result<Reply, Reply> {
     let [name, view] = ["name", "view"].map(|name| call.segment(name).to_owned());
     let parameters = body::form(call.query.as_bytes());
     let posted: Value = serde_json::from_slice(&call.body).unwrap_or_default();
-    // The same precedence as for the parameters that the plugin reads.
+    // The plugin reads its parameters with the same precedence.
     let parameter = |wanted: &str| match &posted[wanted] {
         Value::Null => {
             parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone())
@@ -358,7 +360,7 @@ async fn query(call: Call) -> Result<Reply, Reply> {
         headers: Vec::new(),
         body: call.body,
     };
-    // A deployment that has stopped stays so until it is replaced.
+    // A stopped deployment stays stopped until somebody replaces it.
     let failure = ("view_failed", StatusCode::INTERNAL_SERVER_ERROR);
     let patience = terms.patience;
     let shape = |answer: Result<plugins::Reply, Missing>| match answer {
@@ -375,7 +377,7 @@ async fn query(call: Call) -> Result<Reply, Reply> {
     answer
 }
 
-/// Notes a query whose first rows were late. How long the client takes for the others is no matter of the view.
+/// Records a slow query if its first rows were late. The time that the client takes to read the rest does not count.
 fn note_slow(
     node: &Node,
     begun_ns: u64,
@@ -406,7 +408,7 @@ fn note_slow(
     node.slow_log().note(operation, now);
 }
 
-/// Returns the message of a late query: the view, and a probable cause.
+/// Returns the message about a query that timed out: the view, and the probable cause.
 fn late(name: &str, view: &str, patience: Duration, error: Option<(Vec<u8>, String)>) -> String {
     let mut reason = format!(
         "view {view:?} of design document {name:?} was not up to date within {} ms",
@@ -419,9 +421,9 @@ fn late(name: &str, view: &str, patience: Duration, error: Option<(Vec<u8>, Stri
     reason
 }
 
-/// The answer of a view, with the number of documents that could not be mapped: their rows are missing in it.
+/// The answer of a view with the number of documents that the view failed to map, whose rows are missing.
 ///
-/// The number is a member of `debug_info`, which clients pass on. Official SDKs would take `errors` for a failed query.
+/// The number is a member of `debug_info`, which clients pass on. Official SDKs would treat `errors` as a failed query.
 struct Annotated {
     answer: plugins::Reply,
     note: Option<String>,
@@ -453,7 +455,7 @@ impl Pieces for Annotated {
     }
 }
 
-/// The beginning of an answer with `note` among the members of its `debug_info`.
+/// Inserts `note` among the members of `debug_info` at the beginning of an answer.
 fn annotated(piece: Vec<u8>, note: &str) -> Vec<u8> {
     const DEBUG: &[u8] = b"{\"debug_info\":{";
     if let Some(rest) = piece.strip_prefix(DEBUG) {

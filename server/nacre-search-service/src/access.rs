@@ -1,4 +1,4 @@
-//! Which index a request names, and what its user may do with it.
+//! The index that a request names, and the privileges of its user on it.
 
 use crate::definition::{self, Definition};
 use crate::error::Failure;
@@ -8,7 +8,7 @@ use nacre_node::Node;
 use nacre_node::service::HttpRequest;
 use std::collections::BTreeSet;
 
-/// Aliases in aliases, at most.
+/// Maximum depth of nested aliases.
 const ALIAS_DEPTH_MAX: usize = 50;
 
 /// The names in the path of a request.
@@ -16,14 +16,14 @@ const ALIAS_DEPTH_MAX: usize = 50;
 pub(crate) struct Named {
     /// Bucket and scope, if the path names them.
     pub scope: Option<(String, String)>,
-    /// Name of the index as the path has it; empty in the path of a list.
+    /// Name of the index as the path contains it; empty in the path of a list.
     pub short: String,
-    /// What follows the name, if the path leaves it open.
+    /// The operation after the name, if the route leaves it open.
     pub operation: String,
 }
 
 impl Named {
-    /// Reads the parameters of a route. Those of scopes begin with a bucket and a scope.
+    /// Reads the parameters of a route. The parameters of a scoped route begin with a bucket and a scope.
     pub fn read(request: &HttpRequest, is_scoped: bool) -> Named {
         let mut parameters = request.parameters.iter().cloned();
         let mut next = || parameters.next().unwrap_or_default();
@@ -31,7 +31,7 @@ impl Named {
         Named { scope, short: next(), operation: next() }
     }
 
-    /// The name under which the index is kept: `bucket.scope.index`, or the name alone of a global one.
+    /// Returns the name under which the index is stored: `bucket.scope.index`, or only the name of a global index.
     pub fn full(&self) -> String {
         match &self.scope {
             Some((bucket, scope)) => format!("{bucket}.{scope}.{}", self.short),
@@ -51,10 +51,11 @@ pub(crate) struct Place {
     pub collection: String,
 }
 
-/// The indexes that answer for `definition`: itself, or the targets of an alias and of aliases among them.
+/// Returns the indexes that answer for `definition`: the index itself, or the targets of an alias and of its nested
+/// aliases.
 ///
 /// # Errors
-/// A target that does not exist, or aliases that name each other.
+/// A target does not exist, or aliases refer to each other.
 pub(crate) fn targets(
     cluster: &Cluster,
     definition: &Definition,
@@ -92,23 +93,23 @@ fn collect(
     Ok(())
 }
 
-/// The definition that a request names, if its user may read it.
+/// Returns the definition that a request names, if its user may read it.
 ///
 /// # Errors
-/// 403 without the right, 400 if there is no such index.
+/// 403 without the privilege, 400 if the index does not exist.
 pub(crate) fn readable(
     node: &Node,
     request: &HttpRequest,
     named: &Named,
 ) -> Result<Definition, Failure> {
     let known = definition::get(&node.cluster(), &named.full()).or_else(|| {
-        // Another node may have made it just now.
+        // Another node may have just created the index.
         node.catch_up();
         definition::get(&node.cluster(), &named.full())
     });
     let Some(definition) = known else {
         let cluster = node.cluster();
-        // Only those who may search somewhere learn which names are free.
+        // Only users who may search somewhere learn which names are unused.
         let is_reader = match &named.scope {
             Some((bucket, scope)) => may_within(node, request, bucket, Some(scope)),
             None => cluster.buckets.keys().any(|bucket| may_within(node, request, bucket, None)),
@@ -126,7 +127,7 @@ pub(crate) fn readable(
     }
 }
 
-/// Returns true if the user may search all that an index covers.
+/// Returns true if the user may search everything that an index covers.
 pub(crate) fn may_read(node: &Node, request: &HttpRequest, definition: &Definition) -> bool {
     allowed(node, request, definition, Privilege::Search)
 }
@@ -153,7 +154,7 @@ fn allowed(
     privilege: Privilege,
 ) -> bool {
     let cluster = node.cluster();
-    // An alias whose targets are not there concerns everything.
+    // An alias with a missing target requires the privilege on its whole scope, or on the cluster if it is global.
     let places: Vec<Place> = match targets(&cluster, definition) {
         Ok(targets) => targets.iter().flat_map(Definition::places).collect(),
         Err(_) => Vec::new(),
@@ -187,7 +188,7 @@ fn may_within(node: &Node, request: &HttpRequest, bucket: &str, scope: Option<&s
     user.may(Privilege::Search, keyspace) || user.may_within(Privilege::Search, bucket)
 }
 
-/// Refuses a user who may not make an index where the path says.
+/// Refuses a user who may not create an index in the bucket and scope of the path.
 ///
 /// # Errors
 /// 403.

@@ -1,7 +1,7 @@
-//! Definitions of indexes and aliases, as they are sent, kept and returned.
+//! Definitions of indexes and aliases, as clients send them, the cluster stores them, and the service returns them.
 //!
-//! A definition is a record of the agreed state whose body is [`Stored`]. The members that clients send are kept as they are; only what
-//! the service itself reads is looked at here, and the component checks the rest.
+//! A definition is a record of the agreed state whose body is [`Stored`]. The service stores the members that a client sends unchanged.
+//! It interprets only the members that it needs itself; the component checks the rest.
 
 use crate::ID;
 use crate::access::Place;
@@ -13,63 +13,63 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// The component that has the indexes.
+/// The component that holds the indexes.
 pub(crate) const COMPONENT: &str = "search";
-/// Version of its state, as it describes it.
+/// Version of the component's state, as the component reports it.
 pub(crate) const STATE_VERSION: &str = "2";
-/// Collections of an index, at most. Source: Couchbase's `collectionsLimitPerIndex`.
+/// Maximum number of collections of an index. Source: Couchbase's `collectionsLimitPerIndex`.
 const COLLECTIONS_MAX: usize = 100;
 
-/// Type of an index.
+/// Value of `type` for an index.
 pub(crate) const INDEX: &str = "fulltext-index";
-/// Type of an alias.
+/// Value of `type` for an alias.
 pub(crate) const ALIAS: &str = "fulltext-alias";
 
 /// The body of a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Stored {
-    /// 16 hexadecimal digits, chosen when the index was created. A change of the definition keeps them.
+    /// 16 hexadecimal digits, chosen when the index is created. Changes of the definition keep them.
     identity: String,
-    /// The definition but for name and UUID: type, source, parameters.
+    /// The definition without name and UUID: type, source, parameters.
     definition: Map<String, Value>,
 }
 
 /// A definition of an index or an alias.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Definition {
-    /// Full name: `bucket.scope.index`, or the name of a global one.
+    /// Full name: `bucket.scope.index`, or the name of a global index.
     pub name: String,
-    /// 16 hexadecimal digits, others after each change.
+    /// 16 hexadecimal digits, which each change replaces.
     pub uuid: String,
     stored: Stored,
 }
 
-/// All definitions, by full name.
+/// Returns all definitions, by full name.
 pub(crate) fn all(cluster: &Cluster) -> impl Iterator<Item = (String, Definition)> {
     let records = cluster.service_records.of(ID);
     records.filter_map(|(name, record)| Some((name.to_owned(), Definition::read(name, record)?)))
 }
 
-/// The definition of that full name.
+/// Returns the definition with that full name.
 pub(crate) fn get(cluster: &Cluster, name: &str) -> Option<Definition> {
     Definition::read(name, cluster.service_records.get(ID, name)?)
 }
 
-/// Before the name of an index in that of its deployment.
+/// Prefix of the deployment's name before the index name.
 const DEPLOYMENT: &str = "search index ";
 
-/// The name of the deployment of an index, which no view or package can have.
+/// Returns the name of an index's deployment. No view and no package can have such a name.
 pub(crate) fn deployment(name: &str) -> String {
     format!("{DEPLOYMENT}{name}")
 }
 
-/// The name of the index of a deployment.
+/// Returns the name of the index that belongs to a deployment.
 pub(crate) fn index_of(deployment: &str) -> &str {
     deployment.strip_prefix(DEPLOYMENT).unwrap_or(deployment)
 }
 
 impl Definition {
-    /// A definition with the members that a client has sent.
+    /// Creates a definition with the members that a client has sent.
     pub fn new(name: &str, uuid: &str, identity: &str, members: Map<String, Value>) -> Definition {
         let stored = Stored { identity: identity.to_owned(), definition: members };
         Definition { name: name.to_owned(), uuid: uuid.to_owned(), stored }
@@ -80,7 +80,7 @@ impl Definition {
         Some(Definition { name: name.to_owned(), uuid: record.version.clone(), stored })
     }
 
-    /// The record that keeps it.
+    /// Returns the record that stores the definition.
     pub fn record(&self) -> ServiceRecord {
         let (bucket, scope) = match (self.scope(), self.is_alias()) {
             (Some((bucket, scope)), _) => (Some(bucket.to_owned()), Some(scope.to_owned())),
@@ -98,17 +98,17 @@ impl Definition {
         }
     }
 
-    /// The member of that name; `null` where there is none.
+    /// Returns the member with that name, or `null` if it is missing.
     pub fn member(&self, name: &str) -> &Value {
         self.stored.definition.get(name).unwrap_or(&Value::Null)
     }
 
-    /// Another value for a member.
+    /// Sets a member.
     pub fn set(&mut self, name: &str, value: Value) {
         self.stored.definition.insert(name.to_owned(), value);
     }
 
-    /// The digits that distinguish it from an earlier index of the same name.
+    /// Returns the digits that distinguish this index from an earlier index with the same name.
     pub fn identity(&self) -> &str {
         &self.stored.identity
     }
@@ -118,24 +118,24 @@ impl Definition {
         self.member("type") == ALIAS
     }
 
-    /// Bucket of the documents; empty for an alias.
+    /// Returns the bucket of the documents; empty for an alias.
     pub fn bucket(&self) -> &str {
         self.member("sourceName").as_str().unwrap_or_default()
     }
 
-    /// Bucket and scope that are part of its name. Names of global indexes have no points.
+    /// Returns the bucket and scope in the name. Names of global indexes contain no dots.
     pub fn scope(&self) -> Option<(&str, &str)> {
-        // A bucket may have points in its name, scopes and indexes have none.
+        // The name of a bucket may contain dots; names of scopes and indexes may not.
         let (rest, _) = self.name.rsplit_once('.')?;
         rest.rsplit_once('.')
     }
 
-    /// Name without bucket and scope.
+    /// Returns the name without bucket and scope.
     pub fn short_name(&self) -> &str {
         self.name.rsplit_once('.').map_or(&*self.name, |(_, short)| short)
     }
 
-    /// The full names of the targets of an alias; `None` for an index.
+    /// Returns the full names of an alias's targets; `None` for an index.
     pub fn alias_targets(&self) -> Option<Vec<String>> {
         if !self.is_alias() {
             return None;
@@ -148,7 +148,7 @@ impl Definition {
         Some(names.map(|(name, _)| full(name)).collect())
     }
 
-    /// The definition as clients see it, with the name that they use.
+    /// Returns the definition as clients see it, with the name that they use.
     pub fn to_json(&self, name: &str) -> Value {
         let mut members = self.stored.definition.clone();
         members.insert("name".into(), name.into());
@@ -156,13 +156,14 @@ impl Definition {
         Value::Object(members)
     }
 
-    /// The partition of the index, as hits and lists name it.
+    /// Returns the name of the index's partition in hits and lists.
     pub fn partition(&self) -> String {
         let sum = nacre_value::crc32c(self.name.as_bytes());
         format!("{}_{}_{sum:08x}", self.name, self.identity())
     }
 
-    /// Returns true unless documents are not taken, queries are not answered, or the plan is frozen; for each control.
+    /// Returns true unless the control disallows it: the index then takes no documents, answers no queries, or has a
+    /// frozen plan.
     pub fn is_allowed(&self, control: Control) -> bool {
         let plan = self.member("planParams");
         let of_node = &plan["nodePlanParams"][""][""];
@@ -173,10 +174,10 @@ impl Definition {
         }
     }
 
-    /// The scope and the collections whose documents are indexed.
+    /// Returns the scope and the collections whose documents are indexed.
     ///
     /// # Errors
-    /// The mapping names several scopes, or too many collections.
+    /// The mapping names several scopes or too many collections.
     pub fn collections(&self) -> Result<(String, Vec<String>), Failure> {
         let default = || ("_default".to_owned(), vec!["_default".to_owned()]);
         if !self.is_by_collection() {
@@ -211,13 +212,13 @@ impl Definition {
         Ok((scope, found.into_iter().map(|(_, collection)| collection).collect()))
     }
 
-    /// Returns true if types of documents begin with scope and collection.
+    /// Returns true if a document's type begins with its scope and collection.
     pub fn is_by_collection(&self) -> bool {
         let mode = &self.member("params")["doc_config"]["mode"];
         mode.as_str().is_some_and(|mode| mode.starts_with("scope.collection"))
     }
 
-    /// What the index covers; nothing of an alias.
+    /// Returns the collections that the index covers; none for an alias.
     pub fn places(&self) -> Vec<Place> {
         if self.is_alias() {
             return Vec::new();
@@ -229,7 +230,7 @@ impl Definition {
         collections.into_iter().map(place).collect()
     }
 
-    /// The configuration of the component, as `places` of `bucket` have it.
+    /// Returns the configuration of the component, with the IDs of the collections in `bucket`.
     pub fn config(&self, bucket: Option<&Bucket>) -> String {
         let (scope, collections) = self.collections().unwrap_or_default();
         let numbered = collections.iter().filter_map(|collection| {
@@ -248,7 +249,7 @@ impl Definition {
         .to_string()
     }
 
-    /// The deployment of the index, if it is one of documents of `bucket`.
+    /// Returns the deployment of the index, if `bucket` contains its documents.
     pub fn workload(&self, bucket: &Bucket) -> Option<Workload> {
         if self.is_alias() || self.bucket() != bucket.name {
             return None;
@@ -269,19 +270,19 @@ impl Definition {
     }
 }
 
-/// What can be controlled of an index.
+/// A property of an index that can be switched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
-    /// It takes documents.
+    /// The index takes documents.
     Ingest,
-    /// It answers queries.
+    /// The index answers queries.
     Query,
-    /// Its partitions may be placed elsewhere.
+    /// The partitions of the index may move.
     Plan,
 }
 
 impl Definition {
-    /// Allows or disallows what is controlled. Members that say what holds anyway are left out.
+    /// Allows or disallows the property. The plan omits members that state the default.
     pub fn control(&mut self, control: Control, allow: bool) {
         let mut plan = match self.member("planParams") {
             Value::Object(plan) => plan.clone(),

@@ -1,4 +1,4 @@
-//! Refusals and failures as clients read them.
+//! Errors, as clients read them.
 
 use nacre_cluster::Refusal;
 use nacre_node::Error;
@@ -8,38 +8,38 @@ use serde_json::{Value, json};
 /// Media type of all answers.
 const JSON: &str = "application/json";
 
-/// An answer that is no success: a status of HTTP, and the member `error` of its body.
+/// An unsuccessful answer: an HTTP status, and the member `error` of the body.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Failure {
-    /// Status of HTTP.
+    /// HTTP status.
     pub status: u16,
-    /// Text for most; clients look for words in it.
+    /// Usually a text, in which clients look for certain words.
     pub error: Value,
 }
 
 impl Failure {
-    /// A failure with a text.
+    /// Creates a failure with a text.
     pub fn new(status: u16, text: impl Into<String>) -> Failure {
         Failure { status, error: text.into().into() }
     }
 
-    /// A fault of the caller.
+    /// Creates the failure for an error of the client.
     pub fn bad_request(text: impl Into<String>) -> Failure {
         Failure::new(400, text)
     }
 
-    /// There is no such index. All of these words are looked for by some client.
+    /// Creates the failure for a missing index. Each of these words is what some client looks for.
     pub fn no_index(name: &str) -> Failure {
         Failure::bad_request(format!("index not found, no indexName: {name} found"))
     }
 
-    /// The user lacks a right.
+    /// Creates the failure for a user who lacks a privilege.
     pub fn forbidden(permission: &str) -> Failure {
         let text = format!("forbidden: the user needs the permission {permission}");
         Failure::new(403, text)
     }
 
-    /// The same with words before its text.
+    /// Returns the failure with `words` before its text.
     pub fn within(self, words: &str) -> Failure {
         match self.error {
             Value::String(text) => Failure::new(self.status, format!("{words}{text}")),
@@ -47,7 +47,7 @@ impl Failure {
         }
     }
 
-    /// The answer to `request`, which it repeats.
+    /// Returns the answer to `request`. The answer repeats the request.
     pub fn reply(&self, request: &HttpRequest) -> HttpReply {
         let mut body = json!({"status": "fail", "error": self.error});
         if !request.body.is_empty() {
@@ -59,7 +59,7 @@ impl Failure {
     }
 }
 
-/// A change of the agreed state that was refused, or could not be made.
+/// A change of the agreed state that was refused or failed.
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         match error {
@@ -90,7 +90,7 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// A success: `members` with `"status":"ok"`.
+/// Returns a success: `members` with `"status":"ok"`.
 pub(crate) fn ok(mut members: Value) -> HttpReply {
     members["status"] = "ok".into();
     HttpReply { status: 200, content_type: JSON, body: members.to_string().into_bytes() }

@@ -1,15 +1,16 @@
-//! Full-text search as a service of nodes.
+//! Full-text search, as a service of the nodes.
 //!
 //! ```text
 //! PUT /api/index/i ─► Definition ─► record of the agreed state ─► Workload on every node that has documents
 //! POST /api/index/i/query ─► Terms ─► deployments of the component `search` on all nodes ─► one response
 //! ```
 //!
-//! The component has the index and carries out queries; this crate has what clients see of it: the endpoints and words of Couchbase
-//! Search. An index is where its documents are, so that it moves with them and needs no copies; any node with the service answers.
+//! The component contains the index and executes queries. This crate contains what clients see: the endpoints and error texts of
+//! Couchbase Search. Each node indexes its own documents, so that the index moves with them and needs no replicas. Any node with the
+//! service answers requests.
 //!
-//! Invariants: a definition is returned as it was sent; a query sees the documents that its vector names or is refused; a user without
-//! the right to a collection sees nothing of it.
+//! Invariants: the service returns a definition as the client sent it; a query reflects the documents that its vector names, or fails;
+//! a user without the privilege on a collection sees nothing of it.
 
 mod access;
 mod definition;
@@ -39,10 +40,10 @@ use std::time::Duration;
 /// ID of the service, and of its port.
 const ID: &str = "search";
 
-/// Name under which nodes are given the service.
+/// Name of the service in the list of a node's services.
 const NAME: ServiceName = ServiceName::new("fts");
 
-/// The row of the service.
+/// The service's row in the service table.
 static SPEC: ServiceSpec = ServiceSpec {
     id: ID,
     name: Some(NAME),
@@ -81,11 +82,11 @@ static SPEC: ServiceSpec = ServiceSpec {
 /// The service.
 #[derive(Default)]
 pub struct Search {
-    /// Queries that were begun, those that failed, and nanoseconds that all took.
+    /// Number of queries started, number of failed queries, and total time in nanoseconds.
     queries: AtomicU64,
     failures: AtomicU64,
     nanoseconds: AtomicU64,
-    /// Evaluates searches over documents that come with the request.
+    /// Evaluates searches on documents that arrive with the request.
     evaluator: Mutex<Option<Reader>>,
 }
 
@@ -94,7 +95,8 @@ impl Search {
         node.service().expect("the routes are those of the service")
     }
 
-    /// The reader that evaluates searches over documents that come with the request. The first call loads it, which takes seconds.
+    /// Returns the reader that evaluates searches on documents that arrive with the request. The first call loads it, which takes
+    /// seconds.
     fn evaluator(&self, node: &Node) -> Result<Reader, Failure> {
         let mut slot = self.evaluator.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reader) = &*slot {
@@ -155,10 +157,10 @@ impl Service for Search {
     }
 }
 
-/// What a handler answers: a body, or why there is none.
+/// The answer of a handler: a reply or an error.
 type Outcome = Result<HttpReply, Failure>;
 
-/// Makes the function that a route calls of one that can fail.
+/// Wraps a fallible handler into the function that a route calls.
 macro_rules! handler {
     ($function:path, $is_scoped:literal) => {
         |node, request| match $function(node, request, &Named::read(request, $is_scoped)) {
@@ -168,7 +170,8 @@ macro_rules! handler {
     };
 }
 
-/// The routes of an index: those of global ones, and those of indexes in a scope. The parameters before `{index}` tell them apart.
+/// The routes of an index, both for global indexes and for indexes in a scope. The parameters before `{index}` distinguish the
+/// two.
 macro_rules! of_index {
     ($($method:literal $path:literal $function:path;)*) => {
         &[
@@ -211,6 +214,6 @@ const fn route(
     path: &'static str,
     handler: fn(&Arc<Node>, &HttpRequest) -> HttpReply,
 ) -> Route {
-    // Rights are those of the bucket, scope and collections of the index.
+    // The required privilege depends on the bucket, scope and collections of the index.
     Route { port: ID, method, path, access: Access::Handler, handler }
 }

@@ -12,14 +12,14 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Version of the definitions that clients know. Source: Couchbase Search.
+/// Version of the definitions' format, which clients check. Source: Couchbase Search.
 const IMPLEMENTATION: &str = "5.8.0";
-/// The longest full name, in bytes.
+/// Maximum length of a full name, in bytes.
 const NAME_BYTES_MAX: usize = 209;
-/// Copies of each partition that clients may ask for.
+/// Maximum number of replicas of a partition that clients may request.
 pub(crate) const REPLICAS_MAX: u64 = 3;
 
-/// `GET /api/index`: the definitions that the user may read, by full name.
+/// `GET /api/index`: returns the definitions that the user may read, by full name.
 pub(crate) fn list(node: &Arc<Node>, request: &HttpRequest, named: &Named) -> Outcome {
     node.catch_up();
     let cluster = node.cluster();
@@ -41,7 +41,7 @@ pub(crate) fn list(node: &Arc<Node>, request: &HttpRequest, named: &Named) -> Ou
     }})))
 }
 
-/// The name that a client knows an index by: without bucket and scope where the path names them.
+/// Returns the name of an index for the client: without bucket and scope if the path names them.
 fn shown_name<'a>(definition: &'a Definition, named: &Named) -> &'a str {
     if named.scope.is_some() { definition.short_name() } else { &definition.name }
 }
@@ -65,7 +65,8 @@ pub(crate) fn get(node: &Arc<Node>, request: &HttpRequest, named: &Named) -> Out
     })))
 }
 
-/// The partitions of an index. There is one, of all vBuckets, which each node with documents has its part of.
+/// Describes the partitions of an index. An index has one partition with all vBuckets; each node with documents holds a
+/// part of it.
 fn partitions(node: &Node, definition: &Definition, name: &str) -> Value {
     let cluster = node.cluster();
     let Some(bucket) = cluster.buckets.get(definition.bucket()) else { return json!([]) };
@@ -96,7 +97,7 @@ fn partitions(node: &Node, definition: &Definition, name: &str) -> Value {
     }])
 }
 
-/// `PUT /api/index/{index}`: creates an index, or changes one.
+/// `PUT /api/index/{index}`: creates or changes an index.
 pub(crate) fn put(node: &Arc<Node>, request: &HttpRequest, named: &Named) -> Outcome {
     node.catch_up();
     access::require_create(node, request, named)?;
@@ -120,7 +121,7 @@ fn store(node: &Arc<Node>, definition: &Definition, expected: Expected) -> Resul
     Ok(())
 }
 
-/// Reads what a request wants an index to be, and what must be there.
+/// Returns the definition that a request asks for, and the expected present record.
 fn prepare(
     node: &Node,
     request: &HttpRequest,
@@ -186,12 +187,12 @@ fn prepare(
     Ok((definition, expected))
 }
 
-/// 16 hexadecimal digits.
+/// Returns 16 random hexadecimal digits.
 fn new_uuid(node: &Node) -> String {
     format!("{:016x}", node.random())
 }
 
-/// The members that a client has sent in the body, and in the query in place of those.
+/// Returns the members that a client has sent. Members in the query string override those in the body.
 fn members(request: &HttpRequest) -> Result<Map<String, Value>, Failure> {
     let mut members = match &request.body[..] {
         [] => Map::new(),
@@ -234,7 +235,7 @@ fn members(request: &HttpRequest) -> Result<Map<String, Value>, Failure> {
     Ok(members)
 }
 
-/// Adds what clients may leave out of an index, and find in it later.
+/// Adds the members that clients may omit and expect to find later.
 fn fill_in(cluster: &Cluster, members: &mut Map<String, Value>) -> Result<(), Failure> {
     let text = |name: &str| members.get(name).and_then(Value::as_str).unwrap_or_default();
     let name = text("sourceName").to_owned();
@@ -278,7 +279,7 @@ fn check_name(name: &str) -> Result<(), Failure> {
     }
 }
 
-/// Refuses what may not change of an index.
+/// Refuses changes of members that cannot change.
 fn check_change(known: &Definition, wanted: &Definition) -> Result<(), Failure> {
     if known.is_alias() != wanted.is_alias() {
         return Err(Failure::bad_request("the type of an index cannot be changed"));
@@ -301,7 +302,7 @@ fn check_change(known: &Definition, wanted: &Definition) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Refuses a definition that cannot be carried out. Takes seconds when the component is not loaded yet.
+/// Refuses a definition that the component cannot execute. This takes seconds if the component is not loaded yet.
 fn check(node: &Node, definition: &Definition) -> Result<(), Failure> {
     let cluster = node.cluster();
     if definition.is_alias() {
@@ -418,7 +419,7 @@ pub(crate) fn delete(node: &Arc<Node>, request: &HttpRequest, named: &Named) -> 
     Ok(ok(json!({"uuid": definition.uuid})))
 }
 
-/// The definition that a request names, if its user may change it.
+/// Returns the definition that a request names, if its user may change it.
 fn writable(node: &Node, request: &HttpRequest, named: &Named) -> Result<Definition, Failure> {
     node.catch_up();
     match definition::get(&node.cluster(), &named.full()) {
@@ -448,7 +449,7 @@ pub(crate) fn control_queries(node: &Arc<Node>, request: &HttpRequest, named: &N
     control(node, request, named, Control::Query, ["allow", "disallow"])
 }
 
-/// Allows with the first operation, and disallows with the second.
+/// Switches a property of an index. The first operation allows it, and the second disallows it.
 fn control(
     node: &Arc<Node>,
     request: &HttpRequest,
@@ -468,7 +469,7 @@ fn control(
     Ok(ok(json!({})))
 }
 
-/// The first of these parameters of the query that is there, percent-decoded.
+/// Returns the first of these query parameters that exists, percent-decoded.
 pub(crate) fn parameter(request: &HttpRequest, names: &[&str]) -> Option<String> {
     let mut given =
         request.query_pairs().filter(|(name, value)| names.contains(name) && !value.is_empty());

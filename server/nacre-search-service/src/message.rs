@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long another node may take to say how far it is.
+/// Timeout of a node's report about its progress.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Asks how far the deployment of that name is on a node.
+/// Asks a node for the progress of the deployment with that name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct SearchMessage(String);
 
-/// How far the part of an index on a node is.
+/// The progress of a node's part of an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Extent {
-    /// Changes of documents that are not in the index yet.
+    /// Number of changes that the index does not contain yet.
     pub pending: u64,
-    /// Documents that were taken since the node has opened the index.
+    /// Number of documents indexed since the node opened the index.
     pub taken: u64,
-    /// Bytes of its files.
+    /// Size of the index files, in bytes.
     pub bytes: u64,
-    /// Nodes whose part is still built for the first time, or cannot be.
+    /// Number of nodes whose part is still being built for the first time, or cannot be built.
     pub incomplete: u64,
 }
 
@@ -55,7 +55,7 @@ fn here(node: &Node, name: &str) -> Extent {
     }
 }
 
-/// How far an index is on all nodes. Nodes that do not answer count as incomplete.
+/// Returns the progress of an index on all nodes. Nodes that do not answer count as incomplete.
 pub(crate) fn extent(node: &Arc<Node>, name: &str) -> Extent {
     let message = SearchMessage(name.to_owned());
     let others = node.others().into_iter();

@@ -1,4 +1,4 @@
-//! Endpoints that ask indexes: queries, counts and analysis of a document.
+//! Endpoints that query indexes: queries, counts, and the analysis of a document.
 
 use crate::access::{self, Named};
 use crate::definition::{self, Control, Definition};
@@ -16,19 +16,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Milliseconds that a query may take when it says nothing.
+/// Default timeout of a query, in milliseconds.
 const TIMEOUT_MS_DEFAULT: u64 = 10_000;
-/// The longest that a query may take.
+/// Maximum timeout of a query.
 const TIMEOUT_MAX: Duration = Duration::from_secs(300);
-/// How long a request waits for an index that was made just now to be opened.
+/// Longest time that a request waits until a new index is open.
 const OPENING_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the service itself reads of a query; the component reads all of it.
+/// The part of a query that the service itself reads; the component reads all of it.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Envelope {
     ctl: Option<Ctl>,
-    /// Its elements do not matter here.
+    /// The service does not interpret its elements.
     knn: Option<IgnoredAny>,
 }
 
@@ -39,7 +39,7 @@ struct Ctl {
     consistency: Option<Consistency>,
 }
 
-/// Value of `results` in a consistency for an answer of all partitions or none.
+/// Value of `results` in a consistency: the answer must contain all partitions.
 const COMPLETE: &str = "complete";
 
 #[derive(Deserialize, Default)]
@@ -50,23 +50,23 @@ struct Consistency {
     results: Option<String>,
 }
 
-/// How fresh the answer to a query is to be, and until when it is wanted.
+/// The required consistency of a query's answer, and its timeout.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Demand {
-    /// It reflects all that was written before.
+    /// True if the answer must reflect all earlier writes.
     pub is_fresh: bool,
-    /// It reflects these seqnos at least, by name of the index.
+    /// Minimum seqnos that the answer must reflect, by name of the index.
     pub vectors: BTreeMap<String, Vec<(Vbid, Seqno)>>,
-    /// How long the answer may take.
+    /// Timeout of the answer.
     pub patience: Duration,
-    /// Rounds of all nodes that the answer may need; 0 for an answer that no node may be missing in.
+    /// Number of rounds over all nodes that the answer may need; 0 for an answer that fails if any node is missing.
     pub rounds: u32,
-    /// True if an answer that lacks some nodes is refused.
+    /// True if the request fails when the answer lacks the part of some node.
     pub is_complete: bool,
 }
 
 impl Demand {
-    /// Reads the member `ctl` of a query. What is no query at all is left to the component.
+    /// Reads the member `ctl` of a query. A body that is not a query at all is left to the component.
     fn read(body: &[u8]) -> Result<Demand, Failure> {
         let envelope: Envelope = match serde_json::from_slice(body) {
             Ok(envelope) => envelope,
@@ -81,7 +81,7 @@ impl Demand {
             Some(ms) if ms <= 0 => TIMEOUT_MAX,
             Some(ms) => Duration::from_millis(ms.unsigned_abs()),
         };
-        // The nearest neighbours of all nodes come first.
+        // The first round finds the nearest neighbours on all nodes.
         let rounds = if envelope.knn.is_some() { 2 } else { 1 };
         let patience = timeout.min(TIMEOUT_MAX);
         let mut demand = Demand { patience, rounds, ..Demand::default() };
@@ -109,7 +109,7 @@ impl Demand {
         Ok(demand)
     }
 
-    /// The seqnos that the part of `definition` has to reflect. Clients name an index as they know it, with its scope or without.
+    /// Returns the seqnos that the part of `definition` must reflect. Clients name an index with or without its scope.
     fn seqnos(&self, asked: &Definition, definition: &Definition) -> Vec<(Vbid, Seqno)> {
         let names = [definition.short_name(), &definition.name, asked.short_name(), &asked.name];
         names.iter().find_map(|name| self.vectors.get(*name)).cloned().unwrap_or_default()
@@ -120,7 +120,7 @@ impl Demand {
     }
 }
 
-/// An entry of a vector: `vb` or `vb/uuid`.
+/// Parses an entry of a vector: `vb` or `vb/uuid`.
 fn entry(key: &str, seqno: u64) -> Result<(Vbid, Seqno), Failure> {
     let number = key.split('/').next().unwrap_or_default();
     let vbid = number.parse().map_err(|_| {
@@ -140,7 +140,7 @@ pub(crate) fn query(node: &Arc<Node>, request: &HttpRequest, named: &Named) -> O
     });
     Search::of(node).count(took(), outcome.is_err());
     let mut reply = outcome.map_err(|failure| failure.within(&words))?;
-    // Rewriting a long answer to add a number to it would cost as much as making it.
+    // Parsing a long answer only to insert a number would cost as much as creating it.
     if let Some(rest) = reply.body.strip_prefix(b"{") {
         let head = format!("{{\"took\":{},", took().as_nanos());
         reply.body = [head.as_bytes(), rest].concat();
@@ -148,13 +148,13 @@ pub(crate) fn query(node: &Arc<Node>, request: &HttpRequest, named: &Named) -> O
     Ok(reply)
 }
 
-/// `GET …/count`: the documents that are in the index.
+/// `GET …/count`: returns the number of documents in the index.
 pub(crate) fn count(node: &Arc<Node>, request: &HttpRequest, named: &Named) -> Outcome {
     let definition = access::readable(node, request, named)?;
     Ok(ok(json!({"count": documents(node, request, &definition)?})))
 }
 
-/// Returns how many documents an index has, or the targets of an alias.
+/// Returns the number of documents in an index, or in the targets of an alias.
 pub(crate) fn documents(
     node: &Arc<Node>,
     request: &HttpRequest,
@@ -168,7 +168,7 @@ pub(crate) fn documents(
     answer["total_hits"].as_u64().ok_or_else(|| Failure::new(500, "the index has no count"))
 }
 
-/// `POST …/analyzeDoc`: the terms that a document has.
+/// `POST …/analyzeDoc`: returns the terms of a document.
 pub(crate) fn analyze(node: &Arc<Node>, request: &HttpRequest, named: &Named) -> Outcome {
     let definition = access::readable(node, request, named)?;
     if definition.is_alias() {
@@ -183,7 +183,7 @@ fn asked(path: &str, body: &[u8]) -> Request {
     Request { path: path.into(), body: body.to_vec(), ..Request::default() }
 }
 
-/// Asks the deployments of an index, or of the targets of an alias, for a user, and gives their answer as one.
+/// Queries the deployments of an index, or of an alias's targets, on behalf of a user, and merges their answers.
 pub(crate) fn ask(
     node: &Arc<Node>,
     user: &str,
@@ -210,7 +210,7 @@ pub(crate) fn ask(
         .iter()
         .map(|target| (definition::deployment(&target.name), demand.seqnos(definition, target)))
         .collect();
-    // A document is analyzed by one node: any vBucket will do.
+    // One node analyzes the document, so any vBucket will do.
     let is_analysis = asked.path == "/analyzeDoc";
     let terms = Terms {
         vbids: is_analysis.then(|| [Vbid(0)].into_iter().collect()),
@@ -251,7 +251,7 @@ pub(crate) fn ask(
     }
 }
 
-/// The part that stands for that of a node which gave none, in the form of the search component.
+/// Returns the part that replaces that of a missing node, in the format of the search component.
 fn part_of_absent(absent: &AbsentPart<'_>) -> Response {
     let index = definition::index_of(absent.deployment);
     let text = match absent.why {
@@ -263,7 +263,7 @@ fn part_of_absent(absent: &AbsentPart<'_>) -> Response {
     Response { status: 200, headers: Vec::new(), body: part.to_string().into_bytes() }
 }
 
-/// Returns true if some partition gave no part of an answer.
+/// Returns true if the answer lacks the part of some partition.
 fn has_failed(body: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Answer {
@@ -276,7 +276,8 @@ fn has_failed(body: &[u8]) -> bool {
     serde_json::from_slice(body).is_ok_and(|answer: Answer| answer.status.failed > 0)
 }
 
-/// Why there is no answer. `named` has the deployments that were asked, with the seqnos that each has to reflect.
+/// Returns the error when there is no answer. `named` lists the queried deployments, and the seqnos that each must
+/// reflect.
 fn unanswered(
     node: &Node,
     missing: &Missing,

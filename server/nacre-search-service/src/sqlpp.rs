@@ -1,7 +1,7 @@
-//! Searches of SQL++: which index answers one, its hits, and one document without an index.
+//! Full-text search in SQL++: which index answers a search, its hits, and the evaluation of one document without an index.
 //!
-//! Requests and answers are those of the function `search` of the plugin interface `database`. A query of SQL++ is a text, a query
-//! or a whole request; here it becomes a request of the search service.
+//! Requests and answers are those of the function `search` in the plugin interface `database`. The query in SQL++ is a text, a
+//! query or a whole request; this module converts it into a request of the search service.
 
 use crate::Search;
 use crate::definition::{self, Control, Definition};
@@ -18,16 +18,16 @@ use std::sync::Arc;
 
 /// Code of a failed evaluation. Source: Couchbase's list of error codes.
 const EXECUTION: u32 = 5010;
-/// Code of a missing right. Source: as above.
+/// Code of a missing privilege. Source: Couchbase's list of error codes.
 const FORBIDDEN: u32 = 13014;
-/// Header with the field of a search: the one of all parts of the query that name none.
+/// Header with the field of a search. The field applies to all parts of the query that do not name one.
 const FIELD: &str = "nacre-field";
 
-/// A question of a query.
+/// A request of a SQL++ query.
 #[derive(Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 enum Question {
-    /// Asks for an index that answers a search.
+    /// Asks which index can answer a search.
     Find {
         #[serde(default)]
         field: Option<String>,
@@ -36,7 +36,7 @@ enum Question {
     },
     /// Asks for hits.
     Hits(Hits),
-    /// Asks for the hit that one document is.
+    /// Asks whether one document is a hit.
     Evaluate(Evaluate),
 }
 
@@ -47,9 +47,9 @@ struct Hits {
     #[serde(default)]
     field: Option<String>,
     query: Value,
-    /// How many hits of those after `after`.
+    /// Maximum number of hits, after the hit `after`.
     limit: u64,
-    /// Values by which the last hit was sorted.
+    /// Sort values of the last hit.
     #[serde(default)]
     after: Value,
     #[serde(default)]
@@ -69,7 +69,7 @@ struct Evaluate {
     options: Value,
 }
 
-/// Answers a question.
+/// Answers a request.
 pub(crate) fn answer(
     node: &Arc<Node>,
     question: &QueryQuestion<'_>,
@@ -91,7 +91,7 @@ fn failure(code: u32, message: String) -> nacre_sandbox::Failure {
     nacre_sandbox::Failure { code, message, retry: false }
 }
 
-/// The first index that answers a search of the keyspace, or of a field of it.
+/// Returns the first index that can answer a search of the keyspace, or of one of its fields.
 fn find(
     node: &Arc<Node>,
     question: &QueryQuestion<'_>,
@@ -116,7 +116,7 @@ fn may_search(node: &Node, user: &str, definition: &Definition) -> bool {
     })
 }
 
-/// Returns true if an index has all documents of a keyspace by one mapping, which has the field.
+/// Returns true if an index contains all documents of a keyspace with one mapping that includes the field.
 fn suits(
     definition: &Definition,
     keyspace: &DatabaseKeyspace,
@@ -132,7 +132,7 @@ fn suits(
         Value::String(name) => {
             *name == definition.name || is_short_name(definition, keyspace, name)
         }
-        // A mapping is for documents one by one.
+        // A mapping in the options applies to documents one by one.
         _ => false,
     };
     let is_version = options["indexUUID"].as_str().is_none_or(|uuid| uuid == definition.uuid);
@@ -141,7 +141,7 @@ fn suits(
         && is_version
         && mapping_of(definition, keyspace).is_some_and(|mapping| match field {
             Some(field) => has_field(mapping, field),
-            // Without a field the query names its own, which an index that is named is taken to have.
+            // Without `field`, the query names its fields itself. The service assumes that a named index contains them.
             None => is_dynamic(mapping) || options["index"].is_string(),
         })
 }
@@ -151,7 +151,7 @@ fn is_short_name(definition: &Definition, keyspace: &DatabaseKeyspace, name: &st
         && definition.scope() == Some((&*keyspace.bucket, &*keyspace.scope))
 }
 
-/// The mapping of all documents of a keyspace; none where it depends on the document.
+/// Returns the mapping of all documents in a keyspace, or `None` if it depends on the document.
 fn mapping_of<'a>(definition: &'a Definition, keyspace: &DatabaseKeyspace) -> Option<&'a Value> {
     let mapping = &definition.member("params")["mapping"];
     let types = mapping["types"].as_object();
@@ -194,7 +194,7 @@ fn has_field(root: &Value, field: &str) -> bool {
     is_enabled(mapping) && fields.into_iter().any(is_indexed)
 }
 
-/// A request of what the second argument of SEARCH is.
+/// Converts the second argument of SEARCH into a request.
 fn request_of(query: &Value) -> Result<Map<String, Value>, Failure> {
     match query {
         Value::String(text) => Ok(Map::from_iter([("query".into(), json!({"query": text}))])),
@@ -204,7 +204,8 @@ fn request_of(query: &Value) -> Result<Map<String, Value>, Failure> {
     }
 }
 
-/// Returns true if an object is a whole request rather than a query, of which one kind has a member `query` with a text.
+/// Returns true if an object is a whole request rather than a query. One kind of query has a member `query` too, but
+/// with a text.
 fn is_request(members: &Map<String, Value>) -> bool {
     members.get("query").is_some_and(|query| query.is_object() || query.is_null())
         || members.contains_key("knn")
@@ -239,7 +240,7 @@ fn hits(node: &Arc<Node>, question: &QueryQuestion<'_>, asked: Hits) -> Result<V
     if definition.is_by_collection() {
         request.insert("collections".into(), json!([question.keyspace.collection]));
     }
-    // The statement has a time and a consistency of its own.
+    // Timeout and consistency come from the statement instead.
     request.remove("ctl");
     let demand = demand(&definition, question, &asked.consistency);
     let body = Value::Object(request).to_string().into_bytes();
@@ -266,14 +267,14 @@ fn hits(node: &Arc<Node>, question: &QueryQuestion<'_>, asked: Hits) -> Result<V
     })
 }
 
-/// The place of a hit in the order, for `search_after`. Hits show no score among the values by which they are sorted.
+/// Returns a hit's sort values for `search_after`. Hits do not show their score among the sort values.
 fn place(hit: &Value) -> Value {
     let keys = hit["sort"].as_array().into_iter().flatten();
     keys.map(|key| if key == "_score" { hit["score"].to_string().into() } else { key.clone() })
         .collect()
 }
 
-/// How fresh the hits are to be, by the consistency of the statement.
+/// Returns the required consistency of the hits, according to the statement.
 fn demand(definition: &Definition, question: &QueryQuestion<'_>, consistency: &Value) -> Demand {
     let mut demand = Demand { patience: question.left, ..Demand::default() };
     match consistency["level"].as_str().unwrap_or_default() {
@@ -283,7 +284,7 @@ fn demand(definition: &Definition, question: &QueryQuestion<'_>, consistency: &V
             let of_bucket = vectors.get(&*question.keyspace.bucket).unwrap_or(vectors);
             match vector(of_bucket) {
                 Some(seqnos) => drop(demand.vectors.insert(definition.name.clone(), seqnos)),
-                // A vector in another form asks for no more than all there is.
+                // For a vector in another format, the answer must reflect all earlier writes.
                 None => demand.is_fresh = true,
             }
         }
@@ -292,7 +293,7 @@ fn demand(definition: &Definition, question: &QueryQuestion<'_>, consistency: &V
     demand
 }
 
-/// A sparse vector: `{"VBUCKET": [SEQNO, UUID]}`.
+/// Parses a sparse vector: `{"VBUCKET": [SEQNO, UUID]}`.
 fn vector(value: &Value) -> Option<Vec<(Vbid, Seqno)>> {
     let entry = |(vbid, entry): (&String, &Value)| {
         Some((Vbid(vbid.parse().ok()?), Seqno(entry[0].as_u64()?)))
@@ -300,7 +301,7 @@ fn vector(value: &Value) -> Option<Vec<(Vbid, Seqno)>> {
     value.as_object()?.iter().map(entry).collect()
 }
 
-/// The parameters of an index of one document: those of the index that is named, the mapping that is given, or none.
+/// Returns the parameters of an index for one document: those of the named index, the given mapping, or none.
 fn params_of(node: &Node, question: &QueryQuestion<'_>, options: &Value) -> Result<Value, Failure> {
     match &options["index"] {
         Value::Null => Ok(Value::Null),

@@ -13,12 +13,12 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// `GET /api/ping`: an empty body.
+/// `GET /api/ping`: returns an empty body.
 pub(crate) fn ping(_: &Arc<Node>, _: &HttpRequest, _: &Named) -> Outcome {
     Ok(HttpReply { status: 200, content_type: "application/json", body: Vec::new() })
 }
 
-/// `GET /api/conciseOptions`: limits that clients may ask for.
+/// `GET /api/conciseOptions`: returns limits that clients may ask for.
 pub(crate) fn options(_: &Arc<Node>, _: &HttpRequest, _: &Named) -> Outcome {
     Ok(ok(json!({
         "maxReplicasAllowed": REPLICAS_MAX.to_string(),
@@ -31,7 +31,7 @@ pub(crate) fn options(_: &Arc<Node>, _: &HttpRequest, _: &Named) -> Outcome {
     })))
 }
 
-/// `GET …/status`: `Ready` once all that there was is in the index on every node.
+/// `GET …/status`: returns `Ready` once the index on every node contains all documents that existed.
 pub(crate) fn status(node: &Arc<Node>, request: &HttpRequest, named: &Named) -> Outcome {
     let definition = access::readable(node, request, named)?;
     let targets = access::targets(&node.cluster(), &definition)?;
@@ -41,7 +41,7 @@ pub(crate) fn status(node: &Arc<Node>, request: &HttpRequest, named: &Named) -> 
     Ok(ok(json!({"indexStatus": if is_ready { "Ready" } else { "InProgress" }})))
 }
 
-/// `GET /api/nsstats`: counts of all indexes that the user may read, and of the service on this node.
+/// `GET /api/nsstats`: returns the counters of all indexes that the user may read, and of the service on this node.
 pub(crate) fn all(node: &Arc<Node>, request: &HttpRequest, _: &Named) -> Outcome {
     let search = Search::of(node);
     let [queries, failures, nanoseconds] = [&search.queries, &search.failures, &search.nanoseconds]
@@ -82,7 +82,7 @@ pub(crate) fn progress(node: &Arc<Node>, request: &HttpRequest, named: &Named) -
     })))
 }
 
-/// Adds the counts of an index under `bucket:index:name`.
+/// Adds the counters of an index under `bucket:index:name`.
 fn add(
     node: &Arc<Node>,
     request: &HttpRequest,
@@ -93,7 +93,7 @@ fn add(
     let mut put = |name: &str, value: Value| {
         members.insert(format!("{}:{}:{name}", definition.bucket(), definition.name), value);
     };
-    // An index that cannot answer now has other counts all the same.
+    // Other counters are available even if the index cannot answer queries at the moment.
     put("doc_count", documents(node, request, definition).unwrap_or_default().into());
     put("num_mutations_to_index", reached.pending.into());
     put("num_bytes_used_disk", reached.bytes.into());

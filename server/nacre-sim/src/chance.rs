@@ -1,16 +1,16 @@
-//! Numbers from a seed.
+//! Deterministic random numbers from a seed.
 
-/// Gives the same numbers for the same seed, on every machine (SplitMix64).
+/// Generates the same numbers for the same seed on every machine (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Chance(u64);
 
 impl Chance {
-    /// Begins at `seed`.
+    /// Creates a generator with this seed.
     pub fn new(seed: u64) -> Chance {
         Chance(seed)
     }
 
-    /// Any number.
+    /// Returns any number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -19,27 +19,27 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.number() % bound
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, inclusive.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// Whether something happens that does once in `of` times; never for 0.
+    /// Returns true once in `of` times on average; never for 0.
     pub fn once_in(&mut self, of: u64) -> bool {
         of > 0 && self.below(of) == 0
     }
 
-    /// One of `of`, which is not empty.
+    /// Returns one of `of`, which must not be empty.
     pub fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize]
     }
 
-    /// Another sequence, which this one decides.
+    /// Returns an independent generator, seeded by this one.
     pub fn fork(&mut self) -> Chance {
         Chance(self.number())
     }

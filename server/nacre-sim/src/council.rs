@@ -1,8 +1,8 @@
-//! How simulated nodes agree: what is true of Raft, without its messages.
+//! Agreement of simulated nodes: equivalent to Raft, without its messages.
 //!
-//! One order of decisions. A leader decides while a majority reaches it; without one, the others elect another after a
-//! while, and for a moment the old one takes itself for the leader still. What was decided is learned by each node later,
-//! when the leader reaches it.
+//! There is one sequence of decisions. A leader decides while a majority reaches it. Otherwise the others elect another
+//! one after a while, and for a moment the old one still considers itself the leader. Each node learns the decisions
+//! later, when the leader reaches it.
 
 use crate::Chance;
 use nacre_cluster::orchestrator::Leadership;
@@ -13,33 +13,34 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What is pending is decided after so many meetings, on average.
+/// Average number of meetings after which pending proposals are decided.
 const LATE_ODDS: u64 = 16;
-/// How long the others wait before they elect another, at least and at most.
+/// Minimum and maximum time until another leader is elected, in nanoseconds.
 const ELECTION_NS: (u64, u64) = (600_000_000, 1_500_000_000);
 
 /// See the [module](self).
 pub struct Council {
     state: Mutex<State>,
-    /// Something was decided since it was looked.
+    /// True if something was decided since the last check.
     news: AtomicBool,
 }
 
 struct State {
     log: Vec<Proposal>,
-    /// Proposed, and not decided yet: before anything else that this leader decides, or with the next election, or never.
+    /// Proposals with an unknown outcome. They are decided before the leader's next decision, at the next election, or
+    /// never.
     pending: Vec<Proposal>,
     leader: Option<usize>,
     term: u64,
-    /// What each node knows of its leading.
+    /// Each node's knowledge of its leadership.
     leadership: Vec<Option<Leadership>>,
-    /// When another leader is elected, if none reaches a majority until then; 0 if that is not known yet.
+    /// Time at which another leader is elected if none reaches a majority until then; 0 if undetermined.
     election_at: u64,
-    /// Who reaches whom, there and back, at this time.
+    /// Which nodes currently reach each other, in both directions.
     reaches: Vec<Vec<bool>>,
     chance: Chance,
-    /// A proposal in so many is decided at once or later although its proposer is told otherwise, and then every other one by
-    /// which nodes lose their copies, on which most depends; 0 for none.
+    /// One proposal in this many is decided, at once or later, although its proposer is told otherwise; and then every other
+    /// proposal that removes copies, because most depends on those. 0 for none.
     lost_answers: u64,
 }
 
@@ -48,14 +49,14 @@ impl State {
         self.reaches[node].iter().filter(|reached| **reached).count() * 2 > self.reaches.len()
     }
 
-    /// Who leads next has some of what is pending, and no more is known of the rest.
+    /// The next leader has a prefix of the pending proposals; the others are dropped.
     fn succeed(&mut self) -> bool {
         let kept = self.chance.between(0, self.pending.len() as u64) as usize;
         self.pending.truncate(kept);
         self.decide_pending()
     }
 
-    /// What is pending is decided. Says whether there was anything.
+    /// Decides the pending proposals. Returns true if there were any.
     fn decide_pending(&mut self) -> bool {
         let is_news = !self.pending.is_empty();
         self.log.append(&mut self.pending);
@@ -64,7 +65,7 @@ impl State {
 }
 
 impl Council {
-    /// Of so many nodes; the first leads.
+    /// Creates the council of this many nodes; the first one leads.
     pub fn new(nodes: usize, chance: Chance, lost_answers: u64) -> Arc<Council> {
         let state = State {
             log: Vec::new(),
@@ -80,28 +81,28 @@ impl Council {
         Arc::new(Council { state: Mutex::new(state), news: AtomicBool::new(false) })
     }
 
-    /// The part of the node `index`.
+    /// Returns the agreement of node `index`.
     pub fn seat(self: &Arc<Council>, index: usize) -> Arc<dyn Agreement> {
         Arc::new(Seat { council: Arc::clone(self), index })
     }
 
-    /// Who leads, as far as anybody does.
+    /// Returns the leader, if there is one.
     pub fn leader(&self) -> Option<usize> {
         self.state.lock().leader
     }
 
-    /// How many decisions there are.
+    /// Returns the number of decisions.
     pub fn decided(&self) -> u64 {
         self.state.lock().log.len() as u64
     }
 
-    /// All of them but the first `count`, in their order.
+    /// Returns all decisions after the first `count`, in order.
     pub fn decisions_after(&self, count: u64) -> Vec<Proposal> {
         self.state.lock().log[count as usize..].to_vec()
     }
 
-    /// It is `now_ns`, and nodes reach each other so. Gives the new leader, if there is one. `knows_ns` gives the monotonic
-    /// clock of a node that knows all that was decided.
+    /// Holds a meeting at `now_ns` with this connectivity. Returns the new leader, if one was elected. `knows_ns` returns
+    /// the monotonic clock of a node that knows all decisions.
     pub fn meet(
         &self,
         now_ns: u64,
@@ -111,7 +112,7 @@ impl Council {
         let state = &mut *self.state.lock();
         state.reaches = reaches;
         if let Some(leader) = state.leader.filter(|leader| state.has_majority(*leader)) {
-            // Who is started again in its term leads once the end of its log is decided, and it knows that.
+            // A leader that restarts in its term leads once the end of its log is decided and it knows that.
             if state.leadership[leader].is_none() && state.decide_pending() {
                 self.news.store(true, Ordering::Release);
             } else if let Some(confirmed_ns) = knows_ns(leader) {
@@ -142,14 +143,14 @@ impl Council {
         state.leader
     }
 
-    /// The leader is to lead no more, which it may hear of late: another is elected, after the usual time or at once.
+    /// Deposes the leader, which may notice it late. Another one is elected at once or after the usual time.
     pub fn depose(&self) {
         let state = &mut *self.state.lock();
         state.leader = None;
         state.election_at = u64::from(state.chance.once_in(2));
     }
 
-    /// The process of a node has ended: it leads no more.
+    /// Records that the process of a node has ended: it no longer leads.
     pub fn forget(&self, node: usize) {
         self.state.lock().leadership[node] = None;
     }
@@ -161,26 +162,26 @@ impl Council {
         state.log.len() as u64
     }
 
-    /// Whether something was decided since the last call.
+    /// Returns true if something was decided since the last call.
     pub fn take_news(&self) -> bool {
         self.news.load(Ordering::Acquire) && self.news.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether the leader reaches a node.
+    /// Returns true if the leader reaches a node.
     pub fn teaches(&self, node: usize) -> bool {
         let state = self.state.lock();
         state.leader.is_some_and(|leader| state.has_majority(leader) && state.reaches[leader][node])
     }
 
-    /// Whether something is proposed of which nobody knows whether it is decided.
+    /// Returns true if a proposal has an unknown outcome.
     pub fn has_pending(&self) -> bool {
         !self.state.lock().pending.is_empty()
     }
 
-    /// Has a node apply at most so many decisions that it has not applied yet; gives what came of the last.
+    /// Lets a node apply up to `count` decisions. Returns the outcome of the last one.
     ///
     /// # Errors
-    /// What [`Node::apply`] says of the last.
+    /// The error of [`Node::apply`] for the last decision.
     pub fn teach(&self, node: &Arc<Node>, count: usize) -> Result<Arc<Cluster>, Error> {
         let applied = Council::applied(node);
         let due: Vec<Proposal> =
@@ -192,10 +193,10 @@ impl Council {
         outcome
     }
 
-    /// Gives a node the state of another one, which knows more.
+    /// Copies the state of a node to another one that lags behind.
     ///
     /// # Panics
-    /// When the node does not take it.
+    /// If the node refuses the state.
     pub fn install(from: &Arc<Node>, to: &Arc<Node>) {
         let (has, lacks) = (Council::applied(from), Council::applied(to));
         if has > lacks {
@@ -203,10 +204,10 @@ impl Council {
         }
     }
 
-    /// How many decisions a node has applied.
+    /// Returns the number of decisions that a node has applied.
     ///
     /// # Panics
-    /// When the disk of the node cannot be read.
+    /// If the disk of the node cannot be read.
     pub fn applied(node: &Node) -> u64 {
         let position = node.position().expect("disks of this world keep settings");
         let number = |bytes: Vec<u8>| u64::from_be_bytes(bytes.try_into().expect("as written"));
@@ -214,7 +215,7 @@ impl Council {
     }
 }
 
-/// One node's part in it.
+/// The agreement of one node.
 struct Seat {
     council: Arc<Council>,
     index: usize,
@@ -244,7 +245,7 @@ impl Agreement for Seat {
                     })) if !memberships.is_empty() => state.lost_answers.min(2),
                     _ => state.lost_answers,
                 };
-            // Whatever this leader has proposed before is decided before.
+            // Earlier proposals of this leader are decided first.
             if state.decide_pending() {
                 self.council.news.store(true, Ordering::Release);
             }
@@ -255,7 +256,7 @@ impl Agreement for Seat {
             }
             answer_is_lost
         };
-        // Nothing may come between this proposal and what came of it.
+        // The node must have applied all decisions before this proposal, so that nothing comes between.
         self.council.teach(node, usize::MAX).ok();
         let position = self.council.decide(proposal);
         if answer_is_lost {

@@ -1,53 +1,53 @@
-//! What breaks, and how it is mended.
+//! Faults and their mix.
 
 use crate::Chance;
 use crate::cluster::{MS, US};
 use crate::workload::KEYS;
 use std::fmt;
 
-/// Something that breaks, for a while.
+/// A temporary fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A process is killed, perhaps in the middle of a commit.
+    /// A process is killed, possibly in the middle of a commit.
     Kill {
-        /// Which node.
+        /// The node.
         node: usize,
         /// See [`Cluster::kill`](crate::Cluster::kill).
         tears: bool,
     },
-    /// A process is stopped as an operator does it.
+    /// A process is stopped cleanly.
     Stop(usize),
     /// All processes are killed at once.
     PowerCut,
-    /// A process stands still.
+    /// A process is paused.
     Pause(usize),
-    /// A node neither hears the others nor is heard; clients reach it.
+    /// A node is cut off from the other nodes, but not from clients.
     Isolate(usize),
-    /// Two nodes do not hear each other.
+    /// Two nodes cannot reach each other.
     Cut(usize, usize),
-    /// The second does not hear the first.
+    /// The second node receives no messages of the first.
     OneWay(usize, usize),
-    /// Connections of two nodes break.
+    /// The connections between two nodes break.
     Reset(usize, usize),
-    /// Clients do not reach a node.
+    /// Clients cannot reach a node.
     Close(usize),
-    /// Messages are lost, and things take long.
+    /// Messages are lost, and delays are long.
     Weather,
-    /// A node's disk takes long.
+    /// The disk of a node is slow.
     SlowDisk(usize),
     /// A node's disk is full.
     FullDisk(usize),
-    /// The process of that node has no descriptors left for its files.
+    /// The process of a node has no file descriptors left.
     NoDescriptors(usize),
-    /// A commit fails in the middle; the node is started again in the end.
+    /// A commit fails in the middle; the node is restarted afterwards.
     TornDisk(usize),
     /// The wall clock of a node steps by seconds.
     ClockStep(usize, i64),
-    /// Another node leads.
+    /// Another leader is elected.
     Depose,
-    /// An operator gives a node's copies to others at once.
+    /// An operator fails a node over.
     FailOver(usize),
-    /// An operator takes a node out of the share.
+    /// An operator rebalances a node out.
     RebalanceOut(usize),
 }
 
@@ -77,33 +77,34 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Which faults a run has, and how often: by chance, so that some runs have many of one kind and none of another.
+/// The faults of a run and their frequency. They are random, so that some runs have many faults of one kind and none of
+/// another.
 #[derive(Clone, Debug)]
 pub struct Mix {
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: usize,
-    /// Copies beside the active one.
+    /// Number of replicas.
     pub replicas: u8,
-    /// Durability levels that are asked for.
+    /// Durability levels of the checked writes.
     pub levels: Vec<u8>,
-    /// Whether nothing that is acknowledged at these may be lost, whatever breaks: then it is looked where it is.
+    /// True if no write acknowledged at these levels may be lost under any fault; each copy is then checked.
     pub promises: bool,
-    /// Durability levels of keys whose histories are not checked: that copies have what is acknowledged must be so of these, too.
+    /// Durability levels of keys whose histories are not checked, although their copies are.
     pub weaker_levels: Vec<u8>,
-    /// So many faults at once, at most.
+    /// Maximum number of concurrent faults.
     pub at_once: u64,
-    /// How long after one of them the next one comes, at most.
+    /// Maximum time from one of them to the next, in nanoseconds.
     pub soon_ns: u64,
-    /// One of so many faults that follow another hits a node with a copy of whichever vBucket is given to another node next, soon
-    /// after; none for 0.
+    /// One following fault in this many hits a node with a copy of the vBucket that is next activated on another node, soon after
+    /// the activation; none for 0.
     pub hunts: u64,
-    /// One of so many faults that begin others cuts the leader off from a node, and one of so many that follow another comes when a
-    /// node has said how far its copies are, as others are about to be replaced: it is killed for a moment, and the leader does not
-    /// reach it for a while; or another one is to lead. None for 0.
+    /// One first fault in this many cuts the leader off from a node. One following fault in this many happens when a node has
+    /// reported its copies for a failover: the node is killed for a moment and cut off from the leader for a while, or another
+    /// leader is elected. None for 0.
     pub flickers: u64,
-    /// One of so many nodes that are killed is one that serves a vBucket of which another node has half a snapshot; none for 0.
+    /// One killed node in this many serves a vBucket of which another node has half a snapshot; none for 0.
     pub halves: u64,
-    /// One of so many faults ends just when a vBucket is given to another node, if one soon is; none for 0.
+    /// One fault in this many ends just when a vBucket is activated on another node, if that happens soon; none for 0.
     pub returns: u64,
     /// See [`Network::splits`](crate::cluster::Network::splits).
     pub splits: u64,
@@ -111,47 +112,46 @@ pub struct Mix {
     pub split_ns: u64,
     /// See [`Network::lag_ns`](crate::cluster::Network::lag_ns).
     pub lag_ns: u64,
-    /// How long each disk takes for a commit, at most, in nanoseconds; as long as anything else if it is 0.
+    /// Maximum time of a commit on each disk, in nanoseconds; the usual delay if 0.
     pub disk_ns: u64,
-    /// Weights of the kinds.
+    /// Weights of the kinds of faults.
     weights: [u64; KINDS],
-    /// How far clocks may run apart, in millionths.
+    /// Maximum drift of the clocks, in millionths.
     pub drift_ppm: u64,
-    /// See [`Council`](crate::Council): a proposal in so many is decided although its proposer is told otherwise.
+    /// See [`Council`](crate::Council): one proposal in this many is decided although its proposer is told otherwise.
     pub lost_answers: u64,
-    /// Faults last so long, at most.
+    /// Maximum duration of a fault, in nanoseconds.
     longest_ns: u64,
-    /// Clients.
+    /// Number of clients.
     pub clients: usize,
-    /// Nodes are replaced when they were silent for so long.
+    /// Auto-failover timeout in milliseconds.
     pub failover_timeout_ms: u64,
-    /// Bytes that values have at least: of large ones, what is stored soon leaves the history in memory.
+    /// Minimum size of values in bytes. Large values leave the history in memory soon after they are stored.
     pub value_bytes: usize,
-    /// How many nodes are replaced before an operator has looked.
+    /// Maximum number of automatic failovers before an operator intervenes.
     pub failovers_max: usize,
-    /// How long a client rests between two operations, at most.
+    /// Maximum pause of a client between two operations, in nanoseconds.
     pub pace_ns: u64,
-    /// Keys of durable writes: with few, clients meet.
+    /// Number of keys of durable writes; with few keys, clients compete.
     pub keys: u16,
-    /// Documents of each vBucket that nobody reads, written anew with some of the faults: a copy takes them in two whole pieces and
-    /// a rest.
+    /// Number of unread documents per vBucket that are rewritten with some of the faults. A copy receives them in two whole
+    /// portions and a rest.
     pub ballast: u32,
-    /// Whether the bucket is in memory only: a process that ends loses its copies.
+    /// True if the bucket is in memory only, so that a process that ends loses its copies.
     pub is_ephemeral: bool,
-    /// Each time that it is looked whether all is well, one copy of so many loses most of what it has in memory and on disk from
-    /// memory; none for 0.
+    /// At each check, one copy in this many evicts most of what is both in memory and on disk; none for 0.
     pub evictions: u64,
-    /// Whether keys go as well.
+    /// True if keys are evicted as well.
     pub evicts_keys: bool,
 }
 
 const KINDS: usize = 17;
-/// Those in which nothing is lost, whatever its level, if they do not last for long: clean stops, broken connections, clients
-/// that reach nobody, slow disks, clocks that step, another leader, rebalances. As [`Mix::fault`] numbers them.
+/// Faults that lose nothing at any level unless they last long: clean stops, broken connections, unreachable nodes, slow
+/// disks, clock steps, another leader, rebalances. Numbered as in [`Mix::fault`].
 const GENTLE: [usize; 7] = [2, 7, 8, 10, 13, 14, 16];
 
 impl Mix {
-    /// Nothing breaks by itself.
+    /// Returns a mix without faults.
     pub fn calm(nodes: usize, replicas: u8, level: u8) -> Mix {
         Mix {
             nodes,
@@ -186,10 +186,10 @@ impl Mix {
         }
     }
 
-    /// What a seed decides.
+    /// Returns a random mix.
     pub fn new(chance: &mut Chance) -> Mix {
         let nodes = chance.one_of(&[3, 3, 3, 4, 5]);
-        // With several faults at once only what is stored by a majority is promised.
+        // With several concurrent faults, only writes persisted on a majority are guaranteed.
         let at_once = chance.one_of(&[1, 1, 3]);
         let is_ephemeral = at_once == 1 && chance.once_in(8);
         let levels = match at_once {
@@ -200,7 +200,7 @@ impl Mix {
         let weaker_levels = if at_once == 1 { vec![0] } else { vec![0, 1, 2] };
         let mut weights = [0; KINDS];
         weights.iter_mut().for_each(|weight| *weight = chance.one_of(&[0, 0, 1, 1, 3, 8]));
-        // There is always something.
+        // Ensures at least one fault.
         weights[chance.below(2) as usize] += 1;
         let mix = Mix {
             nodes,
@@ -240,12 +240,12 @@ impl Mix {
         }
     }
 
-    /// The same with one copy of each vBucket: what it has stored is not lost.
+    /// Returns the mix with a single copy of each vBucket: persisted writes are not lost.
     fn alone(self) -> Mix {
         Mix { replicas: 0, levels: vec![2, 3], weaker_levels: vec![0, 1], ..self }
     }
 
-    /// The same with nothing that loses writes, so that all levels may be asked for, also for one key.
+    /// Returns the mix without faults that lose writes, so that all levels may be used, even for one key.
     fn gentle(mut self) -> Mix {
         for (kind, weight) in self.weights.iter_mut().enumerate() {
             *weight *= u64::from(GENTLE.contains(&kind));
@@ -259,7 +259,7 @@ impl Mix {
         self
     }
 
-    /// The next fault, and how long it lasts.
+    /// Returns the next fault and its duration.
     pub fn fault(&self, chance: &mut Chance) -> (Fault, u64) {
         let mut left = chance.below(self.weights.iter().sum());
         let kind = self.weights.iter().position(|weight| {

@@ -1,20 +1,20 @@
-//! Requests and answers of clients, as bytes.
+//! Encoding of clients' requests, and decoding of the answers.
 
 use nacre_protocol::{HEADER_BYTES, Magic, Opcode, decode};
 
-/// The opaque of what a client says before it asks for something.
+/// The opaque of requests that set a connection up.
 pub const GREETING: u32 = u32::MAX;
 
 /// A request of the binary protocol.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    /// What is to be done.
+    /// The opcode.
     pub opcode: Opcode,
     /// The vBucket of the key.
     pub vbid: u16,
-    /// Comes back with the answer.
+    /// Echoed in the answer.
     pub opaque: u32,
-    /// The version that is to be replaced, or 0 for any.
+    /// The CAS that must match, or 0 for any.
     pub cas: u64,
     /// The durability level, or 0 for none.
     pub level: u8,
@@ -26,17 +26,17 @@ pub struct Request<'a> {
     pub value: &'a [u8],
 }
 
-/// How long the server waits for a durable write, in milliseconds.
+/// Timeout of a durable write at the server, in milliseconds.
 pub const DURABILITY_TIMEOUT_MS: u16 = 5000;
 
 impl<'a> Request<'a> {
-    /// One that has nothing but a key, in the vBucket 0.
+    /// Creates a request with only a key, for vBucket 0.
     pub fn new(opcode: Opcode, key: &'a [u8]) -> Request<'a> {
         let (extras, value) = (&b""[..], &b""[..]);
         Request { opcode, vbid: 0, opaque: GREETING, cas: 0, level: 0, extras, key, value }
     }
 
-    /// As it is sent.
+    /// Encodes the request.
     pub fn encode(&self) -> Vec<u8> {
         let Request { opcode, vbid, opaque, cas, level, extras, key, value } = *self;
         let opcode = opcode as u8;
@@ -60,25 +60,25 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What a client says first, to be let to a bucket.
+/// Returns the requests that select a bucket on a new connection.
 pub fn greet(bucket: &str) -> Vec<u8> {
     let hello = Request::new(Opcode::Hello, b"sim");
     let select = Request::new(Opcode::SelectBucket, bucket.as_bytes());
     [hello.encode(), select.encode()].concat()
 }
 
-/// What the simulation looks at of a frame.
+/// The parts of a frame that the simulation uses.
 #[derive(Clone, Debug)]
 pub struct Told<'a> {
-    /// Whether it is an answer, and not a message of the server's own.
+    /// True for an answer; false for a message initiated by the server.
     pub is_answer: bool,
-    /// Of the request, or of the message.
+    /// The opcode.
     pub opcode: u8,
-    /// The status of an answer, the vBucket of a message.
+    /// The status of an answer, or the vBucket of a message.
     pub status: u16,
-    /// Of the request.
+    /// The opaque of the request.
     pub opaque: u32,
-    /// The version.
+    /// The CAS.
     pub cas: u64,
     /// See the protocol.
     pub extras: &'a [u8],
@@ -88,10 +88,10 @@ pub struct Told<'a> {
     pub value: &'a [u8],
 }
 
-/// Takes the frame at the start of `bytes` off them, if it is whole.
+/// Removes the frame at the start of `bytes`, if it is complete.
 ///
 /// # Panics
-/// When it is none: a node never sends that.
+/// If the bytes are not a frame: a node never sends that.
 pub fn next<'a>(bytes: &mut &'a [u8]) -> Option<Told<'a>> {
     let (frame, length) = decode(bytes).expect("nodes send what can be read")?;
     *bytes = &bytes[length..];

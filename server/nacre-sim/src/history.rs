@@ -1,58 +1,58 @@
-//! What clients saw of a key, and whether a single document could have shown it to them (Wing and Gong's search, with
-//! Lowe's memory of what was tried).
+//! Linearizability check: the history of operations on a key, and whether a single document could have produced it
+//! (Wing and Gong's search with Lowe's memoization).
 
 use std::collections::HashSet;
 use std::fmt;
 
-/// What was asked of a key. Values are numbers, and no two writes have the same.
+/// An operation on a key. Values are numbers, and no two writes have the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// What is there?
+    /// Read the value.
     Get,
-    /// Write this.
+    /// Write a value.
     Set(u64),
-    /// Write this if nothing is there.
+    /// Write a value if there is none.
     Add(u64),
-    /// Write the second if the first is there still.
+    /// Replace the first value by the second, if the first is current.
     Swap(u64, u64),
-    /// Remove what is there.
+    /// Remove the value.
     Remove,
 }
 
-/// What came of it.
+/// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// This is there.
+    /// The value read.
     Value(u64),
     /// Done.
     Done,
-    /// Nothing is there.
+    /// The key does not exist.
     Missing,
-    /// Something else is there.
+    /// The condition did not hold.
     Exists,
-    /// It is not known whether it was done, or will be.
+    /// The outcome is unknown: the operation may have been or may still be carried out.
     Unknown,
 }
 
-/// One operation.
+/// An operation with its outcome.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
-    /// Who asked.
+    /// The client.
     pub client: usize,
-    /// When it was asked, in true time.
+    /// True time of the request.
     pub begun: u64,
-    /// When the answer was there; at the end of time for [`Outcome::Unknown`].
+    /// True time of the answer; the end of time for [`Outcome::Unknown`].
     pub ended: u64,
     /// See [`Asked`].
     pub asked: Asked,
     /// See [`Outcome`].
     pub outcome: Outcome,
-    /// The version that the answer names.
+    /// The CAS in the answer.
     pub cas: u64,
 }
 
 impl Operation {
-    /// What is there after it if `before` was, or nothing if that cannot be.
+    /// Returns the value after the operation, given the value `before`; the outer `None` if the outcome is impossible.
     fn apply(&self, before: Option<u64>) -> Option<Option<u64>> {
         let unknown = self.outcome == Outcome::Unknown;
         let done = unknown || self.outcome == Outcome::Done;
@@ -89,7 +89,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Two writes of which the later one has no greater version, if there are such.
+/// Returns two writes of which the later one does not have the greater CAS, if there are any.
 pub fn find_older_version(operations: &[Operation]) -> Option<(&Operation, &Operation)> {
     let writes = || {
         operations
@@ -103,21 +103,21 @@ pub fn find_older_version(operations: &[Operation]) -> Option<(&Operation, &Oper
     })
 }
 
-/// What the search says.
+/// The result of the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// One document could have shown all this.
+    /// A single document could have produced the history.
     Linearizable,
-    /// None could.
+    /// No document could have produced it.
     Impossible,
-    /// The search has taken too long.
+    /// The search was given up.
     Undecided,
 }
 
-/// How many states are tried before the search is given up.
+/// Maximum number of states that the search tries.
 const TRIES_MAX: usize = 1_000_000;
 
-/// Whether one document that was missing at first could have shown `operations`.
+/// Checks whether one document, initially missing, could have produced `operations`.
 pub fn check(operations: &[Operation]) -> Verdict {
     let mut operations: Vec<Operation> = operations
         .iter()
@@ -130,7 +130,7 @@ pub fn check(operations: &[Operation]) -> Verdict {
     search.run()
 }
 
-/// Which operations have happened: one bit each.
+/// The operations that have happened: one bit each.
 type Happened = Box<[u64]>;
 
 struct Search {
@@ -139,13 +139,13 @@ struct Search {
     tried: HashSet<(Happened, Option<u64>), foldhash::fast::FixedState>,
 }
 
-/// A point that the search comes back to.
+/// A state of the search.
 struct Point {
     happened: Happened,
     value: Option<u64>,
-    /// Certain operations that have happened.
+    /// Number of operations with a known outcome that have happened.
     certain: usize,
-    /// The operations before have happened, all of them.
+    /// All operations before this index have happened.
     first: usize,
 }
 
@@ -160,7 +160,7 @@ impl Search {
             if self.tried.len() > TRIES_MAX {
                 return Verdict::Undecided;
             }
-            // The last that is pushed is tried first: the one that began first.
+            // The last state pushed is tried first: the operation that began first.
             let next = self.next(&point);
             for index in next.into_iter().rev() {
                 self.push(&point, index, &mut points);
@@ -169,7 +169,7 @@ impl Search {
         Verdict::Impossible
     }
 
-    /// What may happen next: nothing that has not happened ended before it began.
+    /// Returns the operations that may happen next: each began before every other pending operation ended.
     fn next(&self, point: &Point) -> Vec<usize> {
         let mut next = Vec::new();
         let mut end = u64::MAX;
@@ -233,7 +233,7 @@ mod tests {
                 Verdict::Linearizable,
             ),
             (&[operation(0, 1, Set(1), Done), operation(2, 3, Get, Missing)], Verdict::Impossible),
-            // It may be done later than its client has waited.
+            // The operation may be carried out after its client has stopped waiting.
             (
                 &[
                     operation(0, 1, Set(1), Unknown),

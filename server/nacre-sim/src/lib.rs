@@ -1,22 +1,22 @@
-//! A cluster in one thread, put through faults that a seed decides.
+//! A cluster in one thread, under faults determined by a seed.
 //!
-//! The nodes are whole [`nacre_node`] nodes; their clocks, disks and connections, and Raft's messages, are made here.
-//! [`Simulation`] is one run: clients write, read and follow a bucket of several nodes while processes are killed,
-//! paused and cut off, disks fill up or tear a commit, clocks run apart, leaders change and operators move copies.
+//! The nodes are complete [`nacre_node`] nodes; their clocks, disks and connections, and Raft's messages, are simulated.
+//! [`Simulation`] is one run: clients write, read and stream a bucket of several nodes while processes are killed, paused and cut
+//! off, disks fill up or tear a commit, clocks drift, leaders change and operators move copies.
 //!
-//! | What must be true | where |
+//! | condition | checked |
 //! | --- | --- |
-//! | No two nodes serve a vBucket at once; maps never go back; nothing counts as stored that is not there | each 25 ms |
-//! | Once nothing is broken the copies are made whole, and every key answers | at the end of each fault, and of the run |
-//! | Of the copies that have said how far they are, one serves that has acknowledged as much as any | with each decision about lost nodes |
-//! | Most copies have what is acknowledged as durable, and it is stored where its level says | with each acknowledgement |
-//! | Whoever counts as a copy of a term has all that was acknowledged as durable before it; most copies have what is of it, and have stored it where its level says | each 100 ms |
-//! | What clients saw of each key, one document could have shown them, at every level where nothing is lost; versions only grow ([`history`]) | at the end |
-//! | All copies have the same documents, and so have their disks; a consumer that followed, resumed and rolled back knows just these | at the end |
-//! | What is stored is there after all nodes have lost their power | at the end, in some runs |
+//! | No two nodes serve a vBucket at once; maps never go back; no watermark claims more than is stored | each 25 ms |
+//! | Without faults the copies become complete, and every key answers | at the end of each fault, and of the run |
+//! | Of the polled copies, one is activated that has acknowledged as much as any | with each failover decision |
+//! | A majority of copies has each acknowledged durable write, persisted as its level requires | with each acknowledgement |
+//! | Each copy of a term has all durable writes of earlier terms; a majority has those of the term, persisted as their levels require | each 100 ms |
+//! | The history of each key is linearizable, at every level at which nothing may be lost; CAS values only grow ([`history`]) | at the end |
+//! | All copies and their disks have the same documents; a consumer that followed, resumed and rolled back has exactly these | at the end |
+//! | Persisted writes survive a power cut of all nodes | at the end, in some runs |
 //! | No node panics | always |
 //!
-//! [`clusters`] is another world: buckets of several clusters that follow each other.
+//! [`clusters`] is another world: buckets of several clusters that replicate to each other.
 
 #![allow(clippy::disallowed_methods, reason = "the command reads the clock of the machine")]
 

@@ -39,7 +39,7 @@ struct Options {
     threads: Option<usize>,
 }
 
-/// All runs so far.
+/// The sum of all runs so far.
 #[derive(Default)]
 struct Total {
     runs: u64,
@@ -73,7 +73,7 @@ fn main() {
     }
 }
 
-/// Goes through the seeds with one cluster of whole nodes. Gives whether all is well.
+/// Runs the seeds with one cluster of whole nodes. Returns true if all have passed.
 fn run_nodes(options: &Options, begun: Instant) -> bool {
     let total = Mutex::new(Total::default());
     let has_passed = go_through(options, |seed| {
@@ -88,7 +88,7 @@ fn run_nodes(options: &Options, begun: Instant) -> bool {
     has_passed
 }
 
-/// Goes through the seeds with clusters that follow each other. Gives whether all is well.
+/// Runs the seeds with clusters that replicate to each other. Returns true if all have passed.
 fn replicate(options: &Options, range: (u64, u64), begun: Instant) -> bool {
     let total = Mutex::new(clusters::Total::default());
     let has_passed = go_through(options, |seed| {
@@ -104,7 +104,7 @@ fn replicate(options: &Options, range: (u64, u64), begun: Instant) -> bool {
     has_passed
 }
 
-/// Runs each seed, until one panics. Gives whether none did.
+/// Runs each seed until one panics. Returns true if none has.
 fn go_through(options: &Options, run: impl Fn(u64) + Sync) -> bool {
     let (from, count) = options.seed.map_or((options.from, options.seeds), |seed| (seed, 1));
     let threads = options.threads.or(std::thread::available_parallelism().ok().map(usize::from));

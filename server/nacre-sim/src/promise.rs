@@ -1,4 +1,4 @@
-//! What was acknowledged as durable, and which copies must have it.
+//! Acknowledged durable writes, and the copies that must have them.
 
 use crate::Cluster;
 use crate::cluster::index;
@@ -12,35 +12,35 @@ use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Levels at which the active copy, or most copies, must have stored a write. Source: Couchbase's protocol.
+/// Levels at which the active copy, or a majority of copies, must have persisted a write. Source: Couchbase's protocol.
 const PERSIST_TO_ACTIVE: u8 = 2;
 const PERSIST_TO_MAJORITY: u8 = 3;
 
-/// What of a node keeps what it has acknowledged: its process, and the copy that it has, counted.
+/// Identity of a node's copy: the number of the process, and the generation of the copy.
 type Life = (u32, Option<u32>);
 
-/// A durable write that is asked for, and how things were then.
+/// A requested durable write, and the state of the cluster at that time.
 pub struct Promise {
-    /// The key's number, and its names.
+    /// The key's number and names.
     key: u16,
     names: Names,
     /// The durability level.
     level: u8,
     vbid: Vbid,
-    /// Whether keys may be on disk only.
+    /// True if keys may be on disk only.
     evicts_keys: bool,
-    /// Of each node.
+    /// Identity of each node's copy.
     lives: Vec<Life>,
-    /// How many copies the vBucket is to have.
+    /// Number of copies that the vBucket should have.
     copies: usize,
-    /// Where they were, see [`places`].
+    /// The nodes of the copies, see [`places`].
     places: Vec<usize>,
-    /// The term of the copy that was asked.
+    /// The term of the copy that received the request.
     term: u64,
 }
 
 impl Promise {
-    /// What is asked of the node `of` now.
+    /// Records a request to the node `of`.
     pub fn new(key: u16, level: u8, evicts_keys: bool, of: usize, cluster: &Cluster) -> Promise {
         let vbid = Vbid(crate::workload::vbid(key));
         let agreed = cluster.agreed();
@@ -54,8 +54,8 @@ impl Promise {
         Promise { key, names, level, vbid, evicts_keys, lives, copies, places, term }
     }
 
-    /// What is not so of this: most copies have a version that was acknowledged by the node `by`, and it is stored where its level
-    /// says. Of nodes that have ended meanwhile, and of copies that were dropped, it is believed.
+    /// Returns the violated guarantee, if any: a majority of copies has the version acknowledged by the node `by`, persisted as
+    /// its level requires. Nodes that have ended since, and dropped copies, count as having it.
     pub fn broken_when_acknowledged(
         &self,
         cas: Cas,
@@ -90,21 +90,21 @@ impl Promise {
     }
 }
 
-/// A durable write that was acknowledged.
+/// An acknowledged durable write.
 struct Kept {
     promise: Promise,
     cas: Cas,
     is_deletion: bool,
-    /// The last term in which that may have been.
+    /// The last term to which it may belong.
     term_max: u64,
 }
 
-/// The last durable writes that were acknowledged: of each key, at each level.
+/// The last acknowledged durable write of each key at each level.
 #[derive(Default)]
 pub struct Promises(BTreeMap<(u16, u8), Kept>);
 
 impl Promises {
-    /// Such a write was acknowledged by the node `by`.
+    /// Records a write that the node `by` has acknowledged.
     pub fn keep(
         &mut self,
         promise: Promise,
@@ -113,7 +113,7 @@ impl Promises {
         by: usize,
         cluster: &Cluster,
     ) {
-        // Nothing is known of the term of one that has ended since.
+        // The term is unknown if the process has ended since.
         if promise.lives[by] != Holders::new(promise.vbid, &buckets(cluster), cluster).life(by) {
             return;
         }
@@ -126,17 +126,18 @@ impl Promises {
         }
     }
 
-    /// What of a vBucket is not where it must be. Whoever counts as a copy of the term has all of the terms before; of this term
-    /// most copies have what is acknowledged, or all that are there. So it does not take the next failure to see that something
-    /// would be lost with it.
+    /// Returns a violated guarantee of a vBucket, if any. Each copy of the term must have all writes of earlier terms, and a
+    /// majority of copies, or all existing ones, must have the writes of the term. So a potential loss is detected without a
+    /// further failure.
     pub fn broken(&self, vbid: Vbid, is_ephemeral: bool, cluster: &Cluster) -> Option<String> {
-        // A node that was killed may have been the only one to know, and acted on that: its copy was to be dropped, perhaps.
+        // A killed node may have been the only one with the newest decisions, and may have acted on them, for example by
+        // dropping its copy.
         let newest = cluster.newest()?;
         let chain = chain(vbid, Some(&newest))?;
         let buckets = buckets(cluster);
         let holders = Holders::new(vbid, &buckets, cluster);
         let kept = self.0.values().filter(|kept| kept.promise.vbid == vbid);
-        // Copies without a store forget deletions after a while.
+        // Copies without a store purge tombstones after a while.
         let mut kept = kept.filter(|kept| !(is_ephemeral && kept.is_deletion));
         kept.find_map(|kept| kept.broken(chain, &holders))
     }
@@ -165,7 +166,8 @@ impl Kept {
         ))
     }
 
-    /// A copy that counts as one of the term, and has not all of the terms before; stored, where it did not begin the term itself.
+    /// Returns a copy of the term that lacks writes of earlier terms. They must be persisted unless the copy began the term
+    /// itself.
     fn liar(&self, chain: &Chain, holders: &Holders) -> Option<usize> {
         let mut involved = chain.copies.iter().chain(&chain.next).flatten().copied().map(index);
         let counts = |node: usize| holders.of(node).is_some_and(|copy| copy.term() >= chain.term);
@@ -179,7 +181,7 @@ impl Kept {
         involved.find(|node| counts(*node) && !has(*node))
     }
 
-    /// Whether a copy has what was acknowledged in the term that it is.
+    /// Returns true if a copy has the writes acknowledged in its term.
     fn is_kept_by(&self, node: usize, holders: &Holders) -> bool {
         let Kept { promise, cas, .. } = self;
         match promise.level {
@@ -193,7 +195,7 @@ impl Kept {
     }
 }
 
-/// What each node has of a vBucket now.
+/// The current copies of a vBucket on each node.
 struct Holders<'a> {
     vbid: Vbid,
     cluster: &'a Cluster,
@@ -214,13 +216,13 @@ impl<'a> Holders<'a> {
         (self.cluster.life(node), self.of(node).map(Vbucket::generation))
     }
 
-    /// Whether what a node had when something was asked for is lost with its process, or with the copy.
+    /// Returns true if the copy that a node had at the request is lost with its process, or was dropped.
     fn are_without(&self, promise: &Promise, node: usize) -> bool {
         self.life(node) != promise.lives[node]
             || self.of(node).is_none_or(|copy| copy.state() == VbState::Dead)
     }
 
-    /// Whether a node has a version of the key, committed or prepared.
+    /// Returns true if a node has a version of the key, committed or prepared.
     fn have(&self, promise: &Promise, node: usize, cas: Cas) -> bool {
         let key = promise.names.committed.prefixed();
         let has = |copy: &Vbucket| {
@@ -236,17 +238,18 @@ impl<'a> Holders<'a> {
     }
 }
 
-/// That of each node that is up.
+/// Returns the bucket on each running node.
 fn buckets(cluster: &Cluster) -> Vec<Option<Arc<Bucket>>> {
     (0..cluster.len()).map(|node| cluster.node(node)?.bucket(BUCKET)).collect()
 }
 
-/// The copies of a vBucket, as `agreed`.
+/// Returns the chain of a vBucket in an agreed state.
 fn chain(vbid: Vbid, agreed: Option<&Agreed>) -> Option<&Chain> {
     agreed?.buckets.get(BUCKET)?.chains.get(usize::from(vbid.0))
 }
 
-/// The nodes of a vBucket's copies by what was agreed last, and by what node `by` knows of that: it serves by it.
+/// Returns the nodes of a vBucket's copies, by the newest agreed state and by the one that node `by` knows, by which it
+/// serves.
 fn places(vbid: Vbid, by: usize, cluster: &Cluster) -> Vec<usize> {
     let (agreed, known) = (cluster.agreed(), cluster.node(by).map(|node| node.cluster()));
     let chains = [agreed.as_deref(), known.as_deref()].map(|map| chain(vbid, map));
@@ -254,7 +257,7 @@ fn places(vbid: Vbid, by: usize, cluster: &Cluster) -> Vec<usize> {
     in_order(nodes.flatten().copied().map(index))
 }
 
-/// Each node once.
+/// Sorts nodes and removes duplicates.
 fn in_order(nodes: impl Iterator<Item = usize>) -> Vec<usize> {
     let mut nodes: Vec<usize> = nodes.collect();
     nodes.sort_unstable();

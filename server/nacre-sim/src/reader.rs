@@ -1,5 +1,5 @@
-//! A consumer of the history of all vBuckets, as a connector is one: it follows each wherever it is served, resumes, and
-//! rolls back when it is told to. What it knows in the end must be what there is.
+//! A consumer of the history of all vBuckets, like a connector: it follows each vBucket to its active node, resumes, and
+//! rolls back on request. Its final knowledge must equal the documents.
 
 use crate::cluster::{MS, index};
 use crate::frame::{self, GREETING, Request, Told};
@@ -9,19 +9,19 @@ use nacre_protocol::Opcode;
 use nacre_protocol::dcp::{Payload, open_flag};
 use std::collections::BTreeMap;
 
-/// How often it looks for streams that are missing.
+/// Interval of checks for missing streams.
 const LOOK_NS: u64 = 200 * MS;
 
-/// What it knows of a vBucket.
+/// The consumer's knowledge of a vBucket.
 #[derive(Default)]
 struct Followed {
     wire: Option<u64>,
-    /// Versions in order: seqno, key, and the version that is there, unless it was removed.
+    /// Versions in history order: seqno, key, and CAS (`None` if deleted).
     versions: Vec<(u64, Vec<u8>, Option<u64>)>,
-    /// Up to where it has all.
+    /// The seqno up to which it has all versions.
     seqno: u64,
     snapshot: (u64, u64),
-    /// UUIDs of branches with their beginnings, newest first.
+    /// UUIDs and first seqnos of branches, newest first.
     log: Vec<(u64, u64)>,
 }
 
@@ -31,19 +31,19 @@ pub struct Reader {
     wires: BTreeMap<usize, u64>,
     chance: Chance,
     alarm: u64,
-    /// How often it was told to roll back.
+    /// Number of rollbacks.
     pub rollbacks: u64,
 }
 
 impl Reader {
-    /// Which `alarm` is its own.
+    /// Creates the consumer, which uses `alarm` for itself.
     pub fn new(chance: Chance, alarm: u64, cluster: &mut Cluster) -> Reader {
         cluster.set_alarm(1, alarm);
         let vbuckets = (0..VBUCKETS).map(|_| Followed::default()).collect();
         Reader { vbuckets, wires: BTreeMap::new(), chance, alarm, rollbacks: 0 }
     }
 
-    /// Looks for streams that are missing.
+    /// Checks for missing streams.
     pub fn look(&mut self, cluster: &mut Cluster) {
         cluster.set_alarm(LOOK_NS, self.alarm);
         let asked = self.chance.below(cluster.len() as u64) as usize;
@@ -83,7 +83,7 @@ impl Reader {
             _ => followed.log.first().map_or(0, |(uuid, _)| *uuid),
         };
         let (start, end) = match followed.snapshot {
-            // It has all of it, or nothing yet.
+            // The snapshot is complete or has not begun.
             (start, end) if end <= followed.seqno || start > followed.seqno => {
                 (followed.seqno, followed.seqno)
             }
@@ -96,7 +96,7 @@ impl Reader {
         cluster.send(wire, Request { vbid, opaque, extras, ..plain }.encode());
     }
 
-    /// Bytes have arrived; says whether they are for this reader.
+    /// Handles received bytes. Returns false if they are not for this consumer.
     pub fn told(&mut self, wire: u64, bytes: &[u8], cluster: &mut Cluster) -> bool {
         if !self.wires.values().any(|known| *known == wire) {
             return false;
@@ -162,7 +162,7 @@ impl Reader {
         }
     }
 
-    /// A connection is gone; says whether it was this reader's.
+    /// Handles a lost connection. Returns false if it was not this consumer's.
     pub fn broken(&mut self, wire: u64) -> bool {
         let before = self.wires.len();
         self.wires.retain(|_, known| *known != wire);
@@ -171,7 +171,7 @@ impl Reader {
         self.wires.len() < before
     }
 
-    /// The version of each document of a vBucket, by key.
+    /// Returns the CAS of each document of a vBucket, by key.
     pub fn documents(&self, vbid: u16) -> BTreeMap<Vec<u8>, u64> {
         let mut documents = BTreeMap::new();
         for (_, key, cas) in &self.vbuckets[usize::from(vbid)].versions {

@@ -7,7 +7,7 @@ use nacre_plugins_service::{DeployedService, Plugins};
 use nacre_query_service::Queries;
 use std::sync::Arc;
 
-/// The services of each node.
+/// Returns the services of each node.
 pub fn services() -> Vec<Arc<dyn Service>> {
     vec![
         Arc::new(NodeService),

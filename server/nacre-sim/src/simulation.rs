@@ -1,4 +1,4 @@
-//! One run: a cluster, clients, what breaks, and what must be true all the same.
+//! One run: a cluster, clients, faults, and the conditions that must hold.
 
 use crate::cluster::{MS, id, index};
 use crate::faults::{Fault, Mix};
@@ -14,47 +14,47 @@ use nacre_types::{CollectionId, VbState, Vbid, Vbids};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// Faults of a run.
+/// Number of faults of a run.
 const FAULTS: usize = 8;
-/// How often it is looked whether all is well.
+/// Interval of the checks.
 const LOOK_NS: u64 = 25 * MS;
-/// Alarms of the reader, and of the looks.
+/// Alarms of the reader and of the checks.
 const READER: u64 = 2 << 56;
 const LOOK: u64 = 3 << 56;
-/// How long the copies may take to be whole once nothing is broken any more.
+/// Maximum time until the copies are complete after all faults are repaired.
 const MEND_NS_MAX: u64 = 120_000 * MS;
-/// When a rebalance that has failed is begun again, in seconds.
+/// Delay of a rebalance's retry in seconds.
 const RETRY_AFTER_S: u64 = 3;
-/// How long a vBucket that is about to be given to another node is waited for.
+/// How long to wait for a vBucket that is about to be activated on another node.
 const SUCCESSION_NS_MAX: u64 = 6_000 * MS;
-/// How long it is waited for that a copy has half a snapshot.
+/// How long to wait for a copy with half a snapshot.
 const HALF_NS_MAX: u64 = 1_000 * MS;
-/// How long everything else may take then.
+/// Maximum time of everything else after that.
 const REST_NS_MAX: u64 = 30_000 * MS;
 
-/// Documents by key: the version, and whether there is one.
+/// Documents by key: the CAS, and true unless the document is a tombstone.
 pub(crate) type Documents = BTreeMap<Vec<u8>, (u64, bool)>;
 
-/// What `one` has and `other` has not, or has otherwise.
+/// Returns the documents of `one` that are missing or different in `other`.
 fn difference(one: &Documents, other: &Documents) -> Documents {
     let differs = |(key, version): &(&Vec<u8>, &(u64, bool))| other.get(*key) != Some(*version);
     one.iter().filter(differs).map(|(key, version)| (key.clone(), *version)).collect()
 }
 
-/// What came of a run in which nothing was lost.
+/// Statistics of a successful run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Summary {
-    /// Of operations.
+    /// Counts of operations.
     pub counts: Counts,
-    /// Events.
+    /// Number of events.
     pub events: u64,
-    /// True time that has passed, in nanoseconds.
+    /// Simulated time in nanoseconds.
     pub virtual_ns: u64,
-    /// The same for the same seed.
+    /// Hash of the events, which is the same for the same seed.
     pub hash: u64,
-    /// Histories of keys that could not be searched through.
+    /// Number of key histories whose check was given up.
     pub undecided: u64,
-    /// Times that a vBucket was given to another node.
+    /// Number of activations of a vBucket on another node.
     pub terms: u64,
 }
 
@@ -65,27 +65,27 @@ pub struct Simulation {
     reader: Reader,
     mix: Mix,
     chance: Chance,
-    /// The revision of the map that each node knew last.
+    /// The last map revision known to each node.
     revisions: Vec<u64>,
-    /// What was broken and mended, each with how much was decided before.
+    /// Faults and repairs, each with the number of decisions before it.
     trace: Vec<(u64, String)>,
 }
 
 impl Simulation {
-    /// What `seed` decides, with a bucket and clients, before anything breaks.
+    /// Creates the run of a seed, with a bucket and clients, before the first fault.
     ///
     /// # Panics
-    /// When the nodes do not agree on a bucket.
+    /// If the nodes do not agree on a bucket.
     pub fn new(seed: u64) -> Simulation {
         let mut chance = Chance::new(seed);
         let mix = Mix::new(&mut chance);
         Simulation::with(mix, chance)
     }
 
-    /// The same with a mix of one's own.
+    /// Creates a run with a given mix.
     ///
     /// # Panics
-    /// When the nodes do not agree on a bucket.
+    /// If the nodes do not agree on a bucket.
     pub fn with(mix: Mix, mut chance: Chance) -> Simulation {
         let drift = mix.drift_ppm;
         let clock = |chance: &mut Chance| Clock {
@@ -139,10 +139,10 @@ impl Simulation {
         Simulation { cluster, workload, reader, mix, chance, revisions, trace: Vec::new() }
     }
 
-    /// Goes through all faults and looks at what is left.
+    /// Injects all faults and checks the result.
     ///
     /// # Panics
-    /// When something is not as it must be, with what happened before.
+    /// If a condition is violated, with the story of the run.
     pub fn run(mut self) -> Summary {
         self.pass(1000 * MS);
         Workload::fill(self.mix.ballast, &mut self.cluster);
@@ -194,7 +194,7 @@ impl Simulation {
         }
     }
 
-    /// Lets time pass until something is so.
+    /// Lets time pass until a condition holds.
     fn pass_until(&mut self, what: &str, ns_max: u64, mut is_so: impl FnMut(&mut Self) -> bool) {
         let end = self.cluster.now() + ns_max;
         while !is_so(self) {
@@ -205,7 +205,7 @@ impl Simulation {
 
     // What breaks.
 
-    /// Breaks so many things, one soon after another, and puts them right in the order of their time.
+    /// Injects this many faults, one soon after another, and repairs them in the order of their ends.
     fn break_things(&mut self, count: u64) {
         let mut broken: Vec<(u64, Fault)> = Vec::new();
         for _ in 0..count {
@@ -238,7 +238,7 @@ impl Simulation {
             self.note(format!("{fault} for {} ms", lasts_ns / MS));
             self.break_one(fault, lasts_ns);
             if self.mix.ballast > 0 && self.chance.once_in(2) {
-                // A copy that is away misses more than memory keeps for it.
+                // A copy that is cut off misses more than memory keeps for it.
                 Workload::fill(self.mix.ballast, &mut self.cluster);
             }
             broken.push((self.cluster.now() + lasts_ns, fault));
@@ -258,8 +258,8 @@ impl Simulation {
         }
     }
 
-    /// Lets time pass until a vBucket is given to another node, and a little more: a node that has a copy of it then, most
-    /// likely the active one, unless nothing comes of it. Or until nobody knows whether one is.
+    /// Lets time pass until shortly after a vBucket is activated on another node. Returns a node with a copy of it,
+    /// preferably the active one, or `None` if no activation happens or the newest state is unknown.
     fn next_share(&mut self) -> Option<usize> {
         let before = self.terms();
         let end = self.cluster.now() + SUCCESSION_NS_MAX;
@@ -280,8 +280,7 @@ impl Simulation {
         None
     }
 
-    /// Lets time pass until a node has heard that others are about to be replaced, and said how far its copies are; and a little
-    /// more.
+    /// Lets time pass until shortly after a node has reported its copies for a failover of others. Returns that node.
     fn next_witness(&mut self) -> Option<usize> {
         let end = self.cluster.now() + SUCCESSION_NS_MAX;
         while self.cluster.now() < end {
@@ -297,7 +296,7 @@ impl Simulation {
         None
     }
 
-    /// For a while the leader does not reach a node.
+    /// Cuts a node off from the leader for a while.
     fn silence(&mut self, node: usize, ms_max: u64) -> Option<(u64, Fault)> {
         let leader = self.cluster.council.leader().filter(|leader| *leader != node)?;
         let (fault, lasts_ns) = (Fault::Cut(node, leader), self.chance.between(0, ms_max) * MS);
@@ -306,7 +305,7 @@ impl Simulation {
         Some((self.cluster.now() + lasts_ns, fault))
     }
 
-    /// Lets time pass until a copy has half a snapshot: the node that serves its vBucket.
+    /// Lets time pass until a copy has half a snapshot. Returns the node of the vBucket's active copy.
     fn next_ahead_of_half(&mut self) -> Option<usize> {
         let end = self.cluster.now() + HALF_NS_MAX;
         while self.cluster.now() < end {
@@ -326,13 +325,13 @@ impl Simulation {
         None
     }
 
-    /// The term of each vBucket.
+    /// Returns the term of each vBucket.
     fn terms(&self) -> Vec<u64> {
         let Some(agreed) = self.cluster.newest() else { return Vec::new() };
         agreed.buckets[BUCKET].chains.iter().map(|chain| chain.term).collect()
     }
 
-    /// Breaks something, and does not put it right.
+    /// Injects a fault without repairing it.
     pub fn break_one(&mut self, fault: Fault, lasts_ns: u64) {
         let cluster = &mut self.cluster;
         let nodes = cluster.len();
@@ -371,7 +370,7 @@ impl Simulation {
                 let Some(agreed) = cluster.agreed() else { return };
                 let keep = agreed.serving_nodes().into_keys().filter(|other| *other != id(node));
                 let (id, keep) = ("o".repeat(32), keep.collect());
-                // For ever, or for a while.
+                // Permanently or temporarily.
                 let rest = [Membership::FailedOver, Membership::Leaving][node % 2];
                 cluster
                     .change(&Change::Nodes(NodeChange::StartRebalance {
@@ -395,7 +394,7 @@ impl Simulation {
         (blocked[one][other], blocked[other][one]) = (is_cut, is_cut);
     }
 
-    /// Puts right what was broken.
+    /// Repairs a fault.
     pub fn put_right(&mut self, fault: Fault) {
         self.note(format!("no more: {fault}"));
         let cluster = &mut self.cluster;
@@ -410,7 +409,7 @@ impl Simulation {
             Fault::SlowDisk(node) => cluster.slow_disk(node, self.mix.disk_ns),
             Fault::FullDisk(node) | Fault::NoDescriptors(node) => cluster.break_disk(node, None),
             Fault::TornDisk(node) => {
-                // What was not stored for sure is not to be written to before a restart.
+                // Writes that may not be stored must not be built upon before a restart.
                 cluster.break_disk(node, None);
                 cluster.kill(node, false);
                 cluster.start(node);
@@ -424,14 +423,14 @@ impl Simulation {
         }
     }
 
-    /// Makes the copies whole again, as an operator would.
+    /// Makes the copies complete again, as an operator would.
     ///
     /// # Panics
-    /// When that takes too long.
+    /// If that takes too long.
     pub fn mend(&mut self) {
         self.pass_until("the copies are not whole", MEND_NS_MAX, |simulation| {
             let cluster = &mut simulation.cluster;
-            // The leader may not know yet what an operator has asked for, and has been told was decided.
+            // The leader may not know yet what an operator has requested and what was reported as decided.
             let Some(agreed) = cluster.newest() else { return false };
             if agreed.rebalance.is_some() || !agreed.failing_over.is_empty() {
                 return false;
@@ -470,7 +469,7 @@ impl Simulation {
 
     // What must be true.
 
-    /// What must be true at each moment.
+    /// Checks the conditions that must always hold.
     fn look(&mut self) {
         let at_work = |node: usize| {
             let now = self.cluster.clock_of(node).filter(|_| self.cluster.works(node))?;
@@ -499,7 +498,7 @@ impl Simulation {
             }
             assert!(serving.len() <= 1, "{vbid} is served by {serving:?}{}", self.story());
         }
-        // One vBucket at a time: this takes longer than all else here.
+        // One vBucket at a time, because this is the slowest check.
         let looked_at = Vbid((self.cluster.now() / LOOK_NS) as u16 % VBUCKETS);
         let promises = &self.workload.promises;
         let broken = || promises.broken(looked_at, self.mix.is_ephemeral, &self.cluster);
@@ -514,14 +513,14 @@ impl Simulation {
         }
     }
 
-    /// The nodes with a copy of a vBucket, its active one first.
+    /// Returns the nodes with a copy of a vBucket, the active one first.
     fn copies(&self, vbid: u16) -> Vec<usize> {
         let Some(agreed) = self.cluster.newest() else { return Vec::new() };
         let chain = &agreed.buckets[BUCKET].chains[usize::from(vbid)];
         chain.copies.iter().flatten().copied().map(index).collect()
     }
 
-    /// Whether each vBucket has one active copy, and all others follow it to its end.
+    /// Returns true if each vBucket has one active copy, and all others have caught up with it.
     fn is_in_sync(&self) -> bool {
         (0..VBUCKETS).all(|number| {
             let copies = self.copies(number).into_iter().map(|index| {
@@ -549,17 +548,17 @@ impl Simulation {
         });
     }
 
-    /// How many keys have lost something that was acknowledged.
+    /// Returns the number of keys that have lost an acknowledged write.
     ///
     /// # Panics
-    /// When keys cannot be read.
+    /// If keys cannot be read.
     pub fn count_lost(mut self) -> usize {
         self.read_all();
         let histories = self.workload.history.values();
         histories.filter(|operations| history::check(operations) != Verdict::Linearizable).count()
     }
 
-    /// What must be true in the end.
+    /// Checks the conditions that must hold at the end.
     fn check(mut self) -> Summary {
         self.read_all();
         self.pass_until("the copies do not come to rest", REST_NS_MAX, |simulation| {
@@ -606,14 +605,15 @@ impl Simulation {
         }
     }
 
-    /// The documents that a node has of a vBucket, tombstones included, by key: version, and whether there is one.
+    /// Returns the documents of a vBucket on a node, including tombstones, by key: the CAS, and true unless it is a
+    /// tombstone.
     fn documents(&self, index: usize, number: u16) -> Documents {
         let bucket = self.bucket(index);
         let vbucket = bucket.vbucket(Vbid(number)).expect("a bucket has its vBuckets");
         let document = |document: &nacre_types::Document| {
             (document.key().to_vec(), (document.meta.cas.0, document.is_alive()))
         };
-        // Sorted at once, which is faster than one after another.
+        // Sorted at once, which is faster than inserting one by one.
         let mut documents: Documents = vbucket.documents().map(document).collect();
         if self.mix.evicts_keys && !self.mix.is_ephemeral {
             let mut stored = self.cluster.disk(index).documents(Vbid(number));
@@ -629,8 +629,8 @@ impl Simulation {
         bucket.expect("all nodes are up")
     }
 
-    /// The keys of which some copy of a bucket without a store may have forgotten that they were deleted. Each does so by its own
-    /// clock, and has consumers that may not have heard of it begin anew.
+    /// Returns the keys whose tombstones some copy of a bucket without a store may have purged. Each copy purges by its own
+    /// clock, and makes consumers that may have missed the deletion start over.
     fn forgotten(&self, number: u16) -> BTreeSet<Vec<u8>> {
         let mut keys = BTreeSet::new();
         if !self.mix.is_ephemeral {
@@ -648,18 +648,18 @@ impl Simulation {
         keys
     }
 
-    /// Whether the reader knows the documents that the active copy has. Seqnos say less: it is not told of prepares, nor of
-    /// those that were given up.
+    /// Returns true if the reader has exactly the documents of the active copy. Seqnos do not show that, because the reader
+    /// does not receive prepares or aborts.
     fn is_read(&self, number: u16) -> bool {
         let documents = self.documents(self.copies(number)[0], number);
         let alive = documents.into_iter().filter(|(_, (_, is_alive))| *is_alive);
-        // Keys of the default collection begin with a zero.
+        // Keys of the default collection begin with a zero byte.
         let alive: BTreeMap<Vec<u8>, u64> =
             alive.map(|(key, (cas, _))| (key[1..].to_vec(), cas)).collect();
         self.reader.documents(number) == alive
     }
 
-    /// What is stored is there when all nodes have lost their power, and nothing else.
+    /// Checks that exactly the persisted documents survive a power cut of all nodes.
     fn lose_power(&mut self) {
         let active = |simulation: &Simulation, number| {
             simulation.documents(simulation.copies(number)[0], number)
@@ -674,7 +674,7 @@ impl Simulation {
         }
     }
 
-    /// Whether the copies wait for nothing to be stored, erased, or committed.
+    /// Returns true if the copies have nothing to persist, erase or commit.
     fn is_stored(&self, number: u16) -> bool {
         self.copies(number).into_iter().all(|copy| {
             let bucket = self.cluster.node(copy).and_then(|node| node.bucket(BUCKET));
@@ -686,7 +686,7 @@ impl Simulation {
         })
     }
 
-    /// All copies have the same documents, and so have their disks: nothing is left of prepares that came to an end.
+    /// Checks that all copies and their disks have the same documents, without remains of completed prepares.
     fn compare(&self) {
         for number in 0..VBUCKETS {
             let copies = self.copies(number);
@@ -717,7 +717,7 @@ impl Simulation {
         panic!("vb {number} {of} has {more:?} for {less:?}{}", self.story());
     }
 
-    /// What happened, and how things are.
+    /// Returns the story of the run and its current state.
     fn story(&self) -> String {
         let mut story = format!("\n\n{:?}\n", self.mix);
         let mut decisions = (1_u64..).zip(self.cluster.council.decisions_after(0)).peekable();

@@ -1,4 +1,4 @@
-//! Clients: each asks one thing after another, at whichever node it believes serves the key, and notes what it saw.
+//! Clients: each sends one request at a time to the node that it believes to serve the key, and records the answers.
 
 use crate::cluster::{MS, index};
 use crate::faults::Mix;
@@ -10,60 +10,60 @@ use nacre_protocol::Opcode;
 use nacre_types::Cas;
 use std::collections::BTreeMap;
 
-/// The bucket that clients use.
+/// The bucket of the clients.
 pub const BUCKET: &str = "b";
-/// Its vBuckets.
+/// Number of its vBuckets.
 pub const VBUCKETS: u16 = 4;
-/// Keys of durable writes at most: their histories are checked.
+/// Maximum number of keys of durable writes, whose histories are checked.
 pub const KEYS: u16 = 10;
-/// Keys after those, of writes that are less durable, or not at all: their copies are compared.
+/// Number of further keys with less durable writes, whose copies are compared.
 const VOLATILE_KEYS: u16 = 4;
-/// How long a client waits for an answer: longer than the server for a durable write.
+/// Timeout of a client: longer than the server's timeout of a durable write.
 const PATIENCE_NS: u64 = (DURABILITY_TIMEOUT_MS as u64 + 2000) * MS;
-/// What makes a value as long as it is to be; with it, one is no JSON, which would only be read through.
+/// Pads values to their size. A padded value is not JSON, so it is not parsed.
 const PADDING: u8 = b'.';
-/// When a client that reaches nobody looks again.
+/// Pause of a client that reaches no node.
 const NOBODY_NS: u64 = 50 * MS;
 
-/// What an alarm of a client is for.
+/// Purposes of a client's alarms.
 const NEXT: u64 = 0;
 const DEADLINE: u64 = 1;
 
-/// What is under way.
+/// The request in progress.
 struct Pending {
     wire: u64,
     opaque: u32,
     key: u16,
     asked: Asked,
     begun: u64,
-    /// Of a durable write.
+    /// Set for a durable write.
     promise: Option<Promise>,
 }
 
 #[derive(Default)]
 struct Client {
-    /// Each with the node that it leads to.
+    /// Connections with their nodes.
     wires: Vec<(usize, u64)>,
     pending: Option<Pending>,
-    /// An alarm will ask how long what is under way has been so.
+    /// True if an alarm will check the age of the request in progress.
     is_timed: bool,
     opaque: u32,
-    /// Which node serves each vBucket, as far as it knows.
+    /// The client's knowledge of the node of each vBucket.
     map: Vec<Option<usize>>,
-    /// Values with their versions, by key, as it saw them last.
+    /// Values with their CAS by key, as last seen.
     seen: BTreeMap<u16, (u64, u64)>,
 }
 
-/// What came of all operations.
+/// Counts of operations by outcome.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
-    /// Durable writes that were acknowledged.
+    /// Acknowledged durable writes.
     pub writes: u64,
-    /// Reads that were answered.
+    /// Answered reads.
     pub reads: u64,
-    /// Operations of which nothing is known.
+    /// Operations with an unknown outcome.
     pub unknown: u64,
-    /// Operations that were refused, and did nothing.
+    /// Operations that were refused without effect.
     pub refused: u64,
 }
 
@@ -71,43 +71,43 @@ pub struct Counts {
 pub struct Workload {
     clients: Vec<Client>,
     chance: Chance,
-    /// Durability levels that are used, and those of keys whose histories are not checked.
+    /// Durability levels in use, and those of keys whose histories are not checked.
     levels: Vec<u8>,
     weaker_levels: Vec<u8>,
     /// See [`Mix::evicts_keys`].
     evicts_keys: bool,
-    /// Bytes that values have at least.
+    /// Minimum size of values in bytes.
     value_bytes: usize,
     keys: u16,
-    /// How long a client rests between two operations, at most.
+    /// Maximum pause of a client between two operations, in nanoseconds.
     pace_ns: u64,
-    /// Nothing new is asked.
+    /// True if no new requests are sent.
     pub rests: bool,
     values: u64,
-    /// Of all keys.
+    /// Names of all keys.
     names: Vec<String>,
-    /// What was seen of each key of durable writes.
+    /// History of each key of durable writes.
     pub history: BTreeMap<u16, Vec<Operation>>,
-    /// Of them.
+    /// Acknowledged durable writes of these keys.
     pub promises: Promises,
-    /// What was acknowledged, and should not have been.
+    /// A write that was acknowledged wrongly.
     pub broken_promise: Option<String>,
     /// See [`Counts`].
     pub counts: Counts,
 }
 
-/// An alarm for a client; [`Workload::alarm`] takes it apart.
+/// Encodes an alarm of a client; [`Workload::alarm`] decodes it.
 fn alarm(purpose: u64, client: usize) -> u64 {
     purpose << 56 | client as u64
 }
 
-/// The vBucket of a key.
+/// Returns the vBucket of a key.
 pub fn vbid(key: u16) -> u16 {
     key % VBUCKETS
 }
 
 impl Workload {
-    /// The clients of a mix, which begin at once.
+    /// Creates the clients of a mix, which start at once.
     pub fn new(mix: &Mix, chance: Chance, cluster: &mut Cluster) -> Workload {
         let mut workload = Workload {
             clients: (0..mix.clients).map(|_| Client::default()).collect(),
@@ -130,7 +130,7 @@ impl Workload {
         workload
     }
 
-    /// Whether nothing is under way.
+    /// Returns true if no request is in progress.
     pub fn is_quiet(&self) -> bool {
         self.clients.iter().all(|client| client.pending.is_none())
     }
@@ -140,7 +140,7 @@ impl Workload {
         cluster.set_alarm(pause, alarm(NEXT, client));
     }
 
-    /// An alarm that this workload has set.
+    /// Handles an alarm set by this workload.
     pub fn alarm(&mut self, alarm: u64, cluster: &mut Cluster) {
         let client = (alarm & 0xff_ffff) as usize;
         match alarm >> 56 {
@@ -153,7 +153,7 @@ impl Workload {
         }
     }
 
-    /// Gives up what has been under way for too long, and has the time looked at again while anything is.
+    /// Gives up the request in progress after its timeout, and otherwise schedules the next check.
     fn look_at_the_time(&mut self, client: usize, cluster: &mut Cluster) {
         let known = &mut self.clients[client];
         let Some(pending) = &known.pending else { return };
@@ -170,7 +170,7 @@ impl Workload {
         if self.clients[client].pending.is_some() {
             return;
         }
-        // Those that are less durable come after all others.
+        // Keys of less durable writes come after all others.
         let key = self.chance.below(u64::from(self.keys + VOLATILE_KEYS)) as u16;
         let key = if key < self.keys { key } else { key - self.keys + KEYS };
         let seen = self.clients[client].seen.get(&key).copied();
@@ -186,10 +186,10 @@ impl Workload {
         self.ask(client, key, asked, cluster);
     }
 
-    /// Asks; later if nobody is reached.
+    /// Sends a request, or schedules it for later if no node is reached.
     fn ask(&mut self, client: usize, key: u16, asked: Asked, cluster: &mut Cluster) {
         let Some((node, wire)) = self.wire(client, key, cluster) else {
-            // Another node may know more.
+            // Another node may have a newer map.
             self.clients[client].map.clear();
             return cluster.set_alarm(NOBODY_NS, alarm(NEXT, client));
         };
@@ -225,7 +225,7 @@ impl Workload {
         self.look_at_the_time(client, cluster);
     }
 
-    /// The node that serves the key, as far as the client knows, and a connection to it.
+    /// Returns the node of the key according to the client's map, and a connection to it.
     fn wire(&mut self, client: usize, key: u16, cluster: &mut Cluster) -> Option<(usize, u64)> {
         let known = &mut self.clients[client];
         if known.map.is_empty() {
@@ -244,7 +244,7 @@ impl Workload {
         Some((node, wire))
     }
 
-    /// Writes so many documents to each vBucket that nobody asks for later.
+    /// Writes this many unread documents to each vBucket.
     pub fn fill(count: u32, cluster: &mut Cluster) {
         let Some(agreed) = cluster.newest().filter(|_| count > 0) else { return };
         for (vbid, chain) in (0..VBUCKETS).zip(&agreed.buckets[BUCKET].chains) {
@@ -264,7 +264,7 @@ impl Workload {
         self.clients.iter().position(|client| client.wires.iter().any(|(_, known)| *known == wire))
     }
 
-    /// Bytes have arrived; says whether they are for one of these clients.
+    /// Handles received bytes. Returns false if they are not for these clients.
     pub fn told(&mut self, wire: u64, bytes: &[u8], cluster: &mut Cluster) -> bool {
         let Some(client) = self.owner(wire) else { return false };
         let mut rest = bytes;
@@ -277,7 +277,7 @@ impl Workload {
 
     fn answered(&mut self, client: usize, wire: u64, frame: &Told<'_>, cluster: &mut Cluster) {
         if frame.opaque == GREETING {
-            // A node that has not learned of the bucket yet lets nobody choose it.
+            // A node that does not know the bucket yet refuses its selection.
             if frame.status != 0 {
                 self.clients[client].wires.retain(|(_, known)| *known != wire);
                 cluster.close(wire);
@@ -311,7 +311,8 @@ impl Workload {
             (0x01, _) => Some(Outcome::Missing),
             (0x02, _) => Some(Outcome::Exists),
             (0xa3, _) => Some(Outcome::Unknown),
-            // Not here, not now, impossible, in progress, to be committed again.
+            // Not my vBucket, temporary failure, impossible durability, or another write in progress or being
+            // re-committed.
             (0x07 | 0x86 | 0xa1 | 0xa2 | 0xa4, _) => None,
             (status, _) => panic!("{asked:?} of k{key} was answered with {status:#x}"),
         };
@@ -360,7 +361,7 @@ impl Workload {
         }
     }
 
-    /// A connection is gone; says whether it was of one of these clients.
+    /// Handles a lost connection. Returns false if it was not of these clients.
     pub fn broken(&mut self, wire: u64, cluster: &mut Cluster) -> bool {
         let Some(client) = self.owner(wire) else { return false };
         self.clients[client].wires.retain(|(_, known)| *known != wire);
@@ -376,7 +377,7 @@ impl Workload {
         }
     }
 
-    /// One more read of each key, by as many clients as there are.
+    /// Reads each key once more from every client.
     pub fn read_all(&mut self, cluster: &mut Cluster) -> bool {
         let mut all = true;
         for client in 0..self.clients.len() {

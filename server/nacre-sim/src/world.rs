@@ -1,5 +1,5 @@
-//! The world of one node: clocks that may be wrong, a disk that may fail, and what the node wants of others, kept until
-//! the simulation takes it.
+//! The world of one node: clocks that may be wrong, a disk that may fail, and the node's requests to other nodes,
+//! queued until the simulation takes them.
 
 use crate::Chance;
 use crate::simulation::Documents;
@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Wall clocks begin at this moment.
+/// Start of the wall clocks.
 const EPOCH_UNIX_NS: u64 = 1_700_000_000_000_000_000;
 
-/// What outlives the process of a node.
+/// The disk of a node, which outlives its processes.
 #[derive(Default)]
 pub struct Disk {
     spaces: MemorySpaces,
@@ -26,24 +26,24 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Where the node keeps its settings.
+    /// Returns the spaces of the node's settings.
     ///
     /// # Panics
-    /// Never: there is room in memory.
+    /// Never: they are in memory.
     pub fn spaces(&self) -> &MemorySpaces {
         &self.spaces
     }
 
-    /// From now on commits meet `fault`.
+    /// Sets the fault that commits meet from now on.
     pub fn inject(&self, fault: Option<Fault>) {
         self.stores.lock().values().for_each(|store| store.inject(fault));
     }
 
-    /// What is stored of a vBucket, by key: the version, and whether there is a document. Not of durable writes that were given
-    /// up: they are erased with what comes next.
+    /// Returns the stored documents of a vBucket by key: the CAS, and true unless it is a tombstone. Excludes aborted durable
+    /// writes, which the next commit erases.
     ///
     /// # Panics
-    /// When the disk cannot be read.
+    /// If the disk cannot be read.
     pub(crate) fn documents(&self, number: Vbid) -> Documents {
         let stores = self.stores.lock();
         let scans = stores.values().map(|store| store.scan(number, Seqno::ZERO, Which::Current));
@@ -55,7 +55,7 @@ impl Disk {
             .collect()
     }
 
-    /// Whether a version of a key or a later one is stored, committed or prepared.
+    /// Returns true if this or a later version of a key is stored, committed or prepared.
     pub(crate) fn has(&self, number: Vbid, names: &Names, cas: Cas) -> bool {
         let is_in = |store: &FaultStore<MemoryStore>, key: &DocKey| {
             let found = store.inner().meta(number, key.prefixed());
@@ -66,14 +66,14 @@ impl Disk {
     }
 }
 
-/// What the versions of a document are found by.
+/// The keys under which the versions of a document are stored.
 pub(crate) struct Names {
     pub committed: DocKey,
     pub prepared: DocKey,
 }
 
 impl Names {
-    /// Those of a key of the default collection.
+    /// Returns the keys of a document of the default collection.
     pub fn new(key: &str) -> Names {
         let committed = DocKey::new(CollectionId::DEFAULT, key.as_bytes());
         let prepared = DocKey::new(CollectionId::PREPARED, committed.prefixed());
@@ -81,19 +81,19 @@ impl Names {
     }
 }
 
-/// How a node's clocks differ from true time.
+/// The deviation of a node's clocks from true time.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// What the monotonic clock shows when a process starts.
+    /// Value of the monotonic clock when a process starts.
     pub origin_ns: u64,
-    /// How many nanoseconds its clocks go on in a million of true time.
+    /// Nanoseconds of its clocks per million nanoseconds of true time.
     pub rate_ppm: u64,
-    /// What the wall clock is ahead, or behind, in nanoseconds.
+    /// Offset of the wall clock in nanoseconds.
     pub skew_ns: i64,
 }
 
 impl Clock {
-    /// At `true_ns`, for a process that was started at `begun_ns`.
+    /// Returns the clocks at `true_ns`, for a process that was started at `begun_ns`.
     fn read(self, true_ns: u64, begun_ns: u64) -> Now {
         let passed = |ns: u64| ns / 1000 * self.rate_ppm / 1000;
         Now {
@@ -103,20 +103,20 @@ impl Clock {
     }
 }
 
-/// What a node has asked of its world since the last look.
+/// The requests of a node since they were last taken.
 #[derive(Default)]
 pub struct Wishes {
     /// Tasks to run.
     pub tasks: Vec<Box<dyn Task>>,
-    /// Connections to the key-value ports of others, each with the port.
+    /// Connections to the key-value ports of other nodes, with the port.
     pub links: Vec<(u16, Box<dyn Link>)>,
-    /// Messages to others.
+    /// Messages to other nodes.
     pub sent: Vec<(NodeId, Vec<u8>)>,
-    /// Connections that want to be looked at, by number.
+    /// Numbers of the connections that were woken.
     pub woken: Vec<u64>,
 }
 
-/// Wishes, and whether there may be any: it is looked far more often than there are.
+/// Requests, with a flag because they are checked far more often than made.
 #[derive(Default)]
 struct Wanted {
     any: AtomicBool,
@@ -140,15 +140,15 @@ impl Wanted {
     }
 }
 
-/// The world of one life of a node's process.
+/// The world of one process of a node.
 pub struct World {
     clock: Clock,
-    /// When it began, in true time.
+    /// True time of its start.
     begun_ns: u64,
     true_ns: AtomicU64,
-    /// What the wall clock has been stepped by.
+    /// Total step of the wall clock.
     stepped_ns: AtomicI64,
-    /// What the clock shows then: asked for far more often than set.
+    /// Current values of the clocks, which are read far more often than set.
     unix_ns: AtomicU64,
     monotonic_ns: AtomicU64,
     chance: Mutex<Chance>,
@@ -158,7 +158,7 @@ pub struct World {
 }
 
 impl World {
-    /// Of the node `index`, with what earlier lives left on its disk. It begins at `begun_ns`.
+    /// Creates the world of node `index` with the disk of earlier processes. The process starts at `begun_ns`.
     pub fn new(
         index: usize,
         disk: &Arc<Disk>,
@@ -182,7 +182,7 @@ impl World {
         Arc::new(world)
     }
 
-    /// It is `true_ns` now.
+    /// Sets the time to `true_ns`.
     pub fn set_time(&self, true_ns: u64) {
         self.true_ns.store(true_ns, Ordering::Relaxed);
         self.look_at_the_clock();
@@ -196,23 +196,23 @@ impl World {
         self.monotonic_ns.store(now.monotonic_ns, Ordering::Relaxed);
     }
 
-    /// The wall clock steps.
+    /// Steps the wall clock.
     pub fn step_wall_clock(&self, by_ns: i64) {
         self.stepped_ns.fetch_add(by_ns, Ordering::Relaxed);
         self.look_at_the_clock();
     }
 
-    /// What the node has asked for since the last call, if anything.
+    /// Takes the requests of the node since the last call, if there are any.
     pub fn take_wishes(&self) -> Option<Wishes> {
         self.wishes.take()
     }
 
-    /// Wakes the connection `number`.
+    /// Returns a waiter that wakes the connection `number`.
     pub fn waiter(&self, number: u64) -> Arc<dyn Waiter> {
         Arc::new(Wake { wishes: Arc::clone(&self.wishes), number })
     }
 
-    /// Where the node is reached: its port for keys is its index.
+    /// Returns the addresses of a node. Its key-value port is its index.
     pub fn endpoints(index: usize) -> Endpoints {
         let plain = Ports::from([
             ("mgmt", 1),
@@ -260,7 +260,7 @@ impl Platform for World {
     fn open_store(&self, bucket: &Bucket, create: bool) -> Result<Arc<dyn Store>, Error> {
         let name = format!("{}-{}", bucket.uuid, bucket.flushes);
         let mut stores = self.disk.stores.lock();
-        // A process may have ended between the making of a store and the note that it is made.
+        // A process may have ended between creating a store and recording it.
         assert!(create || stores.contains_key(&name), "node {} has lost a store", self.index);
         let store =
             stores.entry(name).or_insert_with(|| Arc::new(FaultStore::new(MemoryStore::default())));

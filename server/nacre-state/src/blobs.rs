@@ -1,15 +1,15 @@
-//! Blobs of a state: named files of bytes that are too large for entries, such as the segments of a text index.
+//! Blobs of a state: named files for data too large for entries, such as the segments of a text index.
 //!
 //! ```text
 //! create ─► append, append, … ─► seal ─► read, read, …             delete
-//!           grows at its end             never changes
+//!           grows at its end             immutable
 //! ```
 //!
-//! The names of a state are a map whose clones are snapshots. A name refers to a file and a length. Bytes behind that
-//! length are those of a failed call, and the next append overwrites them. So a call sees its own changes of blobs at
-//! once, and readers see them once its state is committed.
+//! The names of a state are a map whose clones are snapshots. A name refers to a file and a length. Bytes beyond that
+//! length come from a failed call; the next append overwrites them. A call therefore sees its own changes of blobs at
+//! once, and readers see them once the state is committed.
 //!
-//! A sealed blob ends with the checksums of its pages, and is read by pages through the cache.
+//! A sealed blob ends with the checksums of its pages, and is read through the page cache.
 
 use crate::segments::{BlockCache, Damage};
 use imbl::OrdMap;
@@ -20,16 +20,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::{fmt, io};
 
-/// Bytes of the name of a blob at most.
+/// Maximum length of a blob's name, in bytes.
 pub const BLOB_NAME_BYTES_MAX: usize = 256;
-/// Blobs of a state at most.
+/// Maximum number of blobs of a state.
 const BLOBS_MAX: usize = 65_536;
-/// Bytes that one read gives at most.
+/// Maximum number of bytes that one read returns.
 pub const BLOB_READ_BYTES_MAX: usize = 4 << 20;
-/// Bytes of a page, which is read and checked as a whole.
+/// Size of a page, which is read and verified as a whole.
 const PAGE_BYTES: u64 = 16 << 10;
 
-/// Creates the files of blobs. Clones share them.
+/// Creates the files of blobs. Clones share the file numbers.
 #[derive(Clone)]
 pub struct BlobFiles {
     files: SpaceFiles,
@@ -39,7 +39,7 @@ pub struct BlobFiles {
 }
 
 impl BlobFiles {
-    /// Files of a space, by numbers from `next_number` on, which others take from, too.
+    /// Creates blob files in a space, numbered from `next_number`, a counter shared with other users.
     pub fn new(files: SpaceFiles, cache: BlockCache, next_number: Arc<AtomicU64>) -> BlobFiles {
         BlobFiles { files, cache, next_number }
     }
@@ -65,13 +65,14 @@ impl BlobFiles {
     }
 }
 
-/// The file of a blob, which is removed with its last handle unless rows name it.
+/// The file of a blob. It is removed with its last handle unless rows name it.
 struct BlobFile {
     number: u64,
     file: Arc<dyn DiskFile>,
     files: SpaceFiles,
     cache: BlockCache,
-    /// The number in the cache: another one each time it is sealed, as a call that sealed it may have come to nothing.
+    /// The number in the cache. Each seal assigns a new number, because an earlier call that sealed the file may have
+    /// failed.
     cached_as: AtomicU64,
     is_named: AtomicBool,
     is_unsynced: AtomicBool,
@@ -82,7 +83,7 @@ struct BlobFile {
 impl Drop for BlobFile {
     fn drop(&mut self) {
         if !*self.is_named.get_mut() {
-            // A leftover is removed when the space is opened again, as no row names it.
+            // If the removal fails, the next open of the space removes the file, because no row names it.
             let _ = self.files.remove(self.number);
         }
     }
@@ -93,7 +94,7 @@ impl BlobFile {
         Damage { file: self.files.path(self.number), reason: reason.to_string() }
     }
 
-    /// A page of content whose bytes end at `length`, at most.
+    /// Reads a page of content that ends at `length`.
     fn page(&self, page: u64, length: u64) -> Result<Vec<u8>, Damage> {
         let start = page * PAGE_BYTES;
         let mut bytes = vec![0; PAGE_BYTES.min(length - start) as usize];
@@ -102,7 +103,7 @@ impl BlobFile {
         Ok(bytes)
     }
 
-    /// A page of a sealed blob, checked.
+    /// Reads and verifies a page of a sealed blob.
     fn sealed_page(&self, page: u64, length: u64) -> Result<Arc<[u8]>, Damage> {
         let cached_as = self.cached_as.load(Ordering::Acquire);
         if let Some(bytes) = self.cache.get_page(cached_as, page) {
@@ -120,7 +121,7 @@ impl BlobFile {
     }
 }
 
-/// Content of a named blob.
+/// The content of a named blob.
 #[derive(Clone)]
 struct Blob {
     file: Arc<BlobFile>,
@@ -133,13 +134,13 @@ struct Blob {
 pub struct BlobInfo {
     /// Name.
     pub name: String,
-    /// Bytes of its content.
+    /// Size of the content in bytes.
     pub length: u64,
-    /// True if the content never changes again.
+    /// True if the content is immutable.
     pub is_sealed: bool,
 }
 
-/// A blob as rows name it.
+/// The description of a blob in the rows of a space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlobRecord {
     /// Description of the blob.
@@ -148,28 +149,28 @@ pub struct BlobRecord {
     pub number: u64,
 }
 
-/// Reasons for which a change of blobs is refused.
+/// The reason why a change of blobs is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlobError {
-    /// The state is not kept where there are files.
+    /// The state's storage has no files.
     #[error("blobs need a state that is segmented: state = \"segmented\" in plugin.toml")]
     None,
     /// The name is empty or too long.
     #[error("the name of a blob must have 1 to {BLOB_NAME_BYTES_MAX} bytes")]
     Name,
-    /// There are too many.
+    /// There are too many blobs.
     #[error("a state has at most {BLOBS_MAX} blobs")]
     TooMany,
-    /// There is no blob of that name.
+    /// No blob has this name.
     #[error("there is no blob {0:?}")]
     Missing(String),
-    /// A sealed blob does not change.
+    /// The blob is sealed and cannot change.
     #[error("the blob {0:?} is sealed")]
     Sealed(String),
-    /// The disk refuses to take something.
+    /// The disk refused a write.
     #[error("{0}")]
     Disk(String),
-    /// Something cannot be read.
+    /// Stored data cannot be read.
     #[error(transparent)]
     Damaged(#[from] Damage),
 }
@@ -197,15 +198,15 @@ impl PartialEq for Blobs {
 impl Eq for Blobs {}
 
 impl Blobs {
-    /// No blobs, in a place for some.
+    /// Creates an empty set of blobs with a place for their files.
     pub fn new(files: BlobFiles) -> Blobs {
         Blobs { files: Some(files), ..Blobs::default() }
     }
 
-    /// The blobs that rows name.
+    /// Opens the blobs that rows name.
     ///
     /// # Errors
-    /// The first that is missing, too short, or has no checksums although it is sealed.
+    /// The first blob that is missing or too short, or is sealed without valid checksums.
     pub fn open(files: BlobFiles, records: Vec<BlobRecord>) -> Result<Blobs, Damage> {
         let mut blobs = Blobs::new(files.clone());
         for BlobRecord { info, number } in records {
@@ -236,7 +237,7 @@ impl Blobs {
         Ok(blobs)
     }
 
-    /// Bytes of all blobs.
+    /// Returns the size of all blobs in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -246,18 +247,18 @@ impl Blobs {
         self.all.len()
     }
 
-    /// Returns true if there are none.
+    /// Returns true if there are no blobs.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Returns length and state of a blob.
+    /// Returns the description of a blob.
     pub fn info(&self, name: &str) -> Option<BlobInfo> {
         let blob = self.all.get(name)?;
         Some(BlobInfo { name: name.into(), length: blob.length, is_sealed: blob.is_sealed })
     }
 
-    /// Returns the blobs whose names begin with `prefix` and come after `after`, in order, at most `limit`.
+    /// Returns up to `limit` blobs whose names begin with `prefix` and come after `after`, in order.
     pub fn list(&self, prefix: &str, after: &str, limit: usize) -> Vec<BlobInfo> {
         let start = match after < prefix {
             true => Bound::Included(Arc::from(prefix)),
@@ -287,13 +288,13 @@ impl Blobs {
         self.all.get(name).ok_or_else(|| BlobError::Missing(name.into()))
     }
 
-    /// The blob of that name, if it can be changed.
+    /// Returns the blob with this name if it can be changed.
     fn growing(&self, name: &str) -> Result<Blob, BlobError> {
         let blob = self.get(name)?;
         if blob.is_sealed { Err(BlobError::Sealed(name.into())) } else { Ok(blob.clone()) }
     }
 
-    /// Begins an empty blob, in place of one of that name.
+    /// Creates an empty blob; replaces a blob with the same name.
     ///
     /// # Errors
     /// [`BlobError::None`], [`BlobError::Name`], [`BlobError::TooMany`] or [`BlobError::Disk`].
@@ -310,7 +311,7 @@ impl Blobs {
         Ok(())
     }
 
-    /// Adds bytes at the end of a blob that is not sealed.
+    /// Appends bytes to a blob that is not sealed.
     ///
     /// # Errors
     /// [`BlobError::Missing`], [`BlobError::Sealed`] or [`BlobError::Disk`].
@@ -324,10 +325,10 @@ impl Blobs {
         Ok(())
     }
 
-    /// Ends a blob: it never changes any more.
+    /// Seals a blob: it becomes immutable.
     ///
     /// # Errors
-    /// [`BlobError::Missing`], [`BlobError::Sealed`], [`BlobError::Disk`], or [`BlobError::Damaged`] where its content does not
+    /// [`BlobError::Missing`], [`BlobError::Sealed`], [`BlobError::Disk`], or [`BlobError::Damaged`] when its content cannot be
     /// read back.
     pub fn seal(&mut self, name: &str) -> Result<(), BlobError> {
         let mut blob = self.growing(name)?;
@@ -346,12 +347,12 @@ impl Blobs {
         Ok(())
     }
 
-    /// Removes a blob; returns true if there was one.
+    /// Removes a blob. Returns true if it existed.
     pub fn delete(&mut self, name: &str) -> bool {
         self.set(name.into(), None)
     }
 
-    /// Bytes of a blob from `offset` on: `length` of them, or as many as there are, [`BLOB_READ_BYTES_MAX`] at most.
+    /// Reads `length` bytes of a blob from `offset`, or fewer at its end, and at most [`BLOB_READ_BYTES_MAX`].
     ///
     /// # Errors
     /// [`BlobError::Missing`] or [`BlobError::Damaged`].
@@ -374,7 +375,7 @@ impl Blobs {
     }
 
     /// Returns the changes of names since the commit of `before`: the record of each blob that is new or has grown, and
-    /// `None` for each that is gone.
+    /// `None` for each removed one.
     pub(crate) fn changes(&self, before: &Blobs) -> Vec<(String, Option<BlobRecord>)> {
         let mut changes = Vec::new();
         for (name, blob) in &self.all {
@@ -408,7 +409,7 @@ impl Blobs {
         }
     }
 
-    /// Rows name these, in place of those of `before`.
+    /// Marks these blobs as named by rows, in place of those of `before`.
     pub(crate) fn committed(&self, before: &Blobs) {
         for blob in before.all.values() {
             blob.file.is_named.store(false, Ordering::Release);
@@ -418,13 +419,13 @@ impl Blobs {
         }
     }
 
-    /// Returns the same files without blobs.
+    /// Returns an empty set of blobs with the same place for files.
     pub(crate) fn none(&self) -> Blobs {
         Blobs { files: self.files.clone(), ..Blobs::default() }
     }
 }
 
-/// Bytes of the checksums of a sealed blob, and of theirs.
+/// Returns the size of a sealed blob's checksums, including their own checksum.
 fn sums_bytes(length: u64) -> u64 {
     length.div_ceil(PAGE_BYTES) * 4 + 4
 }

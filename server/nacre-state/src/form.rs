@@ -1,39 +1,39 @@
-//! The form in which a state is kept.
+//! The storage form of a state.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The form in which a state is kept.
+/// The storage form of a state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StateForm {
-    /// All of it is in memory, with a copy on disk.
+    /// The whole state is in memory, with a copy on disk.
     #[default]
     Resident,
-    /// Sorted segments on disk, read through the cache of the node; recent writes are in memory.
+    /// Sorted segments on disk, read through the node's cache; recent writes are in memory.
     Segmented,
 }
 
 /// Options for states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateOptions {
-    /// The form of states that are not said to have one.
+    /// The default form of states.
     pub form: StateForm,
-    /// Bytes of segmented states that are kept in memory since they were read.
+    /// Size of the cache for segmented states, in bytes.
     pub cache_bytes: usize,
-    /// Bytes of a segmented state in memory, written since the last flush, beyond which they are flushed.
+    /// Size of a segmented state's unflushed writes in memory at which they are flushed, in bytes.
     pub flush_bytes: usize,
 }
 
 impl Default for StateOptions {
-    /// Resident; a cache of 16 MiB, and flushes of 8 MiB.
+    /// Resident; a cache of 16 MiB, and flushes at 8 MiB.
     fn default() -> StateOptions {
         StateOptions { form: StateForm::Resident, cache_bytes: 16 << 20, flush_bytes: 8 << 20 }
     }
 }
 
 impl StateForm {
-    /// The form as manifests and options spell it.
+    /// Returns the name of the form in manifests and options.
     pub fn as_str(self) -> &'static str {
         match self {
             StateForm::Resident => "resident",
@@ -41,10 +41,10 @@ impl StateForm {
         }
     }
 
-    /// The form of that name.
+    /// Parses the name of a form.
     ///
     /// # Errors
-    /// The names that there are.
+    /// A message with the valid names.
     pub fn named(name: &str) -> Result<StateForm, String> {
         let forms = [StateForm::Resident, StateForm::Segmented];
         let found = forms.into_iter().find(|form| form.as_str() == name);

@@ -1,18 +1,18 @@
-//! An index as the host keeps it: the entries that a plugin of the world `index-type` projects, in order, and the keys
-//! of each document's entries.
+//! An index in the host: the sorted entries that a plugin of the world `index-type` projects, and the entry keys of
+//! each document.
 //!
 //! ```text
 //! e <key> 00 00 <id> <n>   value                the nth entry of the document with this key; a 00 in the key is 00 ff
-//! b <vb> <id>              its entries' keys    so that they can be removed when the document changes
+//! b <vb> <id>              its entries' keys    to remove the entries when the document changes
 //! ```
 //!
-//! If an index has documents of several collections ([`Form::names_collections`]), the number of the collection
-//! precedes the ID, in four bytes: IDs are unique in their collection only.
+//! If an index has documents of several collections ([`Form::names_collections`]), the collection ID precedes the
+//! document ID, in four bytes, because document IDs are unique only within a collection.
 //!
-//! Entries are ordered by their keys as bytes, then by document IDs. The index has the entries of a document's newest
+//! Entries are sorted by their keys as bytes, then by document IDs. The index has the entries of a document's newest
 //! version, and none for a deleted document.
 //!
-//! Keys of a partitioned index begin with the number of the partition; only partitions among [`Held`] are kept.
+//! Keys of a partitioned index begin with the partition number; only the partitions in [`Held`] are stored.
 
 use crate::space::{Refused, State, View};
 use crate::tree::KEY_BYTES_MAX;
@@ -24,36 +24,36 @@ use std::sync::Arc;
 
 const ENTRY: u8 = b'e';
 const BACK: u8 = b'b';
-/// Largest key of an entry in bytes. An entry with a longer one is left out and reported.
+/// Maximum size of an entry's key, in bytes. Entries with longer keys are skipped and reported.
 const INDEX_KEY_BYTES_MAX: usize = 8 << 10;
 
 const _: () = assert!(2 * INDEX_KEY_BYTES_MAX + 512 <= KEY_BYTES_MAX);
 
-/// An entry that a plugin has projected from an event.
+/// An entry that a plugin projected from an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// The event, by its position in the batch.
+    /// The position of the event in the batch.
     pub event: u32,
-    /// The key, which orders entries.
+    /// The key, by which entries are sorted.
     pub key: Vec<u8>,
-    /// Bytes that are kept with the key.
+    /// The value stored with the key.
     pub value: Vec<u8>,
 }
 
-/// The partitions of an index that a state has; none of an index that has no partitions.
+/// The partitions of an index that a state holds; `None` for an index without partitions.
 pub type Held = Option<Arc<BTreeSet<u16>>>;
 
 /// The form of an index.
 #[derive(Clone, Debug, Default)]
 pub struct Form {
-    /// The partitions that it has.
+    /// The partitions that the state holds.
     pub held: Held,
-    /// True if its documents are of several collections, and named with theirs.
+    /// True if the index has documents of several collections, so that entries name their collection.
     pub names_collections: bool,
 }
 
-/// Folds the projections of `documents` into the index, as far as their partition is held. Returns the positions of
-/// documents with an entry that is too large, which is left out.
+/// Applies the projections of `documents` to the index, limited to the held partitions. Returns the positions of
+/// documents with an oversized entry, which is skipped.
 pub fn fold(
     view: &mut View,
     documents: &[(Vbid, Document)],
@@ -64,7 +64,7 @@ pub fn fold(
         let is_held = |partition: &[u8; 2]| held.contains(&u16::from_be_bytes(*partition));
         entries.retain(|entry| entry.key.first_chunk().is_some_and(is_held));
     }
-    // Stable, as a plugin may give entries in any order.
+    // Stable, because a plugin may return entries in any order.
     entries.sort_by_key(|entry| entry.event);
     let mut rest = &entries[..];
     let mut too_large = Vec::new();
@@ -91,7 +91,7 @@ pub fn fold(
     Ok(too_large)
 }
 
-/// Puts entries of a document, the keys of which are noted in `keys`, in the place of those that were noted at `back`.
+/// Replaces the entries recorded in the row `back` by those with the keys recorded in `keys`.
 fn replace<'a>(
     view: &mut View,
     back: &[u8],
@@ -115,7 +115,7 @@ fn replace<'a>(
     if keys.is_empty() { view.delete(back) } else { view.put(back, keys) }
 }
 
-/// Returns the message about entries that [`fold`] has left out.
+/// Returns the message about entries skipped by [`fold`].
 pub fn too_large() -> String {
     format!("an index entry is larger than {INDEX_KEY_BYTES_MAX} bytes and was left out")
 }
@@ -135,14 +135,14 @@ pub fn forget(view: &mut View, vbid: Vbid) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Writes the key of the row that has the keys of a document's entries.
+/// Encodes the key of the row with the keys of a document's entries.
 fn back_key(vbid: Vbid, id: &[&[u8]], out: &mut Vec<u8>) {
     out.push(BACK);
     out.extend_from_slice(&vbid.0.to_be_bytes());
     id.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-/// Notes the key of an entry: its length, u32, and it.
+/// Records the key of an entry: its length (u32) and its bytes.
 fn note(key: &[u8], id: &[&[u8]], number: u32, out: &mut Vec<u8>) {
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -164,7 +164,7 @@ fn escape(key: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The keys that were noted for a document.
+/// Iterates over the recorded keys of a document.
 fn keys_of(mut noted: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     std::iter::from_fn(move || {
         let (length, rest) = noted.split_first_chunk::<4>()?;
@@ -179,20 +179,20 @@ fn keys_of(mut noted: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
 pub struct Span {
     /// The first key of the range.
     pub start: Vec<u8>,
-    /// The first key behind the range; empty for no bound.
+    /// The first key after the range; empty for no bound.
     pub end: Vec<u8>,
 }
 
-/// An entry as it is read.
+/// A decoded entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Indexed {
     /// Key.
     pub key: Vec<u8>,
     /// Value stored with the key.
     pub value: Vec<u8>,
-    /// The document that it comes from.
+    /// The ID of the document.
     pub id: Vec<u8>,
-    /// The collection of the document, where there are several.
+    /// The collection of the document, in an index of several collections.
     pub collection: Option<CollectionId>,
     /// Number of the entry among those of the document.
     pub number: u32,
@@ -201,7 +201,7 @@ pub struct Indexed {
 /// Keys and values of a state.
 pub type Rows<'a> = Box<dyn Iterator<Item = (&'a [u8], &'a [u8])> + 'a>;
 
-/// An index as of one commit. Clones share it.
+/// An index as of one commit. Clones share the state.
 #[derive(Clone)]
 pub struct IndexSnapshot {
     state: State,
@@ -209,27 +209,27 @@ pub struct IndexSnapshot {
 }
 
 impl IndexSnapshot {
-    /// The index that a state holds.
+    /// Creates the snapshot of the index in a state.
     ///
-    /// The state must be resident: entries are lent, and no scan of an index reads a disk.
+    /// The state must be resident: entries are borrowed from memory, and no scan of an index reads a disk.
     pub fn new(state: State, form: &Form) -> IndexSnapshot {
         debug_assert!(state.space.is_resident(), "segments are read by rows that are not lent");
         IndexSnapshot { state, names_collections: form.names_collections }
     }
 
-    /// Rows of the state between two bounds that [`bound`] and [`place`] give.
+    /// Iterates over the state's rows between two bounds as [`bound`] and [`place`] encode them.
     pub fn between<'a>(&'a self, range: (Bound<&[u8]>, Bound<&[u8]>), reverse: bool) -> Rows<'a> {
         let rows = self.state.space.in_memory(range);
         if reverse { Box::new(rows.rev()) } else { Box::new(rows) }
     }
 
-    /// Decodes the entry at a key of the state; `None` if it is no entry.
+    /// Decodes the entry at a key of the state; `None` if it is not an entry.
     pub fn entry(&self, place: &[u8], value: &[u8]) -> Option<Indexed> {
         indexed(place, value, self.names_collections)
     }
 
-    /// The entries of `span` in order, or from its end when `reverse` is set; those of one partition, whose number their keys begin
-    /// with, when that is given. Only of an index of one collection.
+    /// Iterates over the entries of `span` in order, or from its end if `reverse` is set. With `partition`, only over the entries
+    /// of that partition, whose number their keys begin with. For an index of one collection only.
     pub fn scan<'a>(
         &'a self,
         partition: Option<u16>,
@@ -256,22 +256,22 @@ impl IndexSnapshot {
     }
 }
 
-/// Behind all entries of a state.
+/// The first key after all entries of a state.
 pub const END: &[u8] = &[ENTRY + 1];
 
-/// Returns the key in the state at which entries with this key begin, and those with greater ones.
+/// Returns the state's key at which the entries with this key or greater ones begin.
 pub fn bound(key: &[u8]) -> Vec<u8> {
     let mut out = vec![ENTRY];
     escape(key, &mut out);
     out
 }
 
-/// Returns true if the key in the state is that of an entry.
+/// Returns true if the state's key is that of an entry.
 pub fn is_place(place: &[u8]) -> bool {
     indexed(place, &[], false).is_some()
 }
 
-/// Decodes the entry at a key of the state; `None` if it is no entry.
+/// Decodes the entry at a key of the state; `None` if it is not an entry.
 pub fn indexed(place: &[u8], value: &[u8], names_collections: bool) -> Option<Indexed> {
     let IndexedRef { escaped, document, number, .. } = IndexedRef::of(place)?;
     let (collection, id) = match names_collections {
@@ -290,16 +290,16 @@ pub fn indexed(place: &[u8], value: &[u8], names_collections: bool) -> Option<In
     })
 }
 
-/// An entry in the form of the state.
+/// An entry in its stored form.
 #[derive(Clone, Copy)]
 pub struct IndexedRef<'a> {
-    /// The key, as it is escaped.
+    /// The escaped key.
     escaped: &'a [u8],
     /// The collection and ID of the document.
     document: &'a [u8],
     /// Number of the entry among those of the document.
     number: u32,
-    /// Bytes before the key that are none of it.
+    /// Number of bytes before the actual key.
     skipped: usize,
 }
 
@@ -326,7 +326,7 @@ impl<'a> IndexedRef<'a> {
         key
     }
 
-    /// The document that it comes from, of an index of one collection.
+    /// Returns the ID of the document, for an index of one collection.
     pub fn id(&self) -> &'a [u8] {
         self.document
     }
@@ -337,7 +337,7 @@ impl<'a> IndexedRef<'a> {
     }
 }
 
-/// A key without the bytes behind its zeros.
+/// Removes the escape bytes of a key.
 fn unescaped(escaped: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(escaped.len());
     let mut rest = escaped;
@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(listed(&view, &all(), false).len(), 3, "the same key twice counts twice");
         fold(&mut view, &one, vec![entry(0, b"z")], &Form::default()).unwrap();
         assert_eq!(listed(&view, &all(), false), [(b"z".to_vec(), "a".into())]);
-        // The document comes twice in one batch, and is then deleted, so the projection must be ignored.
+        // One batch contains the document twice, the second time deleted, so its projections must be ignored.
         let batch = [document("a", Kind::Alive), document("a", Kind::Deleted)];
         fold(&mut view, &batch, vec![entry(0, b"p"), entry(1, b"q")], &Form::default()).unwrap();
         assert_eq!((listed(&view, &all(), false), view.state.bytes()), (vec![], 0));

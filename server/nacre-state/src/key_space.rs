@@ -1,17 +1,17 @@
-//! The ordered key space of a state, in one of two forms, whose snapshots cost nothing.
+//! The ordered key space of a state, in one of two forms. Snapshots are free.
 //!
-//! A *resident* space is a tree in memory. A *segmented* one is a tree of the entries and removed keys since the last
-//! flush, over [`Segments`] on disk. Only reads of the latter can fail.
+//! A *resident* space is a tree in memory. A *segmented* space is a tree of the entries and removed keys since the last
+//! flush, on top of [`Segments`] on disk. Only reads of a segmented space can fail.
 
 use crate::segments::{Damage, Entries, Segments, Slot};
 use crate::tree::{Bytes, KEY_BYTES_MAX, Range, Tree, Value};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Entries in the order of their keys, which have 1 to 64 KiB. Clones are snapshots, cost nothing and share memory.
+/// Entries sorted by their keys, which have 1 byte to 64 KiB. Clones are snapshots: they cost nothing and share memory.
 #[derive(Clone, Default)]
 pub struct KeySpace {
-    /// All entries of a resident space; those written since the last flush of a segmented one.
+    /// All entries of a resident space, or the entries of a segmented space written since the last flush.
     entries: Tree,
     /// Bytes of these entries and of the removed keys.
     bytes: usize,
@@ -22,11 +22,11 @@ pub struct KeySpace {
 #[derive(Clone)]
 struct Base {
     segments: Arc<Segments>,
-    /// Keys that were removed since the last flush; none of them is among the entries in memory.
+    /// Keys removed since the last flush; none of them is also an entry in memory.
     removed: Tree,
 }
 
-/// A value that was found.
+/// A found value.
 pub enum Found<'a> {
     /// In memory.
     Memory(Value<'a>),
@@ -35,7 +35,7 @@ pub enum Found<'a> {
 }
 
 impl Found<'_> {
-    /// The value.
+    /// Returns the value.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Found::Memory(value) => value.bytes(),
@@ -43,7 +43,7 @@ impl Found<'_> {
         }
     }
 
-    /// Returns the value for keeping: small or stored values are copied.
+    /// Returns an owned value: small or stored values are copied.
     pub fn share(&self) -> Bytes {
         match self {
             Found::Memory(value) => value.share(),
@@ -52,7 +52,7 @@ impl Found<'_> {
     }
 }
 
-/// An entry that a scan has come to.
+/// An entry found by a scan.
 pub enum Row<'a> {
     /// In memory: key and value.
     Memory(&'a [u8], &'a [u8]),
@@ -61,7 +61,7 @@ pub enum Row<'a> {
 }
 
 impl Row<'_> {
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &[u8] {
         match self {
             Row::Memory(key, _) => key,
@@ -69,7 +69,7 @@ impl Row<'_> {
         }
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn value(&self) -> &[u8] {
         match self {
             Row::Memory(_, value) => value,
@@ -82,7 +82,7 @@ impl KeySpace {
     /// Creates a resident space of these entries.
     ///
     /// # Errors
-    /// Fails when a key is not one that a plugin can have written.
+    /// Fails when a key is empty or too long.
     pub fn load<'a>(
         entries: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     ) -> Result<KeySpace, String> {
@@ -96,18 +96,18 @@ impl KeySpace {
         Ok(space)
     }
 
-    /// A segmented space with nothing in memory.
+    /// Creates a segmented space with nothing in memory.
     pub fn over(segments: Arc<Segments>) -> KeySpace {
         let base = Some(Base { segments, removed: Tree::default() });
         KeySpace { base, ..KeySpace::default() }
     }
 
-    /// The segments of a segmented space.
+    /// Returns the segments of a segmented space.
     pub fn segments(&self) -> Option<&Arc<Segments>> {
         self.base.as_ref().map(|base| &base.segments)
     }
 
-    /// The space with other segments beneath: those before, some of which were merged.
+    /// Returns the space on other segments with the same content, some of them merged.
     #[must_use]
     pub(crate) fn rebased(&self, segments: Arc<Segments>) -> KeySpace {
         let removed = self.base.as_ref().map(|base| base.removed.clone()).unwrap_or_default();
@@ -119,27 +119,27 @@ impl KeySpace {
         self.base.is_none()
     }
 
-    /// The entries in memory with a key in `range`: all there are of a resident space.
+    /// Iterates over the entries in memory with a key in `range`, which are all entries of a resident space.
     pub fn in_memory(&self, range: (Bound<&[u8]>, Bound<&[u8]>)) -> Range<'_> {
         self.entries.range(range)
     }
 
-    /// All entries in memory, in order.
+    /// Iterates over all entries in memory, in order.
     pub fn iter(&self) -> Range<'_> {
         self.in_memory((Bound::Unbounded, Bound::Unbounded))
     }
 
-    /// The keys in memory, in order.
+    /// Iterates over the keys in memory, in order.
     pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
         self.iter().map(|(key, _)| key)
     }
 
-    /// The value of a key, if it is in memory.
+    /// Returns the value of a key if it is in memory.
     pub fn get_in_memory(&self, key: &[u8]) -> Option<Value<'_>> {
         self.entries.get(key)
     }
 
-    /// Returns entries and removed keys (`None`) in memory, in order: the input of a flush.
+    /// Iterates over entries and removed keys (`None`) in memory, in order: the input of a flush.
     pub(crate) fn delta(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let removed = self.base.as_ref().map(|base| &base.removed);
         let all = (Bound::Unbounded, Bound::Unbounded);
@@ -155,27 +155,28 @@ impl KeySpace {
         })
     }
 
-    /// Bytes of all keys and values; of a segmented space, those that were replaced and are not merged away yet included.
+    /// Returns the bytes of all keys and values. In a segmented space they include superseded ones that no merge has
+    /// removed yet.
     pub fn bytes(&self) -> usize {
         self.bytes + self.base.as_ref().map_or(0, |base| base.segments.content_bytes() as usize)
     }
 
-    /// Returns the bytes of the keys and values in memory, and those that segments keep there outside of the cache.
+    /// Returns the bytes of keys and values in memory, plus the memory of segments outside the cache.
     pub fn memory_bytes(&self) -> usize {
         self.bytes + self.base.as_ref().map_or(0, |base| base.segments.memory_bytes())
     }
 
-    /// Bytes of the keys and values that were written since the last flush.
+    /// Returns the bytes of keys and values written since the last flush.
     pub(crate) fn delta_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns true if there are no entries, and none were ever flushed.
+    /// Returns true if there are no entries and nothing was ever flushed.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.base.as_ref().is_none_or(|base| base.segments.is_empty())
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     ///
     /// # Errors
     /// [`Damage`] of a segment that cannot be read.
@@ -191,10 +192,10 @@ impl KeySpace {
         }
     }
 
-    /// The entries with a key in `range`, in order or from the end. Keys of bounds that are the wrong way round have none.
+    /// Iterates over the entries with a key in `range`, in order or in reverse. Reversed bounds yield no entries.
     ///
     /// # Errors
-    /// [`Damage`] of a segment that cannot be read, here or in place of an entry, which is the last then.
+    /// [`Damage`] of a segment that cannot be read. It may also occur in place of an entry, and then ends the scan.
     pub fn scan(
         &self,
         range: (Bound<&[u8]>, Bound<&[u8]>),
@@ -211,7 +212,7 @@ impl KeySpace {
         Ok(Rows { memory: self.entries.range(range), next: None, reverse, stored })
     }
 
-    /// Sets the value of a key; whether the key is new among those in memory.
+    /// Sets the value of a key. Returns true if the key is new among those in memory.
     pub fn put(&mut self, key: &[u8], value: Value<'_>) -> bool {
         if let Some(base) = &mut self.base
             && base.removed.delete(key).is_some()
@@ -227,12 +228,12 @@ impl KeySpace {
         old_bytes.is_none()
     }
 
-    /// Adds a key for its own sake; whether it is new.
+    /// Adds a key without a value. Returns true if it is new.
     pub fn add(&mut self, key: &[u8]) -> bool {
         self.put(key, Value::Here(&[]))
     }
 
-    /// Removes a key; whether it may have been there, which a segmented space does not look up.
+    /// Removes a key. Returns true if it may have existed; a segmented space does not look that up.
     pub fn delete(&mut self, key: &[u8]) -> bool {
         let old_bytes = self.entries.delete(key);
         self.bytes -= old_bytes.map_or(0, |old_bytes| key.len() + old_bytes);
@@ -244,7 +245,7 @@ impl KeySpace {
     }
 }
 
-/// Returns true if a plugin can have written such a key.
+/// Returns true if the key has a valid length.
 pub fn is_key(key: &[u8]) -> bool {
     (1..=KEY_BYTES_MAX).contains(&key.len())
 }
@@ -252,7 +253,7 @@ pub fn is_key(key: &[u8]) -> bool {
 /// The entries of a scan.
 pub struct Rows<'a> {
     memory: Range<'a>,
-    /// The next one in memory, once it is known.
+    /// The next entry in memory, if already read.
     next: Option<(&'a [u8], &'a [u8])>,
     reverse: bool,
     stored: Option<Stored<'a>>,
@@ -261,7 +262,7 @@ pub struct Rows<'a> {
 struct Stored<'a> {
     removed: &'a Tree,
     entries: Entries,
-    /// The next one in segments that is not removed, once it is known.
+    /// The next stored entry that is not removed, if already read.
     next: Option<Slot>,
 }
 
@@ -289,7 +290,7 @@ impl<'a> Iterator for Rows<'a> {
             };
             match slot {
                 Ok(slot) if stored.removed.get(slot.key()).is_some() => {}
-                // The one in memory is newer.
+                // The entry in memory is newer.
                 Ok(slot) if memory.is_some_and(|(key, _)| key == slot.key()) => {}
                 Ok(slot) => break Some(slot),
                 Err(damage) => {

@@ -1,20 +1,20 @@
-//! Derived state: the result of folding the change stream by a plugin, with the progress that it reflects.
+//! Derived state: the result of folding the change stream by a plugin, together with the progress that it reflects.
 //!
 //! ```text
 //! Changes ──commit──► StateStorage      entries, timers and progress: one atomic batch
 //!    ▲
-//! View ── reads and changes ──► State { KeySpace, Timers }      a clone is a snapshot
+//! View ── reads and changes ──► State { KeySpace, Timers }      clones are snapshots
 //! ```
 //!
 //! A [`KeySpace`] is an ordered map from bytes to bytes whose clones are snapshots. A writer changes a clone through a
-//! [`View`]; once its changes are committed the clone is published to readers. Indexes are one access method over it
-//! ([`fold`], [`IndexSnapshot`]).
+//! [`View`]; after the commit, the clone is published to readers. Indexes are an access method on top ([`fold`],
+//! [`IndexSnapshot`]).
 //!
 //! Invariants:
-//! - State and progress are committed together or not at all.
-//! - No snapshot sees a write that was made to another one.
-//! - The crate knows no plugin and no sandbox: it names no wasmtime, and has no thread, clock or socket. Its files are those of
-//!   nacre-store.
+//! - State and progress are committed atomically.
+//! - No snapshot sees a write to another one.
+//! - The crate knows no plugin and no sandbox: it does not depend on wasmtime, and has no thread, clock or socket. All its
+//!   files belong to nacre-store.
 
 mod blobs;
 mod form;

@@ -1,4 +1,4 @@
-//! Requests for ranges of an index over HTTP, and their answers. The plugin is not called.
+//! Range scans of an index over HTTP: requests and responses. They do not call the plugin.
 //!
 //! ```text
 //! start=a&end=c&limit=2    {"rows": [{"id": "1", "key": "a", "value": ""}, {"id": "2", "key": "b", "value": ""}],
@@ -7,9 +7,9 @@
 //!                          {"rows": [{"id": "3", "key": "c", "value": ""}]}
 //! ```
 //!
-//! Keys are bytes: in a URL percent-encoded, or in hexadecimal under a name with `_hex`; in an answer as text, or in
-//! hexadecimal under such a name if they are not UTF-8. `after` names the last entry of a page, so that a node keeps no
-//! state between pages: each page is of its own moment.
+//! Keys are bytes. A URL has them percent-encoded, or in hexadecimal under a name with `_hex`. A response has them as
+//! text, or in hexadecimal under such a name if they are not UTF-8. `after` identifies the last entry of a page, so
+//! nodes keep no state between pages; each page reflects the index at its own time.
 
 use crate::index::{END, IndexSnapshot, Indexed, Span, bound, indexed, is_place};
 use base64::Engine;
@@ -22,7 +22,7 @@ use std::ops::Bound;
 
 /// Default number of entries of a page.
 const LIMIT_DEFAULT: usize = 1000;
-/// Entries of a page at most.
+/// Maximum number of entries of a page.
 const LIMIT_MAX: usize = 10_000;
 /// Bytes of keys and values after which a page ends.
 const PAGE_BYTES: usize = 4 << 20;
@@ -30,21 +30,21 @@ const PAGE_BYTES: usize = 4 << 20;
 /// A request for a range of an index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scan {
-    /// Keys in it.
+    /// The range of keys.
     pub span: Span,
-    /// From the greatest to the least.
+    /// True for descending order.
     pub reverse: bool,
-    /// The place behind which it goes on.
+    /// The position after which the scan continues.
     pub after: Option<Vec<u8>>,
-    /// Largest number of entries.
+    /// Maximum number of entries.
     pub limit: usize,
-    /// True if the answer reflects all that was written before.
+    /// True if the response must reflect all previous writes.
     pub fresh: bool,
-    /// True if keys and values are always shown in hexadecimal.
+    /// True if keys and values are always in hexadecimal.
     pub hex: bool,
 }
 
-/// An entry and its place, by which entries are ordered.
+/// An entry and its position, which determines the order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanEntry {
     /// The key in the state.
@@ -55,12 +55,12 @@ pub struct ScanEntry {
     pub value: Vec<u8>,
 }
 
-/// Entries in order, and whether there are no more.
+/// A page of sorted entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
     /// The entries.
     pub entries: Vec<ScanEntry>,
-    /// True if there is nothing behind them.
+    /// True if no entries follow.
     pub is_whole: bool,
 }
 
@@ -107,7 +107,8 @@ impl Parameters {
         Ok(read)
     }
 
-    /// The keys that are asked for. `start` is where the scan begins, so that it is the greatest key of one that descends.
+    /// Returns the requested range of keys. `start` is where the scan begins, so it is the greatest key of a descending
+    /// scan.
     fn span(&mut self, reverse: bool) -> Result<Span, String> {
         let [start, end, prefix] = [&mut self.start, &mut self.end, &mut self.prefix]
             .map(|key| key.take().unwrap_or_default());
@@ -130,13 +131,13 @@ impl Parameters {
 
 const NAMES: &str = "it has start, end, prefix (each also with _hex), inclusive_end, descending, limit, after, stale and hex";
 
-/// The key that comes next after a key.
+/// Returns the smallest key greater than `key`.
 fn next(mut key: Vec<u8>) -> Vec<u8> {
     key.push(0);
     key
 }
 
-/// Returns the first key after those that begin with a prefix; empty if there is none.
+/// Returns the first key after those with a prefix; empty if there is none.
 fn behind_prefix(prefix: &[u8]) -> Vec<u8> {
     let kept = prefix.iter().rposition(|byte| *byte < 0xff).map_or(0, |at| at + 1);
     let mut out = prefix[..kept].to_vec();
@@ -146,7 +147,7 @@ fn behind_prefix(prefix: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Returns false when there is a value already.
+/// Sets a parameter. Returns false if it already had a value.
 fn put<T>(place: &mut Option<T>, value: T) -> bool {
     place.replace(value).is_none()
 }
@@ -188,7 +189,7 @@ fn cursor(text: &[u8]) -> Result<Vec<u8>, String> {
     })
 }
 
-/// Returns true if recent writes may be missing.
+/// Parses `stale`: returns true if recent writes may be missing.
 fn staleness(text: &[u8]) -> Result<bool, String> {
     match text {
         b"ok" | b"true" | b"update_after" => Ok(true),
@@ -198,10 +199,10 @@ fn staleness(text: &[u8]) -> Result<bool, String> {
 }
 
 impl Scan {
-    /// Reads a query string. An unknown parameter is refused; one without a value is ignored.
+    /// Parses a query string. Unknown parameters are refused; parameters without a value are ignored.
     ///
     /// # Errors
-    /// The mistake in it.
+    /// A description of the invalid parameter.
     pub fn read(query: &str) -> Result<Scan, String> {
         let mut parameters = Parameters::read(query)?;
         let reverse = parameters.descending.unwrap_or(false);
@@ -215,14 +216,14 @@ impl Scan {
         })
     }
 
-    /// Merges pages of several parts, each with the next entries of that part, into one.
+    /// Merges pages of several parts, each with the next entries of its part, into one page.
     ///
     /// # Errors
-    /// Fails when a part that has more does not name its last entry.
+    /// Fails when a part has more entries but its page is empty.
     pub fn merge(&self, parts: Vec<Page>) -> Result<Page, String> {
         let is_before =
             |one: &[u8], other: &[u8]| if self.reverse { one > other } else { one < other };
-        // Beyond the last entry of a part that has more, the next entry may be of that part.
+        // Beyond the last entry of an incomplete part, the next entry may be of that part.
         let mut known_to: Option<Vec<u8>> = None;
         for part in parts.iter().filter(|part| !part.is_whole) {
             let last = part.entries.last().ok_or("a node has more entries and tells none")?;
@@ -243,7 +244,7 @@ impl Scan {
         Ok(Page { is_whole: known_to.is_none() && entries.len() == all, entries })
     }
 
-    /// A page of an index as JSON; `name_of` gives the name of a collection, of an index that has several.
+    /// Formats a page as JSON. `name_of` returns the name of a collection, for an index of several collections.
     pub fn answer(
         &self,
         page: &Page,
@@ -283,7 +284,7 @@ fn to_hex(bytes: &[u8]) -> String {
 }
 
 impl IndexSnapshot {
-    /// The next entries of a scan, of those that are wanted.
+    /// Returns the next page of a scan, limited to wanted entries.
     pub fn page(&self, scan: &Scan, is_wanted: impl Fn(&Indexed) -> bool) -> Page {
         let start = bound(&scan.span.start);
         let end = if scan.span.end.is_empty() { END.to_vec() } else { bound(&scan.span.end) };
@@ -317,7 +318,7 @@ mod tests {
     use crate::space::{State, View};
     use nacre_types::{DocKey, Document, Meta, Vbid};
 
-    /// An index with these keys, each of a document of its own.
+    /// Returns an index with these keys, each of its own document.
     fn index(keys: &[&[u8]]) -> IndexSnapshot {
         let mut view = View::writing(State::default(), 1 << 20);
         let document = |at: usize| {
@@ -406,7 +407,7 @@ mod tests {
         "#);
     }
 
-    /// Every entry comes once, for all sizes of pages and parts.
+    /// Every entry occurs once, for all page sizes and partitions.
     #[test]
     fn pages_of_parts_are_the_whole_in_order() {
         let all: Vec<Vec<u8>> = (0..40_u8).map(|n| vec![n % 7, 0, n]).collect();

@@ -1,8 +1,8 @@
 //! The segments of one stored state: their list, flushes and merges.
 //!
-//! Rows of the space name the segments that count, so that a flush or a merge takes effect in one batch, together with
-//! the progress that it reflects: a new file is written and synced before a row names it. A file that no row names any
-//! more is removed once that change is synced and no reader uses it.
+//! Rows of the space name the valid segments. A flush or a merge therefore takes effect in one batch, together with the
+//! progress that it reflects: a new file is written and synced before a row names it. A file that is no longer named is
+//! removed once that change is synced and no reader uses the file.
 
 use crate::KeySpace;
 use crate::blobs::{BlobFiles, BlobInfo, BlobRecord};
@@ -14,34 +14,35 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A row of a segment: this, and the number of its file, u64. The value is its age u64, the bytes of the file u64 and the
-/// checksum of its footer u32.
+/// Kind of a segment's row, followed by the number of its file (u64). The value has the age (u64), the size of the file
+/// (u64) and the checksum of its footer (u32).
 pub const SEGMENT: u8 = b'g';
-/// A row of a blob: this, and its name. The value is the number of its file u64, its length u64, and whether it is sealed u8.
+/// Kind of a blob's row, followed by the blob's name. The value has the number of its file (u64), its length (u64), and
+/// whether it is sealed (u8).
 pub const BLOB: u8 = b'b';
-/// The row that says which number the next file has, u64: a number is never used twice while somebody may read its file.
+/// The row with the next file number (u64). A number is never reused while a reader may have its file open.
 pub const NEXT: u8 = b'm';
-/// With more segments than this, a writer helps with the merge that is under way.
+/// With more segments than this, the writer helps with the merge in progress.
 const SEGMENTS_MAX: usize = 24;
 
 /// Options of a segmented state.
 #[derive(Clone)]
 pub struct Segmenting {
-    /// The cache of the node.
+    /// The node's cache.
     pub cache: BlockCache,
-    /// Bytes of entries in memory beyond which they become a segment.
+    /// Size of the entries in memory at which they are flushed to a segment, in bytes.
     pub flush_bytes: usize,
-    /// Runs merges on a thread that no commit waits for.
+    /// Runs merges on a thread that commits do not wait for.
     pub aside: Arc<dyn Fn(MergeJob) + Send + Sync>,
 }
 
 impl Segmenting {
-    /// Options for reading a state once.
+    /// Returns options for reading a state once.
     pub(crate) fn without_cache() -> Segmenting {
         Segmenting::new(BlockCache::new(1 << 20))
     }
 
-    /// With a cache, flushes of 8 MiB, and merges that run at once.
+    /// Returns options with a cache, flushes at 8 MiB, and synchronous merges.
     pub fn new(cache: BlockCache) -> Segmenting {
         let aside = |job: MergeJob| while !job.step() {};
         Segmenting { cache, flush_bytes: 8 << 20, aside: Arc::new(aside) }
@@ -51,16 +52,16 @@ impl Segmenting {
 enum Work {
     UnderWay(Box<Merge>),
     Done(Result<Merged, String>),
-    /// The merge is not needed any more.
+    /// The merge is no longer needed.
     Over,
 }
 
-/// A merge that somebody runs aside. Clones are the same merge.
+/// A merge to run on another thread. Clones are handles of the same merge.
 #[derive(Clone)]
 pub struct MergeJob(Arc<Mutex<Work>>);
 
 impl MergeJob {
-    /// Writes about a mebibyte; returns true when there is no more to do.
+    /// Writes about one mebibyte. Returns true when the merge is complete.
     pub fn step(&self) -> bool {
         let mut work = self.0.lock();
         let Work::UnderWay(merge) = &mut *work else { return true };
@@ -83,7 +84,7 @@ impl MergeJob {
         }
     }
 
-    /// Cancels the merge: it writes nothing after this.
+    /// Cancels the merge: it writes nothing afterwards.
     fn cancel(&self) {
         if let Work::UnderWay(mut merge) = std::mem::replace(&mut *self.0.lock(), Work::Over) {
             merge.abandon();
@@ -101,20 +102,20 @@ pub struct Segmented {
     merge: Option<MergeJob>,
 }
 
-/// A change of the list of segments that is ready to be committed.
+/// A change of the list of segments, ready to be committed.
 pub struct Rebase {
-    /// The rows that name it.
+    /// The rows of the change.
     pub rows: Vec<Write>,
-    /// True if all entries in memory are in it.
+    /// True if all entries in memory are flushed.
     pub flushed: bool,
     segments: Segments,
 }
 
 impl Segmented {
-    /// Opens the segments that rows name, and removes files that no row names.
+    /// Opens the segments that rows name, and removes unnamed files.
     ///
     /// # Errors
-    /// The first segment that is damaged.
+    /// The first damaged segment.
     pub fn open(
         files: SpaceFiles,
         records: Vec<Record>,
@@ -138,7 +139,7 @@ impl Segmented {
         Ok(Segmented { files, with: with.clone(), segments, next_number, next_age, merge: None })
     }
 
-    /// Creates an empty list in place of one with a lost segment. The other files are removed when the state is
+    /// Creates an empty list that replaces one with a lost segment. The other files are removed when the state is
     /// cleared.
     pub fn lost(files: SpaceFiles, with: &Segmenting) -> Segmented {
         let next_number =
@@ -147,7 +148,7 @@ impl Segmented {
         Segmented { files, with: with.clone(), segments, next_number, next_age: 0, merge: None }
     }
 
-    /// The segments as they are committed.
+    /// Returns the committed segments.
     pub fn segments(&self) -> &Arc<Segments> {
         &self.segments
     }
@@ -162,7 +163,8 @@ impl Segmented {
         BlobFiles::new(self.files.clone(), self.with.cache.clone(), next_number)
     }
 
-    /// Prepares a flush of the entries that `state` has in memory, once there are enough, and the result of a merge.
+    /// Prepares a flush of the entries in the memory of `state`, once there are enough, and applies the result of a
+    /// merge.
     ///
     /// # Errors
     /// The error of the disk.
@@ -225,8 +227,8 @@ impl Segmented {
         Segment::open(&self.files, record, &self.with.cache).map_err(|damage| damage.to_string())
     }
 
-    /// Takes over a committed flush or merge. Returns the key space `state` over the new segments, and begins the next
-    /// merge if one is due.
+    /// Applies a committed flush or merge. Returns the key space `state` on top of the new segments, and begins the
+    /// next merge if one is due.
     pub fn committed(&mut self, rebase: Rebase, state: &KeySpace) -> KeySpace {
         let segments = Arc::new(rebase.segments);
         segments.missing_of(&self.segments).retire();
@@ -251,7 +253,7 @@ impl Segmented {
         self.segments = Arc::new(Segments::default());
     }
 
-    /// The row that keeps numbers from being used again.
+    /// Returns the row that prevents file numbers from being reused.
     pub fn next_row(&self) -> Write {
         (vec![NEXT], Some(self.next_number.load(Ordering::Relaxed).to_be_bytes().to_vec()))
     }
@@ -269,14 +271,14 @@ fn key(number: u64) -> Vec<u8> {
     [&[SEGMENT], &number.to_be_bytes()[..]].concat()
 }
 
-/// The row of a segment.
+/// Encodes the row of a segment.
 pub fn row(record: Record) -> Write {
     let Record { number, age, file_bytes, crc } = record;
     let value = [&age.to_be_bytes()[..], &file_bytes.to_be_bytes(), &crc.to_be_bytes()].concat();
     (key(number), Some(value))
 }
 
-/// The row of a blob, or its removal.
+/// Encodes the row of a blob, or its removal.
 pub fn blob_row(name: &str, record: Option<&BlobRecord>) -> Write {
     let value = |BlobRecord { info, number }: &BlobRecord| {
         let is_sealed = [u8::from(info.is_sealed)];
@@ -285,7 +287,7 @@ pub fn blob_row(name: &str, record: Option<&BlobRecord>) -> Write {
     ([&[BLOB], name.as_bytes()].concat(), record.map(value))
 }
 
-/// Reads the row of a blob.
+/// Decodes the row of a blob.
 pub fn blob_record(key: &[u8], value: &[u8]) -> Option<BlobRecord> {
     let name = str::from_utf8(key).ok()?.to_owned();
     let (number, rest) = value.split_first_chunk()?;
@@ -296,7 +298,7 @@ pub fn blob_record(key: &[u8], value: &[u8]) -> Option<BlobRecord> {
     Some(BlobRecord { info, number: u64::from_be_bytes(*number) })
 }
 
-/// Reads the row of a segment.
+/// Decodes the row of a segment.
 pub fn record(key: &[u8], value: &[u8]) -> Option<Record> {
     let number = u64::from_be_bytes(key.try_into().ok()?);
     let (age, rest) = value.split_first_chunk()?;

@@ -1,6 +1,6 @@
-//! The state of a partition, and one call's view of it.
+//! The state of a partition, and a view of it for one call.
 //!
-//! Writes are noted as the keys that they touched: the new values are in the state that the writes led to.
+//! A view records only the keys that it has written, because the resulting state has the new values.
 
 use crate::blobs::{BlobError, Blobs};
 use crate::key_space::{Found, KeySpace, Row, is_key};
@@ -11,24 +11,24 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// All that a partition keeps. Clones are snapshots.
+/// The complete data of a partition. Clones are snapshots.
 #[derive(Clone, Default)]
 pub struct State {
     /// The ordered key space.
     pub space: KeySpace,
-    /// Calls at a later time.
+    /// Scheduled calls.
     pub timers: Timers,
-    /// Files of bytes.
+    /// Named files.
     pub blobs: Blobs,
 }
 
 impl State {
-    /// Bytes of those that are in memory.
+    /// Returns the memory of keys, values and timers in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.space.memory_bytes() + self.timers.bytes()
     }
 
-    /// Bytes of all keys, values, timers and blobs.
+    /// Returns the bytes of all keys, values, timers and blobs.
     pub fn bytes(&self) -> usize {
         self.space.bytes() + self.timers.bytes() + self.blobs.bytes() as usize
     }
@@ -37,14 +37,14 @@ impl State {
 /// A key and its value.
 pub type KeyValue = (Vec<u8>, Vec<u8>);
 
-/// Writes of a call or of several.
+/// The writes of one or more calls.
 #[derive(Default)]
 pub struct Writes {
-    /// The keys that were written or removed.
+    /// The keys written or removed.
     pub touched: KeySpace,
-    /// The new timer of each name, or none where it was removed.
+    /// The new timer of each name, or `None` where it was removed.
     pub timers: BTreeMap<(Home, Arc<str>), Option<Arc<Timer>>>,
-    /// True if a blob was made, has grown, was sealed or removed.
+    /// True if a blob was created, extended, sealed or removed.
     pub blobs: bool,
 }
 
@@ -54,7 +54,7 @@ impl Writes {
         self.touched.is_empty() && self.timers.is_empty() && !self.blobs
     }
 
-    /// Adds writes that were made later.
+    /// Adds later writes.
     pub fn extend(&mut self, later: Writes) {
         if self.touched.is_empty() {
             self.touched = later.touched;
@@ -68,13 +68,13 @@ impl Writes {
     }
 }
 
-/// Reasons for which a change of a state is refused.
+/// The reason why a change of a state is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// A snapshot cannot be changed.
+    /// The view is a snapshot and cannot be changed.
     #[error("a reader cannot write")]
     ReadOnly,
-    /// The state would have more bytes than its limit grants.
+    /// The state would exceed its limit.
     #[error("the state is full")]
     StateFull,
     /// The key is empty or too long.
@@ -83,7 +83,7 @@ pub enum Refused {
     /// The name of a timer is empty or too long.
     #[error("the name of a timer must have 1 to {TIMER_NAME_BYTES_MAX} bytes")]
     TimerName,
-    /// A change of a blob is refused.
+    /// A change of a blob was refused.
     #[error("{0}")]
     Blob(BlobError),
     /// A segment cannot be read.
@@ -100,34 +100,34 @@ impl From<BlobError> for Refused {
     }
 }
 
-/// A state as one call reads and changes it.
+/// A state as seen and changed by one call.
 #[derive(Default)]
 pub struct View {
-    /// The state, with the writes of the call.
+    /// The state including the writes of the call.
     pub state: State,
     /// The writes of the call; `None` for a reader.
     pub writes: Option<Writes>,
-    /// Bytes that the state may have.
+    /// The limit of the state's size in bytes.
     pub bytes_max: usize,
-    /// The vBucket to which timers belong that are set.
+    /// The vBucket that owns the timers set by the call.
     pub timers_home: Home,
 }
 
-/// Bytes after which a scan ends; the plugin continues from the last key.
+/// Bytes after which a scan ends; the plugin continues after the last key.
 pub const SCAN_BYTES_MAX: usize = 4 << 20;
 
 impl View {
-    /// A snapshot to read.
+    /// Creates a read-only view of a snapshot.
     pub fn reading(state: State) -> View {
         View { state, ..View::default() }
     }
 
-    /// A state to change, up to `bytes_max` bytes in all.
+    /// Creates a view for changes, up to `bytes_max` bytes of state.
     pub fn writing(state: State, bytes_max: usize) -> View {
         View { state, writes: Some(Writes::default()), bytes_max, ..View::default() }
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     ///
     /// # Errors
     /// [`Refused::Damaged`].
@@ -149,7 +149,7 @@ impl View {
         self.fits()
     }
 
-    /// Removes a key, if it is there.
+    /// Removes a key if it exists.
     ///
     /// # Errors
     /// [`Refused::ReadOnly`].
@@ -161,7 +161,7 @@ impl View {
         Ok(())
     }
 
-    /// Sets a timer, in place of those with its name that fire here.
+    /// Sets a timer; replaces the timers with this name that fire on this node.
     ///
     /// # Errors
     /// [`Refused::ReadOnly`], [`Refused::TimerName`] or [`Refused::StateFull`].
@@ -169,7 +169,7 @@ impl View {
         if name.is_empty() || name.len() > TIMER_NAME_BYTES_MAX {
             return Err(Refused::TimerName);
         }
-        // Removes a timer of that name, whichever vBucket has set it.
+        // Removes the timers with this name of all vBuckets.
         self.cancel_timer(name)?;
         let writes = self.writes.as_mut().ok_or(Refused::ReadOnly)?;
         let (name, timer) = (Arc::<str>::from(name), Arc::new(timer));
@@ -179,7 +179,7 @@ impl View {
         self.fits()
     }
 
-    /// Removes the timers with a name that fire here; returns true if there were any.
+    /// Removes the timers with this name that fire on this node. Returns true if there were any.
     ///
     /// # Errors
     /// [`Refused::ReadOnly`].
@@ -212,8 +212,8 @@ impl View {
         if self.state.bytes() > self.bytes_max { Err(Refused::StateFull) } else { Ok(()) }
     }
 
-    /// Entries from `start` on and before `end`, which is no bound when it is empty: at most `limit` of them, and no more after
-    /// [`SCAN_BYTES_MAX`] bytes. With `reverse` they come from the end.
+    /// Returns the entries from `start` to before `end` (no bound if empty): at most `limit` entries, and no more after
+    /// [`SCAN_BYTES_MAX`] bytes. With `reverse`, in descending order.
     ///
     /// # Errors
     /// [`Refused::Damaged`].

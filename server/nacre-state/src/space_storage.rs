@@ -1,20 +1,18 @@
-//! The durable side of a plugin's partition, in a space of the node.
+//! The durable storage of a plugin's partition, in a space of the node.
 //!
-//! Rows: `s` and the plugin's key hold its state; `t` and a name hold a timer (when it is due, u64, and its payload),
-//! `v`, a vBucket's number (u16) and a name one that belongs to that; `p` and a vBucket's number hold the position of
-//! the feed (UUID, seqno, start and end of its snapshot, each u64) and, if it is reported to other nodes, its moment
-//! (term, time and count, each u64); `x` holds the reason why a partition has stopped because its state had grown
-//! beyond a limit. Numbers are big-endian.
+//! Rows: `s` and the plugin's key hold the state. `t` and a name hold a timer (due time, u64, and payload); `v`, a vBucket number
+//! (u16) and a name hold a timer of that vBucket. `p` and a vBucket number hold the position of the feed (UUID, seqno, start and
+//! end of its snapshot, each u64) and, if it is reported to other nodes, its moment (term, time and count, each u64). `x` holds
+//! the reason why a partition stopped because its state exceeded a limit. Numbers are big-endian.
 //!
-//! Commits without outside effects may be kept back for a while: after a crash the history is folded once more, from a
-//! state and a progress that belong together. Rows that are written again meanwhile, as pages of trees often are, are
-//! then written once.
+//! Commits without outside effects may be kept back for a while: after a crash, the history is folded again from a consistent
+//! state and progress. Rows that are rewritten in the meantime, as pages of trees often are, are then written only once.
 //!
-//! Of a segmented state ([`Segmenting`]) the rows with `s` are the entries since the last flush, `d` and a key says that the key was
-//! removed since, `g` and a number names a segment, `b` and a name a blob, and `m` holds the number of the next file.
+//! In a segmented state ([`Segmenting`]), the `s` rows are the entries since the last flush. `d` and a key marks a key removed
+//! since, `g` and a number names a segment, `b` and a name a blob, and `m` holds the next file number.
 //!
-//! Row `n` counts how often the rows were synced. [`Vouching`] keeps that number as well, in a file of the node's
-//! settings: a space that has a lower one, or does not exist, has lost rows ([`SpaceStorage::damage`]).
+//! Row `n` counts the syncs of the rows. [`Vouching`] also stores that number, in the node's settings. A space with a lower
+//! number, or a missing space, has lost rows ([`SpaceStorage::damage`]).
 
 use crate::blobs::{BlobRecord, Blobs};
 use crate::segmented::{self, BLOB, NEXT, SEGMENT, Segmented, Segmenting};
@@ -36,15 +34,15 @@ const PROGRESS: u8 = b'p';
 const SYNCS: u8 = b'n';
 const STOPPED: u8 = b'x';
 
-/// Bytes of rows that are kept back at most.
+/// Maximum bytes of rows that are kept back.
 pub const KEPT_BACK_BYTES_MAX: usize = 64 << 20;
 
-/// The number of syncs of each deployment's space.
+/// The sync count of each deployment's space.
 #[derive(Clone)]
 pub struct Vouching(Arc<dyn Space>);
 
 impl Vouching {
-    /// The space in which `spaces` keep that.
+    /// Opens the space of the counts.
     ///
     /// # Errors
     /// Fails when it cannot be opened.
@@ -62,7 +60,7 @@ impl Vouching {
         self.0.apply(&[(name.as_bytes().to_vec(), Some(value))], true)
     }
 
-    /// Forgets a space, before it is cleared or removed.
+    /// Forgets the count of a space, before the space is cleared or removed.
     ///
     /// # Errors
     /// Fails when the disk refuses.
@@ -74,48 +72,48 @@ impl Vouching {
     }
 }
 
-/// One partition's rows in a space of its own.
+/// The rows of one partition in its own space.
 pub struct SpaceStorage {
     space: Arc<dyn Space>,
     name: String,
     vouching: Vouching,
     /// Number of syncs of the rows.
     syncs: u64,
-    /// True if something was written since.
+    /// True if rows were written since the last sync.
     is_unsynced: bool,
-    /// Content as of the open, until it is asked for.
+    /// The contents at the open, until they are loaded.
     loaded: Option<Loaded>,
-    /// The loss before the open.
+    /// The loss found at the open.
     damage: Option<String>,
     /// True if commits may be kept back.
     keeps_back: bool,
     kept_back: KeptBack,
     kept_back_bytes_max: usize,
     segmented: Option<Stored>,
-    /// Number of orders of the deployer to go on.
+    /// Number of the deployer's orders to continue.
     tries: u64,
 }
 
-/// Why a partition has stopped whose state had grown beyond a limit.
+/// The stop of a partition whose state exceeded a limit.
 #[derive(Serialize, Deserialize)]
 struct Stopped {
     reason: String,
-    /// The memory for the state of plugins that the node had then, in bytes.
+    /// The node's memory for plugin states at that time, in bytes.
     limit_bytes: usize,
     tries: u64,
 }
 
-/// The part of a segmented state on disk.
+/// The on-disk part of a segmented state.
 struct Stored {
     segmented: Segmented,
-    /// The keys of entries that are rows: which of them, as the kind of the row.
+    /// The keys of the entries that are rows, with the kind of each row.
     logged: BTreeMap<Vec<u8>, u8>,
-    /// The blobs that rows name.
+    /// The blobs named by rows.
     blobs: Blobs,
 }
 
 impl Stored {
-    /// The rows of a key that has `value` now.
+    /// Returns the rows for a key whose new value is `value`.
     fn rows(&mut self, key: &[u8], value: Option<Vec<u8>>) -> impl Iterator<Item = Write> + use<> {
         let (kind, value) = match value {
             Some(value) => (STATE, value),
@@ -126,14 +124,14 @@ impl Stored {
         gone.into_iter().chain([([&[kind], key].concat(), Some(value))])
     }
 
-    /// The rows that go when all entries in memory have become a segment.
+    /// Returns the removals of rows once all entries in memory are flushed to a segment.
     fn flushed(&mut self) -> impl Iterator<Item = Write> {
         let logged = std::mem::take(&mut self.logged);
         logged.into_iter().map(|(key, kind)| ([&[kind], &key[..]].concat(), None))
     }
 }
 
-/// Commits that are not in the space yet: the touched keys and their newest values.
+/// Commits not yet written to the space: the touched keys and their newest values.
 #[derive(Default)]
 struct KeptBack {
     state: KeySpace,
@@ -176,7 +174,7 @@ impl KeptBack {
         rows
     }
 
-    /// The rows of timers and progress.
+    /// Returns the rows of timers and progress.
     fn rows_beside(&self) -> impl Iterator<Item = Write> {
         let timers = self.timers.iter().map(|((home, name), timer)| {
             let value = timer
@@ -204,10 +202,10 @@ impl KeptBack {
 }
 
 impl SpaceStorage {
-    /// Opens the rows of the space `name`. If `keeps_back` is set, commits reach it when they have
-    /// `kept_back_bytes_max` bytes together, or at [`StateStorage::settle`].
+    /// Opens the rows of the space `name`. With `keeps_back`, commits are written once they have `kept_back_bytes_max`
+    /// bytes together, or at [`StateStorage::settle`].
     ///
-    /// The state becomes segmented if `segmenting` is given, and resident otherwise, whatever form it had.
+    /// The state becomes segmented if `segmenting` is given, and resident otherwise, whatever its previous form.
     ///
     /// # Errors
     /// Fails when the rows cannot be read.
@@ -279,10 +277,10 @@ impl SpaceStorage {
         Ok(storage)
     }
 
-    /// Makes rows of all entries of a state that was segmented.
+    /// Converts all entries of a segmented state into rows.
     fn make_resident(&mut self) -> Result<(), String> {
         let Some(mut stored) = self.segmented.take_if(|stored| stored.blobs.is_empty()) else {
-            // Files stay files.
+            // Blobs need files, so the state stays segmented.
             return Ok(());
         };
         let mut loaded = self.loaded.take().unwrap_or_default();
@@ -308,12 +306,11 @@ impl SpaceStorage {
         Ok(())
     }
 
-    /// Checks whether the partition has stopped because its state had grown beyond a limit. It goes on if the node has
-    /// more memory for states by now, according to `limit_bytes`, or if the deployer has ordered it since, according to
-    /// `tries`.
+    /// Checks whether the partition has stopped because its state exceeded a limit. It continues if the node has more
+    /// memory for states now (`limit_bytes`), or if the deployer has ordered that since (`tries`).
     ///
     /// # Errors
-    /// The reason why it stays stopped, or the error of the disk.
+    /// The reason why the partition stays stopped, or the error of the disk.
     pub fn begin(&mut self, limit_bytes: usize, tries: u64) -> Result<(), String> {
         self.tries = tries;
         let row = self.space.get(&[STOPPED]).map_err(|error| error.to_string())?;
@@ -326,8 +323,8 @@ impl SpaceStorage {
         self.space.apply(&[(vec![STOPPED], None)], true).map_err(|error| error.to_string())
     }
 
-    /// Returns the file and its loss, if there is one. The rows are older ones then; [`StateStorage::clear`] makes the
-    /// space whole.
+    /// Returns the file and its loss, if there is one. The loaded rows are then older ones; [`StateStorage::clear`]
+    /// resets the space.
     pub fn damage(&self) -> Option<String> {
         let damage = self.damage.as_ref()?;
         Some(format!("{}: {damage}", self.space.file()))
@@ -341,13 +338,13 @@ impl SpaceStorage {
         if rows.is_empty() && !(durable && self.is_unsynced) {
             return Ok(());
         }
-        // A file that no row names any more is removed at once, so that this must be sure.
+        // A file that is no longer named is removed at once, so the change must be durable first.
         self.apply(rows, durable || blobs.is_some())?;
         self.take_blobs(blobs);
         Ok(())
     }
 
-    /// The rows of blobs that have changed, once their content is sure.
+    /// Returns the rows of changed blobs, after syncing their contents.
     fn rows_of(&self, blobs: Option<&Blobs>) -> Result<Vec<Write>, String> {
         let (Some(blobs), Some(stored)) = (blobs, &self.segmented) else { return Ok(Vec::new()) };
         blobs.sync().map_err(|error| error.to_string())?;
@@ -358,7 +355,7 @@ impl SpaceStorage {
         Ok(rows)
     }
 
-    /// Takes over the blobs that rows name now.
+    /// Marks the blobs as named by rows.
     fn take_blobs(&mut self, blobs: Option<Blobs>) {
         if let (Some(blobs), Some(stored)) = (blobs, &mut self.segmented) {
             blobs.committed(&stored.blobs);
@@ -366,7 +363,7 @@ impl SpaceStorage {
         }
     }
 
-    /// Writes rows, all or none.
+    /// Writes rows atomically.
     fn apply(&mut self, mut rows: Vec<Write>, durable: bool) -> Result<(), String> {
         if durable {
             rows.push((vec![SYNCS], Some((self.syncs + 1).to_be_bytes().to_vec())));
@@ -382,17 +379,17 @@ impl SpaceStorage {
     }
 }
 
-/// Rows as they were read.
+/// The rows read from a space.
 #[derive(Default)]
 struct Read {
     loaded: Loaded,
     /// Number of syncs.
     syncs: u64,
-    /// The segments that they name.
+    /// The segments named by rows.
     records: Vec<Record>,
-    /// The blobs that they name.
+    /// The blobs named by rows.
     blobs: Vec<BlobRecord>,
-    /// The number of the next file, if the state is segmented.
+    /// The next file number, if the state is segmented.
     next: Option<u64>,
 }
 
@@ -429,7 +426,7 @@ fn read(space: &dyn Space) -> Result<Read, String> {
                 let row = decode(rest, &value).ok_or("a row of progress is damaged")?;
                 loaded.progress.push(row);
             }
-            // Looked at before.
+            // Handled by `begin`.
             Some((&STOPPED, _)) => {}
             Some((&SYNCS, [])) => {
                 let number = value.try_into().map_err(|_| "a row of a number is damaged")?;
@@ -458,7 +455,7 @@ impl StateStorage for SpaceStorage {
 
     fn commit(&mut self, changes: &Changes) -> Result<(), String> {
         self.kept_back.take(changes);
-        // A segmented state stores the rows with its next segment.
+        // A segmented state writes these rows with its next segment.
         let has_room = self.segmented.is_some() || self.kept_back.bytes < self.kept_back_bytes_max;
         if self.keeps_back && has_room {
             return Ok(());
@@ -472,12 +469,12 @@ impl StateStorage for SpaceStorage {
         let mut rows = std::mem::take(&mut rebase.rows);
         let blobs = if rebase.flushed { self.kept_back.blobs.take() } else { None };
         if rebase.flushed {
-            // The segment has the entries that were kept back; the other rows are stored here.
+            // The segment contains the entries that were kept back; write only the other rows here.
             rows.extend(stored.flushed());
             rows.extend(std::mem::take(&mut self.kept_back).rows_beside());
         }
         rows.extend(self.rows_of(blobs.as_ref())?);
-        // Files that are not named any more are removed only once that is sure.
+        // Files that are no longer named are removed only once the change is durable.
         self.apply(rows, true)?;
         self.take_blobs(blobs);
         let stored = self.segmented.as_mut().expect("it was there");
@@ -485,7 +482,7 @@ impl StateStorage for SpaceStorage {
     }
 
     fn settle(&mut self) -> Result<(), String> {
-        // State can be rebuilt from history, so that it need not survive a power cut; but it must not tear.
+        // The state can be rebuilt from history, so it need not survive a power cut; but it must not tear.
         self.write(false)
     }
 
@@ -496,7 +493,7 @@ impl StateStorage for SpaceStorage {
     fn clear(&mut self) -> Result<(), String> {
         self.kept_back = KeptBack::default();
         self.loaded = None;
-        // Before the rows are gone, which would be taken for a loss.
+        // First, because missing rows would otherwise count as a loss.
         self.vouching.forget(&self.name).map_err(|error| error.to_string())?;
         self.space.clear().map_err(|error| error.to_string())?;
         if let Some(stored) = &mut self.segmented {
@@ -514,7 +511,7 @@ impl StateStorage for SpaceStorage {
     fn stop(&mut self, reason: &str, limit_bytes: usize) -> Result<(), String> {
         self.kept_back = KeptBack::default();
         if self.keeps_back {
-            // The state is built from history again; meanwhile its disk space is free.
+            // The state will be rebuilt from history; its disk space is free until then.
             self.clear()?;
         }
         let stopped = Stopped { reason: reason.to_owned(), limit_bytes, tries: self.tries };
@@ -561,7 +558,7 @@ mod tests {
             .unwrap()
     }
 
-    /// Synced rows that are lost are noticed, whatever has happened to the file.
+    /// Lost synced rows are detected, whatever has happened to the file.
     #[test]
     fn rows_that_were_synced_and_are_gone_are_damage() {
         let spaces = MemorySpaces::default();
@@ -579,7 +576,7 @@ mod tests {
         storage.commit(&change(b"b")).unwrap();
         storage.sync().unwrap();
         assert_eq!(open(&spaces, false).load().unwrap().entries[0].1, b"b");
-        // An older copy of the file has a lower number.
+        // An older copy of the file has a lower count.
         let older = [(vec![SYNCS], Some(1u64.to_be_bytes().to_vec()))];
         spaces.open("partition").unwrap().apply(&older, false).unwrap();
         assert!(open(&spaces, false).damage().unwrap().contains("missing"));

@@ -1,5 +1,5 @@
-//! The progress of a node in a vBucket, and the data that other nodes need to catch up: timers, and the position of the
-//! feed.
+//! The progress of a node in a vBucket, and the replication of timers and feed positions to the nodes that may take
+//! over.
 //!
 //! ```text
 //! node that serves it:  Track   7 ── a, b set ── 8 ── a fired ── 9        (the last steps, and all timers)
@@ -7,8 +7,8 @@
 //!                       at 3 ─► Share { since: none, … } pages of all timers, then the changes since
 //! ```
 //!
-//! Invariants: a [`Moment`] names one state of one vBucket's timers and place, even after losses; a node at a moment
-//! has all of its timers, so that a position is never known without the timers that were set before it.
+//! Invariants: a [`Moment`] identifies one state of one vBucket's timers and position, even after losses; a node at a
+//! moment has all timers of that moment, so that a position is never known without the timers set before it.
 
 use crate::Timer;
 use nacre_dcp::ResumePoint;
@@ -16,21 +16,21 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Orders the commits of a vBucket on all nodes that ever served it.
+/// Orders the commits of a vBucket over all nodes that have served it.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct Moment {
-    /// The term under which its node served the vBucket.
+    /// The term under which the node served the vBucket.
     pub term: u64,
-    /// When that node began to, by its clock: after a power cut it may have lost commits that others know.
+    /// When the node began to serve, by its clock. After a power cut the node may have lost commits that others have.
     pub begun: u64,
-    /// Counts commits since.
+    /// Number of commits since.
     pub count: u64,
 }
 
 impl Moment {
-    /// The first moment of a node that begins to serve under `term` at `begun` from this one on.
+    /// Returns the first moment of a node that begins to serve under `term` at `begun`, given the last known moment.
     #[must_use]
     pub fn begin(self, term: u64, begun: u64) -> Moment {
         let term = term.max(self.term);
@@ -38,13 +38,13 @@ impl Moment {
         Moment { term, begun, count: 0 }
     }
 
-    /// The moment after this one.
+    /// Returns the next moment.
     #[must_use]
     pub fn next(self) -> Moment {
         Moment { count: self.count + 1, ..self }
     }
 
-    /// Returns true if both were committed by the same node in one go.
+    /// Returns true if both moments are of the same node without an interruption.
     fn is_beside(self, other: Moment) -> bool {
         (self.term, self.begun) == (other.term, other.begun)
     }
@@ -53,13 +53,13 @@ impl Moment {
 /// The progress in a vBucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
-    /// Names the state of its timers.
+    /// Identifies the state of the vBucket's timers.
     pub moment: Moment,
     /// Position of the feed.
     pub point: ResumePoint,
 }
 
-/// Timers of one vBucket by name; none where one was removed or has fired.
+/// Changes of a vBucket's timers by name; `None` where a timer was removed or has fired.
 pub type TimerChanges = Vec<(String, Option<Timer>)>;
 
 /// A message to a follower of a vBucket.
@@ -67,36 +67,36 @@ pub type TimerChanges = Vec<(String, Option<Timer>)>;
 pub struct Share {
     /// Base of a delta; `None` means this is a page of a full copy.
     pub since: Option<Moment>,
-    /// The last name before the page; `None` for the first page.
+    /// The last name before this page; `None` for the first page.
     pub after: Option<String>,
     /// The timers.
     pub timers: TimerChanges,
-    /// There are more, after the last of these.
+    /// True if more timers follow.
     pub has_more: bool,
-    /// The progress after the delta; or the progress at which the page was read.
+    /// The progress after the delta, or the progress when the page was read.
     pub standing: Standing,
 }
 
 impl Share {
-    /// Returns the approximate size.
+    /// Returns the approximate size in bytes.
     pub fn bytes(&self) -> usize {
         let timers = self.timers.iter().map(|(name, timer)| bytes(name, timer.as_ref()));
         STEP_BYTES + timers.sum::<usize>()
     }
 }
 
-/// One commit.
+/// A commit.
 struct Step {
     standing: Standing,
     timers: Vec<(Arc<str>, Option<Arc<Timer>>)>,
 }
 
-/// The progress of a vBucket on the node that serves it, and its last commits.
+/// The progress of a vBucket on the node that serves it, and the last commits.
 #[derive(Default)]
 pub struct Track {
-    /// The present progress.
+    /// The current progress.
     pub standing: Standing,
-    /// The steps lead from here to the present progress.
+    /// The moment before the first step.
     floor: Moment,
     steps: VecDeque<Step>,
 }
@@ -110,7 +110,7 @@ impl Track {
         Track { standing, floor: standing.moment, steps: VecDeque::new() }
     }
 
-    /// A commit. Returns the bytes that are kept for it.
+    /// Adds a commit. Returns the bytes kept for it.
     pub fn push(
         &mut self,
         standing: Standing,
@@ -128,12 +128,12 @@ impl Track {
         STEP_BYTES + bytes
     }
 
-    /// Forgets earlier steps.
+    /// Drops all steps.
     pub fn trim(&mut self) {
         *self = Track::at(self.standing);
     }
 
-    /// The changes since a moment, or the first of them; none when they are not known.
+    /// Returns the first changes since a moment, limited to `bytes_max`; `None` when they are no longer known.
     pub fn changes(&self, since: Moment, bytes_max: usize) -> Option<Share> {
         let newest = self.standing.moment;
         let is_known = since == self.floor
@@ -166,7 +166,7 @@ impl Track {
         })
     }
 
-    /// Timers of the vBucket, which come after the name `after`; some of `timers`, which are all that do.
+    /// Returns a page of the vBucket's timers after the name `after`. `timers` are the timers that follow that name.
     pub fn page<'a>(
         &self,
         after: Option<String>,
@@ -197,32 +197,32 @@ fn bytes(name: &str, timer: Option<&Timer>) -> usize {
     32 + name.len() + timer.map_or(0, |timer| timer.payload.len())
 }
 
-/// The position of a follower: its moment, and the last name of its pages, if it is in the middle of a copy.
+/// The position of a follower: its moment, and the last name received if a full copy is in progress.
 pub type Lacking = (Moment, Option<String>);
 
-/// A copy of a vBucket's timers, on its way to a follower.
+/// A full copy of a vBucket's timers to a follower, in progress.
 #[derive(Default)]
 pub struct Copying {
-    /// The pages so far: timers as of that moment or later.
+    /// The pages received, whose timers are of that moment or later.
     whole: Option<Whole>,
 }
 
 struct Whole {
     standing: Standing,
     timers: BTreeMap<String, Timer>,
-    /// After which name there are more.
+    /// The last name received, if more follow.
     next: Option<String>,
-    /// From which moment on all of it is of one moment.
+    /// The moment from which all received pages are consistent.
     holds_at: Moment,
 }
 
 impl Copying {
-    /// Returns true if nothing is on its way.
+    /// Returns true if no copy is in progress.
     pub fn is_idle(&self) -> bool {
         self.whole.is_none()
     }
 
-    /// Returns what to ask for, given the progress `own`.
+    /// Returns the request for the next message, given the own progress.
     pub fn lacks(&self, own: Moment) -> Lacking {
         match &self.whole {
             Some(whole) => (whole.standing.moment, whole.next.clone()),
@@ -230,8 +230,7 @@ impl Copying {
         }
     }
 
-    /// Takes a message at the progress `own`. Returns the new progress with the changes, or with all timers at that
-    /// progress.
+    /// Applies a message at the progress `own`. Returns the new progress with the changes, or with all timers.
     pub fn take(&mut self, own: Moment, share: Share) -> Option<(Standing, TimerChanges, bool)> {
         let Share { since, after, timers, has_more, standing } = share;
         match (since, &mut self.whole) {
@@ -263,7 +262,7 @@ impl Copying {
                     whole.next == after && whole.standing.moment.is_beside(standing.moment)
                 };
                 let Some(whole) = whole.as_mut().filter(fits) else {
-                    // Another node goes on, which may not have everything that was sent.
+                    // Another node has taken over, which may lack some of what was sent.
                     self.whole = None;
                     return None;
                 };
@@ -287,7 +286,7 @@ mod tests {
     use super::*;
     use nacre_types::Seqno;
 
-    /// Serves a vBucket, and remembers its timers at each moment.
+    /// Serves a vBucket, and records its timers at each moment.
     struct Source {
         track: Track,
         timers: BTreeMap<Arc<str>, Arc<Timer>>,
@@ -345,7 +344,7 @@ mod tests {
     }
 
     impl Follower {
-        /// Asks once. A copy that is taken over must have the timers of its moment.
+        /// Requests one message. A completed copy must have the timers of its moment.
         fn ask(&mut self, source: &Source, bytes_max: usize) {
             let own = self.standing.moment;
             let share = source.share(self.copying.lacks(own), bytes_max);
@@ -383,7 +382,7 @@ mod tests {
                 match roll(60) {
                     0 => source.track.trim(),
                     1 => {
-                        // The node lost its last commits in a power cut, or another node goes on from the copy.
+                        // The node lost its last commits in a power cut, or another node takes over from the copy.
                         began += 1;
                         source = match roll(2) {
                             0 => Source::new(follower.standing, &follower.timers, began, began),

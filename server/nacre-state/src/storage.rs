@@ -1,4 +1,4 @@
-//! The durable storage of a partition; implemented by the embedder.
+//! The durable storage of a partition, implemented by the embedder.
 
 use crate::blobs::Blobs;
 use crate::segments::Segments;
@@ -8,18 +8,18 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Everything that was committed.
+/// The committed contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// The ordered key space; in any order.
+    /// The entries of the key space, in any order.
     pub entries: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The keys that were removed since the last flush of a segmented state.
+    /// The keys removed since the last flush of a segmented state.
     pub removed: Vec<Vec<u8>>,
-    /// The part of a segmented state on disk, beneath these entries.
+    /// The on-disk part of a segmented state, below these entries.
     pub base: Option<Arc<Segments>>,
-    /// The blobs, and the place for more.
+    /// The blobs, and the place for their files.
     pub blobs: Blobs,
-    /// Timers by whose they are and name; in any order.
+    /// Timers with their owner and name, in any order.
     pub timers: Vec<(Home, String, Timer)>,
     /// Position of the feed in each vBucket.
     pub progress: Vec<(Vbid, Standing)>,
@@ -29,12 +29,12 @@ impl Loaded {
     /// Returns the committed key space.
     ///
     /// # Errors
-    /// Fails when a key is not one that a plugin can have written.
+    /// Fails when a key is empty or too long.
     pub fn space(&self) -> Result<KeySpace, String> {
         let entries = self.entries.iter().map(|(key, value)| (&key[..], &value[..]));
         let Some(base) = &self.base else { return KeySpace::load(entries) };
         let mut space = KeySpace::over(Arc::clone(base));
-        // Their keys are checked here, too.
+        // `load` also checks the keys.
         for (key, value) in KeySpace::load(entries)?.iter() {
             space.put(key, Value::Here(value));
         }
@@ -48,58 +48,57 @@ impl Loaded {
 /// The changes of one commit.
 #[derive(Clone, Default)]
 pub struct Changes {
-    /// The entries as it leaves them.
+    /// The state after the commit.
     pub state: KeySpace,
-    /// The blobs, if any was made, has grown, was sealed or removed.
+    /// The blobs, if any was created, extended, sealed or removed.
     pub blobs: Option<Blobs>,
-    /// The keys of those that it wrote or removed, as keys without values.
+    /// The keys written or removed by the commit; the values are empty.
     pub touched: KeySpace,
-    /// The new timer of each name, or none where it was removed or has fired; with whose it is.
+    /// The new timer of each owner and name; `None` where it was removed or has fired.
     pub timers: Vec<((Home, String), Option<Timer>)>,
-    /// Positions of the feed in vBuckets that have moved.
+    /// Positions of the feed in the vBuckets that have advanced.
     pub progress: Vec<(Vbid, Standing)>,
 }
 
-/// The durable side of a partition: an ordered key space with timers, and the progress it reflects.
+/// The durable storage of a partition: an ordered key space with timers, and the progress that it reflects.
 ///
-/// One partition owns one storage. Errors are texts, as the partition can do nothing but stop and show them.
+/// Each partition owns its storage. Errors are texts, because the partition can only stop and show them.
 pub trait StateStorage: Send {
     /// Returns the committed state.
     ///
     /// # Errors
-    /// The failure, for the operator; so for all methods.
+    /// The failure, for the operator; the same holds for all methods.
     fn load(&mut self) -> Result<Loaded, String>;
 
-    /// Applies `changes`, all or nothing. Commits may be kept back, as long as a crash leaves a prefix of all commits.
+    /// Applies `changes` atomically. Commits may be kept back if a crash leaves a prefix of all commits.
     fn commit(&mut self, changes: &Changes) -> Result<(), String>;
 
-    /// Called after a commit. Returns `state` in another form if it should be kept in one from now on: a segmented
-    /// storage moves entries from memory into a segment, or takes over the result of a merge. Entries and progress are
-    /// the same.
+    /// Called after a commit. Returns `state` in another form if the partition should continue with that: a segmented
+    /// storage moves entries from memory into a segment, or applies the result of a merge. Entries and progress are
+    /// unchanged.
     ///
     /// # Errors
-    /// Fails when the disk refuses; the partition stops then.
+    /// Fails when the disk refuses; the partition then stops.
     fn rebase(&mut self, state: &KeySpace) -> Result<Option<KeySpace>, String> {
         let _ = state;
         Ok(None)
     }
 
-    /// Keeps nothing back any longer.
+    /// Writes all commits that are kept back.
     fn settle(&mut self) -> Result<(), String> {
         Ok(())
     }
 
-    /// As [`StateStorage::settle`], and waits until everything survives a power cut.
+    /// Like [`StateStorage::settle`], and waits until everything survives a power cut.
     fn sync(&mut self) -> Result<(), String> {
         self.settle()
     }
 
-    /// Removes everything.
+    /// Removes all data.
     fn clear(&mut self) -> Result<(), String>;
 
-    /// Records that the partition has stopped for `reason`, because its state has grown beyond a limit of
-    /// `limit_bytes`. It stays stopped when it is opened again, until there is more room. A state that can be rebuilt
-    /// may be removed.
+    /// Records that the partition has stopped for `reason`, because its state exceeded the limit of `limit_bytes`.
+    /// After a reopen it stays stopped until the limit is higher. A state that can be rebuilt may be removed.
     fn stop(&mut self, reason: &str, limit_bytes: usize) -> Result<(), String> {
         let _ = (reason, limit_bytes);
         Ok(())
@@ -113,7 +112,7 @@ struct Content {
     progress: BTreeMap<Vbid, Standing>,
 }
 
-/// A storage in memory, for tests and for state that may be rebuilt. Clones share their content.
+/// A storage in memory, for tests and rebuildable state. Clones share their contents.
 #[derive(Clone, Default)]
 pub struct MemoryStorage {
     content: Arc<Mutex<Content>>,

@@ -1,4 +1,4 @@
-//! Timers of a partition: calls at a later time, as part of its state.
+//! Timers of a partition: scheduled calls, as a part of its state.
 
 use imbl::{OrdMap, OrdSet};
 use nacre_types::Vbid;
@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Bytes of a timer's name at most.
+/// Maximum length of a timer's name, in bytes.
 pub const TIMER_NAME_BYTES_MAX: usize = 1024;
-/// Memory of a timer without its name and payload.
+/// Memory of a timer besides its name and payload.
 const TIMER_BYTES: usize = 128;
 
 /// A timer: its time and its payload.
@@ -16,39 +16,39 @@ const TIMER_BYTES: usize = 128;
 pub struct Timer {
     /// Microseconds since the Unix epoch.
     pub due_us: u64,
-    /// Payload given when it was set.
+    /// The payload given when the timer was set.
     #[serde(with = "serde_bytes")]
     pub payload: Vec<u8>,
 }
 
-/// The vBucket that a timer moves with; none when it stays with its node.
+/// The vBucket that a timer belongs to and moves with; `None` when it stays on its node.
 pub type Home = Option<Vbid>;
 
-/// The timers of a partition: those that fire here, and copies of others. Clones are snapshots.
+/// The timers of a partition: those that fire on this node, and copies of others. Clones are snapshots.
 #[derive(Clone, Default)]
 pub struct Timers {
     all: OrdMap<(Home, Arc<str>), Arc<Timer>>,
-    /// The vBuckets whose timers fire here.
+    /// The vBuckets whose timers fire on this node.
     served: OrdSet<Vbid>,
-    /// Timers that fire here, by name.
+    /// Timers that fire on this node, by name.
     by_name: OrdSet<(Arc<str>, Home)>,
-    /// Timers that fire here, by time.
+    /// Timers that fire on this node, by time.
     by_due: OrdSet<(u64, Arc<str>, Home)>,
     bytes: usize,
 }
 
 impl Timers {
-    /// Bytes of all timers.
+    /// Returns the bytes of all timers.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// When the first one is due.
+    /// Returns the due time of the first timer.
     pub fn next(&self) -> Option<u64> {
         self.by_due.get_min().map(|(due_us, ..)| *due_us)
     }
 
-    /// Returns timers due at `now_us`, at most `count`, by time and then name.
+    /// Returns up to `count` timers due at `now_us`, by time and then name.
     pub fn due(&self, now_us: u64, count: usize) -> Vec<(Home, Arc<str>, Arc<Timer>)> {
         self.by_due
             .iter()
@@ -76,24 +76,24 @@ impl Timers {
             .map(|((_, name), timer)| (name, timer))
     }
 
-    /// The timer of `home` with that name.
+    /// Returns the timer of `home` with this name.
     pub fn get(&self, home: Home, name: &Arc<str>) -> Option<&Timer> {
         self.all.get(&(home, Arc::clone(name))).map(|timer| &**timer)
     }
 
-    /// Returns the vBuckets whose timers of that name fire here.
+    /// Returns the homes whose timers with this name fire on this node.
     pub fn homes(&self, name: &str) -> Vec<Home> {
         let start = (Arc::from(name), None);
         let from = self.by_name.range::<_, (Arc<str>, Home)>(start..);
         from.take_while(|(other, _)| **other == *name).map(|(_, home)| *home).collect()
     }
 
-    /// Returns true if the timers of `home` fire here.
+    /// Returns true if the timers of `home` fire on this node.
     pub fn fires(&self, home: Home) -> bool {
         home.is_none_or(|vbid| self.served.contains(&vbid))
     }
 
-    /// Sets a timer, in place of one with its home and name.
+    /// Sets a timer; replaces the one with the same home and name.
     pub fn set(&mut self, home: Home, name: Arc<str>, timer: Arc<Timer>) {
         self.cancel(home, &name);
         self.bytes += TIMER_BYTES + name.len() + timer.payload.len();
@@ -104,7 +104,7 @@ impl Timers {
         self.all.insert((home, name), timer);
     }
 
-    /// Removes a timer; returns true if it was there.
+    /// Removes a timer. Returns true if it existed.
     pub fn cancel(&mut self, home: Home, name: &Arc<str>) -> bool {
         let Some(timer) = self.all.remove(&(home, Arc::clone(name))) else { return false };
         self.bytes -= TIMER_BYTES + name.len() + timer.payload.len();

@@ -1,7 +1,8 @@
-//! One engine under the same work as the others: `cargo xtask bench store` runs it for each, and makes the table.
+//! Compares store engines under the same workload. `cargo xtask bench store` runs this program for each engine and
+//! builds the table.
 //!
-//! Arguments: engine, number of documents, directory, and `work` or `reopen`, which is another process. Prints a line
-//! of `name=value`. Documents have 1 KB; group commits go over all 1024 vBuckets, and each is synced.
+//! Arguments: engine, number of documents, directory, and `work` or `reopen`, which runs as another process. Prints a
+//! line of `name=value`. Documents have 1 KB; group commits cover all 1024 vBuckets, and each is synced.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and the directory")]
 
 #[cfg(feature = "fjall")]
@@ -19,10 +20,10 @@ use std::time::{Duration, Instant};
 
 const VBUCKETS: u16 = 1024;
 const VALUE_BYTES: usize = 1024;
-/// As the flusher groups them.
+/// The group size of the flusher.
 const GROUP_DOCUMENTS: usize = 4096;
 const CACHE_BYTES: u64 = 512 << 20;
-/// A phase that takes longer is cut off, and says how far it came.
+/// A phase that takes longer is cut off and reports its progress.
 const PHASE_MAX: Duration = Duration::from_secs(60);
 const COMMITS_MAX: Duration = Duration::from_secs(8);
 const GETS_MAX: Duration = Duration::from_secs(4);
@@ -42,7 +43,7 @@ impl Chance {
         self.next() % limit
     }
 
-    /// Letters and digits that do not compress to nothing.
+    /// Returns letters and digits that barely compress.
     fn value(&mut self) -> Vec<u8> {
         const LETTERS: &[u8; 64] =
             b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 .";
@@ -59,7 +60,7 @@ impl Chance {
     }
 }
 
-/// Makes the history of a bucket.
+/// Generates the history of a bucket.
 struct Source {
     chance: Chance,
     highs: Vec<u64>,
@@ -71,7 +72,7 @@ fn key(number: u64) -> (Vbid, DocKey) {
 }
 
 impl Source {
-    /// One group commit that writes these documents.
+    /// Returns one group commit that writes these documents.
     fn commits(&mut self, numbers: impl Iterator<Item = u64>) -> Vec<Commit> {
         let mut groups: BTreeMap<Vbid, BTreeMap<u64, DocKey>> = BTreeMap::new();
         for number in numbers {
@@ -114,20 +115,20 @@ fn open(engine: &str, path: &Path, create: bool) -> Arc<dyn Store> {
     }
 }
 
-/// Bytes that a directory takes on disk.
+/// Returns the disk usage of a directory in bytes.
 fn disk_bytes(path: &Path) -> u64 {
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
     entries
         .map(|entry| match entry.metadata() {
             Ok(metadata) if metadata.is_dir() => disk_bytes(&entry.path()),
-            // What was allocated and not written counts.
+            // Allocated but unwritten space counts.
             Ok(metadata) => metadata.blocks() * 512,
             Err(_) => 0,
         })
         .sum()
 }
 
-/// A line of `/proc/self/status`, in MB.
+/// Returns a line of `/proc/self/status` in MB.
 fn memory_mb(name: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
@@ -147,7 +148,7 @@ fn main() {
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let [engine, documents, path, phase] = &arguments[..] else {
-        // `cargo test` runs this too, and wants nothing.
+        // `cargo test` runs this program too, without arguments.
         return;
     };
     let documents: u64 = documents.parse().expect("the number of documents is a number");

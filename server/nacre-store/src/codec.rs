@@ -7,12 +7,12 @@
 //!                    | term u64 | snapshot start u64 | snapshot end u64 | history start u64?
 //! ```
 //!
-//! The checksum is CRC-32 over the row's key and everything behind the checksum, so that a row in the wrong place
-//! is noticed like a damaged one.
+//! The checksum is CRC-32 over the row's key and everything after the checksum, so that a misplaced row is detected
+//! like a damaged one.
 
 use nacre_types::{Cas, Document, FailoverLog, Kind, Meta, Seqno, VbRecord, VbState, VbUuid};
 
-/// Bytes of a document's metadata.
+/// Size of a document's metadata in bytes.
 pub(crate) const META_BYTES: usize = 34;
 
 fn checksum(row: &[u8], body: &[u8]) -> u32 {
@@ -28,7 +28,7 @@ fn sealed(row: &[u8], mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// The body behind an intact checksum.
+/// Returns the body if the checksum is intact.
 fn opened<'a>(row: &[u8], bytes: &'a [u8]) -> Option<&'a [u8]> {
     let (crc, body) = bytes.split_first_chunk::<4>()?;
     (u32::from_be_bytes(*crc) == checksum(row, body)).then_some(body)
@@ -46,7 +46,7 @@ pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
 }
 
-/// Appends metadata: [`META_BYTES`].
+/// Appends metadata, which takes [`META_BYTES`].
 pub(crate) fn encode_meta(bytes: &mut Vec<u8>, meta: &Meta) {
     let Meta { seqno, cas, rev, flags, expiry, datatype, kind } = *meta;
     bytes.extend(seqno.0.to_be_bytes());
@@ -57,7 +57,7 @@ pub(crate) fn encode_meta(bytes: &mut Vec<u8>, meta: &Meta) {
     bytes.extend([datatype, kind as u8]);
 }
 
-/// The metadata at the front of `bytes`.
+/// Decodes the metadata at the start of `bytes`.
 pub(crate) fn decode_meta(bytes: &[u8]) -> Option<Meta> {
     Some(Meta {
         seqno: Seqno(u64_at(bytes, 0)?),
@@ -84,7 +84,7 @@ pub(crate) fn encode_document(row: &[u8], document: &Document) -> Vec<u8> {
     sealed(row, bytes)
 }
 
-/// The seqno of a stored document, without checking the rest.
+/// Returns the seqno of a stored document without checking the rest.
 pub(crate) fn seqno_of(bytes: &[u8]) -> Option<Seqno> {
     u64_at(bytes, 4).map(Seqno)
 }
@@ -116,7 +116,7 @@ pub(crate) fn encode_record(row: &[u8], record: &VbRecord) -> Vec<u8> {
     bytes.extend(record.term.to_be_bytes());
     bytes.extend(record.snapshot.0.0.to_be_bytes());
     bytes.extend(record.snapshot.1.0.to_be_bytes());
-    // Omitted if there is no history, so that other records keep their form.
+    // Omitted if there is no history, so that other records keep their format.
     if let Some(start) = record.history_start {
         bytes.extend(start.0.to_be_bytes());
     }
@@ -138,7 +138,7 @@ pub(crate) fn decode_record(row: &[u8], bytes: &[u8]) -> Option<VbRecord> {
         })
         .collect::<Option<Vec<_>>>()?;
     let high_seqno = Seqno(u64_at(body, 1)?);
-    // Records of before there were terms end here.
+    // Records from before terms existed end here.
     let rest = body.get(42 + 16 * entries.len()..)?;
     let (term, snapshot) = match rest {
         [] => (0, (high_seqno, high_seqno)),

@@ -1,4 +1,4 @@
-//! The few operations of a directory that a store needs, so that a simulated disk can replace it.
+//! The directory operations that a store needs, abstracted so that a simulated disk can replace them.
 
 use crate::Error;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
@@ -8,9 +8,9 @@ use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// An open file. It stays readable after its name is gone.
+/// An open file. It stays readable after its name is removed.
 pub trait DiskFile: Send + Sync {
-    /// Reads at most `buffer.len()` bytes; fewer than that may be an accident, 0 is the end of the file.
+    /// Reads at most `buffer.len()` bytes. A read may return fewer; 0 means the end of the file.
     ///
     /// # Errors
     /// Fails when the disk refuses.
@@ -25,10 +25,10 @@ pub trait DiskFile: Send + Sync {
     /// Waits until content and length survive a power cut.
     ///
     /// # Errors
-    /// Fails when the disk refuses. It is unknown then what survives, even if a later sync succeeds.
+    /// Fails when the disk refuses. It is then unknown what survives, even if a later sync succeeds.
     fn sync(&self) -> io::Result<()>;
 
-    /// Bytes of the file.
+    /// Returns the size of the file in bytes.
     ///
     /// # Errors
     /// Fails when the disk refuses.
@@ -43,16 +43,16 @@ pub trait Disk: Send + Sync {
     /// Opens a file that exists.
     ///
     /// # Errors
-    /// Fails when it does not, or the disk refuses.
+    /// Fails when the file does not exist, or the disk refuses.
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Creates a file of `bytes` zeros with space for them; one of that name that exists is emptied.
+    /// Creates a file of `bytes` zeros and allocates space for them. An existing file of that name is emptied.
     ///
     /// # Errors
-    /// Fails when there is no space, or the disk refuses; a file may be there then.
+    /// Fails when there is no space, or the disk refuses; the file may exist in that case.
     fn create(&self, name: &str, bytes: u64) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Gives a file another name, in place of the file that had it.
+    /// Renames a file, and replaces a file that already has the new name.
     ///
     /// # Errors
     /// Fails when the disk refuses.
@@ -64,20 +64,20 @@ pub trait Disk: Send + Sync {
     /// Fails when the disk refuses.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// The names of all files.
+    /// Returns the names of all files.
     ///
     /// # Errors
     /// Fails when the disk refuses.
     fn names(&self) -> io::Result<Vec<String>>;
 
-    /// Waits until created, renamed and removed files survive a power cut as such.
+    /// Waits until the creations, renames and removals of files survive a power cut.
     ///
     /// # Errors
     /// Fails when the disk refuses.
     fn sync_names(&self) -> io::Result<()>;
 }
 
-/// Makes the error of an operation that the disk refused; `what` names the operation.
+/// Returns the error for an operation that the disk refused; `what` names the operation.
 pub(crate) fn failed(disk: &dyn Disk, what: &str, error: io::Error) -> Error {
     let what = format!("{what} {}", disk.path().display());
     if is_full(&error) {
@@ -94,7 +94,7 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Returns true if the system was out of something else than space, and has it again later.
+/// Returns true if the system lacked a resource other than space, which may become free again.
 pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let is_code = |code: i32| {
@@ -105,10 +105,10 @@ pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(is_code)
 }
 
-/// Fills `buffer`, however little each read gives.
+/// Fills `buffer`, repeating short reads.
 ///
 /// # Errors
-/// `UnexpectedEof` when the file ends before.
+/// `UnexpectedEof` when the file is too short.
 pub(crate) fn read_exact(
     file: &dyn DiskFile,
     mut buffer: &mut [u8],
@@ -126,7 +126,7 @@ pub(crate) fn read_exact(
     Ok(())
 }
 
-/// Creates a directory that only its owner can enter, and the directories above it that are missing.
+/// Creates a directory that only its owner can enter, and its missing parent directories.
 ///
 /// # Errors
 /// Fails when the operating system refuses.
@@ -134,13 +134,13 @@ pub fn create_private_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// A directory of the operating system, locked against a second process for as long as it is open.
+/// A directory of the operating system, locked against other processes while it is open.
 ///
-/// The lock is on the directory itself, and on the file `lock` in it for file systems that lock only files, and for
-/// earlier versions. Removing the file does not let a second process in.
+/// The lock is on the directory itself, and also on the file `lock` in it, for earlier versions and for file systems
+/// that lock only files. Removing the file does not let a second process in.
 ///
-/// Names are looked up in the directory that was opened. Once it is removed nothing is found or created in it any more,
-/// even if another directory has taken its path.
+/// Names are resolved in the directory that was opened. Once that directory is removed, nothing is found or created in
+/// it any more, even if another directory has its path.
 pub(crate) struct Directory {
     path: PathBuf,
     folder: File,
@@ -148,7 +148,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Opens `path` and creates it if need be.
+    /// Opens `path`, and creates it if it does not exist.
     ///
     /// # Errors
     /// [`Error::InUse`], or the error of the operating system.
@@ -224,7 +224,8 @@ impl Disk for Directory {
     }
 }
 
-/// Reserves space where the file system can; elsewhere only the length is set, and a later write may find no space.
+/// Reserves space where the file system supports it. Otherwise only the length is set, and a later write may run out of
+/// space.
 fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => file.set_len(bytes),

@@ -1,13 +1,13 @@
-//! Errors of stored data, by who must act.
+//! Errors of stored data, grouped by who must act.
 
 use nacre_types::Vbid;
 use std::path::PathBuf;
 
-/// Why a store operation failed.
+/// The reason why a store operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The disk refused: the operator frees space or replaces it. Writes that were not acknowledged may be lost.
+    /// The disk refused: the operator frees space or replaces the disk. Writes that were not acknowledged may be lost.
     #[error("{what}: {source}")]
     Io {
         /// The operation and its path.
@@ -15,11 +15,11 @@ pub enum Error {
         /// The operating system's reason.
         source: std::io::Error,
     },
-    /// The disk has no space: the operator frees some. Nothing was written, so the same may be tried again.
+    /// The disk has no space: the operator frees some. Nothing was written, so the operation may be repeated.
     #[error("the disk has no space left")]
     Full,
-    /// The process or the machine is out of file descriptors or memory, which may become free: the operator raises the
-    /// limit or finds the process that uses them up. Nothing was written, so the operation may be repeated.
+    /// The process or the machine is out of file descriptors or memory: the operator raises the limit or finds the
+    /// process that uses them up. Nothing was written, so the operation may be repeated.
     #[error("{what}: {source}")]
     Exhausted {
         /// The operation and its path.
@@ -45,13 +45,13 @@ pub enum Error {
         /// The format that this version reads.
         expected: u32,
     },
-    /// The directory is open in another process: stop that one first.
+    /// The directory is open in another process; the operator stops that process first.
     #[error("data directory {path} is in use by another process")]
     InUse {
         /// The directory.
         path: PathBuf,
     },
-    /// A vBucket whose stored documents contradict its record.
+    /// The stored documents of a vBucket contradict its record.
     #[error("{vbid} is damaged: {what}")]
     Inconsistent {
         /// The vBucket.
@@ -62,12 +62,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns true if nothing was written, and the same may be tried again later.
+    /// Returns true if nothing was written and the operation may be repeated later.
     pub fn is_temporary(&self) -> bool {
         matches!(self, Error::Full | Error::Exhausted { .. })
     }
 
-    /// Names the operation that the operating system refused.
+    /// Returns a function that wraps an error of the operating system; `what` names the operation.
     pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
         let what = what.into();
         move |source| Error::Io { what, source }

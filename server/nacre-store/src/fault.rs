@@ -1,4 +1,4 @@
-//! A store that fails on purpose.
+//! A store with injected faults.
 
 use crate::{Commit, Error, HistorySize, Scan, Store, Usage, Which};
 use nacre_types::{Document, Seqno, VbRecord, Vbid};
@@ -7,34 +7,34 @@ use parking_lot::Mutex;
 /// A fault to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The disk is full: commits fail and leave nothing behind.
+    /// The disk is full: commits fail and write nothing.
     Full,
-    /// The process has no descriptors left: commits fail and leave nothing behind.
+    /// The process has no descriptors left: commits fail and write nothing.
     Exhausted,
-    /// The disk fails in the middle of a commit: its first half is there, the call fails.
+    /// The disk fails in the middle of a commit: the first half is written and the call fails.
     Torn,
-    /// The stored history of that vBucket cannot be scanned.
+    /// The stored history of this vBucket cannot be scanned.
     Unreadable(Vbid),
 }
 
-/// Passes everything on to another store until a fault is injected.
+/// Forwards all calls to another store until a fault is injected.
 pub struct FaultStore<S> {
     inner: S,
     fault: Mutex<Option<Fault>>,
 }
 
 impl<S: Store> FaultStore<S> {
-    /// A store that works.
+    /// Creates a store without a fault.
     pub fn new(inner: S) -> FaultStore<S> {
         FaultStore { inner, fault: Mutex::new(None) }
     }
 
-    /// The store that everything is passed on to.
+    /// Returns the underlying store.
     pub fn inner(&self) -> &S {
         &self.inner
     }
 
-    /// From now on, commits or scans meet `fault`.
+    /// Sets the fault that the following commits or scans meet.
     pub fn inject(&self, fault: Option<Fault>) {
         *self.fault.lock() = fault;
     }

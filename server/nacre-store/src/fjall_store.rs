@@ -1,6 +1,7 @@
-//! The store on fjall 3: a log-structured merge tree, one atomic batch a commit. The rows are those of `rows.rs`.
+//! The store on fjall 3: a log-structured merge tree, with one atomic batch per commit. The rows are those of
+//! `rows.rs`.
 //!
-//! Built with the feature `fjall` only: it is there to be measured against. Scans read a snapshot of the engine's own.
+//! Built only with the feature `fjall`, as a benchmark reference. Scans read a snapshot of the engine.
 
 use crate::codec::{decode_document, decode_record, encode_document, encode_record, seqno_of};
 use crate::note::{self, Note};
@@ -28,10 +29,10 @@ pub struct FjallStore {
 }
 
 impl FjallStore {
-    /// Opens the database in `path`, which is created if `create` is set and must exist otherwise.
+    /// Opens the database in `path`. Creates it if `create` is set; otherwise it must exist.
     ///
     /// # Errors
-    /// Any problem with the directory, by name.
+    /// Any problem with the directory, named.
     pub fn open(path: &Path, create: bool, cache_bytes: u64) -> Result<FjallStore, Error> {
         let damaged = |what: &str| Error::Damaged { path: path.to_owned(), what: what.to_owned() };
         if !create && !path.join(note::NAME).exists() {
@@ -50,7 +51,7 @@ impl FjallStore {
         Ok(store)
     }
 
-    /// Compares the database with the acknowledged commits, and reads the counters for the next commits.
+    /// Compares the database with the acknowledged commits, and loads the counters for the next commits.
     fn check(&self) -> Result<(), Error> {
         let damaged = |what: String| Error::Damaged { path: self.path.clone(), what };
         let acknowledged = self.note.read()?;
@@ -89,7 +90,7 @@ impl FjallStore {
         Ok(Some(u64::from_be_bytes(bytes)))
     }
 
-    /// Writes some commits, no two of the same vBucket, as one atomic batch.
+    /// Writes commits of distinct vBuckets as one atomic batch.
     fn write(
         &self,
         writer: &mut Writer,
@@ -101,7 +102,7 @@ impl FjallStore {
         for Commit { vbid, record, documents, erased, .. } in commits {
             let vbid = *vbid;
             let mut document_count = writer.counts.get(&vbid).copied().unwrap_or(0);
-            // A set: a key named twice would count twice.
+            // A set, because a key named twice would count twice.
             for (key, seqno) in erased.iter().collect::<BTreeSet<_>>() {
                 let replaced = documents.iter().any(|document| document.key() == &key[..]);
                 if !replaced && self.stored_seqno(vbid, key)? == Some(*seqno) {
@@ -155,7 +156,7 @@ impl Store for FjallStore {
             let mut vbuckets = BTreeSet::new();
             let count = rest.iter().take_while(|commit| vbuckets.insert(commit.vbid)).count();
             let (batch, after) = rest.split_at(count);
-            // One journal: the last sync covers all batches.
+            // All batches share one journal, so the last sync covers them.
             let persist = after.is_empty().then_some(PersistMode::SyncData);
             self.write(&mut writer, batch, persist)?;
             rest = after;
@@ -213,13 +214,13 @@ impl Store for FjallStore {
         read(&self.database.snapshot(), &self.rows, &self.path, vbid, key)
     }
 
-    /// fjall does not report how much of its files is current.
+    /// fjall does not report how much of its files is current data.
     fn usage(&self) -> Usage {
         let disk_bytes = self.database.disk_space().unwrap_or(0);
         Usage { disk_bytes, live_bytes: disk_bytes }
     }
 
-    /// fjall has threads of its own that do it.
+    /// fjall compacts in its own threads.
     fn compact(&self, _fragmentation_percent: u8) -> Result<u64, Error> {
         Ok(0)
     }

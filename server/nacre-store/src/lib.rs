@@ -1,15 +1,15 @@
-//! A durable vBucket: the [`Store`] trait with sled, log, memory and fault-injecting back ends, and [`Spaces`] for the
-//! smaller things a node keeps (its settings, plugin state).
+//! Durable vBuckets: the [`Store`] trait with sled, log, memory and fault-injecting back ends, and [`Spaces`] for the
+//! other data of a node (its settings, plugin state).
 //!
 //! # The contract
 //!
-//! A commit takes versions of documents and, for each vBucket among them, a [`nacre_types::VbRecord`] that describes
-//! the vBucket after them. When `commit` returns, they survive a power cut. After a crash, exactly a prefix of each
-//! vBucket's acknowledged commits is stored (perhaps with one more that was under way), and its record describes that
-//! prefix: high seqno, failover log, greatest CAS, number of documents.
+//! A commit takes versions of documents and, for each of their vBuckets, a [`nacre_types::VbRecord`] that describes the
+//! vBucket after the commit. When `commit` returns, both survive a power cut. After a crash, exactly a prefix of each
+//! vBucket's acknowledged commits is stored (perhaps followed by one that was in progress), and the record describes
+//! that prefix: high seqno, failover log, greatest CAS, number of documents.
 //!
 //! Unreadable data is reported by name, and a history is never silently shortened: records carry checksums, a vBucket's
-//! record counts its documents, and a note next to the database says how many commits were acknowledged.
+//! record counts its documents, and a note next to the database counts the acknowledged commits.
 #![expect(clippy::disallowed_methods, reason = "this crate owns the files of a node")]
 
 mod codec;

@@ -1,22 +1,22 @@
-//! Spaces that are read once, when they are opened, and written from then on: each is one file that grows.
+//! Log-structured spaces: each space is one append-only file, which is read when it is opened.
 //!
 //! ```text
 //! file    "nacre space 2\n" | length of the name u16 | name | crc u32 | batches
 //! batch   length u64 | synced u64 | crc u32 of the batch before | crc u32 of all else | rows
 //! row     length of the key u32 | length of the value u32, or u32::MAX where it was removed | key | value
 //! ```
-//! Numbers are big-endian. A batch names the one before, so that the remains of a longer file are not taken for the
-//! next batch, and says how much of the file was sure to survive a power cut when it was written. A file is created
-//! under another name, and gets its own when it is complete; the same happens when it is rewritten, once it is twice as
-//! long as its rows were. If damage is forgiven, a new file is only synced when something in it must be durable.
+//! Numbers are big-endian. A batch names its predecessor, so that the remains of a longer file are not mistaken for the
+//! next batch. It also says how much of the file was known to survive a power cut when it was written. A file is
+//! created under a temporary name and renamed once it is complete. A file that has grown to twice the size of its rows
+//! is rewritten in the same way. If damage may be forgiven, a new file is synced only when a write must be durable.
 //!
-//! A mark, which is a batch without rows, follows the synced part until the next batch overwrites it: it records that
-//! the last batch was synced too. The mark is not synced itself; if it is missing, less is known and nothing is wrong.
+//! A mark is a batch without rows after the synced part; it records that the last batch was synced. The next batch
+//! overwrites the mark. The mark is not synced itself; without it, less is known about the file, but nothing is lost.
 //!
-//! Invariants: after any crash the rows are those of a prefix of the batches, and no durable batch is lost. A batch
-//! that cannot be read ends the file, as a crash may leave one at the end. If a later batch says that it had been
-//! synced, it is damaged: then the space does not open, unless [`OnDamage::Forget`] was chosen. Rows that were read at
-//! the open survive a power cut from then on, even if the process before ended because they could not be synced.
+//! Invariants: after any crash the rows are those of a prefix of the batches, and no durable batch is lost. The first
+//! unreadable batch ends the file, because a crash can leave one at the end. If a later batch says that the unreadable
+//! one had been synced, the file is damaged: the space does not open, unless [`OnDamage::Forget`] is set. Rows that an
+//! open has read survive a power cut from then on, even if the previous process ended because it could not sync them.
 
 use crate::Error;
 use crate::codec::{u16_at, u32_at, u64_at};
@@ -30,32 +30,32 @@ use std::path::Path;
 use std::sync::Arc;
 
 const MAGIC: &[u8; 14] = b"nacre space 2\n";
-/// Before the rows of a batch.
+/// Bytes before the rows of a batch.
 const BATCH_HEAD_BYTES: usize = 24;
-/// Before the key of a row.
+/// Bytes before the key of a row.
 const ROW_HEAD_BYTES: usize = 8;
-/// Offset of the batch's own crc in the head.
+/// Offset of the batch's own checksum in its head.
 const CRC_AT: usize = 20;
 const REMOVED: u32 = u32::MAX;
-/// A file may exceed twice the size of its rows by this much.
+/// Bytes by which a file may exceed twice the size of its rows.
 const SLACK_BYTES: u64 = 16 << 20;
-/// Rows of a batch of a file that is written again, about.
+/// Approximate size of a batch when a file is rewritten.
 const PIECE_BYTES: usize = 1 << 20;
-/// Behind the number of a file.
+/// Suffix of a space's file name, after its number.
 const ENDING: &str = ".space";
-/// Behind the name of a file that is being written.
+/// Suffix of a file that is being written.
 const NEW: &str = ".new";
 
-/// What happens to a space if a part that was synced cannot be read.
+/// The reaction to a space whose synced part cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDamage {
-    /// It does not open: there is no other copy of its rows.
+    /// Refuse to open: there is no other copy of its rows.
     Refuse,
-    /// It opens with the rows before the damage, or with none: the later rows can be computed again.
+    /// Open with the rows before the damage (perhaps none): the later rows can be recomputed.
     Forget,
 }
 
-/// Spaces in a directory, a file each.
+/// Spaces in a directory, one file each.
 pub struct LogSpaces {
     disk: Arc<dyn Disk>,
     on_damage: OnDamage,
@@ -65,9 +65,9 @@ pub struct LogSpaces {
 
 #[derive(Default)]
 struct Files {
-    /// The number of each space's file, and the space where it is open.
+    /// The file number of each space, and the space if it is open.
     by_name: BTreeMap<String, (u64, Option<Arc<LogSpace>>)>,
-    /// Number of the next file.
+    /// The next file number.
     next: u64,
 }
 
@@ -90,7 +90,7 @@ impl LogSpaces {
         slack_bytes: u64,
     ) -> Result<LogSpaces, Error> {
         let mut files = Files::default();
-        // A file may have been given its name by a process that ended before that was sure.
+        // A previous process may have renamed a file and ended before the name was synced.
         disk.sync_names().map_err(failed(&*disk, "sync"))?;
         for file in disk.names().map_err(failed(&*disk, "read"))? {
             let number = file.strip_suffix(ENDING).and_then(|number| number.parse::<u32>().ok());
@@ -113,7 +113,7 @@ impl LogSpaces {
                 }
             }
         }
-        // The space of a file may have been removed by a process that ended before it had removed the file.
+        // A previous process may have removed a space and ended before it removed the space's files.
         for file in disk.names().map_err(failed(&*disk, "read"))? {
             let Some((prefix, _)) = space_files::split(&file) else { continue };
             let is_space = |(number, _): &(u64, _)| number.to_string() == prefix;
@@ -160,7 +160,7 @@ impl Spaces for LogSpaces {
             of_space.remove(number).map_err(failed(&*self.disk, "remove a file of"))?;
         }
         files.by_name.remove(name);
-        // Should it come back after a power cut, a space of that name would have rows that were removed.
+        // If the file reappeared after a power cut, a new space of that name would have removed rows.
         self.disk.sync_names().map_err(failed(&*self.disk, "remove a space of"))
     }
 }
@@ -173,7 +173,7 @@ fn failed(disk: &dyn Disk, what: &str) -> impl FnOnce(io::Error) -> Error {
     move |error| disk::failed(disk, what, error)
 }
 
-/// Returns the first bytes of a file.
+/// Returns the head of a file.
 fn head(name: &str) -> Vec<u8> {
     let mut head = MAGIC.to_vec();
     head.extend_from_slice(&(name.len() as u16).to_be_bytes());
@@ -183,7 +183,7 @@ fn head(name: &str) -> Vec<u8> {
     head
 }
 
-/// The name of a space, and how long the head is; none of a file that has none.
+/// Returns the name of a space and the length of the head; `None` for a file without a head.
 fn read_head(file: &dyn DiskFile) -> io::Result<Option<(String, u64)>> {
     let mut start = [0; MAGIC.len() + 2];
     if file.bytes()? < start.len() as u64 {
@@ -201,28 +201,28 @@ fn read_head(file: &dyn DiskFile) -> io::Result<Option<(String, u64)>> {
     Ok((head(&name) == whole).then_some((name, bytes as u64)))
 }
 
-/// A file, and where it goes on.
+/// A file and the position for the next batch.
 struct Log {
     file: Arc<dyn DiskFile>,
     /// Offset of the first batch.
     head_bytes: u64,
     /// Offset of the next batch.
     end: u64,
-    /// crc of the last batch.
+    /// Checksum of the last batch.
     crc: u32,
-    /// Length of the file when it was rewritten, or size of its rows when it was opened.
+    /// Size of the file when it was rewritten, or of its rows when it was opened.
     was_bytes: u64,
-    /// Bytes of the file that are sure to survive a power cut.
+    /// Number of bytes known to survive a power cut.
     synced: u64,
-    /// True if the file was created, so that its name may not survive a power cut.
+    /// True if the file was created and its name may not survive a power cut.
     is_new: bool,
-    /// True if the space was removed: no more writes.
+    /// True if the space was removed and accepts no more writes.
     is_removed: bool,
-    /// True after a failed sync: the content of the disk is unknown until the file is opened or written again.
+    /// True after a failed sync: the disk's contents are unknown until the file is opened or written again.
     is_doubtful: bool,
-    /// Rows that were read at the open, until they are asked for.
+    /// The rows read at the open, until they are loaded.
     fresh: Option<Table>,
-    /// The loss before the open, if any.
+    /// The loss found at the open.
     damage: Option<String>,
 }
 
@@ -234,7 +234,7 @@ struct LogSpace {
     file_name: String,
     name: String,
     slack_bytes: u64,
-    /// True if rows may be lost: then one that could not be synced is no reason to take no more.
+    /// True if rows may be lost: a failed sync then does not stop further writes.
     may_forget: bool,
     log: Mutex<Log>,
 }
@@ -252,7 +252,7 @@ impl LogSpace {
                 disk.sync_names()?;
                 Ok(log)
             }
-            // After a power cut there may be no such file, or one without a head: there is no such space then, as it is.
+            // After a power cut the file may be missing or lack a head. The space then does not exist, just as before.
             OnDamage::Forget => {
                 let mut log = Log::begin(disk.create(&file_name, 0)?, name)?;
                 log.is_new = true;
@@ -277,7 +277,7 @@ impl LogSpace {
             let (name, head_bytes) = read_head(&*file)?.ok_or(io::ErrorKind::InvalidData)?;
             let mut log = Log::at_head(file, head_bytes);
             let Found { all, end, crc, synced } = log.read(u64::MAX)?;
-            // The length of the file would not do: a space that is opened often would never find it twice as long.
+            // The length of the file would not do: a frequently opened space would never find it doubled.
             let rows_bytes: usize =
                 all.iter().map(|(key, value)| row_bytes(key, Some(value))).sum();
             log.was_bytes = head_bytes + rows_bytes as u64;
@@ -303,7 +303,7 @@ impl LogSpace {
         Ok(LogSpace::new(spaces, file_name, name, log))
     }
 
-    /// All rows.
+    /// Reads all rows.
     fn read(&self, log: &Log) -> Result<Table, Error> {
         let read = log.read(log.end).map_err(failed(&*self.disk, "read a space of"))?;
         let Found { all, end, .. } = read;
@@ -315,27 +315,27 @@ impl LogSpace {
         Ok(all)
     }
 
-    /// Writes a file with these rows alone, and has it take the place of that which is there.
+    /// Writes a file with exactly these rows, which replaces the current one.
     fn rewrite(&self, log: &mut Log, all: &Table) -> io::Result<()> {
         *log = Log::write(&*self.disk, &self.file_name, &self.name, all)?;
-        // After a power cut the name may still refer to the file before, with its rows.
+        // After a power cut the name may still refer to the previous file.
         self.disk.sync_names().inspect_err(|_| log.is_doubtful = true)
     }
 
-    /// Writes the file again; where that cannot be, it is good as it is.
+    /// Rewrites the file to shorten it. A failure leaves the current file in use.
     fn shorten(&self, log: &mut Log) {
         let all = self.read(log);
         if all.is_ok_and(|all| self.rewrite(log, &all).is_ok()) {
             return;
         }
         let _ = self.disk.remove(&format!("{}{NEW}", self.file_name));
-        // Not before it is as long again.
+        // Retry only once the file has doubled again.
         log.was_bytes = log.end;
     }
 }
 
 impl Log {
-    /// Writes a file of that name with exactly these rows. A crash leaves all of it, or the file before.
+    /// Writes a file of that name with exactly these rows. A crash leaves the complete new file or the previous one.
     fn write(disk: &dyn Disk, file_name: &str, name: &str, all: &Table) -> io::Result<Log> {
         let new = format!("{file_name}{NEW}");
         let mut log = Log::begin(disk.create(&new, 0)?, name)?;
@@ -347,7 +347,7 @@ impl Log {
             }
         }
         log.append(batch)?;
-        // The file gets its name with the mark, or not at all.
+        // The file is renamed only with its mark in place.
         log.synced = log.end;
         log.mark()?;
         log.sync(disk)?;
@@ -356,7 +356,7 @@ impl Log {
         Ok(log)
     }
 
-    /// A file with a head and no rows.
+    /// Creates a file with a head and without rows.
     fn begin(file: Arc<dyn DiskFile>, name: &str) -> io::Result<Log> {
         let head = head(name);
         file.write_at(&head, 0)?;
@@ -380,7 +380,8 @@ impl Log {
         }
     }
 
-    /// The rows up to `end`, or to a batch that is damaged. A mark at the end is left for the next batch to take its place.
+    /// Reads the rows up to `end` or to a damaged batch. A mark at the end is not included, so that the next batch
+    /// overwrites it.
     fn read(&self, end: u64) -> io::Result<Found> {
         let mut found = Found { all: Table::new(), end: self.head_bytes, crc: 0, synced: 0 };
         batches(&*self.file, self.head_bytes, end, |batch, next, head| {
@@ -402,9 +403,8 @@ impl Log {
         Ok(found)
     }
 
-    /// Writes and syncs everything after the first `synced` bytes again. The process before may have ended because it
-    /// could not sync them; the operating system still shows them then, and does not know that they are not on the
-    /// disk.
+    /// Rewrites and syncs everything after the first `synced` bytes. The previous process may have ended because it
+    /// could not sync these bytes; the operating system then returns them without knowing that they are not on disk.
     fn write_again(&mut self, synced: u64) -> io::Result<()> {
         let from = synced.max(self.head_bytes);
         if from < self.end {
@@ -417,7 +417,7 @@ impl Log {
         Ok(())
     }
 
-    /// Returns true if something behind its end, which cannot be read, had been synced: a batch further on says so.
+    /// Returns true if the unreadable part after the end had been synced, which a later batch proves.
     fn was_longer(&self) -> io::Result<bool> {
         let mut rest = vec![0; self.file.bytes()?.saturating_sub(self.end) as usize];
         read_exact(&*self.file, &mut rest, self.end)?;
@@ -428,8 +428,8 @@ impl Log {
         }))
     }
 
-    /// Returns true if a whole batch with rows is behind its end: then something between them does not read back, whereas a process
-    /// that ended while it wrote leaves no more than a part of a batch.
+    /// Returns true if a complete batch with rows follows the end. The bytes in between are then damaged, because a process that
+    /// ends while writing leaves only part of a batch.
     fn goes_on(&self) -> io::Result<bool> {
         let mut rest = vec![0; self.file.bytes()?.saturating_sub(self.end) as usize];
         read_exact(&*self.file, &mut rest, self.end)?;
@@ -446,12 +446,12 @@ impl Log {
             self.file.sync().and_then(|()| if is_new { disk.sync_names() } else { Ok(()) });
         synced.inspect_err(|_| self.is_doubtful = true)?;
         self.synced = self.end;
-        // If there is no room for the mark, the rows are synced all the same.
+        // The rows are synced even if there is no space for the mark.
         let _ = self.mark();
         Ok(())
     }
 
-    /// Says that all of the file is synced, where the next batch goes.
+    /// Writes the mark: all of the file up to here is synced.
     fn mark(&self) -> io::Result<()> {
         let (bytes, _) = Batch::mark().finish(self.synced, self.crc);
         self.file.write_at(&bytes, self.end)
@@ -473,19 +473,19 @@ impl Log {
 /// The readable part of a file.
 struct Found {
     all: Table,
-    /// End of the last batch with rows, and its crc.
+    /// End and checksum of the last batch with rows.
     end: u64,
     crc: u32,
-    /// Bytes that were sure to survive a power cut, according to the last batch.
+    /// Bytes known to survive a power cut, according to the last batch.
     synced: u64,
 }
 
-/// A batch, with room for its head.
+/// A batch under construction, with space for its head.
 #[derive(Default)]
 struct Batch(Vec<u8>);
 
 impl Batch {
-    /// Returns a batch without rows, which records how much was synced.
+    /// Returns a batch without rows, which records the synced length.
     fn mark() -> Batch {
         Batch(vec![0; BATCH_HEAD_BYTES])
     }
@@ -502,7 +502,8 @@ impl Batch {
         bytes.extend_from_slice(value.unwrap_or_default());
     }
 
-    /// The bytes and the crc of a batch that comes after one with the crc `before`, with so much of the file synced.
+    /// Returns the bytes and the checksum of a batch that follows one with the checksum `before`, given the synced
+    /// length of the file.
     fn finish(self, synced: u64, before: u32) -> (Vec<u8>, u32) {
         let Batch(mut bytes) = self;
         let length = (bytes.len() - BATCH_HEAD_BYTES) as u64;
@@ -520,7 +521,7 @@ fn row_bytes(key: &[u8], value: Option<&[u8]>) -> usize {
     ROW_HEAD_BYTES + key.len() + value.map_or(0, <[u8]>::len)
 }
 
-/// The first bytes of a batch.
+/// The head of a batch.
 struct Head {
     length: u64,
     synced: u64,
@@ -534,7 +535,7 @@ impl Head {
         Some(Head { length, synced, before: u32_at(bytes, 16)?, crc: u32_at(bytes, CRC_AT)? })
     }
 
-    /// The rows of a batch with this head, which `bytes` begin with; none where they are not whole.
+    /// Returns the rows of the batch at the start of `bytes`; `None` if they are incomplete.
     fn rows<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let length = usize::try_from(self.length).ok()?;
         let batch = bytes.get(..BATCH_HEAD_BYTES.checked_add(length)?)?;
@@ -542,7 +543,7 @@ impl Head {
     }
 }
 
-/// Returns the checksum of a batch with its head, without the crc itself.
+/// Returns the checksum of a batch including its head, without the checksum field.
 fn checksum(batch: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&batch[..CRC_AT]);
@@ -550,8 +551,8 @@ fn checksum(batch: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Goes through the batches of a file from `at` on, up to `end`, to one that is damaged, or until `take` gives false: it is given the
-/// rows, where the next batch begins, and the head.
+/// Iterates over the batches of a file from `at` to `end`, to a damaged batch, or until `take` returns false. `take` receives the
+/// rows, the offset of the next batch, and the head.
 fn batches(
     file: &dyn DiskFile,
     mut at: u64,
@@ -582,7 +583,7 @@ fn rows_are_whole(batch: &[u8]) -> bool {
     rows(batch, |_, _| {})
 }
 
-/// Goes through the rows of a batch; whether they are whole.
+/// Passes the rows of a batch to `take`. Returns true if they are complete.
 fn rows(mut batch: &[u8], mut take: impl FnMut(&[u8], Option<&[u8]>)) -> bool {
     while let (Some(key_bytes), Some(value_bytes)) = (u32_at(batch, 0), u32_at(batch, 4)) {
         let is_there = value_bytes != REMOVED;
@@ -604,7 +605,7 @@ impl Space for LogSpace {
         Ok(all.into_iter().collect())
     }
 
-    /// Reads through the whole file.
+    /// Reads the whole file.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         Ok(self.read(&self.log.lock())?.remove(key))
     }
@@ -626,7 +627,7 @@ impl Space for LogSpace {
         writes.iter().for_each(|(key, value)| batch.add(key, value.as_deref()));
         log.append(batch).map_err(failed(&*self.disk, "write a space of"))?;
         if durable {
-            // Unlike a full disk, a failed sync leaves unknown content.
+            // Unlike a full disk, a failed sync leaves unknown contents.
             let what = format!("sync a space of {}", self.disk.path().display());
             log.sync(&*self.disk).map_err(Error::io(what))?;
         }

@@ -1,4 +1,4 @@
-//! A store that keeps everything in memory: for tests, simulation and buckets without a disk.
+//! A store in memory, for tests, simulation and buckets without a disk.
 
 use crate::{Commit, Error, HistorySize, Scan, Store, Usage, Which};
 use foldhash::fast::RandomState;
@@ -12,7 +12,7 @@ struct Stored {
     record: Option<VbRecord>,
     by_key: HashMap<Box<[u8]>, Seqno, RandomState>,
     by_seqno: BTreeMap<u64, Document>,
-    /// Superseded versions that are kept.
+    /// Superseded versions that are kept as history.
     history: BTreeMap<u64, Document>,
 }
 
@@ -21,7 +21,7 @@ impl Stored {
         self.by_seqno.get(&self.by_key.get(key)?.0)
     }
 
-    /// A version is not current any more.
+    /// Removes a current version, or moves it to the history.
     fn supersede(&mut self, seqno: Seqno, kept: bool) {
         if let Some(old) = self.by_seqno.remove(&seqno.0)
             && kept
@@ -65,12 +65,12 @@ impl Stored {
     }
 }
 
-/// Keeps vBuckets in memory.
+/// Stores vBuckets in memory.
 #[derive(Default)]
 pub struct MemoryStore(Mutex<BTreeMap<Vbid, Stored>>);
 
 impl MemoryStore {
-    /// The metadata of the newest version of a key, if there is one.
+    /// Returns the metadata of the newest version of a key, if there is one.
     pub fn meta(&self, vbid: Vbid, key: &[u8]) -> Option<Meta> {
         self.0.lock().get(&vbid)?.find(key).map(|document| document.meta)
     }

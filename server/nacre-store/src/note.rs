@@ -1,10 +1,10 @@
-//! The note: how many commits were synced. A store whose end is lost has fewer, and is refused.
+//! The note: the number of synced commits. A store that has lost its end has fewer, and is refused.
 //!
 //! ```text
 //! note       number u64 | crc u32
 //! ```
 //!
-//! It is written after each sync, and not synced itself: it may lag, and then claims less than is there.
+//! The note is written after each sync but not synced itself, so it may lag behind the store.
 
 use crate::Error;
 use std::fs::File;
@@ -22,7 +22,7 @@ pub(crate) fn encode(number: u64) -> [u8; 12] {
     bytes
 }
 
-/// `None` when the checksum is wrong.
+/// Returns `None` when the checksum is wrong.
 pub(crate) fn decode(bytes: [u8; 12]) -> Option<u64> {
     let number = u64::from_be_bytes(*bytes.first_chunk()?);
     (encode(number) == bytes).then_some(number)
@@ -35,7 +35,7 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    /// Opens the note in `directory`, and creates it if need be.
+    /// Opens the note in `directory`, and creates it if it does not exist.
     ///
     /// # Errors
     /// Fails when the disk refuses.
@@ -51,7 +51,7 @@ impl Note {
         Ok(Note { path, file })
     }
 
-    /// The number that was noted last; 0 if none was.
+    /// Returns the last number written; 0 if there is none.
     ///
     /// # Errors
     /// Fails when the note is damaged.
@@ -67,7 +67,7 @@ impl Note {
         number.ok_or_else(damaged)
     }
 
-    /// Notes that so many commits were synced.
+    /// Writes the number of synced commits.
     ///
     /// # Errors
     /// Fails when the disk refuses.

@@ -1,4 +1,4 @@
-//! The rows of a bucket in an ordered key-value engine. Their first byte is the kind.
+//! The rows of a bucket in an ordered key-value engine. The first byte is the kind of row.
 //!
 //! ```text
 //! 00 "format"           → 2
@@ -10,7 +10,7 @@
 
 use nacre_types::Vbid;
 
-/// Version of the layout above and of the rows' content.
+/// Version of the layout above and of the rows' contents.
 pub(crate) const FORMAT: u32 = 2;
 
 pub(crate) const META: u8 = 0;
@@ -27,12 +27,12 @@ pub(crate) fn meta_row(name: &str) -> Vec<u8> {
     [&[META], name.as_bytes()].concat()
 }
 
-/// The vBucket of a row.
+/// Returns the vBucket of a row.
 pub(crate) fn vbid_of(row: &[u8]) -> Option<Vbid> {
     Some(Vbid(u16::from_be_bytes(row.get(1..3)?.try_into().ok()?)))
 }
 
-/// A key for messages.
+/// Formats a key for messages.
 pub(crate) fn shown(key: &[u8]) -> String {
     format!("{:?}", String::from_utf8_lossy(key.get(1..).unwrap_or(key)))
 }

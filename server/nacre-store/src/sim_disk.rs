@@ -1,14 +1,15 @@
-//! A disk in memory that remembers what was synced, so that a power cut can be tried at any moment.
+//! A simulated disk in memory that tracks what was synced, so that a power cut can be tested at any point.
 //!
-//! Every operation is recorded. [`SimDisk::cut`], or [`SimDisk::replay`] for an earlier moment, returns the disk as the
-//! machine would find it after a power failure then: everything synced, and of the rest as much as [`Loss`] says.
+//! Every operation is recorded. [`SimDisk::cut`], or [`SimDisk::replay`] for an earlier point, returns the disk as it
+//! would be after a power cut at that point: everything synced survives, and [`Loss`] decides about the rest.
 //!
-//! The rules are those of POSIX, on the severe side:
-//! - bytes written to a file since its last sync are kept or lost by the sector ([`SECTOR_BYTES`]), in any mix;
-//! - the length of a file is content, too: without a sync it may be gone;
-//! - creations, renames and removals are kept or lost in any mix, except changes of the same name, until
+//! The rules are those of POSIX, strictly interpreted:
+//! - bytes written since the last sync of a file survive or are lost by the sector ([`SECTOR_BYTES`]), in any
+//!   combination;
+//! - the length of a file is content, too: without a sync it may be lost;
+//! - creations, renames and removals survive or are lost in any combination, except changes of the same name, until
 //!   [`sync_names`](Disk::sync_names);
-//! - after a failed sync, written bytes stay readable, but no later sync makes them safe.
+//! - after a failed sync, written bytes stay readable, but no later sync makes them durable.
 
 use crate::disk::{Disk, DiskFile};
 use parking_lot::Mutex;
@@ -17,39 +18,39 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes that a disk writes completely or not at all.
+/// A disk writes this many bytes completely or not at all.
 pub const SECTOR_BYTES: usize = 512;
 
-/// The part of unsynced data that a power cut loses.
+/// The unsynced data that a power cut loses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// Nothing.
+    /// All unsynced data is lost.
     Everything,
-    /// All of it.
+    /// No data is lost.
     Nothing,
-    /// Each sector and each change of a name by chance, from this seed.
+    /// Each sector and each change of a name is lost at random, with this seed.
     Some(u64),
-    /// The last write ends after some sectors, and all before it is there.
+    /// The last write is cut off after some sectors; all earlier data survives.
     Torn(u64),
 }
 
-/// One thing that was done to the disk.
+/// An operation on the disk.
 #[derive(Clone, Debug)]
 pub enum Operation {
-    /// A file of zeros was created under a name.
+    /// A file of zeros was created.
     Create {
-        /// The name.
+        /// The name of the file.
         name: String,
-        /// The file, counted from 0.
+        /// The number of the file, from 0.
         file: usize,
-        /// The new length.
+        /// The length of the file.
         bytes: u64,
     },
     /// Bytes were written.
     Write {
         /// The file.
         file: usize,
-        /// Where.
+        /// The offset in the file.
         offset: u64,
         /// The bytes.
         bytes: Arc<[u8]>,
@@ -64,7 +65,7 @@ pub enum Operation {
         /// The file.
         file: usize,
     },
-    /// A file got another name.
+    /// A file was renamed.
     Rename {
         /// The name before.
         from: String,
@@ -76,16 +77,16 @@ pub enum Operation {
         /// The name.
         name: String,
     },
-    /// Names were synced.
+    /// The names were synced.
     SyncNames,
 }
 
 /// An error to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// There is no space: a file cannot be created, or a write stops half way.
+    /// The disk is full: a file cannot be created, or a write is cut off half way.
     Full,
-    /// There are no descriptors or no memory: a file cannot be created, or a write stops half way.
+    /// The process lacks descriptors or memory: a file cannot be created, or a write is cut off half way.
     Exhausted,
     /// The sync of a file fails.
     Sync,
@@ -95,9 +96,9 @@ pub enum Trouble {
 struct Content {
     /// The content that programs see.
     visible: Vec<u8>,
-    /// The content of the last sync.
+    /// The content at the last sync.
     synced: Vec<u8>,
-    /// Writes since then: offset and bytes.
+    /// Writes since the last sync: offset and bytes.
     pending: Vec<(u64, Arc<[u8]>)>,
 }
 
@@ -106,16 +107,16 @@ struct State {
     files: Vec<Content>,
     names: BTreeMap<String, usize>,
     synced_names: BTreeMap<String, usize>,
-    /// Changes of names since they were synced: the name, and the file that it refers to now.
+    /// Unsynced changes of names: each name and its current file.
     pending_names: Vec<Vec<(String, Option<usize>)>>,
     operations: Vec<Operation>,
     recording: bool,
     /// The disk before the first operation.
     base: Option<Arc<State>>,
-    /// Number of writes, creations and syncs so far, and which of them fails how.
+    /// Number of writes, creations and syncs so far, and the failure to inject.
     chances: u64,
     trouble: Option<(u64, Trouble)>,
-    /// Most bytes that one read gives.
+    /// Maximum bytes returned by a read.
     read_bytes_max: usize,
 }
 
@@ -161,7 +162,7 @@ impl State {
         self.pending_names.push(change);
     }
 
-    /// Counts a chance for trouble, and gives the trouble if it is taken.
+    /// Counts an opportunity for a failure, and returns the failure that occurs.
     fn meets(&mut self, kinds: &[Trouble]) -> Option<Trouble> {
         self.chances += 1;
         self.trouble
@@ -169,7 +170,7 @@ impl State {
             .map(|(_, trouble)| trouble)
     }
 
-    /// The disk after a power cut at this moment.
+    /// Returns the disk after a power cut now.
     fn cut(&self, loss: Loss) -> State {
         let mut chance = Chance(match loss {
             Loss::Some(seed) | Loss::Torn(seed) => seed,
@@ -243,7 +244,7 @@ impl Content {
                     Loss::Some(_) => chance.below(2) == 0,
                     Loss::Torn(_) => index + 1 < count || sector < torn_at,
                 };
-                // A sector behind the end of the file is lost with the length.
+                // A sector after the end of the file is lost with the length.
                 if kept && (keeps_length || position + (end - start) <= content.len()) {
                     put(&mut content, position as u64, &bytes[start..end]);
                 }
@@ -255,7 +256,7 @@ impl Content {
     }
 }
 
-/// A small generator: the same seed, the same cuts.
+/// A small random generator: the same seed produces the same cuts.
 struct Chance(u64);
 
 impl Chance {
@@ -268,7 +269,7 @@ impl Chance {
     }
 }
 
-/// A simulated disk. Clones of the handle are the same disk.
+/// A simulated disk. Clones of the handle share the disk.
 pub struct SimDisk(Arc<Mutex<State>>);
 
 impl SimDisk {
@@ -277,7 +278,7 @@ impl SimDisk {
         SimDisk::starting_at(State::default())
     }
 
-    /// Creates an empty disk without records: power cuts are possible now, not at an earlier moment.
+    /// Creates an empty disk without records: power cuts are possible only at the current point.
     pub fn unrecorded() -> Arc<SimDisk> {
         let state = State { read_bytes_max: usize::MAX, ..State::default() };
         Arc::new(SimDisk(Arc::new(Mutex::new(state))))
@@ -294,24 +295,24 @@ impl SimDisk {
         self.0.lock().operations.len()
     }
 
-    /// From now on counting writes, creations and syncs, the first at or after the `chance`-th that can meet `trouble`
-    /// does.
+    /// Injects `trouble`: counting writes, creations and syncs from now on, the first one at or after number `chance`
+    /// that can fail in this way does.
     pub fn trouble(&self, chance: u64, trouble: Trouble) {
         let mut state = self.0.lock();
         state.trouble = Some((state.chances + chance, trouble));
     }
 
-    /// Returns true if the trouble that was asked for has come.
+    /// Returns true if the injected failure has occurred.
     pub fn had_trouble(&self) -> bool {
         self.0.lock().trouble.is_none()
     }
 
-    /// Lets a read give at most so many bytes.
+    /// Limits the bytes returned by a read.
     pub fn read_at_most(&self, bytes: usize) {
         self.0.lock().read_bytes_max = bytes;
     }
 
-    /// The files by name, and their length.
+    /// Returns the files with their lengths, by name.
     pub fn files(&self) -> Vec<(String, usize)> {
         let state = self.0.lock();
         let file =
@@ -319,31 +320,31 @@ impl SimDisk {
         state.names.iter().map(file).collect()
     }
 
-    /// Returns a copy of the disk as programs see it now: the state that the next process finds if this one dies.
+    /// Returns a copy of the disk as programs see it now: the state after a crash of the process.
     pub fn copy(&self) -> Arc<SimDisk> {
         SimDisk::starting_at(self.0.lock().cut_by_nothing())
     }
 
-    /// Returns the disk after a power cut now. It records its operations.
+    /// Returns the disk after a power cut now. The new disk records its operations.
     pub fn cut(&self, loss: Loss) -> Arc<SimDisk> {
         SimDisk::starting_at(self.0.lock().cut(loss))
     }
 
-    /// Turns one bit of a file.
+    /// Flips one bit of a file.
     pub fn flip(&self, name: &str, bit: usize) {
         let mut state = self.0.lock();
         let file = state.names[name];
         state.files[file].visible[bit / 8] ^= 1 << (bit % 8);
     }
 
-    /// Cuts a file off.
+    /// Truncates a file.
     pub fn truncate(&self, name: &str, bytes: usize) {
         let mut state = self.0.lock();
         let file = state.names[name];
         state.files[file].visible.truncate(bytes);
     }
 
-    /// Starts a replay of the operations, one after the other.
+    /// Starts a replay of the operations, one at a time.
     pub fn replay(&self) -> Replay {
         let state = self.0.lock();
         let base = state.base.as_ref().map_or_else(State::default, |base| State::clone(base));
@@ -353,7 +354,7 @@ impl SimDisk {
 
 impl State {
     fn cut_by_nothing(&self) -> State {
-        // Programs see what a power cut without loss leaves, except for failed syncs.
+        // Programs see what a lossless power cut leaves, except after failed syncs.
         let mut found = self.cut(Loss::Nothing);
         for (name, file) in &self.names {
             let copy = found.names[name];
@@ -363,21 +364,21 @@ impl State {
     }
 }
 
-/// A disk that repeats the operations of another.
+/// A replay of a disk's operations.
 pub struct Replay {
     operations: std::vec::IntoIter<Operation>,
     state: State,
 }
 
 impl Replay {
-    /// Does the next operation; `false` at the end.
+    /// Repeats the next operation. Returns false at the end.
     pub fn step(&mut self) -> bool {
         let Some(operation) = self.operations.next() else { return false };
         self.state.apply(operation);
         true
     }
 
-    /// The disk after a power cut here.
+    /// Returns the disk after a power cut at this point.
     pub fn cut(&self, loss: Loss) -> Arc<SimDisk> {
         SimDisk::starting_at(self.state.cut(loss))
     }

@@ -1,11 +1,12 @@
-//! The store on sled 0.34: one tree for all vBuckets of a bucket, one atomic batch a commit. The rows are those of `rows.rs`.
+//! The store on sled 0.34: one tree for all vBuckets of a bucket, one atomic batch per commit. The rows are those of
+//! `rows.rs`.
 //!
-//! Three things that sled leaves to its user:
-//! - `flush` writes but does not sync on Linux, so the database file (and the files of large values) are synced here;
-//! - a batch is atomic, but a large one costs several times its size in memory: small commits share a batch, up to
+//! sled leaves three tasks to its user:
+//! - `flush` writes but does not sync on Linux, so this store syncs the database file (and the files of large values);
+//! - a batch is atomic, but a large one needs several times its size in memory: small commits share a batch, up to
 //!   [`COMMIT_DOCUMENTS_MAX`] documents;
-//! - a log whose end is damaged opens as if it had been shorter: the note `acknowledged` next to the database says how
-//!   many commits were synced, and a database with fewer is refused.
+//! - a log with a damaged end opens as if it were shorter: the note `acknowledged` next to the database counts the synced
+//!   commits, and a database with fewer is refused.
 
 use crate::codec::{decode_document, decode_record, encode_document, encode_record, seqno_of};
 use crate::note::{self, Note};
@@ -22,12 +23,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// Larger values are in separate files, which must be synced too. sled's own limit is near 128 KiB.
+/// Larger values are in separate files, which must also be synced. sled's own limit is near 128 KiB.
 const BLOB_BYTES_MIN: usize = 32 * 1024;
-/// Rows that a scan reads at a time.
+/// Rows read at a time by a scan.
 const SCAN_ROWS: usize = 256;
 
-/// Versions that were overwritten while scans that must still see them are under way.
+/// Overwritten versions that scans in progress still need.
 #[derive(Default)]
 struct Retained(Mutex<BTreeMap<u64, Document>>);
 
@@ -48,15 +49,15 @@ pub struct SledStore {
     path: PathBuf,
     database: Arc<Database>,
     note: Note,
-    /// One writer at a time; scans take it only to begin.
+    /// Allows one writer at a time; a scan locks it only to begin.
     writer: Mutex<Writer>,
 }
 
 impl SledStore {
-    /// Opens the database in `path`, which is created if `create` is set and must exist otherwise.
+    /// Opens the database in `path`. Creates it if `create` is set; otherwise it must exist.
     ///
     /// # Errors
-    /// Any problem with the directory, by name.
+    /// Any problem with the directory, named.
     pub fn open(path: &Path, create: bool, cache_bytes: u64) -> Result<SledStore, Error> {
         let damaged = |what: &str| Error::Damaged { path: path.to_owned(), what: what.to_owned() };
         if !create && !path.join(note::NAME).exists() {
@@ -71,7 +72,7 @@ impl SledStore {
         Ok(store)
     }
 
-    /// Compares the database with the acknowledged commits, and reads the counters for the next commits.
+    /// Compares the database with the acknowledged commits, and loads the counters for the next commits.
     fn check(&self) -> Result<(), Error> {
         let damaged = |what: String| Err(Error::Damaged { path: self.path.clone(), what });
         let acknowledged = self.note.read()?;
@@ -84,7 +85,7 @@ impl SledStore {
                 .map_err(|error| self.failed("write the format", error))?;
             self.sync(false)?;
             self.note.write(0)?;
-            // The files are there; so must be their names.
+            // The files exist; make their names durable as well.
             sync_directory(&self.path.join("sled"))?;
             return sync_directory(&self.path);
         };
@@ -117,7 +118,7 @@ impl SledStore {
         Ok(Some(u64::from_be_bytes(bytes)))
     }
 
-    /// Writes some commits, no two of the same vBucket, as one atomic batch.
+    /// Writes commits of distinct vBuckets as one atomic batch.
     fn write(&self, writer: &mut Writer, commits: &[Commit]) -> Result<(), Error> {
         let mut batch = sled::Batch::default();
         let mut counts = Vec::with_capacity(commits.len());
@@ -131,7 +132,7 @@ impl SledStore {
         Ok(())
     }
 
-    /// Adds the rows of one commit to `batch`. Returns the number of documents that the vBucket has afterwards.
+    /// Adds the rows of a commit to `batch`. Returns the resulting document count of the vBucket.
     fn stage(
         &self,
         writer: &mut Writer,
@@ -161,7 +162,7 @@ impl SledStore {
             let Some(stored) = old.filter(|stored| seqno_of(stored) == Some(*seqno)) else {
                 continue;
             };
-            // A newer version in this very commit has taken its place already.
+            // A newer version in this commit has already replaced it.
             if commit.documents.iter().any(|document| document.key() == &key[..]) {
                 continue;
             }
@@ -176,7 +177,7 @@ impl SledStore {
         Ok(document_count)
     }
 
-    /// Keeps a version that is about to be overwritten for the scans that still need it.
+    /// Retains a version that is about to be overwritten, for the scans that still need it.
     fn retain(
         &self,
         writer: &mut Writer,
@@ -293,19 +294,20 @@ impl Store for SledStore {
         decode_document(&row, key, &stored).map(Some).ok_or_else(damaged)
     }
 
-    /// sled does not report how much of its file is current.
+    /// sled does not report how much of its file is current data.
     fn usage(&self) -> Usage {
         let disk_bytes = self.database.size_on_disk().unwrap_or(0);
         Usage { disk_bytes, live_bytes: disk_bytes }
     }
 
-    /// sled gives space back when it likes.
+    /// sled reclaims space on its own.
     fn compact(&self, _fragmentation_percent: u8) -> Result<u64, Error> {
         Ok(0)
     }
 }
 
-/// Returns how many of `commits` go into the next batch: at least one, no vBucket twice, and not too many documents.
+/// Returns how many of `commits` form the next batch: at least one, no vBucket twice, and a limited number of
+/// documents.
 fn batch_length(commits: &[Commit]) -> usize {
     let mut vbuckets = BTreeSet::new();
     let mut documents = 0;
@@ -316,7 +318,7 @@ fn batch_length(commits: &[Commit]) -> usize {
     commits.iter().take_while(fits).count()
 }
 
-/// A scan under way: reads some rows at a time, and takes versions that were overwritten meanwhile from `retained`.
+/// A scan in progress. It reads some rows at a time, and takes versions overwritten since its start from `retained`.
 struct Rows {
     database: Arc<Database>,
     path: PathBuf,
@@ -328,8 +330,8 @@ struct Rows {
 }
 
 impl Rows {
-    /// Reads the next rows. The order matters: a version leaves the tree only after it was retained, so that a look
-    /// into the tree first and into `retained` second misses nothing.
+    /// Reads the next rows. The order matters: a version leaves the tree only after it was retained, so reading the
+    /// tree first and `retained` second misses nothing.
     fn fill(&mut self) -> Result<(), Error> {
         let first = row(BY_SEQNO, self.vbid, &self.next.0.to_be_bytes());
         let last = row(BY_SEQNO, self.vbid, &self.end.0.to_be_bytes());
@@ -397,8 +399,7 @@ impl Iterator for Rows {
 
 fn from_sled(path: &Path, what: &str, error: sled::Error) -> Error {
     match error {
-        // sled passes some errors as the debug form of the original in text; the kind of the original has words for
-        // people.
+        // sled passes some errors as the debug text of the original; the kind of the original has a readable message.
         sled::Error::Io(source) if source.to_string().starts_with("Os {") => {
             Error::Io { what: format!("{what} {}", path.display()), source: source.kind().into() }
         }
@@ -407,14 +408,14 @@ fn from_sled(path: &Path, what: &str, error: sled::Error) -> Error {
     }
 }
 
-/// Time that an open waits for the threads of a database that this process has closed: they release its file a moment
-/// after the last handle is gone.
+/// How long an open waits for the threads of a database that this process has closed. They release its file shortly
+/// after the last handle is dropped.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
 
-/// A sled database and the lock that keeps other processes, and other handles of this one, away from it.
+/// A sled database, and a lock that excludes other processes and other handles of this process.
 ///
-/// sled locks its own file too, but its threads hold that lock a little beyond the last handle. With a lock of ours
-/// around it, "in use" and "about to close" are two things.
+/// sled locks its own file too, but its threads hold that lock slightly longer than the last handle. With a separate
+/// lock, "in use" and "about to close" can be distinguished.
 struct Database {
     tree: sled::Db,
     _lock: File,
@@ -428,7 +429,7 @@ impl Deref for Database {
     }
 }
 
-/// Opens sled without trusting it: a damaged file may make it panic, and a snapshot half written keeps it from opening.
+/// Opens sled defensively: a damaged file may make it panic, and a half-written snapshot prevents it from opening.
 fn open_database(path: &Path, cache_bytes: u64) -> Result<Database, Error> {
     let lock = lock_directory(path)?;
     if let Ok(entries) = std::fs::read_dir(path) {
@@ -461,7 +462,7 @@ fn open_database(path: &Path, cache_bytes: u64) -> Result<Database, Error> {
     }
 }
 
-/// Locks the file `<path>.lock`, next to the database because sled accepts no foreign file in its directory.
+/// Locks the file `<path>.lock`. It is next to the database because sled accepts no foreign file in its directory.
 fn lock_directory(path: &Path) -> Result<File, Error> {
     let name = path.with_extension("lock");
     let failed = |source| Error::Io { what: format!("lock {}", name.display()), source };
@@ -488,12 +489,12 @@ fn sync_file(path: &Path) -> Result<(), Error> {
         .map_err(Error::io(format!("sync {}", path.display())))
 }
 
-/// Syncs the files of a directory and the directory itself; one that does not exist has nothing to sync.
+/// Syncs the files of a directory and the directory itself. A missing directory needs no sync.
 pub(crate) fn sync_directory(path: &Path) -> Result<(), Error> {
     let Ok(entries) = std::fs::read_dir(path) else { return Ok(()) };
     for entry in entries.flatten() {
         match sync_file(&entry.path()) {
-            // A value that was replaced meanwhile is gone, and nothing needs it.
+            // A concurrently replaced value was removed, and nothing needs it.
             Err(_) if !entry.path().exists() => {}
             synced => synced?,
         }
@@ -509,7 +510,7 @@ mod tests {
     fn a_file_that_goes_while_its_folder_is_synced_is_passed_over() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("there"), b"1").unwrap();
-        // Listed, but not there when it is opened.
+        // Listed, but missing when it is opened.
         std::os::unix::fs::symlink("nowhere", folder.path().join("gone")).unwrap();
         sync_directory(folder.path()).unwrap();
     }

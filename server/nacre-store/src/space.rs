@@ -1,4 +1,4 @@
-//! Small ordered key spaces: a node's settings, the state of its plugins.
+//! Spaces: small ordered key-value stores for a node's settings and the state of its plugins.
 
 use crate::{Error, SimDisk, SpaceFiles};
 use parking_lot::Mutex;
@@ -11,27 +11,27 @@ pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 /// A row of a space, as written: key and value, or `None` to remove it.
 pub type Write = (Vec<u8>, Option<Vec<u8>>);
 
-/// One ordered key space.
+/// An ordered key-value store.
 pub trait Space: Send + Sync {
-    /// All rows, ascending by key.
+    /// Returns all rows, ascending by key.
     ///
     /// # Errors
     /// Fails when a row cannot be read.
     fn load(&self) -> Result<Rows, Error>;
 
-    /// The row `key`, if there is one.
+    /// Returns the value of `key`, if there is one.
     ///
     /// # Errors
-    /// Fails when it cannot be read.
+    /// Fails when the row cannot be read.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error>;
 
-    /// Writes (`Some`) and removes (`None`) rows, all or none.
+    /// Writes (`Some`) and removes (`None`) rows atomically.
     ///
-    /// `durable` waits until they survive a power cut; otherwise they survive the process, in order.
+    /// With `durable`, waits until the rows survive a power cut. Otherwise they survive the process, in order.
     ///
     /// # Errors
-    /// [`Error::Full`] or [`Error::Exhausted`] with nothing written: the same may be tried again. Or another error of
-    /// the disk, after which the state of these rows is unknown.
+    /// [`Error::Full`] or [`Error::Exhausted`] with nothing written: the call may be repeated. After any other error of
+    /// the disk, the state of these rows is unknown.
     fn apply(&self, writes: &[Write], durable: bool) -> Result<(), Error>;
 
     /// Removes all rows.
@@ -40,25 +40,25 @@ pub trait Space: Send + Sync {
     /// Fails when the disk refuses.
     fn clear(&self) -> Result<(), Error>;
 
-    /// Writes the rows again, so that nothing of values that were replaced or removed stays in a file.
+    /// Rewrites the rows, so that no replaced or removed value remains in a file.
     ///
     /// # Errors
-    /// Fails when the disk refuses; the rows are there as before.
+    /// Fails when the disk refuses; the rows are unchanged in that case.
     fn rewrite(&self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Returns the path of the file that keeps the rows, for messages; empty if there is none.
+    /// Returns the path of the file with the rows, for messages; empty if there is none.
     fn file(&self) -> String {
         String::new()
     }
 
-    /// The files that belong to the space; none where it cannot have any.
+    /// Returns the files of the space; `None` if it does not support files.
     fn files(&self) -> Option<SpaceFiles> {
         None
     }
 
-    /// Returns the known loss of rows, if the space was opened in spite of it. Clearing the space makes it whole.
+    /// Returns the loss of rows that the open has tolerated, if any. Clearing the space resets it.
     fn damage(&self) -> Option<String> {
         None
     }
@@ -66,13 +66,13 @@ pub trait Space: Send + Sync {
 
 /// Opens and removes spaces by name.
 pub trait Spaces: Send + Sync {
-    /// The space `name`, created when it does not exist.
+    /// Opens the space `name`; creates it if it does not exist.
     ///
     /// # Errors
     /// Fails when it cannot be opened.
     fn open(&self, name: &str) -> Result<Arc<dyn Space>, Error>;
 
-    /// The names of all spaces.
+    /// Returns the names of all spaces.
     ///
     /// # Errors
     /// Fails when they cannot be read.

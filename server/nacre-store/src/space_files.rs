@@ -1,25 +1,25 @@
-//! Files that belong to a space: content that is too large for rows.
+//! Files of a space, for content that is too large for rows.
 //!
-//! A space names in its rows the files that count. A file that no row names is a leftover of a crash, and is removed
+//! The rows of a space name its valid files. A file that no row names is left over from a crash; the owner removes it
 //! when the space is opened.
 
 use crate::disk::{self, Disk, DiskFile};
 use std::io;
 use std::sync::Arc;
 
-/// Ends the names of such files.
+/// Suffix of the files' names.
 pub(crate) const ENDING: &str = ".part";
 
-/// The files of one space, by number. Clones are equal.
+/// The files of one space, by number. Clones are equivalent.
 #[derive(Clone)]
 pub struct SpaceFiles {
     disk: Arc<dyn Disk>,
-    /// Begins the names of the files of this space, and of no other.
+    /// Prefix of the names of this space's files. No other space has it.
     prefix: String,
 }
 
 impl SpaceFiles {
-    /// The files on `disk` whose names begin with `prefix` and a dot.
+    /// Returns the files on `disk` whose names begin with `prefix` and a dot.
     pub fn new(disk: Arc<dyn Disk>, prefix: String) -> SpaceFiles {
         SpaceFiles { disk, prefix }
     }
@@ -28,12 +28,12 @@ impl SpaceFiles {
         format!("{}.{number}{ENDING}", self.prefix)
     }
 
-    /// The path of a file, for messages.
+    /// Returns the path of a file, for messages.
     pub fn path(&self, number: u64) -> String {
         self.disk.path().join(self.name(number)).display().to_string()
     }
 
-    /// Creates an empty file; one with that number is emptied.
+    /// Creates an empty file; an existing file with that number is emptied.
     ///
     /// # Errors
     /// Fails when the disk refuses.
@@ -44,7 +44,7 @@ impl SpaceFiles {
     /// Opens a file.
     ///
     /// # Errors
-    /// Fails when it does not exist, or the disk refuses.
+    /// Fails when the file does not exist, or the disk refuses.
     pub fn open(&self, number: u64) -> io::Result<Arc<dyn DiskFile>> {
         self.disk.open(&self.name(number))
     }
@@ -57,7 +57,7 @@ impl SpaceFiles {
         self.disk.remove(&self.name(number))
     }
 
-    /// Waits until the names of files that were created survive a power cut.
+    /// Waits until the names of created files survive a power cut.
     ///
     /// # Errors
     /// Fails when the disk refuses.
@@ -65,7 +65,7 @@ impl SpaceFiles {
         self.disk.sync_names()
     }
 
-    /// The numbers of all files.
+    /// Returns the numbers of all files.
     ///
     /// # Errors
     /// Fails when the disk refuses.
@@ -80,13 +80,13 @@ impl SpaceFiles {
     /// Fills `buffer` from a file.
     ///
     /// # Errors
-    /// `UnexpectedEof` when the file ends before, or the error of the disk.
+    /// `UnexpectedEof` when the file is too short, or the error of the disk.
     pub fn read(file: &dyn DiskFile, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         disk::read_exact(file, buffer, offset)
     }
 }
 
-/// The space and the number of a file with such a name.
+/// Parses the name of such a file into space and number.
 pub(crate) fn split(name: &str) -> Option<(&str, u64)> {
     let (prefix, number) = name.strip_suffix(ENDING)?.rsplit_once('.')?;
     Some((prefix, number.parse().ok()?))

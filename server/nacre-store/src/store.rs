@@ -9,43 +9,44 @@ use std::sync::Arc;
 /// large one; a writer with more documents makes several commits and passes them together.
 pub const COMMIT_DOCUMENTS_MAX: usize = 64;
 
-/// The next piece of one vBucket's history: a snapshot, so that the vBucket is consistent after it.
+/// The next part of one vBucket's history. It is a complete snapshot, so that the vBucket is consistent after it.
 #[derive(Clone, Debug)]
 pub struct Commit {
     /// The vBucket.
     pub vbid: Vbid,
-    /// The vBucket after this commit. `document_count` is filled in by the store.
+    /// The vBucket's record after this commit. The store computes `document_count`.
     pub record: VbRecord,
-    /// The newest version of each changed key, ascending by seqno, all above the vBucket's stored high seqno. In
-    /// collections that keep history, any number of versions.
+    /// The newest version of each changed key, ascending by seqno, all above the vBucket's stored high seqno.
+    /// Collections that keep history may have several versions of a key.
     pub documents: Vec<Document>,
-    /// Keys to forget without a trace, each with the seqno of the version that is meant: purged tombstones, documents of
-    /// a dropped collection. A key whose stored version is another one stays. Never names a version of this commit.
+    /// Keys to erase without a tombstone, each with the seqno of the version to erase: purged tombstones, documents of a
+    /// dropped collection. A key whose stored version has another seqno stays. Never names a version of this commit.
     ///
-    /// Never names the version at the vBucket's high seqno: recovery compares the two. Only a history that begins again
-    /// erases all that there is, with a record of an empty vBucket and in a call of its own; its seqnos may be lower then.
+    /// Never names the version at the vBucket's high seqno, because recovery compares the two. The exception is a history
+    /// that begins again: it erases everything, in a separate call with the record of an empty vBucket; its seqnos may be
+    /// lower afterwards.
     pub erased: Vec<(Box<[u8]>, Seqno)>,
-    /// The collections that keep history, ascending: a version in them that is replaced or erased stays readable,
-    /// unless it is below [`VbRecord::history_start`]. A commit that raises `history_start` forgets the history below,
-    /// and a commit without it forgets all.
+    /// The collections that keep history, ascending. A replaced or erased version in them stays readable, unless it is
+    /// below [`VbRecord::history_start`]. A commit that raises `history_start` drops the history below it, and a commit
+    /// without `history_start` drops all history.
     ///
     /// Only for stores that [keep history](Store::keeps_history).
     pub history: Arc<[CollectionId]>,
 }
 
 impl Commit {
-    /// Returns true if the version `seqno` of a key in `collection` stays as history when the key gets another version,
-    /// or none.
+    /// Returns true if the version `seqno` of a key in `collection` is kept as history when the key is overwritten or
+    /// erased.
     pub fn keeps(&self, collection: CollectionId, seqno: Seqno) -> bool {
         self.record.history_start.is_some_and(|start| seqno >= start.max(Seqno(1)))
             && self.history.binary_search(&collection).is_ok()
     }
 }
 
-/// Versions that a scan returns.
+/// The versions that a scan returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// The newest of each key.
+    /// The newest version of each key.
     Current,
     /// All versions, including those kept as history.
     All,
@@ -61,7 +62,7 @@ pub struct HistorySize {
 }
 
 impl HistorySize {
-    /// Takes a version of this size out of the budget. Returns false if too little is left.
+    /// Subtracts a version of this size from the budget. Returns false if the budget is too small.
     pub(crate) fn take(&mut self, bytes: u64) -> bool {
         let left = (self.versions.checked_sub(1), self.bytes.checked_sub(bytes));
         if let (Some(versions), Some(bytes)) = left {
@@ -71,64 +72,64 @@ impl HistorySize {
     }
 }
 
-/// Space of a store on disk.
+/// Disk space of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes of its files.
+    /// Bytes of the store's files.
     pub disk_bytes: u64,
-    /// Bytes of current data; the rest could be given back.
+    /// Bytes of current data; the rest can be reclaimed.
     pub live_bytes: u64,
 }
 
-/// A consistent reading of one vBucket's stored history, ascending by seqno; each key once, if not [all](Which::All)
-/// versions were asked for.
+/// A consistent scan of one vBucket's stored history, ascending by seqno. Each key occurs once, unless
+/// [all](Which::All) versions are requested.
 ///
-/// Writers go on meanwhile: what they overwrite stays readable to the scan.
+/// Writers may continue: the versions that they overwrite stay readable to the scan.
 pub struct Scan {
-    /// The stored high seqno when the scan began: the reader's position after it.
+    /// The stored high seqno when the scan began, which is the reader's position after the scan.
     pub end: Seqno,
-    /// From which seqno on no version is missing, in collections that keep history; `None` when that is nowhere so, or
-    /// was not asked for.
+    /// Seqno from which the scan has every version of collections that keep history; `None` if there is none, or if
+    /// history was not requested.
     pub history_start: Option<Seqno>,
-    /// The versions; an error ends them.
+    /// The versions; an error ends the iteration.
     pub documents: Box<dyn Iterator<Item = Result<Document, Error>> + Send>,
 }
 
-/// Keeps the vBuckets of one bucket.
+/// A store for the vBuckets of one bucket.
 pub trait Store: Send + Sync {
     /// Makes `commits` durable, in order.
     ///
     /// # Errors
     /// [`Error::Full`] when there was no space and [`Error::Exhausted`] when there were no descriptors or memory: nothing was
-    /// written, and the same commits may be passed again. After any other error nothing may be assumed about these commits, and the vBuckets in them must not be written to
-    /// again.
+    /// written, and the same commits may be passed again. After any other error the state of these commits is unknown, and their
+    /// vBuckets must not be written again.
     fn commit(&self, commits: &[Commit]) -> Result<(), Error>;
 
-    /// The record of every vBucket that was ever committed.
+    /// Returns the record of every vBucket that was ever committed.
     ///
     /// # Errors
     /// Fails when a record cannot be read.
     fn records(&self) -> Result<Vec<(Vbid, VbRecord)>, Error>;
 
-    /// The history of `vbid` after a seqno.
+    /// Scans the history of `vbid` after a seqno.
     ///
     /// # Errors
     /// Fails when the vBucket cannot be read.
     fn scan(&self, vbid: Vbid, after: Seqno, which: Which) -> Result<Scan, Error>;
 
-    /// Returns the stored version of a key (collection prefix first), tombstone or not. Cheap, and can be called from
-    /// several threads at once and during commits.
+    /// Returns the stored version of a key (collection prefix first), including tombstones. Cheap; several threads may
+    /// call it concurrently, also during commits.
     ///
     /// # Errors
-    /// Fails when it cannot be read.
+    /// Fails when the version cannot be read.
     fn get(&self, vbid: Vbid, key: &[u8]) -> Result<Option<Document>, Error>;
 
     /// Passes the current version of every key of every vBucket to `each`, once, in the order that is cheapest to read.
     ///
-    /// Meant for warmup: during commits the versions are not of one state.
+    /// Intended for warmup: concurrent commits make the result inconsistent.
     ///
     /// # Errors
-    /// Fails when something cannot be read; the documents before are intact.
+    /// Fails when a version cannot be read; the documents before it are intact.
     fn visit(&self, each: &mut dyn FnMut(Vbid, Document)) -> Result<(), Error> {
         for (vbid, _) in self.records()? {
             for document in self.scan(vbid, Seqno::ZERO, Which::Current)?.documents {
@@ -138,19 +139,19 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
-    /// Returns the space of the store on disk.
+    /// Returns the disk space of the store.
     fn usage(&self) -> Usage;
 
-    /// Does one bounded step of giving space back, if more than `fragmentation_percent` (0..=100) of a part of the store
-    /// is dead. Returns the bytes given back; 0 when there is nothing to do.
+    /// Does one bounded step of compaction, if more than `fragmentation_percent` (0..=100) of a part of the store is
+    /// dead. Returns the bytes reclaimed; 0 when there is nothing to do.
     ///
-    /// Meant for a thread of its own: neither commits nor reads wait for it.
+    /// Intended for a separate thread: neither commits nor reads wait for it.
     ///
     /// # Errors
-    /// Fails when the disk refuses or something cannot be read; the step has changed nothing then.
+    /// Fails when the disk refuses or something cannot be read; the step has no effect in that case.
     fn compact(&self, fragmentation_percent: u8) -> Result<u64, Error>;
 
-    /// The version that the version `seqno` took the place of, if both are there.
+    /// Returns the version that the version `seqno` replaced, if both are stored.
     ///
     /// # Errors
     /// Fails when one of them cannot be read.
@@ -158,7 +159,7 @@ pub trait Store: Send + Sync {
         Ok(None)
     }
 
-    /// Returns true if it can keep superseded versions.
+    /// Returns true if the store supports history.
     fn keeps_history(&self) -> bool {
         false
     }
@@ -168,17 +169,17 @@ pub trait Store: Send + Sync {
         Vec::new()
     }
 
-    /// The seqno at which the history of `vbid` would have to begin to be within `limit`; zero when it is.
+    /// Returns the seqno at which the history of `vbid` must begin to be within `limit`; zero if it already is.
     fn history_within(&self, _vbid: Vbid, _limit: HistorySize) -> Seqno {
         Seqno::ZERO
     }
 }
 
-/// Passes every stored version to `each`, and checks their number against the records. Warmup does this before a bucket
-/// serves.
+/// Passes every stored version to `each`, and checks the counts against the records. Warmup does this before a bucket
+/// is served.
 ///
 /// # Errors
-/// [`Error::Inconsistent`] when a document is missing or too many, else the error of the store.
+/// [`Error::Inconsistent`] when documents are missing or superfluous, or the error of the store.
 pub fn load_all(store: &dyn Store, each: &mut dyn FnMut(Vbid, Document)) -> Result<(), Error> {
     let records = store.records()?;
     let mut found: BTreeMap<Vbid, (u64, Seqno)> =

@@ -1,7 +1,7 @@
-//! How far vBuckets are replicated, as it is stored: on this node, and on the others, which may take a vBucket over.
+//! Stored checkpoint records of vBuckets. The other nodes keep copies because they may take a vBucket over.
 //!
-//! A record says itself which histories it is of, so that one that is old or of another node does no harm: it costs repetitions
-//! only. What else a record depends on, the filter and the mapping of collections, is stored with it.
+//! A record names the histories that it belongs to, so an outdated record or one of another node is harmless: it only causes
+//! repetitions. The other facts that a record depends on, filter and mapping of collections, are stored with it.
 
 use nacre_store::{Error, Space};
 use nacre_types::Vbid;
@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The longest row that is taken from another node, in bytes.
+/// The longest row accepted from another node, in bytes.
 const ROW_BYTES_MAX: usize = 1 << 20;
 
-/// What the records of a pipeline hold for.
+/// The conditions under which the records of a pipeline are valid.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Terms {
-    /// The replication: its UID, and how often it was begun again.
+    /// The replication: its UID and its restream counter.
     pub replication: String,
-    /// Which collections went where.
+    /// The target collection of each source collection.
     pub collections: BTreeMap<u32, u32>,
 }
 
@@ -38,14 +38,14 @@ struct Row {
     records: String,
 }
 
-/// Rows by key, as nodes exchange them; without a value, the row is removed.
+/// Rows by key, as nodes exchange them. A row without a value is removed.
 pub(crate) type Rows = Vec<(String, Option<String>)>;
 
 /// The checkpoints of all replications on this node.
 pub(crate) struct Checkpoints {
     space: Arc<dyn Space>,
     rows: Mutex<BTreeMap<String, String>>,
-    /// Rows that were changed here and that other nodes have not got.
+    /// Keys of rows that changed on this node and were not yet sent to other nodes.
     news: Mutex<BTreeSet<String>>,
 }
 
@@ -54,10 +54,10 @@ fn key_of(replication: &str, vbid: Vbid) -> String {
 }
 
 impl Checkpoints {
-    /// Reads what is stored.
+    /// Loads the stored records.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// The error of the disk.
     pub fn open(space: Arc<dyn Space>) -> Result<Checkpoints, Error> {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
         let rows = space.load()?.into_iter();
@@ -65,7 +65,7 @@ impl Checkpoints {
         Ok(Checkpoints { space, rows: Mutex::new(rows), news: Mutex::default() })
     }
 
-    /// Returns the records of a vBucket that hold under `terms`; none, if there are no such records.
+    /// Returns the records of a vBucket that are valid under `terms`.
     pub fn records(&self, replication: &str, vbid: Vbid, terms: &Terms) -> Records {
         let row = self.rows.lock().get(&key_of(replication, vbid)).cloned();
         let row = row.and_then(|row| serde_json::from_str::<Row>(&row).ok());
@@ -73,10 +73,10 @@ impl Checkpoints {
         row.and_then(|row| Records::decode(row.records.as_bytes()).ok()).unwrap_or_default()
     }
 
-    /// Stores the records of a vBucket. They survive the process at once, and a power cut soon.
+    /// Stores the records of a vBucket. They survive a crash of the process at once, and a power loss soon after.
     ///
     /// # Errors
-    /// What the disk reports: the records are then those of before, or these.
+    /// The error of the disk; then either the old or the new records are stored.
     pub fn save(
         &self,
         replication: &str,
@@ -94,10 +94,10 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Removes everything of replications that `is_known` does not know.
+    /// Removes the records of replications for which `is_known` returns false.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// The error of the disk.
     pub fn forget_others(&self, is_known: impl Fn(&str) -> bool) -> Result<(), Error> {
         let mut rows = self.rows.lock();
         let replication = |key: &str| key.rsplit_once('#').map_or(key, |(id, _)| id).to_owned();
@@ -112,17 +112,17 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Takes what the other nodes have not got yet.
+    /// Takes the rows that the other nodes do not have yet.
     pub fn take_news(&self) -> Rows {
         let news = std::mem::take(&mut *self.news.lock());
         let rows = self.rows.lock();
         news.into_iter().map(|key| (key.clone(), rows.get(&key).cloned())).collect()
     }
 
-    /// Notes rows of another node.
+    /// Stores rows received from another node.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// The error of the disk.
     pub fn receive(&self, rows: Rows) -> Result<(), Error> {
         let is_row = |(key, value): &(String, Option<String>)| {
             key.len() <= 1024 && value.as_ref().is_none_or(|value| value.len() <= ROW_BYTES_MAX)

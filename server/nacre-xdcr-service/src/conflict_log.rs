@@ -1,21 +1,23 @@
-//! The log of conflicts: a record and both bodies of each, as documents of a collection of this cluster.
+//! The conflict log: a record and both bodies of each conflict, as documents of a collection of this cluster.
 //!
 //! ```text
 //! pipeline ─► Driver ─► Logger, 4 threads ─► the node that serves the key ─► the collection
 //!    ▲                    │
-//!    └────────────────────┘ logged, or not: then the version is sent
+//!    └────────────────────┘ logged or failed: the version is sent
 //! ```
 //!
 //! | document | body |
 //! | --- | --- |
 //! | `crd_…` | the record: both versions with their metadata and histories, and the names of the other two |
 //! | `src_…` | the body of this cluster's version; missing if that is a deletion |
-//! | `tgt_…` | the body of the other cluster's version, likewise |
+//! | `tgt_…` | the body of the other cluster's version; missing if that is a deletion |
 //!
-//! Each has the attribute `_xdcr_conflict`, by which filters leave it out of every replication. Names and fields are those of Couchbase 8.0.
-//! A conflict is logged before it is decided, so that it is logged once at least: also if a process is killed in between. A log that cannot be
-//! written to holds no version up for long: that is counted, and shown with the errors of the replication. After [`FAILURES_MAX`] failures in
-//! a row the log rests, and is tried again after [`REST_NS`].
+//! Each document has the attribute `_xdcr_conflict`, by which filters exclude it from every replication. Names and fields are
+//! those of Couchbase 8.0.
+//!
+//! A conflict is logged before it is resolved. So it is logged at least once, even if a process is killed in between. A log that
+//! cannot be written delays no version for long; the failure is counted and shown with the errors of the replication. After
+//! [`FAILURES_MAX`] consecutive failures the log pauses for [`REST_NS`] and is then tried again.
 
 use crate::inbox::{Event, Inbox};
 use crate::message::{XdcrMessage, XdcrReply};
@@ -37,24 +39,25 @@ use std::time::Duration;
 
 /// Attribute of every document of a log. Source: Couchbase.
 const MARK: &str = "_xdcr_conflict";
-/// Attributes of a version that its record shows. Source: Couchbase.
+/// Attributes of a version that are copied into its record. Source: Couchbase.
 const SHOWN: [&str; 3] = ["_vv", "_sync", "_mou"];
-/// Bytes of conflicts of a replication that wait on a node, at most. Two buckets with the same keys have a conflict for each, all at once.
+/// Maximum bytes of queued conflicts per replication on a node. Two buckets with the same keys produce a conflict for each key at
+/// once.
 const WAITING_BYTES_MAX: usize = 64 << 20;
-/// Bytes that a conflict takes besides both values, about.
+/// Approximate bytes of a queued conflict besides both values.
 const ENTRY_BYTES: usize = 1 << 10;
-/// Threads that write for one replication on a node: one that waits for another node holds up the others only in part.
+/// Writing threads per replication on a node. With several, a slow node delays only part of the others.
 const WORKERS: usize = 4;
-/// How long it may take to write a document. Source: Couchbase, `cLogSetTimeoutMs`.
+/// Timeout of writing a document. Source: Couchbase, `cLogSetTimeoutMs`.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Failures in a row after which the log rests.
+/// Consecutive failures after which the log pauses.
 const FAILURES_MAX: u32 = 10;
-/// How long it rests: 10 s.
+/// Length of the pause: 10 s.
 const REST_NS: u64 = 10_000_000_000;
-/// Rules of one log, at most.
+/// Maximum number of rules of one log.
 const RULES_MAX: usize = 2000;
 
-/// A collection that conflicts are logged in.
+/// A collection that receives conflict records.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     /// A bucket of this cluster.
@@ -87,7 +90,7 @@ impl Place {
     }
 }
 
-/// Which conflicts are logged, and where.
+/// Selects the conflicts to log, and their collections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LogRules {
     default: Place,
@@ -99,7 +102,7 @@ impl LogRules {
     /// Reads the setting `conflictLogging`; `None` if nothing is logged.
     ///
     /// # Errors
-    /// A sentence about what cannot be.
+    /// A sentence about the invalid part of the setting.
     pub fn read(chosen: &Chosen) -> Result<Option<LogRules>, String> {
         let given = chosen.object("conflictLogging");
         if given.is_empty() {
@@ -137,7 +140,7 @@ impl LogRules {
         }
     }
 
-    /// Returns where conflicts of a collection of the source are logged.
+    /// Returns the collection that receives the conflicts of a collection of the source.
     pub fn place_of(&self, scope: &str, collection: &str) -> Option<&Place> {
         let exact = self.rules.get(&format!("{scope}.{collection}"));
         match exact.or_else(|| self.rules.get(scope)) {
@@ -146,7 +149,7 @@ impl LogRules {
         }
     }
 
-    /// Returns every collection that may get records.
+    /// Returns every collection that may receive records.
     pub fn places(&self) -> impl Iterator<Item = &Place> {
         std::iter::once(&self.default).chain(self.rules.values().flatten())
     }
@@ -200,7 +203,7 @@ impl Entry {
         self.conflict.source.value.len() + self.conflict.target.value.len() + ENTRY_BYTES
     }
 
-    /// Returns the documents: bodies first, so that a record names none that is not there.
+    /// Returns the documents, bodies first, so that no record names a missing body.
     fn documents(&self, place: &Place, unix_ns: u64) -> Vec<LogDocument> {
         let Conflict { source, target, .. } = &*self.conflict;
         let (here, there) = &self.parties;
@@ -221,7 +224,7 @@ impl Entry {
                 bucket: place.bucket.clone(),
                 collection: place.collection(),
                 key,
-                // What the other cluster says about its body is not relied on.
+                // The datatype claimed by the other cluster is not trusted.
                 datatype: DATATYPE_XATTR | if is_json(body) { DATATYPE_JSON } else { 0 },
                 value: [&attributes.encode()[..], body].concat(),
             }
@@ -280,18 +283,18 @@ fn timestamp(unix_ns: u64) -> String {
     jiff::Timestamp::new(second, nanosecond).map_or_else(|_| String::new(), |at| at.to_string())
 }
 
-/// Keeps a log that cannot be written to from being waited for again and again.
+/// Circuit breaker: pauses a log that fails, so that conflicts do not wait for each timeout.
 #[derive(Debug, Default)]
 struct Breaker {
     /// Failures since the last success.
     failures: u32,
-    /// Monotonic time until which nothing is tried.
+    /// Monotonic time until which the log pauses.
     rests_until_ns: u64,
     reason: String,
 }
 
 impl Breaker {
-    /// Returns why the log rests, if it does.
+    /// Returns the reason for the pause if the log pauses.
     fn rests(&self, now_ns: u64) -> Option<String> {
         (now_ns < self.rests_until_ns).then(|| self.reason.clone())
     }
@@ -309,7 +312,7 @@ impl Breaker {
     }
 }
 
-/// Something to log, and whom to tell.
+/// A conflict to log, and the input for the pipeline afterwards.
 struct Job {
     vbid: Vbid,
     input: Input,
@@ -320,14 +323,14 @@ struct Job {
 /// Writes conflicts for one replication.
 pub(crate) struct Logger {
     jobs: Sender<Job>,
-    /// Bytes that wait.
+    /// Bytes queued.
     waiting: Arc<AtomicUsize>,
 }
 
 impl Logger {
-    /// Starts threads, which end with the logger.
+    /// Starts the threads, which end when the logger is dropped.
     pub fn start(node: &Arc<Node>, inbox: &Arc<Inbox>) -> Logger {
-        // Bounded by the bytes that wait.
+        // `waiting` bounds the queue by its bytes.
         let (sender, jobs) = unbounded();
         let worker = Worker {
             node: Arc::clone(node),
@@ -347,17 +350,17 @@ impl Logger {
         Logger { jobs: sender, waiting }
     }
 
-    /// Has a conflict logged, and `input` given to the pipeline of `vbid` then.
+    /// Logs a conflict, then passes `input` to the pipeline of `vbid`.
     ///
     /// # Errors
-    /// The input, if too many wait.
+    /// Returns the input if the queue is full.
     pub fn log(&self, vbid: Vbid, input: Input, place: Place, entry: Entry) -> Result<(), Input> {
         let bytes = entry.bytes();
         if self.waiting.fetch_add(bytes, Ordering::AcqRel) > WAITING_BYTES_MAX {
             self.waiting.fetch_sub(bytes, Ordering::AcqRel);
             return Err(input);
         }
-        // Fails if there is no thread.
+        // Fails if no thread is left.
         self.jobs.send(Job { vbid, input, place, entry }).map_err(|refused| {
             self.waiting.fetch_sub(bytes, Ordering::AcqRel);
             refused.into_inner().input

@@ -1,4 +1,5 @@
-//! A replication on one node: the pipelines of the vBuckets that are active here, the connections to the target, and time.
+//! Drives one replication on one node: the pipelines of the vBuckets active here, the connections to the target, and
+//! timers.
 //!
 //! ```text
 //! agreed state ─► Plan ─┐                       ┌─► Line (stream + pipeline) of each active vBucket
@@ -7,8 +8,8 @@
 //!                        history of the bucket
 //! ```
 //!
-//! Whatever happens becomes an input of a pipeline; the pipeline says what is to be done. The driver decides nothing about a
-//! document.
+//! Every event becomes an input of a pipeline, and the driver carries out the pipeline's effects. The driver makes no
+//! decision about a document.
 
 use crate::checkpoints::{Checkpoints, Terms};
 use crate::conflict_log::{Entry, Logger, Party};
@@ -33,31 +34,31 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long the driver sleeps at most.
+/// The longest sleep of the driver.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
-/// How soon it looks again whether the node has its lease back.
+/// Interval of checks whether the node has regained its lease.
 const LEASE_PAUSE: Duration = Duration::from_millis(50);
-/// How often it says what it does, in nanoseconds.
+/// Interval of status updates, in nanoseconds.
 const STATUS_NS: u64 = 100_000_000;
-/// Inputs that one step takes, at most: then others of the processor come.
+/// Maximum number of inputs per step; then the driver yields to other tasks of the processor.
 const INPUTS_MAX: usize = 20_000;
-/// Portions of history that one step reads, at most.
+/// Maximum number of history portions read per step.
 const READS_MAX: usize = 64;
-/// Windows of all pipelines of a replication on a node together, in bytes: the least and the greatest.
+/// Limits of the sum of the windows of all pipelines of a replication on a node, in bytes.
 const WINDOWS_BYTES: (usize, usize) = (32 << 20, 256 << 20);
-/// The least window of a pipeline, in bytes.
+/// The smallest window of a pipeline, in bytes.
 const WINDOW_BYTES_MIN: usize = 32 << 10;
-/// Bytes of history that are read at a time, at most.
+/// Maximum bytes of history per read.
 const PORTION_BYTES_MAX: usize = 512 << 10;
 
-/// A question about several vBuckets of the target, whose answers come from several nodes.
+/// A question about several vBuckets of the target, which several nodes answer in parts.
 struct Ask {
     run: Run,
     parts_left: usize,
     states: BTreeMap<Vbid, TargetState>,
 }
 
-/// The task.
+/// The task that drives a replication.
 pub(crate) struct Driver {
     node: Arc<Node>,
     bucket: Arc<Bucket>,
@@ -71,28 +72,28 @@ pub(crate) struct Driver {
     map: ClusterMap,
     mapped: Mapped,
     links: BTreeMap<String, Vec<Link>>,
-    /// Started with the first conflict.
+    /// Started at the first conflict.
     logger: Option<Logger>,
     lines: BTreeMap<Vbid, Line>,
     timers: BTreeSet<(u64, Vbid)>,
     pending: VecDeque<(Vbid, Input)>,
-    /// vBuckets with something to read, perhaps.
+    /// vBuckets that may have history to read.
     ready: BTreeSet<Vbid>,
-    /// The one that was read last.
+    /// The vBucket read last.
     read_last: Vbid,
     throttle: Throttle,
     asks: BTreeMap<Vbid, Ask>,
-    /// Why documents were put aside, by vBucket and key.
+    /// Reasons why documents were put aside, by vBucket and key.
     reasons: BTreeMap<(Vbid, Vec<u8>), String>,
-    /// After how many arrangements of the bucket the lines were those of the active vBuckets.
+    /// The bucket's arrangement number that the lines were last made for.
     arrangements: Option<u64>,
-    /// Those of its pipelines: answers to one that is gone may still arrive for the vBucket.
+    /// Epochs of all pipelines of this driver. Late answers to a removed pipeline of the same vBucket may still arrive.
     epochs: Epochs,
-    /// What lines that are gone have counted.
+    /// Counters of removed lines.
     retired: Sums,
     status: Status,
     said_ns: u64,
-    /// Why the target cannot be used, if it cannot.
+    /// The reason why the target cannot be used.
     trouble: Option<String>,
 }
 
@@ -147,7 +148,7 @@ impl Driver {
         Next::Done
     }
 
-    /// Takes over what the nodes have agreed on meanwhile.
+    /// Applies the current plan of the cluster.
     fn follow_plan(&mut self) {
         let plan = self.handle.plan();
         if Arc::ptr_eq(&plan, &self.plan) && self.scout.is_some() {
@@ -184,8 +185,8 @@ impl Driver {
         self.arrangements = None;
     }
 
-    /// Has pipelines go on with other settings. These come before what was read already, so that no document that was written
-    /// after a change of the filter is judged by the filter of before.
+    /// Applies changed settings to the pipelines. The change goes ahead of pending inputs, so that the earlier filter never
+    /// judges a document written after the change.
     fn adjust(&mut self) {
         let count = self.lines.len();
         let vbids: Vec<Vbid> = self.lines.keys().copied().collect();
@@ -219,7 +220,7 @@ impl Driver {
         self.reasons.retain(|(of, _), _| *of != vbid);
     }
 
-    /// Takes in what the target is now.
+    /// Applies a new description of the target.
     fn meet_target(&mut self, found: Target, now: Now) {
         let replication = &self.plan.replication;
         let known_as = self.plan.resolution.as_str();
@@ -259,7 +260,7 @@ impl Driver {
         self.map_collections(now);
     }
 
-    /// Finds out where collections go, and begins again where that has changed.
+    /// Resolves the mapping of collections, and restarts the pipelines if it has changed.
     fn map_collections(&mut self, now: Now) {
         let Some(target) = &self.target else { return };
         let rules = match Rules::read(&self.plan.replication.chosen()) {
@@ -286,7 +287,7 @@ impl Driver {
     }
 
     fn note(&mut self, now: Now, text: String) {
-        // What goes on is logged once.
+        // An error that persists is logged once.
         if self.status.errors.front().is_none_or(|(_, last)| *last != text) {
             tracing::warn!("replication {}: {text}", self.handle.id);
         }
@@ -301,12 +302,12 @@ impl Driver {
         }
     }
 
-    /// True if pipelines are to run.
+    /// Returns true if the pipelines should run.
     fn is_wanted(&self) -> bool {
         self.trouble.is_none() && self.target.is_some() && !self.plan.replication.is_paused()
     }
 
-    /// Has a line for each vBucket that is active here, and for no other.
+    /// Ensures that exactly the active vBuckets of this node have a line.
     fn follow_arrangement(&mut self, now: Now) {
         let arrangements = self.bucket.arrangements.load(Ordering::Acquire);
         if self.arrangements == Some(arrangements) {
@@ -381,7 +382,7 @@ impl Driver {
                 }
                 Event::Target(found) => self.meet_target(*found, now),
                 Event::NoTarget(unusable) => {
-                    // A node of nacre would go on with the next bucket of the name. New connections look whether it is the same.
+                    // A nacre node would continue with a new bucket of the same name. New connections check the bucket's UUID.
                     if matches!(unusable, Unusable::NoBucket(_)) {
                         self.links.clear();
                         self.lose_links();
@@ -400,7 +401,7 @@ impl Driver {
         }
     }
 
-    /// Puts the answers of several nodes together.
+    /// Combines the answers of several nodes.
     fn take_states(&mut self, source: Vbid, run: Run, input: Input) {
         let Some(ask) = self.asks.get_mut(&source).filter(|ask| ask.run == run) else { return };
         let Input::Target { states, .. } = input else { return };
@@ -420,7 +421,7 @@ impl Driver {
         }
     }
 
-    /// Gives pipelines their inputs.
+    /// Passes the pending inputs to the pipelines.
     fn feed(&mut self, now: Now) {
         for _ in 0..INPUTS_MAX {
             let Some((vbid, input)) = self.pending.pop_front() else { return };
@@ -437,7 +438,8 @@ impl Driver {
             let counts = line.pipeline.counts();
             let effects = line.pipeline.step(input, now);
             if read > 0 {
-                // Counted now, not when it is sent: until large documents are looked up, much more would be read.
+                // Charge the bytes when they are read, not when they are sent. While large documents are looked up, the
+                // driver would otherwise read much more.
                 let later = line.pipeline.counts();
                 let received = (later.received - counts.received).max(1);
                 let left_out = (later.filtered - counts.filtered).min(received);
@@ -495,7 +497,7 @@ impl Driver {
             Effect::Log { run, id, number, conflict } => {
                 self.log(vbid, Input::Logged { run, id, number }, conflict, now);
             }
-            // The target judges, and asks its resolver.
+            // The target judges, and asks its own resolver.
             Effect::Resolve { run, id, .. } => {
                 self.pending.push_back((vbid, Input::Resolved { run, id, verdict: None }));
             }
@@ -516,7 +518,7 @@ impl Driver {
             Effect::Notify(notice) => self.notify(vbid, &notice, now),
             Effect::Rested => {
                 self.retire(vbid);
-                // It may be wanted again since it was told to rest.
+                // The replication may have been resumed since it was paused.
                 if self.is_wanted() {
                     self.arrangements = None;
                 }
@@ -524,7 +526,7 @@ impl Driver {
         }
     }
 
-    /// Parts of something by the node of the target that serves it, and what no node serves.
+    /// Groups items by the target node that serves them; returns separately the items that no node serves.
     fn by_server<T>(
         &self,
         items: Vec<T>,
@@ -573,13 +575,13 @@ impl Driver {
                 &*self.links.entry(server).or_insert(links)
             }
         };
-        // What a pipeline sends goes one way, so that it arrives in order. What there is no room for is sent again when its time
-        // is up.
+        // One pipeline always uses the same link, so that its requests arrive in order. A request that does not fit the queue is
+        // sent again after its timeout.
         let link = job.source.index() % links.len();
         links[link].push(job);
     }
 
-    /// Has a conflict logged, if there is a log for its collection, and `input` given to the pipeline then.
+    /// Logs a conflict if its collection has a log, then passes `input` to the pipeline.
     fn log(&mut self, vbid: Vbid, input: Input, conflict: Box<nacre_xdcr::Conflict>, now: Now) {
         let parties = self.parties(vbid, &conflict);
         let place = parties.as_ref().and_then(|(here, _)| {
@@ -609,7 +611,7 @@ impl Driver {
         }
     }
 
-    /// The two sides of a conflict; `None` when a collection is gone.
+    /// Returns the two sides of a conflict; `None` if a collection has been dropped.
     fn parties(&self, vbid: Vbid, conflict: &nacre_xdcr::Conflict) -> Option<(Party, Party)> {
         let (id, name) = nacre_types::leb128_decode(&conflict.key)?;
         let (target_id, _) = nacre_types::leb128_decode(&conflict.target_key)?;
@@ -633,7 +635,7 @@ impl Driver {
         Some((here, there))
     }
 
-    /// Returns scope and name of a collection here.
+    /// Returns scope and name of a collection of the source.
     fn path_of(&self, id: u32) -> Option<(String, String)> {
         self.bucket.manifest().scopes.iter().find_map(|scope| {
             let found = scope.collections.iter().find(|it| it.id == id)?;
@@ -641,10 +643,10 @@ impl Driver {
         })
     }
 
-    /// Lists documents of a line that were put aside, up to `most`.
+    /// Lists up to `most` documents of a line that were put aside.
     fn stuck_of(&self, vbid: Vbid, line: &Line, most: usize) -> Vec<StuckDocument> {
         let mut keys: Vec<&[u8]> = line.pipeline.stuck().take(most).collect();
-        // Copies for several collections of the target.
+        // One document may have copies for several collections of the target.
         keys.dedup();
         let document = |key: &[u8]| {
             let (id, name) = nacre_types::leb128_decode(key)?;
@@ -693,7 +695,7 @@ impl Driver {
         self.note(now, text);
     }
 
-    /// Takes the next vBucket with something to read: each in its turn, so that none is left behind while others are written to.
+    /// Takes the next vBucket with history to read, in turn, so that busy vBuckets do not starve the others.
     fn next_ready(&mut self) -> Option<Vbid> {
         let later = (Bound::Excluded(self.read_last), Bound::Unbounded);
         let next = self.ready.range(later).next().or_else(|| self.ready.first()).copied()?;
@@ -702,7 +704,7 @@ impl Driver {
         Some(next)
     }
 
-    /// Reads history for the pipelines that wait for some.
+    /// Reads history for the pipelines that request it.
     fn read(&mut self, now: Now) {
         while let Some(vbid) = self.dirty.take(0) {
             if self.lines.get(&vbid).is_some_and(|line| line.reading.is_some()) {
@@ -712,7 +714,7 @@ impl Driver {
         let bytes =
             (WINDOWS_BYTES.0 / self.lines.len().max(1)).clamp(WINDOW_BYTES_MIN, PORTION_BYTES_MAX);
         let bytes = self.throttle.portion(WINDOW_BYTES_MIN, bytes);
-        // What goes of a portion is counted after it was taken in.
+        // The throttle is charged only after a portion was admitted, so read one portion at a time.
         let reads = if self.throttle.is_limited() { 1 } else { READS_MAX };
         for _ in 0..reads {
             if self.throttle.wait_ns(now.monotonic_ns).is_some() {
@@ -756,7 +758,7 @@ impl Driver {
         }
     }
 
-    /// Says what the replication does here.
+    /// Publishes the status of the replication on this node.
     fn say(&mut self, now: Now) {
         if now.monotonic_ns < self.said_ns + STATUS_NS {
             return;

@@ -1,4 +1,4 @@
-//! Forms of requests, and answers to them.
+//! Parses request forms and builds responses.
 
 use nacre_node::Error;
 use nacre_node::service::{HttpReply, HttpRequest};
@@ -6,18 +6,18 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Fields of one form, at most.
+/// Maximum number of fields of a form.
 const FIELDS_MAX: usize = 200;
-/// Bytes of an ID that stay as they are in a path.
+/// Characters of an ID that a path segment keeps as they are.
 const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Fields of a form by name. Of a field that is there twice, the last one counts.
+/// Fields of a form by name. The last value of a repeated field counts.
 pub(crate) type Form = BTreeMap<String, String>;
 
-/// Reads the fields of a request: those of the body, and those of the query for which the body has none.
+/// Reads the fields of a request: those of the body, then those of the query that the body lacks.
 ///
 /// # Errors
-/// An answer when there are more than 200.
+/// A response when there are more than [`FIELDS_MAX`] fields.
 pub(crate) fn read(request: &HttpRequest) -> Result<Form, HttpReply> {
     let mut form = Form::new();
     for text in [request.query.as_bytes(), &request.body] {
@@ -38,37 +38,37 @@ fn decoded(part: &[u8]) -> String {
     percent_decode(&spaced).decode_utf8_lossy().into_owned()
 }
 
-/// Text as one segment of a path.
+/// Percent-encodes text as one segment of a path.
 pub(crate) fn segment(text: &str) -> String {
     utf8_percent_encode(text, IN_PATH).to_string()
 }
 
-/// An answer in JSON.
+/// Returns a response in JSON.
 pub(crate) fn reply(status: u16, value: &Value) -> HttpReply {
     HttpReply { status, content_type: "application/json", body: value.to_string().into_bytes() }
 }
 
-/// An answer to a request that was carried out.
+/// Returns the response to a successful request.
 pub(crate) fn ok(value: &Value) -> HttpReply {
     reply(200, value)
 }
 
-/// A field that is wrong, as references and settings report it.
+/// Returns the response about an invalid field, in the form used by references and settings.
 pub(crate) fn invalid(field: &str, reason: impl Into<String>) -> HttpReply {
     reply(400, &json!({field: reason.into()}))
 }
 
-/// The same, as requests that make or cancel a replication report it.
+/// Returns the response about an invalid field, in the form used when a replication is created or cancelled.
 pub(crate) fn wrapped(field: &str, reason: impl Into<String>) -> HttpReply {
     reply(400, &json!({"errors": {field: reason.into()}}))
 }
 
-/// The answer about something that does not exist.
+/// Returns the response about a missing resource.
 pub(crate) fn not_found() -> HttpReply {
     reply(404, &json!("Requested resource not found."))
 }
 
-/// The answer to a change that the nodes have not agreed on.
+/// Returns the response to a change on which the nodes did not agree.
 pub(crate) fn refused(error: &Error) -> HttpReply {
     let status = match error {
         Error::Refused(_) => 400,

@@ -1,4 +1,4 @@
-//! What happens to a driver, gathered by the threads that work for it.
+//! Events for a driver, collected from the threads that work for it.
 
 use crate::target::{Target, Unusable};
 use nacre_bucket::Signal;
@@ -7,11 +7,11 @@ use nacre_types::Vbid;
 use nacre_xdcr::{Input, Run};
 use parking_lot::Mutex;
 
-/// Everything that makes a driver do something, besides the source's history and time.
+/// Everything that makes a driver act, besides the source's history and time.
 pub(crate) enum Event {
-    /// An answer for the pipeline of a vBucket.
+    /// An answer for a pipeline.
     Input(Vbid, Box<Input>),
-    /// How far some vBuckets of the target are: an [`Input::Target`] for the pipeline of `source`, or a part of one.
+    /// The histories of some target vBuckets: all or a part of an [`Input::Target`] for the pipeline of `source`.
     States {
         /// vBucket of the pipeline.
         source: Vbid,
@@ -20,26 +20,26 @@ pub(crate) enum Event {
         /// The part.
         input: Box<Input>,
     },
-    /// A connection was made.
+    /// A connection was established.
     Linked,
-    /// A connection has ended, or could not be made: requests that were sent may have no answer.
+    /// A connection has ended or failed: requests in flight may stay unanswered.
     LinkLost {
         /// Address of the node.
         address: String,
         /// Why.
         reason: String,
     },
-    /// A map of the target that a node has sent.
+    /// A cluster map sent by a target node.
     Map(Box<ClusterMap>),
-    /// A conflict is logged, or why it is not; and the answer for the pipeline of a vBucket.
+    /// The result of logging a conflict, and the input for the pipeline of the vBucket.
     Logged(Vbid, Box<Input>, Result<(), String>),
-    /// The target was looked at.
+    /// The Scout has read the target's description.
     Target(Box<Target>),
-    /// It could not be.
+    /// The Scout could not read the target's description.
     NoTarget(Unusable),
 }
 
-/// Events that the driver has not seen yet. Bounded by what the driver has asked for.
+/// Events that the driver has not handled yet. The number of requests in flight bounds them.
 #[derive(Default)]
 pub(crate) struct Inbox {
     events: Mutex<Vec<Event>>,

@@ -1,4 +1,4 @@
-//! What happens now and then: checkpoints go to the other nodes, and what belongs to nothing any more is removed.
+//! Periodic chores: sends checkpoints to the other nodes, and removes state that nothing uses any more.
 
 use crate::Xdcr;
 use crate::message::XdcrMessage;
@@ -8,16 +8,16 @@ use nacre_node::Node;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often checkpoints go to the other nodes.
+/// How often the node sends checkpoints to the other nodes.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// How many intervals lie between two looks for what is to be removed.
+/// Number of intervals between two clean-ups.
 const CLEANING_INTERVALS: u32 = 8;
-/// Checkpoints of one message.
+/// Maximum number of checkpoints in one message.
 const MESSAGE_ROWS: usize = 500;
-/// How long another node may take to note them.
+/// Timeout of another node for storing them.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The task.
+/// The task that runs the chores.
 pub(crate) struct Keeper {
     node: Arc<Node>,
     signal: Signal,
@@ -25,7 +25,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// A task that the signal wakes.
+    /// Creates a task that `signal` wakes.
     pub fn new(node: &Arc<Node>, signal: Signal) -> Keeper {
         Keeper { node: Arc::clone(node), signal, turn: 0 }
     }
@@ -36,13 +36,13 @@ impl Keeper {
         for rows in news.chunks(MESSAGE_ROWS) {
             let message = XdcrMessage::Checkpoints(rows.to_vec());
             for other in self.node.others() {
-                // One that does not get them repeats more when it takes a vBucket over.
+                // A node that misses checkpoints repeats more work when it takes a vBucket over; that is harmless.
                 self.node.ask_then(other, &message, PATIENCE, Box::new(drop));
             }
         }
     }
 
-    /// Removes replications whose source does not exist any more.
+    /// Removes replications whose source bucket no longer exists.
     fn clean(&self, service: &Xdcr) {
         let cluster = self.node.cluster();
         let agreed = service.agreed.of(&cluster);
@@ -58,7 +58,7 @@ impl Keeper {
                     replication.id,
                     replication.source
                 ),
-                // Another node was faster, or the nodes cannot agree now.
+                // Another node removed the replication first, or the nodes cannot agree now.
                 Err(error) => tracing::debug!("replication {}: {error}", replication.id),
             }
         }

@@ -1,4 +1,4 @@
-//! Replication between clusters as a service: references to other clusters, replications, and what runs them.
+//! Cross-cluster replication as a service: references to other clusters, replications, and the drivers that run them.
 //!
 //! ```text
 //! REST ─► records of the agreed state ─► Xdcr::reconcile ─► a Driver for each replication on each node
@@ -7,10 +7,10 @@
 //!                              Link ─► nodes of the other cluster, by the key-value protocol
 //! ```
 //!
-//! A replication runs on every node, for the vBuckets that are active there. Nodes need nothing of each other but checkpoints, which
-//! [go to all of them](keeper), so that whoever takes a vBucket over goes on where the one before was.
+//! A replication runs on every node, for the vBuckets that are active there. Nodes exchange only checkpoints, which [every node
+//! receives](keeper), so that a node that takes a vBucket over resumes where the previous owner stopped.
 //!
-//! The crate opens sockets by nacre-client, and has threads that wait for them; time and chance are the node's.
+//! The crate opens sockets through nacre-client, and has threads that wait for them. Time and randomness come from the node.
 
 mod checkpoints;
 mod conflict_log;
@@ -55,7 +55,7 @@ use std::time::Duration;
 
 const ADMINISTER: &[Privilege] = &[Privilege::AdministerReplications];
 
-/// The row of the service. It has no port: its endpoints are those of management.
+/// The service's registry entry. It has no port of its own: its endpoints are served by the management service.
 static SPEC: ServiceSpec = ServiceSpec {
     id: "xdcr",
     name: None,
@@ -112,7 +112,7 @@ impl Xdcr {
         Ok(Arc::clone(self.checkpoints.get_or_init(|| opened)))
     }
 
-    /// Has a driver for each replication whose bucket is here.
+    /// Ensures that each replication whose bucket is on this node has a driver.
     fn follow(&self, node: &Arc<Node>, cluster: &Cluster) -> Result<(), Error> {
         let mut drivers = self.drivers.lock();
         if self.is_over() {
@@ -139,7 +139,7 @@ impl Xdcr {
                 handle.set_plan(plan);
                 continue;
             }
-            // A bucket that is opened later is reported then.
+            // `open_bucket` calls this again for a bucket that is opened later.
             let bucket = node.bucket(&plan.replication.source);
             let Some(bucket) = bucket.filter(|it| it.uuid == plan.replication.source_uuid) else {
                 continue;
@@ -152,13 +152,13 @@ impl Xdcr {
         Ok(())
     }
 
-    /// Returns what the replications do on this node, by their IDs.
+    /// Returns the status of each replication on this node, by ID.
     fn own_statuses(&self) -> Vec<(String, Status)> {
         let drivers = self.drivers.lock();
         drivers.iter().map(|(id, handle)| (id.clone(), handle.status())).collect()
     }
 
-    /// Returns what the replications do on all nodes, by their IDs.
+    /// Returns the status of each replication over all nodes, by ID.
     fn statuses(&self, node: &Arc<Node>) -> BTreeMap<String, Status> {
         let mut all: BTreeMap<String, Status> = self.own_statuses().into_iter().collect();
         for reply in node.ask_members(&XdcrMessage::Statuses) {
@@ -173,7 +173,7 @@ impl Xdcr {
         all
     }
 
-    /// Returns whether the cluster of that UUID can be reached from this node.
+    /// Returns whether this node can reach the cluster with this UUID.
     fn connectivity(&self, cluster: &str) -> Connectivity {
         let drivers = self.drivers.lock();
         let to_it = drivers.values().filter(|it| it.plan().replication.cluster == cluster);

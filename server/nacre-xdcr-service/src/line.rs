@@ -1,4 +1,4 @@
-//! One vBucket of the source: its pipeline, and the stream that feeds it.
+//! A vBucket of the source: its pipeline, and the stream that feeds it.
 
 use nacre_bucket::Bucket;
 use nacre_dcp::{Limit, Portion, Read, ResumePoint, Stream};
@@ -7,35 +7,35 @@ use nacre_types::{Seqno, VbUuid, Vbid};
 use nacre_vbucket::Vbucket;
 use nacre_xdcr::{Pipeline, Run, SourceState};
 
-/// Documents that are read at a time.
+/// Maximum number of documents per read.
 const PORTION_DOCUMENTS: usize = 512;
 
-/// A pipeline with its stream.
+/// A pipeline and its stream.
 pub(crate) struct Line {
     /// The state machine.
     pub pipeline: Pipeline,
-    /// When the next tick is due, in monotonic nanoseconds, as the driver's timers have it.
+    /// Time of the next tick as registered in the driver's timers, in monotonic nanoseconds.
     pub timer_ns: Option<u64>,
-    /// What the pipeline waits for: history after this point.
+    /// The pending read of the pipeline: history after this position.
     pub reading: Option<(Run, ResumePoint)>,
     /// The branch of the source's history in this run.
     pub branch: VbUuid,
     stream: Option<Stream<Error>>,
 }
 
-/// What a read has found.
+/// Result of a read.
 pub(crate) enum Found {
-    /// The next versions, and the greatest seqno of a deletion that was forgotten when they were read.
+    /// The next versions, and the greatest seqno of a tombstone that had been purged at the time of the read.
     Portion(Portion, Seqno),
-    /// Nothing new.
+    /// The history has nothing new.
     Nothing,
-    /// The history is another one.
+    /// The history has changed.
     Changed(SourceState),
-    /// The vBucket is not active here any more.
+    /// The vBucket is no longer active on this node.
     Gone,
 }
 
-/// The history of a vBucket, as a pipeline sees it.
+/// Returns the history of a vBucket in the form that a pipeline uses.
 pub(crate) fn state_of(vbucket: &Vbucket) -> SourceState {
     SourceState {
         log: vbucket.failover_log().clone(),
@@ -45,15 +45,15 @@ pub(crate) fn state_of(vbucket: &Vbucket) -> SourceState {
 }
 
 impl Line {
-    /// A line whose pipeline rests.
+    /// Creates a line with a resting pipeline.
     pub fn new(pipeline: Pipeline, branch: VbUuid) -> Line {
         Line { pipeline, timer_ns: None, reading: None, branch, stream: None }
     }
 
-    /// Reads what the pipeline waits for, if there is some.
+    /// Reads history for the pending read of the pipeline, if there is one.
     ///
     /// # Errors
-    /// What the store reports. The stream is closed then.
+    /// The error of the store. The stream is then closed.
     pub fn read(&mut self, bucket: &Bucket, vbid: Vbid, bytes: usize) -> Result<Found, Error> {
         let Some((_, after)) = self.reading else { return Ok(Found::Nothing) };
         let Some(mut vbucket) = bucket.active(vbid) else { return Ok(Found::Gone) };
@@ -102,7 +102,7 @@ impl Line {
         Ok(Found::Portion(portion, purge_seqno))
     }
 
-    /// Lets go of history, which keeps in memory what a stream has yet to read.
+    /// Closes the stream, which keeps unread history in memory.
     pub fn close(&mut self, bucket: &Bucket, vbid: Vbid) {
         if let Some(stream) = self.stream.take()
             && let Some(mut vbucket) = bucket.vbucket(vbid)

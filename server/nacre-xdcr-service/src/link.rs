@@ -1,11 +1,11 @@
-//! Connections to a node of the target: a thread each, which sends what pipelines want and hands the answers back.
+//! Connections to a node of the target. Each has a thread that sends the pipelines' requests and returns the answers.
 //!
 //! ```text
-//! Driver ─► Job, Job, … ─► thread of the link: as many as fit a round are sent at once ─► answers in order ─► Driver
+//! Driver ─► Job, Job, … ─► thread of the link: sends as many as fit one round ─► answers in order ─► Driver
 //! ```
 //!
-//! A round that breaks off leaves requests without an answer. The driver hears that the link is lost, and the pipelines send
-//! again: every request can be repeated.
+//! A broken round leaves requests without answers. The driver receives [`Event::LinkLost`] and the pipelines send the
+//! requests again: every request is idempotent.
 
 use crate::inbox::{Event, Inbox};
 use crate::wire::{self, STATISTICS, State};
@@ -19,21 +19,21 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Jobs that may wait for a link. A pipeline has few at a time, and its window bounds their bytes.
+/// Capacity of a link's queue. A pipeline has few jobs at a time, and its window bounds their bytes.
 const JOBS_MAX: usize = 4096;
-/// Bytes of one round, give or take one job. Answers are small, and fit the buffers of sockets while nobody reads them.
+/// Approximate maximum of bytes per round. Answers are small and fit the socket buffers until they are read.
 const ROUND_BYTES_MAX: usize = 2 << 20;
-/// Requests of one round, give or take one job.
+/// Approximate maximum of requests per round.
 const ROUND_REQUESTS_MAX: usize = 4000;
-/// How long a node may take to answer.
+/// Timeout of a node's answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a link does nothing after it could not connect.
+/// Pause of a link after a failed connection attempt.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 
-/// Statuses that mean that the connection has to log in again: AUTH_STALE, NO_BUCKET, AUTH_ERROR.
+/// Statuses that require the connection to log in again: AUTH_STALE, NO_BUCKET, AUTH_ERROR.
 const LOGIN_OVER: [u16; 3] = [0x1f, 0x08, 0x20];
 
-/// How to log in at the target's nodes.
+/// Credentials and bucket for the target's nodes.
 #[derive(Clone)]
 pub(crate) struct Access {
     /// User.
@@ -44,7 +44,7 @@ pub(crate) struct Access {
     pub bucket: String,
     /// UUID of the bucket.
     pub bucket_uuid: String,
-    /// For encrypted connections.
+    /// TLS configuration; `None` for plain connections.
     pub tls: Option<Arc<ClientConfig>>,
 }
 
@@ -52,8 +52,8 @@ impl Access {
     /// Connects to a node.
     ///
     /// # Errors
-    /// Those of the client, or the bucket is another one of the same name: it may be anybody's, and is sent nothing. Whoever looks at the
-    /// target now and then learns of that later.
+    /// Errors of the client. Also fails when the bucket has another UUID: such a bucket may have another owner and must receive
+    /// nothing. The Scout reports the change later.
     pub fn connect(&self, address: &str) -> Result<Connection, Error> {
         let features = [BASIC_FEATURES, &[Feature::Xattr, Feature::Snappy, Feature::MutationSeqno]];
         let login = [self.user.as_str(), &self.password, &self.bucket];
@@ -68,23 +68,23 @@ impl Access {
     }
 }
 
-/// Something that a pipeline wants from a node of the target.
+/// A pipeline's request to a node of the target.
 pub(crate) struct Job {
     /// vBucket of the pipeline.
     pub source: Vbid,
     /// Its run.
     pub run: Run,
-    /// What.
+    /// The request.
     pub work: Work,
 }
 
-/// The kinds of jobs.
+/// Kinds of requests.
 pub(crate) enum Work {
-    /// Versions to be written.
+    /// Versions to write.
     Write(Vec<Operation>),
-    /// Keys to be looked up.
+    /// Keys to look up.
     LookUp(Wanted, Vec<Lookup>),
-    /// How far these vBuckets are.
+    /// vBuckets whose histories to report.
     States(Vec<Vbid>),
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Starts a thread that connects with the first job, and ends with the link.
+    /// Starts a thread that connects at the first job and ends when the link is dropped.
     pub fn start(address: String, access: Access, inbox: Arc<Inbox>) -> Link {
         let (sender, jobs) = bounded(JOBS_MAX);
         let worker = Worker { address, access, inbox, jobs, connection: None };
@@ -105,13 +105,13 @@ impl Link {
         Link { jobs: sender }
     }
 
-    /// Hands a job over; false if the link has no room, or no thread.
+    /// Queues a job. Returns false if the queue is full or the thread has ended.
     pub fn push(&self, job: Job) -> bool {
         self.jobs.try_send(job).is_ok()
     }
 }
 
-/// What the next answer is about.
+/// The subject of the next answer.
 enum Expected {
     Written {
         source: Vbid,
@@ -142,7 +142,7 @@ enum Expected {
         run: Run,
         lookup: Lookup,
     },
-    /// A statistic: of which vBucket, and whether it is the last one of the job.
+    /// A statistic: its vBucket, and whether it is the last one of the vBucket and of the job.
     Statistic {
         vbid: Vbid,
         ends_vbucket: bool,
@@ -178,7 +178,8 @@ impl Worker {
         self.inbox.push([Event::LinkLost { address, reason }]);
     }
 
-    /// Waits before the node is tried again. What is asked of it meanwhile is dropped, and asked again.
+    /// Pauses before the next connection attempt. Jobs that arrive meanwhile are dropped; the pipelines send them
+    /// again.
     fn rest(&self, reason: &str) -> Result<(), ()> {
         match self.jobs.recv_timeout(RETRY_PAUSE) {
             Err(RecvTimeoutError::Timeout) => Ok(()),
@@ -233,7 +234,7 @@ impl Worker {
     }
 }
 
-/// What is said about a job that was not begun. Writes are heard of by [`Event::LinkLost`].
+/// Returns the answer to a job that was not sent. Writes need none, because [`Event::LinkLost`] covers them.
 fn give_up(job: Job) -> Option<Event> {
     match job.work {
         Work::States(_) => {
@@ -255,7 +256,7 @@ fn size_of(job: &Job) -> (usize, usize) {
             };
             (keys.iter().map(|lookup| lookup.key.len() + 64).sum(), each * keys.len())
         }
-        // Each is answered with a few dozen frames.
+        // Each question is answered with a few dozen frames.
         Work::States(vbids) => (2048 * vbids.len(), STATISTICS.len() * vbids.len()),
     }
 }
@@ -312,7 +313,7 @@ fn send(connection: &mut Connection, job: Job, expected: &mut VecDeque<Expected>
     }
 }
 
-/// Reads the answers to everything that was sent.
+/// Reads the answers to all requests sent.
 fn receive(
     connection: &mut Connection,
     inbox: &Inbox,
@@ -395,7 +396,7 @@ fn answer(
             events.push(looked_up(source, run, &lookup, found));
         }
         Expected::Statistic { vbid, ends_vbucket, ends_job } => {
-            // The last frame of a group has no key; one that is refused is the only one.
+            // A group ends with a frame without key; a refusal is a single frame.
             while connection.receive(|frame| {
                 state.take(vbid, frame.key, frame.value);
                 !frame.key.is_empty() && frame.vbid == Status::Success as u16

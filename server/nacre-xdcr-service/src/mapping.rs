@@ -1,4 +1,4 @@
-//! Which collections of the target those of the source go to.
+//! Maps collections of the source to collections of the target.
 
 use crate::expression::Expression;
 use crate::settings::Chosen;
@@ -9,51 +9,52 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The scope of the system, which never leaves a cluster.
+/// The system scope, which is never replicated.
 const SYSTEM: &str = "_system";
-/// Rules of one replication, at most.
+/// Maximum number of rules of a replication.
 const RULES_MAX: usize = 2000;
-/// Rules of a migration, at most: each document is judged by each of them.
+/// Maximum number of rules of a migration; each document is tested by every rule.
 const MIGRATION_RULES_MAX: usize = 200;
 
 /// Names of a scope and a collection in it.
 type Path = (String, String);
 
-/// Key of the rule of a migration that every document fulfils.
+/// Key of the migration rule that matches every document.
 const EVERY_DOCUMENT: &str = "_default._default";
 
-/// A rule of a migration: which documents go, and where. Without an expression, all of them.
+/// A migration rule: the condition and the target collection. Without an expression, the rule matches every document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Migration {
     expression: Option<Arc<Expression>>,
     target: Path,
 }
 
-/// Where collections go.
+/// The mapping rules of a replication.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Rules {
-    /// Every collection goes to the one of its name.
+    /// Every collection maps to the collection of the same name.
     #[default]
     Same,
-    /// Scopes and collections go to named ones, or nowhere.
+    /// Scopes and collections map to named ones, or are not replicated.
     Explicit(BTreeMap<String, Option<String>>),
-    /// Documents of the default collection go to collections by what they are.
+    /// Documents of the default collection map to collections by their contents.
     Migration(Vec<Migration>),
 }
 
-/// What becomes of the collections of a bucket.
+/// The collections of a bucket, resolved by the rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mapped {
-    /// Those that go somewhere.
+    /// Target collection of each replicated collection.
     pub named: BTreeMap<CollectionId, CollectionId>,
-    /// Of a migration: which documents of the default collection go where. `None` without a migration.
+    /// For a migration: conditions on documents of the default collection, with the target collections. `None` without
+    /// a migration.
     pub migrated: Option<Vec<(Option<Arc<Expression>>, CollectionId)>>,
-    /// Names at the target that do not exist there.
+    /// Names of target collections that do not exist.
     pub missing: BTreeSet<String>,
 }
 
 impl Mapped {
-    /// The mapping of a pipeline.
+    /// Returns the mapping for a pipeline.
     pub fn mapping(&self) -> Mapping {
         let Some(migrated) = &self.migrated else { return Mapping::Named(self.named.clone()) };
         let condition = |expression: &Arc<Expression>| Arc::clone(expression) as Arc<dyn Condition>;
@@ -61,13 +62,13 @@ impl Mapped {
         Mapping::Migration(rules.map(|(it, to)| (it.as_ref().map(condition), *to)).collect())
     }
 
-    /// Returns true if every document goes where it goes with `other`.
+    /// Returns true if `other` sends every document to the same collections.
     pub fn goes_like(&self, other: &Mapped) -> bool {
         self.named == other.named && self.migrated == other.migrated
     }
 
-    /// Parts of the settings on which checkpoints depend: collections here and there. Rules of a migration come from one collection, so that each
-    /// is named by its target.
+    /// Returns the mapping as far as checkpoints depend on it: source and target collection IDs. All rules of a migration have
+    /// the same source collection, so their entries use the target's ID as the key.
     pub fn terms(&self) -> BTreeMap<u32, u32> {
         let named = self.named.iter().map(|(from, to)| (from.0, to.0));
         named.chain(self.migrated.iter().flatten().map(|(_, to)| (to.0, to.0))).collect()
@@ -78,7 +79,7 @@ impl Rules {
     /// Reads the rules of a replication's settings.
     ///
     /// # Errors
-    /// A sentence about the first rule that cannot be.
+    /// A sentence about the first invalid rule.
     pub fn read(chosen: &Chosen) -> Result<Rules, String> {
         let given = chosen.object("colMappingRules");
         if chosen.flag("collectionsMigrationMode") {
@@ -95,7 +96,7 @@ impl Rules {
         Ok(Rules::Explicit(rules))
     }
 
-    /// Returns the names at the target of a collection; `None` when it goes nowhere.
+    /// Returns the target names of a collection; `None` when it is not replicated.
     fn target_of(&self, scope: &str, collection: &str) -> Option<Path> {
         let rules = match self {
             Rules::Same => return Some((scope.to_owned(), collection.to_owned())),
@@ -114,7 +115,7 @@ impl Rules {
         }
     }
 
-    /// Maps the collections of a bucket to those of another.
+    /// Resolves the rules for the collections of both buckets.
     pub fn map(&self, source: &Manifest, target: &BTreeMap<Path, CollectionId>) -> Mapped {
         let mut mapped = Mapped::default();
         if let Rules::Migration(rules) = self {
@@ -212,7 +213,7 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses rules that another one implies.
+/// Refuses rules that are implied by others.
 fn check_redundant(rules: &BTreeMap<String, Option<String>>) -> Result<(), String> {
     for (source, target) in rules {
         let Some((scope, collection)) = source.split_once('.') else { continue };

@@ -13,25 +13,25 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a node asks another one, or says to it.
+/// A request from one node to another.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum XdcrMessage {
-    /// What the replications do there.
+    /// Asks for the status of the replications on that node.
     Statuses,
-    /// How far vBuckets are replicated, for the node that may take them over.
+    /// Distributes checkpoint records, for a node that may take vBuckets over.
     Checkpoints(Rows),
-    /// A document of a log of conflicts, for the node that serves its vBucket.
+    /// Writes a document of a conflict log; sent to the node that serves its vBucket.
     Log(Vbid, LogDocument),
-    /// Drops a version of the replication with this ID that was put aside, with its key: for the node that serves the vBucket.
+    /// Skips a version that was put aside: replication ID, vBucket and key. Sent to the node that serves the vBucket.
     Skip(String, Vbid, Vec<u8>),
 }
 
 /// The reply.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum XdcrReply {
-    /// By ID of the replication.
+    /// Status by replication ID.
     Statuses(Vec<(String, Status)>),
-    /// They are noted.
+    /// The request was carried out.
     Noted,
 }
 
@@ -73,7 +73,7 @@ impl PeerMessage for XdcrMessage {
     }
 }
 
-/// Writes a document of a log, which has a name of its own.
+/// Writes a document of a conflict log. Its key is unique.
 fn write(node: &Arc<Node>, vbid: Vbid, document: &LogDocument) -> Result<(), NoReply> {
     let LogDocument { bucket, collection, key, datatype, value } = document;
     let bucket = node.bucket(bucket).ok_or(NoReply::Elsewhere)?;
@@ -88,7 +88,8 @@ fn write(node: &Arc<Node>, vbid: Vbid, document: &LogDocument) -> Result<(), NoR
     }
     let now = node.now();
     let expiry = bucket.expiry(bucket.max_ttl(id).unwrap_or(0), 0, now);
-    // Clients cannot write an attribute of the system with a body in one step. The vBucket gives the CAS.
+    // Clients cannot write a system attribute and a body in one step, so write with metadata. The vBucket assigns the
+    // CAS.
     let version = Meta {
         cas: Cas(1),
         rev: 1,

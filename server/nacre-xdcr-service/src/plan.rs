@@ -1,4 +1,4 @@
-//! What the driver of a replication is to do, and what it has to say.
+//! A driver's plan, and the status that it reports.
 
 use crate::conflict_log::LogRules;
 use crate::expression::Expression;
@@ -15,43 +15,44 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A checkpoint is made at least that often, in seconds: it is cheap, and what is sent again after a failure is less.
+/// The longest checkpoint interval, in seconds. Checkpoints are cheap, and frequent ones save repetitions after a
+/// failure.
 const CHECKPOINT_S_MAX: u64 = 60;
-/// Connections to a node of the target, at most, whatever the settings say.
+/// Maximum number of connections per target node, whatever the settings say.
 const LINKS_MAX: u64 = 16;
 
-/// What the nodes have agreed on about one replication.
+/// The agreed state of one replication.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
     /// The replication.
     pub replication: Replication,
-    /// The reference to its target; `None` when there is none any more.
+    /// The reference to the target cluster; `None` when it was deleted.
     pub reference: Option<Reference>,
     /// UUID of this cluster.
     pub cluster: String,
-    /// How the source's bucket resolves conflicts, in the words of REST.
+    /// Conflict resolution of the source's bucket, as REST names it.
     pub resolution: String,
     /// True if a plugin resolves conflicts in the source's bucket.
     pub has_resolver: bool,
-    /// The CAS from which on the source's bucket keeps histories, if it does.
+    /// The CAS from which the source's bucket keeps histories, if it does.
     pub histories_since: Option<Cas>,
-    /// The condition on documents that go; `Err` with a sentence when it cannot be read.
+    /// The filter expression, if there is one; `Err` with a sentence when it cannot be parsed.
     pub expression: Result<Option<Arc<Expression>>, String>,
     /// Which conflicts are logged, and where.
     pub log: Option<Arc<LogRules>>,
-    /// Bytes that each node may send a second; 0 is no limit.
+    /// Limit of this node in bytes per second; 0 is unlimited.
     pub limit: u64,
 }
 
 impl Plan {
-    /// The plan of a replication; `None` when its bucket is not there.
+    /// Returns the plan of a replication; `None` when its bucket does not exist.
     pub fn of(cluster: &Cluster, agreed: &Agreed, replication: &Replication) -> Option<Plan> {
         let bucket = cluster.buckets.get(&replication.source)?;
         if bucket.uuid != replication.source_uuid {
             return None;
         }
         let chosen = replication.chosen();
-        // The limit is one of the whole cluster.
+        // The configured limit applies to the whole cluster.
         let nodes = cluster.serving_nodes().len().max(1) as u64;
         Some(Plan {
             replication: replication.clone(),
@@ -61,13 +62,13 @@ impl Plan {
             has_resolver: cluster.plugins.resolver_of(&replication.source).is_some(),
             histories_since: bucket.settings.histories_since.map(Cas),
             expression: expression_of(&chosen),
-            // Settings that cannot be read were refused.
+            // Invalid settings were refused when they were set.
             log: LogRules::read(&chosen).ok().flatten().map(Arc::new),
             limit: (chosen.number("networkUsageLimit") << 20).div_ceil(nodes),
         })
     }
 
-    /// Returns true if pipelines of `other` can go on under this plan, once their settings are adjusted.
+    /// Returns true if pipelines of `other` can continue under this plan once their settings are adjusted.
     pub fn runs_like(&self, other: &Plan) -> bool {
         let structure = |plan: &Plan| {
             let mut plan = plan.clone();
@@ -81,7 +82,7 @@ impl Plan {
         structure(self) == structure(other)
     }
 
-    /// Returns true if pipelines of `other` have other settings under this plan.
+    /// Returns true if pipelines of `other` need adjusted settings under this plan.
     pub fn adjusts(&self, other: &Plan) -> bool {
         let adjusted = |plan: &Plan| {
             let mut settings = plan.replication.settings.clone();
@@ -91,13 +92,13 @@ impl Plan {
         adjusted(self) != adjusted(other)
     }
 
-    /// Connections to each node of the target.
+    /// Returns the number of connections to each node of the target.
     pub fn links_per_node(&self) -> usize {
         let links = self.replication.chosen().number("targetNozzlePerNode");
         links.clamp(1, LINKS_MAX) as usize
     }
 
-    /// Settings of the pipeline of a vBucket, without those that depend on how many there are.
+    /// Returns the pipeline settings of a vBucket, without those that depend on the number of pipelines.
     pub fn settings(&self, vbid: Vbid, vbuckets: u16, target: &Target, there: u16) -> Settings {
         let chosen = self.replication.chosen();
         let site = |bucket: &str, cluster: &str, since: Option<Cas>| Site {
@@ -136,17 +137,17 @@ impl Plan {
     }
 }
 
-/// The condition on documents that `chosen` has, if it has one.
+/// Parses the filter expression of `chosen`, if it has one.
 ///
 /// # Errors
-/// A sentence about what cannot be read.
+/// A sentence about the error.
 pub(crate) fn expression_of(chosen: &Chosen) -> Result<Option<Arc<Expression>>, String> {
     let text = chosen.text("filterExpression");
     let read = |text: &str| Expression::parse(text).map(Arc::new);
     Some(text.trim()).filter(|text| !text.is_empty()).map(read).transpose()
 }
 
-/// The word for a conflict resolution in REST.
+/// Returns the name of a conflict resolution in REST.
 pub(crate) fn resolution_name(resolution: ConflictResolution) -> &'static str {
     match resolution {
         ConflictResolution::Seqno => "seqno",
@@ -158,25 +159,25 @@ pub(crate) fn resolution_name(resolution: ConflictResolution) -> &'static str {
 /// Whether the target's nodes can be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Connectivity {
-    /// Nobody has tried.
+    /// No attempt was made yet.
     #[default]
     Init,
-    /// They can.
+    /// They can be reached.
     Ok,
-    /// The login is refused.
+    /// They refuse the login.
     Unauthorized,
-    /// They cannot.
+    /// They cannot be reached.
     Error,
 }
 
 impl Connectivity {
-    /// The state that a failure shows.
+    /// Returns the state that a failure implies.
     pub fn of(reason: &str) -> Connectivity {
         let is_login = ["password", "may not", "log in"].iter().any(|word| reason.contains(word));
         if is_login { Connectivity::Unauthorized } else { Connectivity::Error }
     }
 
-    /// The word in REST.
+    /// Returns the name in REST.
     pub fn name(self) -> &'static str {
         match self {
             Connectivity::Init => "RC_INIT",
@@ -187,13 +188,13 @@ impl Connectivity {
     }
 }
 
-/// A driver, for those who tell it what to do or ask what it does.
+/// The handle of a driver, to control it and to read its status.
 pub(crate) struct Handle {
     /// ID of the replication.
     pub id: String,
     /// UUID of the bucket whose history is read.
     pub bucket: String,
-    /// What happens to the driver.
+    /// The driver's inbox.
     pub inbox: Arc<Inbox>,
     plan: Mutex<Arc<Plan>>,
     status: Mutex<Status>,
@@ -202,7 +203,7 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// A driver with its first plan.
+    /// Creates the handle of a driver with its first plan.
     pub fn new(plan: Plan) -> Handle {
         Handle {
             id: plan.replication.id.clone(),
@@ -215,12 +216,12 @@ impl Handle {
         }
     }
 
-    /// Returns the plan. It is another `Arc` exactly if it has changed.
+    /// Returns the plan. A change of the plan always changes the `Arc`.
     pub fn plan(&self) -> Arc<Plan> {
         Arc::clone(&self.plan.lock())
     }
 
-    /// Gives the driver another plan.
+    /// Replaces the plan.
     pub fn set_plan(&self, plan: Plan) {
         let mut known = self.plan.lock();
         if **known != plan {
@@ -230,12 +231,12 @@ impl Handle {
         }
     }
 
-    /// Returns what the driver does.
+    /// Returns the driver's status.
     pub fn status(&self) -> Status {
         self.status.lock().clone()
     }
 
-    /// Says what the driver does.
+    /// Publishes the driver's status.
     pub fn set_status(&self, status: Status) {
         *self.status.lock() = status;
     }
@@ -245,18 +246,18 @@ impl Handle {
         *self.connectivity.lock()
     }
 
-    /// Says whether the target can be reached.
+    /// Records whether the target can be reached.
     pub fn set_connectivity(&self, connectivity: Connectivity) {
         *self.connectivity.lock() = connectivity;
     }
 
-    /// Ends the driver.
+    /// Asks the driver to end.
     pub fn end(&self) {
         self.is_over.store(true, Ordering::Release);
         self.inbox.signal.wake();
     }
 
-    /// Returns true if the driver is to end.
+    /// Returns true if the driver should end.
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }

@@ -1,6 +1,6 @@
-//! What the nodes agree on: references to other clusters, replications, and the defaults of their settings.
+//! Agreed state of the service: references to other clusters, replications, and the defaults of their settings.
 //!
-//! Each is a [record](nacre_cluster::ServiceRecords) in JSON, so that a later version can add to it.
+//! Each item is a [record](nacre_cluster::ServiceRecords) in JSON, so that later versions can add fields.
 
 use crate::settings::{Chosen, Values};
 use crate::{SPEC, Xdcr};
@@ -13,30 +13,30 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// Key of the defaults.
+/// Key of the default settings.
 const DEFAULTS: &str = "defaults";
-/// Before the name of a reference.
+/// Key prefix of references.
 const REFERENCE: &str = "reference/";
-/// Before the ID of a replication.
+/// Key prefix of replications.
 const REPLICATION: &str = "replication/";
-/// How often a change is tried that others make at the same time.
+/// Maximum number of attempts of a change that races with others.
 const ATTEMPTS_MAX: usize = 20;
 
 /// How connections to another cluster are secured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Security {
-    /// Not at all. Key-value connections prove that they know the password without sending it.
+    /// Plain connections. Key-value logins prove knowledge of the password without sending it.
     #[default]
     None,
-    /// Management is encrypted, data is not.
+    /// Management is encrypted; data is not.
     Half,
     /// Everything is encrypted.
     Full,
 }
 
 impl Security {
-    /// The word in requests.
+    /// Returns the name in requests.
     pub fn name(self) -> &'static str {
         match self {
             Security::None => "none",
@@ -46,30 +46,30 @@ impl Security {
     }
 }
 
-/// Another cluster.
+/// A reference to another cluster.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reference {
-    /// Name here.
+    /// Name of the reference on this cluster.
     pub name: String,
     /// UUID of the cluster: 32 hexadecimal digits.
     pub uuid: String,
     /// `host:port` of the management service of one of its nodes.
     pub hostname: String,
-    /// User there.
+    /// User name on the other cluster.
     pub username: String,
     /// Password of that user.
     pub password: String,
     /// How connections are secured.
     pub security: Security,
-    /// Authorities in PEM; empty for those that the web trusts.
+    /// Certificate authorities in PEM; empty for the public web's authorities.
     #[serde(default)]
     pub certificate: String,
-    /// True to use the addresses by which nodes are reached from outside.
+    /// True to use the nodes' alternate (external) addresses.
     #[serde(default)]
     pub external: bool,
 }
 
-/// Shows no password.
+/// Omits the password.
 impl fmt::Debug for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Reference({:?} at {:?})", self.name, self.hostname)
@@ -77,10 +77,10 @@ impl fmt::Debug for Reference {
 }
 
 impl Reference {
-    /// Returns the authorities whose certificates are believed.
+    /// Returns the trusted certificate authorities.
     ///
     /// # Errors
-    /// A sentence about the certificate.
+    /// A sentence about the error in the certificate.
     pub fn trust(&self) -> Result<TrustedRoots, String> {
         if self.certificate.is_empty() {
             return Ok(TrustedRoots::default());
@@ -95,27 +95,27 @@ impl Reference {
     }
 }
 
-/// A bucket that follows another one in another cluster.
+/// A replication from a bucket of this cluster to a bucket of another cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Replication {
     /// `UUID of the target cluster/source bucket/target bucket`.
     pub id: String,
-    /// Chosen when it was made: a replication that is made again has nothing of the one before.
+    /// Random UID. A replication that is deleted and created again gets another one, and no state of the first.
     pub uid: String,
-    /// Bucket here.
+    /// Name of the source bucket.
     pub source: String,
-    /// UUID of that bucket.
+    /// UUID of the source bucket.
     pub source_uuid: String,
     /// UUID of the target cluster.
     pub cluster: String,
-    /// Bucket there.
+    /// Name of the target bucket.
     pub target: String,
-    /// UUID of that bucket.
+    /// UUID of the target bucket.
     pub target_uuid: String,
-    /// Grows when everything is to be sent again.
+    /// Restream counter; increases when everything must be sent again.
     #[serde(default)]
     pub restream: u64,
-    /// Its settings, those with the default left out.
+    /// Settings that differ from the defaults.
     #[serde(default)]
     pub settings: Values,
 }
@@ -131,25 +131,25 @@ impl Replication {
         Chosen(self.settings.clone())
     }
 
-    /// Returns true if it is to rest.
+    /// Returns true if the replication should be paused.
     pub fn is_paused(&self) -> bool {
         self.chosen().flag("pauseRequested")
     }
 }
 
-/// Everything that the nodes agree on about replication.
+/// The service's agreed state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Agreed {
     /// References, by name.
     pub references: Vec<Reference>,
     /// Replications, by ID.
     pub replications: Vec<Replication>,
-    /// Settings of later replications.
+    /// Default settings for new replications.
     pub defaults: Values,
 }
 
 impl Agreed {
-    /// Reads the records of `cluster`. What cannot be read is left out, and logged.
+    /// Reads the records of `cluster`. Unreadable records are logged and skipped.
     pub fn of(cluster: &Cluster) -> Agreed {
         let mut agreed = Agreed::default();
         for (key, ServiceRecord { body: text, .. }) in cluster.service_records.of(SPEC.id) {
@@ -164,28 +164,28 @@ impl Agreed {
         agreed
     }
 
-    /// Returns the reference of that name.
+    /// Returns the reference with this name.
     pub fn reference(&self, name: &str) -> Option<&Reference> {
         self.references.iter().find(|reference| reference.name == name)
     }
 
-    /// Returns the reference to the cluster of that UUID.
+    /// Returns the reference to the cluster with this UUID.
     pub fn reference_to(&self, uuid: &str) -> Option<&Reference> {
         self.references.iter().find(|reference| reference.uuid == uuid)
     }
 
-    /// Returns the replication of that ID.
+    /// Returns the replication with this ID.
     pub fn replication(&self, id: &str) -> Option<&Replication> {
         self.replications.iter().find(|replication| replication.id == id)
     }
 }
 
-/// The records as they were read last: requests and tasks come far more often than changes.
+/// Caches the parsed records: requests and tasks read them far more often than they change.
 #[derive(Default)]
 pub(crate) struct AgreedCache(Mutex<Option<(Arc<Cluster>, Arc<Agreed>)>>);
 
 impl AgreedCache {
-    /// Returns the records of `cluster`, read again only if that is another state than the last one.
+    /// Returns the records of `cluster`; parses them only if the state has changed.
     pub fn of(&self, cluster: &Arc<Cluster>) -> Arc<Agreed> {
         let mut known = self.0.lock();
         if let Some((_, agreed)) = known.as_ref().filter(|(of, _)| Arc::ptr_eq(of, cluster)) {
@@ -197,12 +197,12 @@ impl AgreedCache {
     }
 }
 
-/// Returns what the nodes agree on now.
+/// Returns the current agreed state.
 pub(crate) fn agreed(node: &Arc<Node>) -> Arc<Agreed> {
     agreed_of(node, &node.cluster())
 }
 
-/// Returns what the nodes have agreed on in `cluster`.
+/// Returns the agreed state of the service in `cluster`.
 pub(crate) fn agreed_of(node: &Arc<Node>, cluster: &Arc<Cluster>) -> Arc<Agreed> {
     match node.service::<Xdcr>() {
         Some(service) => service.agreed.of(cluster),
@@ -215,17 +215,17 @@ fn parsed<T: DeserializeOwned>(key: &str, text: &str) -> Option<T> {
     read.inspect_err(|error| tracing::error!("replication: {key} cannot be read: {error}")).ok()
 }
 
-/// A record to be written: key, and the value as it is to be.
+/// A write to the agreed state.
 pub(crate) enum Write<'a> {
-    /// A reference.
+    /// Stores a reference.
     Reference(&'a Reference),
-    /// No reference of that name.
+    /// Removes the reference with this name.
     NoReference(&'a str),
-    /// A replication.
+    /// Stores a replication.
     Replication(&'a Replication),
-    /// No replication of that ID.
+    /// Removes the replication with this ID.
     NoReplication(&'a str),
-    /// Defaults of settings.
+    /// Stores the default settings.
     Defaults(&'a Values),
 }
 
@@ -251,10 +251,10 @@ impl Write<'_> {
     }
 }
 
-/// Writes a record under the condition that it is as it was in `seen`.
+/// Writes a record if it still equals its value in `seen`.
 ///
 /// # Errors
-/// A refusal that [`is_overtaken`] if it is not; what the node reports.
+/// A refusal for which [`is_overtaken`] returns true if the record has changed; errors of the node.
 pub(crate) fn put(node: &Arc<Node>, seen: &Cluster, write: &Write<'_>) -> Result<(), Error> {
     let (service, name) = (SPEC.id.to_owned(), write.key());
     let before = seen.service_records.get(SPEC.id, &name);
@@ -275,11 +275,11 @@ pub(crate) fn put(node: &Arc<Node>, seen: &Cluster, write: &Write<'_>) -> Result
     node.change(&change).map(drop)
 }
 
-/// Changes a record by `work`, again as long as others change it at the same time. `work` gets what the nodes agree on, and
+/// Changes a record by `work`, and retries while other nodes change it concurrently. `work` receives the agreed state and
 /// writes by [`put`].
 ///
 /// # Errors
-/// Those of `work`.
+/// The errors of `work`.
 pub(crate) fn change<T>(
     node: &Arc<Node>,
     mut work: impl FnMut(&Cluster, Agreed) -> Result<T, Error>,
@@ -298,7 +298,7 @@ pub(crate) fn change<T>(
     }
 }
 
-/// Returns true if another node has changed, created or dropped the record in between.
+/// Returns true if another node has changed, created or dropped the record concurrently.
 fn is_overtaken(refusal: &Refusal) -> bool {
     matches!(
         refusal,

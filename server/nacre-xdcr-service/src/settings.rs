@@ -1,6 +1,6 @@
 //! Settings of replications: a table of names, defaults and ranges. Source: Couchbase's settings of replications.
 //!
-//! A replication takes the defaults of the cluster when it is made. What is later changed there is for later replications.
+//! A new replication copies the cluster's defaults. Later changes of the defaults apply to later replications only.
 
 use crate::form::Form;
 use serde_json::{Map, Value, json};
@@ -12,10 +12,10 @@ const TEXT_BYTES_MAX: usize = 64 << 10;
 /// Values of settings by name.
 pub(crate) type Values = BTreeMap<String, Value>;
 
-/// What a setting can be.
+/// Type of a setting's value.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// A number between these two.
+    /// A number in this range, inclusive.
     Number(u64, u64),
     /// `true` or `false`.
     Flag,
@@ -23,14 +23,14 @@ enum Kind {
     Word(&'static [&'static str]),
     /// Any text.
     Text,
-    /// An object in JSON.
+    /// A JSON object.
     Object,
 }
 
 /// Where a setting can be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// In one replication, and as the default of later ones.
+    /// In one replication, and as the default of new ones.
     Everywhere,
     /// In one replication only.
     Replication,
@@ -42,7 +42,7 @@ enum Place {
 struct Knob {
     name: &'static str,
     kind: Kind,
-    /// In JSON.
+    /// Default value in JSON.
     default: &'static str,
     place: Place,
 }
@@ -57,7 +57,7 @@ const fn own(name: &'static str, kind: Kind, default: &'static str) -> Knob {
 
 use Kind::{Flag, Number, Object, Text, Word};
 
-/// Every setting.
+/// All settings.
 static KNOBS: &[Knob] = &[
     own("type", Word(&["xmem"]), r#""xmem""#),
     knob("checkpointInterval", Number(60, 14_400), "600"),
@@ -106,16 +106,16 @@ static KNOBS: &[Knob] = &[
     Knob { name: "goGC", kind: Number(0, 10_000), default: "100", place: Place::Defaults },
 ];
 
-/// Fields of requests that are no settings.
+/// Fields of requests that are not settings.
 const OTHER_FIELDS: [&str; 6] =
     ["just_validate", "include_warnings", "fromBucket", "toCluster", "toBucket", "replicationType"];
 
-/// Which settings a request is about.
+/// The subject of a settings request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Those of later replications.
+    /// The defaults of new replications.
     Defaults,
-    /// Those of one.
+    /// One replication.
     Replication,
 }
 
@@ -126,7 +126,7 @@ fn is_in(knob: &Knob, scope: Scope) -> bool {
     }
 }
 
-/// Returns true if pipelines must begin again when the setting changes: it says where documents go.
+/// Returns true if the pipelines must restart when the setting changes, because it decides where documents go.
 pub(crate) fn is_structural(name: &str) -> bool {
     matches!(
         name,
@@ -137,7 +137,7 @@ pub(crate) fn is_structural(name: &str) -> bool {
     )
 }
 
-/// Returns every setting of `scope` with its value: that of `known`, or the default.
+/// Returns every setting of `scope` with its value in `known` or its default.
 pub(crate) fn describe(known: &Values, scope: Scope) -> Value {
     let value = |knob: &Knob| known.get(knob.name).cloned().unwrap_or_else(|| default_of(knob));
     let knobs = KNOBS.iter().filter(|knob| is_in(knob, scope));
@@ -150,10 +150,10 @@ fn default_of(knob: &Knob) -> Value {
     serde_json::from_str(knob.default).expect("defaults are JSON")
 }
 
-/// Reads the settings that a form names.
+/// Reads the settings in a form.
 ///
 /// # Errors
-/// The name of a field and what is wrong with it, for each that is wrong.
+/// The name and the error of each invalid field.
 pub(crate) fn read(form: &Form, scope: Scope) -> Result<Values, Vec<(String, String)>> {
     let (mut values, mut wrong) = (Values::new(), Vec::new());
     for (field, text) in form.iter().filter(|(field, _)| !OTHER_FIELDS.contains(&field.as_str())) {
@@ -211,17 +211,17 @@ impl Chosen {
         self.0.get(name).cloned().or_else(known).unwrap_or_default()
     }
 
-    /// Returns a number.
+    /// Returns the value of a number.
     pub fn number(&self, name: &str) -> u64 {
         self.value(name).as_u64().unwrap_or(0)
     }
 
-    /// Returns a flag.
+    /// Returns the value of a flag.
     pub fn flag(&self, name: &str) -> bool {
         self.value(name).as_bool().unwrap_or(false)
     }
 
-    /// Returns a text or a word.
+    /// Returns the value of a text or word setting.
     pub fn text(&self, name: &str) -> String {
         self.value(name).as_str().unwrap_or("").to_owned()
     }

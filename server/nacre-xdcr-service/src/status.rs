@@ -1,20 +1,20 @@
-//! What a node knows about a replication, and the sum over all nodes.
+//! Status of a replication on one node, and the sum over all nodes.
 
 use nacre_xdcr::Counts;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Errors that are remembered, at most. Source: Couchbase.
+/// Maximum number of errors kept. Source: Couchbase.
 const ERRORS_MAX: usize = 10;
 
-/// What a replication does on a node.
+/// Activity of a replication on a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Activity {
-    /// It rests, as it was asked to.
+    /// The replication is paused by request.
     Paused,
-    /// It runs, or has nothing to do on this node.
+    /// The replication runs, or has no work on this node.
     Running,
-    /// It should run and cannot, or something of it still runs that should rest.
+    /// The replication should run and cannot, or is still pausing.
     #[default]
     NotRunning,
 }
@@ -24,30 +24,30 @@ pub(crate) enum Activity {
 pub(crate) struct Sums {
     /// Versions read from history.
     pub received: u64,
-    /// Of them, those that do not go.
+    /// Versions received that the filter does not let through.
     pub filtered: u64,
-    /// Versions that were looked up at the target first.
+    /// Versions looked up at the target before they were sent.
     pub looked_up: u64,
-    /// Versions that were not sent, as the target has them or one that stays.
+    /// Versions not sent because the target has the same or a winning version.
     pub kept_at_source: u64,
-    /// Versions that were sent, each time.
+    /// Versions sent, including repetitions.
     pub sent: u64,
-    /// Versions that the target has taken.
+    /// Versions that the target stored.
     pub stored: u64,
-    /// Versions that the target did not take.
+    /// Versions that the target refused because its own version wins.
     pub kept_at_target: u64,
-    /// Versions that are done, in whatever way.
+    /// Versions completed, with any outcome.
     pub done: u64,
-    /// Times that a version had to be sent or looked up again.
+    /// Retries of sending or looking up a version.
     pub retried: u64,
-    /// Checkpoints.
+    /// Checkpoint records made.
     pub checkpoints: u64,
-    /// Copies of versions that go to several collections, without the first one each.
+    /// Extra copies of versions that go to several collections; the first copy does not count.
     #[serde(default)]
     pub cloned: u64,
-    /// Conflicts that were found on the way to a log.
+    /// Conflicts passed to the log.
     pub conflicts: u64,
-    /// Of these, conflicts whose version went on before the log had answered.
+    /// Logged conflicts whose version continued before the log answered.
     pub log_timeouts: u64,
 }
 
@@ -89,7 +89,7 @@ impl Sums {
     }
 }
 
-/// Documents that are listed, at most.
+/// Maximum number of documents listed.
 pub(crate) const LISTED_MAX: usize = 100;
 
 /// A document that was put aside.
@@ -99,14 +99,14 @@ pub(crate) struct StuckDocument {
     pub collection: String,
     /// Key.
     pub key: String,
-    /// Why.
+    /// The reason why it was put aside.
     pub reason: String,
 }
 
-/// What a node, or all of them, know about a replication.
+/// Status of a replication on one node or on all nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Status {
-    /// What it does.
+    /// Activity.
     pub activity: Activity,
     /// Counters since the start of the node.
     pub sums: Sums,
@@ -114,22 +114,22 @@ pub(crate) struct Status {
     pub changes_left: u64,
     /// Versions that were put aside.
     pub stuck: u64,
-    /// The first [`LISTED_MAX`] documents of these.
+    /// The first [`LISTED_MAX`] of these documents.
     pub stuck_documents: Vec<StuckDocument>,
-    /// Times that a vBucket of the target was looked for elsewhere.
+    /// Number of times that the current owner of a target vBucket had to be found.
     pub reroutes: u64,
-    /// Conflicts that are in a log.
+    /// Conflicts that were logged.
     pub logged: u64,
-    /// Conflicts that a log could not take.
+    /// Conflicts that could not be logged.
     pub not_logged: u64,
-    /// Bytes on their way to the target.
+    /// Bytes in flight to the target.
     pub window_bytes: u64,
-    /// Second and text of the last errors, newest first.
+    /// Unix second and text of the last errors, newest first.
     pub errors: VecDeque<(u32, String)>,
 }
 
 impl Status {
-    /// Notes an error. One that is the same as the last one takes its place.
+    /// Adds an error. An error equal to the newest one replaces it.
     pub fn note(&mut self, unix_s: u32, text: String) {
         if self.errors.front().is_some_and(|(_, last)| *last == text) {
             self.errors.pop_front();
@@ -138,7 +138,7 @@ impl Status {
         self.errors.truncate(ERRORS_MAX);
     }
 
-    /// Adds what another node knows.
+    /// Adds the status of another node.
     pub fn add(&mut self, other: &Status) {
         self.activity = self.activity.max(other.activity);
         self.sums.add_all(&other.sums);

@@ -1,4 +1,4 @@
-//! The target as its management service describes it: which cluster and bucket it is, its nodes, its collections.
+//! The target as described by its management service: cluster and bucket UUIDs, nodes, vBucket map, collections.
 
 use crate::inbox::{Event, Inbox};
 use crate::link::Access;
@@ -11,34 +11,34 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the target is looked at when nothing happens.
+/// Interval of regular looks at the target.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
-/// How soon it is looked at again when it could not be.
+/// Interval of looks after a failed one.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// The shortest time between two looks.
+/// Minimum time between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Nodes of a target that are remembered, at most.
+/// Maximum number of target nodes kept.
 const NODES_MAX: usize = 100;
-/// Collections of a bucket that are read, at most.
+/// Maximum number of collections read.
 const COLLECTIONS_MAX: usize = 10_000;
-/// vBuckets of a bucket, at most.
+/// Maximum number of vBuckets of a bucket.
 const VBUCKETS_MAX: usize = 1024;
 
 /// Why a target cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unusable {
-    /// No node answers, or not as it should: it can pass.
+    /// No node answers correctly; this may be temporary.
     #[error("{0}")]
     Unreachable(String),
-    /// User or password are wrong, or the user lacks a right.
+    /// The credentials are wrong, or the user lacks a privilege.
     #[error("{0}")]
     Unauthorized(String),
-    /// There is no such bucket.
+    /// The bucket does not exist.
     #[error("bucket '{0}' does not exist")]
     NoBucket(String),
 }
 
-/// A cluster.
+/// Another cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RemoteCluster {
     /// UUID: 32 hexadecimal digits.
@@ -54,13 +54,13 @@ pub(crate) struct Target {
     pub cluster: RemoteCluster,
     /// UUID of the bucket.
     pub uuid: String,
-    /// How conflicts are resolved: `seqno`, `lww` or `custom`.
+    /// Conflict resolution: `seqno`, `lww` or `custom`.
     pub resolution: String,
-    /// The CAS from which on the bucket keeps histories of versions (`enableCrossClusterVersioning`), if it does.
+    /// The CAS from which the bucket keeps version histories (`enableCrossClusterVersioning`), if it does.
     pub histories_since: Option<Cas>,
-    /// Which node serves each vBucket.
+    /// The node of each vBucket.
     pub map: ClusterMap,
-    /// Collections by the names of scope and collection.
+    /// Collection IDs by scope and collection name.
     pub collections: BTreeMap<(String, String), CollectionId>,
 }
 
@@ -72,10 +72,10 @@ pub(crate) struct Management {
 }
 
 impl Management {
-    /// A client that asks `nodes`, and the node that the reference names.
+    /// Creates a client that asks the node that the reference names, and `nodes`.
     ///
     /// # Errors
-    /// A sentence about the certificate.
+    /// A sentence about the error in the certificate.
     pub fn new(reference: &Reference, nodes: &[String]) -> Result<Management, String> {
         let first = reference.url();
         let others = nodes.iter().filter(|node| **node != first).take(NODES_MAX).cloned();
@@ -85,7 +85,7 @@ impl Management {
         Ok(Management { rest, reference: reference.clone(), nodes: hosts })
     }
 
-    /// Reads a document of the management service.
+    /// Reads a JSON resource of the management service.
     ///
     /// # Errors
     /// [`Unusable`]; [`Unusable::NoBucket`] for a path that does not exist.
@@ -107,7 +107,7 @@ impl Management {
         }
     }
 
-    /// Reads which cluster it is, and who its nodes are.
+    /// Reads the UUID and the nodes of the cluster.
     ///
     /// # Errors
     /// [`Unusable`].
@@ -145,7 +145,7 @@ impl Management {
         Ok(RemoteCluster { uuid: uuid.to_owned(), nodes })
     }
 
-    /// Reads a bucket.
+    /// Reads the description of a bucket.
     ///
     /// # Errors
     /// [`Unusable`].
@@ -181,7 +181,7 @@ impl Management {
     }
 }
 
-/// The least CAS from which on a vBucket keeps histories, if they do.
+/// Returns the smallest CAS from which any vBucket keeps histories, if the bucket keeps them.
 fn histories_since(bucket: &Value) -> Option<Cas> {
     if bucket["enableCrossClusterVersioning"] != true {
         return None;
@@ -191,7 +191,7 @@ fn histories_since(bucket: &Value) -> Option<Cas> {
     Some(Cas(least.unwrap_or(0)))
 }
 
-/// Returns true for what can be the UUID of a cluster or a bucket.
+/// Returns true if the text can be the UUID of a cluster or bucket.
 fn is_uuid(text: &str) -> bool {
     (16..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
@@ -211,10 +211,10 @@ fn collections(scopes: &Value) -> BTreeMap<(String, String), CollectionId> {
     scopes.flat_map(of).take(COLLECTIONS_MAX).collect()
 }
 
-/// How to log in at the key-value service of the cluster of `reference`, for a bucket and its UUID.
+/// Returns the access to the key-value service of the cluster of `reference`, for a bucket with this UUID.
 ///
 /// # Errors
-/// A sentence about the certificate.
+/// A sentence about the error in the certificate.
 pub(crate) fn access(reference: &Reference, bucket: &str, uuid: &str) -> Result<Access, String> {
     let tls = match reference.security {
         Security::Full => Some(reference.trust()?.client_config()?),
@@ -225,13 +225,13 @@ pub(crate) fn access(reference: &Reference, bucket: &str, uuid: &str) -> Result<
     Ok(Access { user, password, bucket, bucket_uuid, tls })
 }
 
-/// A thread that looks at the target now and then, and when the driver asks for it.
+/// A thread that looks at the target regularly and at the driver's request.
 pub(crate) struct Scout {
     wake: Sender<()>,
 }
 
 impl Scout {
-    /// Starts the thread, which ends with the scout.
+    /// Starts the thread, which ends when the scout is dropped.
     pub fn start(reference: Reference, bucket: String, inbox: Arc<Inbox>) -> Scout {
         let (wake, woken) = bounded(1);
         let look = move || look(&reference, &bucket, &inbox, &woken);
@@ -242,9 +242,9 @@ impl Scout {
         Scout { wake }
     }
 
-    /// Has the target looked at soon.
+    /// Requests a look at the target soon.
     pub fn hurry(&self) {
-        // When it is full, the thread is woken already.
+        // A full channel means that the thread is already awake.
         let _ = self.wake.try_send(());
     }
 }
@@ -268,7 +268,7 @@ fn look(reference: &Reference, bucket: &str, inbox: &Inbox, woken: &Receiver<()>
         if woken.recv_timeout(pause) == Err(RecvTimeoutError::Disconnected) {
             return;
         }
-        // Many may ask at once, of whom the first has woken the thread.
+        // Several requests may arrive together; the first has woken the thread.
         std::thread::park_timeout(PAUSE);
         if woken.try_recv() == Err(crossbeam_channel::TryRecvError::Disconnected) {
             return;

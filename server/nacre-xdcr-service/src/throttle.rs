@@ -1,32 +1,34 @@
 //! A limit on the bytes that a replication sends from one node (`networkUsageLimit`).
 //!
-//! What is read to be sent is counted, and history is read only while that is within the limit: then what waits stays in the store, and memory
-//! is flat however far the target is behind. A large document may be sent at once; nothing is read for as long as it should have taken. Of a
-//! portion that a filter lets through in part, the same part of its bytes counts. Repetitions do not count, and what the target turns out to have
-//! does.
+//! The throttle counts bytes when they are read for sending, and history is read only within the limit. The backlog therefore
+//! stays in the store, and memory stays flat however far the target is behind.
+//!
+//! A large document may be sent at once; nothing more is read for the time that it should have taken. If a filter drops part of a
+//! portion, the same fraction of its bytes is not counted. Repetitions do not count; documents that the target turns out to have
+//! do.
 
-/// Part of a second for which a replication that has sent nothing may send more.
+/// Bursts: an idle replication may send this fraction of a second's bytes at once.
 const BURST_PER_SECOND: u64 = 10;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Counts what is sent.
+/// Limits the bytes sent per second.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
-    /// Bytes a second; 0 is no limit.
+    /// Bytes per second; 0 is unlimited.
     limit: u64,
-    /// Monotonic time from which on more may be sent.
+    /// Monotonic time from which more may be sent.
     free_ns: u64,
 }
 
 impl Throttle {
-    /// Sets the limit, in bytes a second; 0 is none. Under another limit, what was sent before does not count.
+    /// Sets the limit in bytes per second; 0 is unlimited. A changed limit forgets what was sent before.
     pub fn set_limit(&mut self, limit: u64) {
         if self.limit != limit {
             *self = Throttle { limit, free_ns: 0 };
         }
     }
 
-    /// Returns how many bytes are to be read at a time, of `most`.
+    /// Returns the number of bytes to read at a time, between `least` and `most`.
     pub fn portion(&self, least: usize, most: usize) -> usize {
         if self.limit == 0 {
             return most;
@@ -35,7 +37,7 @@ impl Throttle {
         burst.clamp(least.min(most), most)
     }
 
-    /// Counts what is sent.
+    /// Counts bytes as sent.
     pub fn spend(&mut self, bytes: usize, now_ns: u64) {
         if self.limit == 0 {
             return;
@@ -45,7 +47,7 @@ impl Throttle {
         self.free_ns = begins_ns.saturating_add(u64::try_from(takes_ns).unwrap_or(u64::MAX));
     }
 
-    /// Returns for how long nothing more may be sent, in nanoseconds; `None` if something may be.
+    /// Returns how long nothing more may be sent, in nanoseconds; `None` if sending is allowed now.
     pub fn wait_ns(&self, now_ns: u64) -> Option<u64> {
         self.free_ns.checked_sub(now_ns).filter(|wait_ns| *wait_ns > 0)
     }

@@ -1,13 +1,13 @@
-//! Requests to the target in the binary protocol, and its answers as a pipeline reads them.
+//! Encodes requests to the target in the binary protocol, and decodes its responses for the pipeline.
 //!
-//! | wanted | request |
+//! | purpose | requests |
 //! | --- | --- |
-//! | a version written | SET_WITH_META, ADD_WITH_META or DEL_WITH_META: flags, expiry, revision, CAS, and options where there are some |
-//! | metadata | GET_META with the datatype |
-//! | metadata and history | the same, and a lookup of `_vv` and `_mou` that also reads tombstones |
-//! | all of a version | these three, and GET |
-//! | a checksum | a lookup of `$document.value_crc32c`, likewise |
-//! | how far a vBucket is | the statistics `vbucket-details` and `failovers` of it |
+//! | write a version | SET_WITH_META, ADD_WITH_META or DEL_WITH_META with flags, expiry, revision, CAS, and options if needed |
+//! | read metadata | GET_META with the datatype |
+//! | read metadata and history | GET_META, and a lookup of `_vv` and `_mou` that also reads tombstones |
+//! | read a whole version | GET_META, the same lookup, and GET |
+//! | read a checksum | a lookup of `$document.value_crc32c` that also reads tombstones |
+//! | read a vBucket's history | the statistics `vbucket-details` and `failovers` of the vBucket |
 
 use nacre_bucket::kv::plain;
 use nacre_client::Request;
@@ -22,22 +22,22 @@ use std::collections::BTreeMap;
 
 /// Datatype of compressed values.
 const SNAPPY: u8 = 0x02;
-/// Asks GET_META for the datatype.
+/// Extras byte of GET_META that requests the datatype.
 const WITH_DATATYPE: u8 = 0x02;
-/// Flag of a lookup: the path is one of an attribute.
+/// Path flag of a lookup: the path is an attribute.
 const OF_XATTR: u8 = 0x04;
-/// Flag of a lookup request: tombstones are read, too.
+/// Document flag of a lookup: also read tombstones.
 const ACCESS_DELETED: u8 = 0x04;
 /// Path of the checksum of a body.
 const CHECKSUM: &str = "$document.value_crc32c";
-/// Shorter values are not compressed.
+/// Shorter values are sent uncompressed.
 const COMPRESSED_BYTES_MIN: usize = 64;
-/// Statuses of a lookup that has results: all paths, or some; the same of a tombstone.
+/// Statuses of a lookup with results: all paths or some paths succeeded, for documents and for tombstones.
 const WITH_RESULTS: [u16; 4] = [0x00, 0xcc, 0xcd, 0xd3];
-/// Branches of a history that are read, at most: more than any server remembers.
+/// Maximum number of branches of a failover log: more than any server keeps.
 const BRANCHES_MAX: usize = 1000;
 
-/// Encodes a version to be written. `compresses` if the target reads compressed values.
+/// Encodes the write of a version. `compresses` is true if the target accepts compressed values.
 pub(crate) fn write(operation: &Operation, compresses: bool, mut send: impl FnMut(Request<'_>)) {
     let Meta { flags, expiry, rev, cas, datatype, kind, .. } = operation.version.meta;
     let (over_cas, skips) = match operation.over {
@@ -57,12 +57,12 @@ pub(crate) fn write(operation: &Operation, compresses: bool, mut send: impl FnMu
     let opcode = match (kind, operation.over) {
         (Kind::Deleted | Kind::Expired, _) => Opcode::DeleteWithMeta,
         (Kind::Alive, Over::Nothing) => Opcode::AddWithMeta,
-        // Writes that were given up are no documents: filters leave them out.
+        // Aborted prepares never get here: filters drop them.
         (Kind::Alive | Kind::Aborted, _) => Opcode::SetWithMeta,
     };
     let value = &operation.version.value;
     let compressed = (compresses && operation.compresses).then(|| compress(value)).flatten();
-    // Whether a value is JSON is for the target to see.
+    // The target determines whether a value is JSON.
     let datatype = datatype & DATATYPE_XATTR | if compressed.is_some() { SNAPPY } else { 0 };
     send(Request {
         opcode: opcode as u8,
@@ -84,7 +84,7 @@ fn compress(value: &[u8]) -> Option<Vec<u8>> {
     (compressed.len() < value.len()).then_some(compressed)
 }
 
-/// Reads the answer to a version that was written; `is_conditional` if it was to be written over one that was seen.
+/// Decodes the answer to a write; `is_conditional` if the write required a certain version at the target.
 pub(crate) fn written(frame: &Frame<'_>, is_conditional: bool) -> Answer {
     let is = |status: Status| frame.vbid == status as u16;
     if is(Status::Success) {
@@ -96,7 +96,7 @@ pub(crate) fn written(frame: &Frame<'_>, is_conditional: bool) -> Answer {
     }
 }
 
-/// The answer that a status is which says nothing about the version.
+/// Returns the answer for a status that does not depend on the version.
 fn failure(status: u16) -> Answer {
     const BUSY: [Status; 7] = [
         Status::Locked,
@@ -166,7 +166,7 @@ fn look_up_paths(lookup: &Lookup, names: &[&str], mut send: impl FnMut(Request<'
     });
 }
 
-/// Reads metadata.
+/// Decodes metadata.
 pub(crate) fn meta(frame: &Frame<'_>) -> Found {
     if frame.vbid == Status::KeyNotFound as u16 {
         return Found::Nothing;
@@ -191,18 +191,18 @@ pub(crate) fn meta(frame: &Frame<'_>) -> Found {
     }
 }
 
-/// Adds a history that was looked up to metadata of the same version.
+/// Adds the history from a lookup to the metadata of the same version.
 pub(crate) fn with_history(found: Found, frame: &Frame<'_>) -> Found {
     let Found::Version(mut version) = found else { return found };
     if !WITH_RESULTS.contains(&frame.vbid) {
         return Found::Failed(match failure(frame.vbid) {
-            // It has gone since.
+            // The version has been removed since.
             Answer::Refused(_) if frame.vbid == Status::KeyNotFound as u16 => Answer::Busy,
             answer => answer,
         });
     }
     if frame.cas != version.meta.cas.0 {
-        // Another version is there by now.
+        // The target's version has changed since.
         return Found::Failed(Answer::Busy);
     }
     let mut attributes = Xattrs::default();
@@ -220,7 +220,7 @@ pub(crate) fn with_history(found: Found, frame: &Frame<'_>) -> Found {
     }
     version.value = attributes.encode();
     if version.value.is_empty() {
-        // Others than these were not asked for.
+        // The other attributes were not requested.
         version.meta.datatype &= !DATATYPE_XATTR;
     } else {
         version.meta.datatype |= DATATYPE_XATTR;
@@ -228,7 +228,7 @@ pub(crate) fn with_history(found: Found, frame: &Frame<'_>) -> Found {
     Found::Version(version)
 }
 
-/// Adds a body that was looked up to metadata and history of the same version.
+/// Adds the body from a GET to the metadata and history of the same version.
 pub(crate) fn with_body(found: Found, frame: &Frame<'_>) -> Found {
     let Found::Version(mut version) = found else { return found };
     let is_missing = frame.vbid == Status::KeyNotFound as u16;
@@ -239,7 +239,7 @@ pub(crate) fn with_body(found: Found, frame: &Frame<'_>) -> Found {
         return Found::Failed(if is_missing { Answer::Busy } else { failure(frame.vbid) });
     }
     if frame.cas != version.meta.cas.0 || version.meta.kind != Kind::Alive {
-        // Another version is there by now, or the document is locked.
+        // The target's version has changed since, or the document is locked.
         return Found::Failed(Answer::Busy);
     }
     let Ok(body) = plain(frame.value, frame.datatype & SNAPPY != 0) else {
@@ -250,7 +250,7 @@ pub(crate) fn with_body(found: Found, frame: &Frame<'_>) -> Found {
     Found::Version(version)
 }
 
-/// Reads a checksum. A target that has none keeps its version, as it does without a question.
+/// Decodes a checksum. A target without the checksum keeps its own version, as it would without the question.
 pub(crate) fn checksum(frame: &Frame<'_>) -> Found {
     if frame.vbid == Status::KeyNotFound as u16 {
         return Found::Nothing;
@@ -269,10 +269,10 @@ pub(crate) fn checksum(frame: &Frame<'_>) -> Found {
     read().map_or(Found::Failed(Answer::Kept), found)
 }
 
-/// Names of the statistics that [`State`] reads of a vBucket.
+/// Names of the statistics that [`State`] reads.
 pub(crate) const STATISTICS: [&str; 2] = ["vbucket-details", "failovers"];
 
-/// How far a vBucket of the target is, as its statistics arrive.
+/// Collects the state of a target's vBucket from its statistics.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     is_active: bool,
@@ -282,7 +282,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Takes in one statistic of `vbid`.
+    /// Adds one statistic of `vbid`.
     pub fn take(&mut self, vbid: Vbid, name: &[u8], value: &[u8]) {
         let (Ok(name), Ok(value)) = (str::from_utf8(name), str::from_utf8(value)) else { return };
         let Some(name) = name.strip_prefix(&format!("vb_{}", vbid.0)) else { return };
@@ -307,7 +307,7 @@ impl State {
         }
     }
 
-    /// Returns the state, if it is one, of a vBucket that is active: both statistics must be of the same branch.
+    /// Returns the state of an active vBucket, if it is complete and both statistics are of the same branch.
     pub fn finish(self) -> Option<TargetState> {
         let entries: Option<Vec<(VbUuid, Seqno)>> =
             self.branches.into_values().map(|(uuid, seqno)| uuid.zip(seqno)).collect();
@@ -319,7 +319,7 @@ impl State {
     }
 }
 
-/// Bytes that a version takes on the wire, at most.
+/// Returns the maximum number of bytes of a version on the wire.
 pub(crate) fn bytes_of(operation: &Operation) -> usize {
     // Header and extras.
     64 + operation.key.len() + operation.version.value.len()
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(answer(Status::UnknownCollection), Answer::NoCollection);
         assert_eq!(answer(Status::TemporaryFailure), Answer::Busy);
         assert_eq!(answer(Status::AccessDenied), Answer::Busy);
-        // A durable write of the document is under way.
+        // A durable write of the document is in progress.
         assert_eq!(answer(Status::SyncWriteInProgress), Answer::Busy);
         assert_eq!(answer(Status::NoMemory), Answer::Busy);
         for status in [Status::TooBig, Status::CasInvalid, Status::XattrInvalid] {
@@ -427,7 +427,7 @@ mod tests {
             let busy = Err(Found::Failed(Answer::Busy));
             assert_eq!(get(kind, status, cas, b"body"), busy, "{kind:?} {status:?} {cas}");
         }
-        // A peer that says that it is compressed, or that it is longer than any document.
+        // The peer claims compression, or a length above the limit of documents.
         let mut lie = frame(Status::Success, 5, &[], &[0xff, 0xff, 0xff, 0xff, 0x0f, 0]);
         lie.datatype = SNAPPY;
         assert!(matches!(with_body(found(Kind::Alive), &lie), Found::Failed(Answer::Refused(_))));

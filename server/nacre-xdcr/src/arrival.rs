@@ -1,8 +1,8 @@
-//! The receiving side: decides what a bucket stores of a version that arrives.
+//! The receiving side: decides what a bucket stores when a replicated version arrives.
 //!
 //! ```text
-//! receive(local, arriving) ─► Keep      the version here stays, and the sender is answered that one exists
-//!                         ├─► Store     to be written over the version that was compared, and no other
+//! receive(local, arriving) ─► Keep      keep the local version; the sender learns that the target has one
+//!                         ├─► Store     write the arriving version over exactly the local version compared
 //!                         └─► Ask       a resolver decides ─► settle(verdict) ─► Store
 //! ```
 //!
@@ -14,18 +14,17 @@ use nacre_types::{Cas, DATATYPE_JSON, DATATYPE_XATTR, Document, FailoverLog, Kin
 use nacre_value::{json, xattr};
 use nacre_vbucket::{Verdict, Version};
 
-/// A version of a document outside of a vBucket: metadata, and the value with its attributes first. The seqno means
-/// nothing.
+/// A version of a document outside a vBucket: metadata, and attributes followed by the body. The seqno has no meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arriving {
     /// The metadata.
     pub meta: Meta,
-    /// Attributes, if the datatype says so, and body.
+    /// Attributes (if the datatype has them), then the body.
     pub value: Vec<u8>,
 }
 
 impl Arriving {
-    /// The version that `document` is.
+    /// Returns the version that a stored document holds.
     pub fn of(document: &Document) -> Arriving {
         Arriving { meta: document.meta, value: document.value().to_vec() }
     }
@@ -41,7 +40,7 @@ impl Arriving {
         }
     }
 
-    /// The version as resolvers see it.
+    /// Returns the version in the form that resolvers receive.
     pub fn shown(&self) -> Version {
         let Meta { cas, rev, flags, expiry, datatype, kind, .. } = self.meta;
         Version {
@@ -63,23 +62,24 @@ impl Arriving {
 /// The decision about a version that arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The local version stays.
+    /// Keep the local version.
     Keep,
-    /// This is stored, under exactly this CAS and revision.
+    /// Store this version, under exactly its CAS and revision.
     Store(Arriving),
-    /// A resolver must be asked; then [`settle`].
+    /// Ask a resolver, then call [`settle`].
     Ask,
 }
 
-/// Decides about a version that arrives at `site`. `next_cas` is a CAS greater than that of both versions, for a write
-/// under a CAS of this bucket; `lost` is the seqno of the [first loss](first_loss) in the vBucket's history.
+/// Decides about a version that arrives at `site`. `next_cas` is a CAS greater than that of both versions, for a write under a
+/// CAS of this bucket. `lost` is the seqno of the [first loss](first_loss) in the vBucket's history.
 ///
-/// A version that contains the local one by its numbers may not know it: this bucket made it after it had lost a later one of
-/// its own, which the version that arrives has. The resolver is asked, as in any conflict. That the local version is older than the last
-/// loss does not help: it may have been written after the one before.
+/// The arriving history can contain the local version by its numbers without accounting for it. This happens when a failover lost
+/// a later version of this bucket, which the arriving version includes, and the bucket wrote the local version after the loss.
+/// The resolver is asked then, as in any conflict. `lost` is the first loss and not the last one, because a local version older
+/// than the last loss may have been written after an earlier loss.
 ///
 /// # Errors
-/// [`Malformed`] when the attributes or the history of the version that arrives cannot be read.
+/// [`Malformed`] when the attributes or the history of the arriving version cannot be read.
 pub fn receive(
     local: Option<&Document>,
     arriving: &Arriving,
@@ -90,8 +90,8 @@ pub fn receive(
 ) -> Result<Outcome, Malformed> {
     let incoming = arriving.known()?;
     let Some(local) = local else { return Ok(Outcome::Store(arriving.clone())) };
-    // The local version was checked when it arrived. An attribute of that name that a client has written counts as
-    // none.
+    // The local version was checked when it arrived. If a client has since overwritten `_vv` with something unreadable,
+    // treat it as absent.
     let here = known_here(local, site);
     let (xattrs, body) = arriving.split()?;
     let values = if local.is_resident() { Some((local.xattrs(), local.body())) } else { None };
@@ -106,7 +106,7 @@ pub fn receive(
         },
     );
     Ok(match judge(policy, sides.0, sides.1) {
-        // Whoever gives a version without its value cannot have it compared.
+        // Without the local value (ejected document), the bodies cannot be compared: the local version stays.
         Judgement::Keep | Judgement::Compare => Outcome::Keep,
         Judgement::Ask => Outcome::Ask,
         Judgement::Take | Judgement::TakeAnew
@@ -133,8 +133,8 @@ pub fn receive(
     })
 }
 
-/// Returns the seqno after which a version may have been written without knowledge of one that was lost: where the second of the known
-/// branches of a history began. 0 if only one is known, or if older ones are forgotten.
+/// Returns the seqno after which a local version may ignore a lost one: the start of the second known branch of the failover log.
+/// Returns 0 if the log has one branch only, or has forgotten its oldest branches.
 pub fn first_loss(log: &FailoverLog) -> Seqno {
     match log.entries() {
         [.., second, (_, Seqno::ZERO)] => second.1,
@@ -142,9 +142,8 @@ pub fn first_loss(log: &FailoverLog) -> Seqno {
     }
 }
 
-/// Returns true if the local version is represented by a version of `site` that the version that arrives does not know, although
-/// it knows of a later one of `site`. Of the same branch of history a later one would have taken account of the local one, so
-/// that it is of a lost branch.
+/// Returns true if the arriving history lacks the local version of `site` although it lists a later version of `site`. On one
+/// branch of history a later version would have accounted for the local one, so the later version comes from a lost branch.
 fn is_unknown(incoming: &Known, here: &Known, site: &Site) -> bool {
     let (Some(arriving), Some(local)) = (&incoming.history, &here.history) else { return false };
     local.represented_by(&site.id).is_some_and(|own| {
@@ -152,15 +151,15 @@ fn is_unknown(incoming: &Known, here: &Known, site: &Site) -> bool {
     })
 }
 
-/// Returns the version to store after a resolver has decided between the local version and the one that arrived. Every
-/// decision is a merge of both under `next_cas`, or a write of this bucket if the version that arrived is of a lost branch of
-/// its history.
+/// Returns the version to store after a resolver has decided between the local and the arriving version. A decision is
+/// recorded as a merge of both under `next_cas`. If the arriving version is of a lost branch of this bucket's history, the
+/// decision is recorded as a write of this bucket instead.
 ///
-/// A body of the resolver gets attributes, flags and expiry of the version with the greater CAS, unless that one was
-/// deleted and the other one was not.
+/// A merged body takes attributes, flags and expiry from the version with the greater CAS. If only one of the two versions is
+/// alive, it takes them from that one.
 ///
 /// # Errors
-/// [`Malformed`] as from [`receive`].
+/// [`Malformed`] under the conditions of [`receive`].
 pub fn settle(
     local: &Document,
     arriving: &Arriving,
@@ -187,7 +186,8 @@ pub fn settle(
     let mut meta = Meta { cas: next_cas, ..base.meta };
     meta.rev = arriving.meta.rev.max(local.meta.rev) + 1;
     if matches!(verdict, Verdict::Merged(_)) && meta.kind != Kind::Alive {
-        // The resolver has brought back a document that both sides had deleted; the time of a deletion is no expiry.
+        // The resolver restored a document that both sides had deleted. A tombstone's expiry field holds its deletion
+        // time, so clear it.
         (meta.kind, meta.expiry) = (Kind::Alive, 0);
     }
     let is_of_lost_branch = is_unknown(&incoming, &here, site);
@@ -196,7 +196,7 @@ pub fn settle(
             Some(here.decided(&incoming, site.id.clone(), next_cas))
         }
         (Some(incoming), Some(here)) => Some(here.merge(&incoming, site.id.clone(), next_cas)),
-        // A decision about a version of unknown origin is a write of this bucket.
+        // A decision about a version of unknown origin counts as a write of this bucket.
         (Some(known), None) | (None, Some(known)) => {
             Some(known.written_over(site.id.clone(), next_cas))
         }
@@ -205,7 +205,7 @@ pub fn settle(
     joined(meta, xattrs, body, history.as_ref())
 }
 
-/// Returns what is known about a version stored at `site`.
+/// Returns the knowledge about a version stored at `site`. Unreadable attributes count as absent.
 pub fn known_here(local: &Document, site: &Site) -> Known {
     let xattrs = if local.is_resident() { local.xattrs() } else { &[] };
     Known::of(&local.meta, xattrs, site).unwrap_or_else(|Malformed| {
@@ -213,7 +213,7 @@ pub fn known_here(local: &Document, site: &Site) -> Known {
     })
 }
 
-/// The version with `body` and the attributes, of which the history is replaced.
+/// Returns a version with `body` and `xattrs`, in which `history` replaces the stored history.
 pub(crate) fn joined(
     meta: Meta,
     xattrs: &[u8],
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(back, Outcome::Store(taken), "the other side takes it without asking");
     }
 
-    /// The bucket lost version 50, and has written 30 since.
+    /// The bucket lost version 50 and has written version 30 since.
     #[test]
     fn a_version_of_a_lost_branch_does_not_replace_what_was_written_since() {
         let local = stored(&version("since", 30, &History::of_write(id("here"), Cas(30))));
@@ -319,7 +319,7 @@ mod tests {
             (&[(1, 0)][..], 0),
             (&[(2, 50), (1, 0)], 50),
             (&[(3, 90), (2, 50), (1, 0)], 50),
-            // There were others before.
+            // The log has forgotten older branches.
             (&[(9, 90), (8, 50)], 0),
         ] {
             let of = |&(branch, began): &(u64, u64)| (nacre_types::VbUuid(branch), Seqno(began));
@@ -328,7 +328,7 @@ mod tests {
         }
     }
 
-    /// The bucket lost version 50, has written 30 since, and has decided between the two.
+    /// The bucket lost version 50, wrote version 30 afterwards, and then decided between the two.
     #[test]
     fn a_decision_about_a_lost_version_stays_where_only_the_lost_one_is_known() {
         let local = stored(&version("since", 30, &History::of_write(id("here"), Cas(30))));
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(outcome, Ok(Outcome::Ask));
     }
 
-    /// The bucket merged versions 20 and 40 of two other ones into 50, lost that, and has written 30 over 20 since.
+    /// The bucket merged versions 20 and 40 of two other buckets into 50, lost that merge, and then wrote 30 over 20.
     #[test]
     fn a_lost_merge_of_this_bucket_says_nothing_about_what_was_written_since() {
         let before = History::of_write(id("there"), Cas(20));
@@ -388,7 +388,7 @@ mod tests {
         let same = Arriving { value: b"2".to_vec(), ..plain(10) };
         let other_side =
             receive(Some(&stored(&same)), &plain(10), &site, POLICY, Cas(30), Seqno::ZERO);
-        // CAS and revision name a version, unless two clusters wrote at the same time.
+        // CAS and revision identify a version, unless two clusters wrote at the same time.
         let kept = [outcome(&same), other_side.unwrap()].map(|outcome| outcome == Outcome::Keep);
         assert_eq!(kept.iter().filter(|is_kept| **is_kept).count(), 1, "both keep the same body");
         let rule = Policy::Rule(Resolution::LastWriteWins);

@@ -5,25 +5,26 @@
 //! "_mou": {"cas": "0x…", "pRev": "…"}
 //! ```
 //!
-//! Numbers are 64 bits in little-endian order as hexadecimal text. The lists are sorted by version: the first one is
-//! whole, each other one the difference to the one before; neither has a prefix, nor the zeros at its end.
+//! Numbers are 64 bits in little-endian order as hexadecimal text. Lists are sorted by version: the first entry is the
+//! whole number, each later entry is the difference to its predecessor. List entries have no `0x` prefix and no
+//! trailing zeros.
 //!
-//! `_vv` is written by replication only. A client that writes the document leaves it as it is, so that a document whose
-//! CAS is not `cvCas` has been changed since: see [`Known::of`].
+//! Only replication writes `_vv`. Clients that write the document leave the attribute unchanged, so a CAS other than
+//! `cvCas` shows a later local write: see [`Known::of`].
 
 use crate::{History, SourceId, history::Versions};
 use nacre_types::{Cas, DATATYPE_XATTR, Meta};
 use nacre_value::xattr::Xattrs;
 use serde::{Deserialize, Serialize};
 
-/// The attribute with the history.
+/// Name of the attribute with the version history.
 pub const HISTORY: &str = "_vv";
-/// The attribute of a change that only touched metadata, as Sync Gateway makes it.
+/// Name of the attribute that marks a metadata-only update, as Sync Gateway writes it.
 pub const METADATA_ONLY_UPDATE: &str = "_mou";
-/// Versions in one list, at most: a peer that sends more is broken.
+/// Maximum number of versions in one list; a longer list from a peer is refused.
 const VERSIONS_MAX: usize = 1000;
 
-/// Bytes that are not of the format that they should be of: an attribute, a section of attributes, records.
+/// The bytes do not have the expected format: an attribute, a section of attributes, or records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is malformed")]
 pub struct Malformed;
@@ -33,26 +34,26 @@ pub struct Malformed;
 pub struct Site {
     /// Name of the bucket in histories.
     pub id: SourceId,
-    /// Versions below this CAS were written before the bucket kept histories (`vbucketsMaxCas` of the vBucket).
+    /// CAS from which the bucket keeps histories (`vbucketsMaxCas` of the vBucket); lower CAS values are older.
     pub since: Cas,
 }
 
 /// Knowledge about a version: the values to compare, and its history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// The CAS to compare: not that of a change of metadata only.
+    /// The CAS to compare: for a metadata-only update, the CAS before it.
     pub cas: Cas,
-    /// The revision to compare, likewise.
+    /// The revision to compare: for a metadata-only update, the revision before it.
     pub rev: u64,
-    /// The history; `None` when the version is older than histories are.
+    /// The history; `None` when the version predates histories.
     pub history: Option<History>,
-    /// True if it has attributes other than those of replication.
+    /// True if the version has attributes other than those of replication.
     pub has_others: bool,
 }
 
 impl Known {
-    /// Returns what is known about an arriving version with these attributes. Without a history, this bucket cannot
-    /// know which one made it.
+    /// Returns the knowledge about an arriving version with these attributes. Without a history, the origin of the
+    /// version is unknown to this bucket.
     ///
     /// # Errors
     /// [`Malformed`].
@@ -63,13 +64,13 @@ impl Known {
         Ok(Known { history, ..known })
     }
 
-    /// Returns what is known about a version with these attributes that is stored at `site`.
+    /// Returns the knowledge about a version with these attributes that is stored at `site`.
     ///
     /// | CAS of the version | history |
     /// | --- | --- |
     /// | `cvCas` | as written |
-    /// | greater | it was changed here since: the current version is the site's |
-    /// | less, or no history is written | the version is the site's, and nothing else is known |
+    /// | greater | as written, followed by a write of `site` (no further write after a metadata-only update) |
+    /// | less, or no history is written | a write of `site` without predecessors; none if the CAS is below `site.since` |
     ///
     /// # Errors
     /// [`Malformed`].
@@ -95,7 +96,7 @@ impl Known {
         })
     }
 
-    /// Returns the metadata to compare. The attribute that replication has written does not count as a difference.
+    /// Returns the metadata to compare. The history attribute itself does not count as a difference.
     pub fn compared(&self, meta: &Meta) -> Meta {
         let without_history = self.history.is_some() && !self.has_others;
         let kept = if without_history { !DATATYPE_XATTR } else { u8::MAX };
@@ -103,7 +104,7 @@ impl Known {
     }
 }
 
-/// Returns a section of attributes with `history`, which is that of the version with this CAS.
+/// Returns the section of attributes with `history` added, for the version with this CAS.
 ///
 /// # Errors
 /// [`Malformed`] when `xattrs` is not a section of attributes.
@@ -125,7 +126,7 @@ struct Written {
     pv: Vec<String>,
 }
 
-/// The attribute for `history`, which is that of the version with this CAS.
+/// Encodes `history` as the attribute of the version with this CAS.
 pub fn encode(history: &History, cas: Cas) -> Vec<u8> {
     let written = Written {
         cv_cas: hex(cas),
@@ -137,7 +138,7 @@ pub fn encode(history: &History, cas: Cas) -> Vec<u8> {
     serde_json::to_vec(&written).expect("texts can be written")
 }
 
-/// Reads the attribute: the history, and the CAS of the version that it is of.
+/// Parses the attribute: returns the history and the CAS of the version that it describes.
 ///
 /// # Errors
 /// [`Malformed`].
@@ -152,7 +153,7 @@ pub fn parse(text: &[u8]) -> Result<(History, Cas), Malformed> {
     Ok((history, number(&written.cv_cas)?))
 }
 
-/// Sync Gateway's note about a change of metadata only.
+/// Sync Gateway's record of a metadata-only update.
 struct Update {
     cas: Cas,
     previous_rev: u64,
@@ -186,7 +187,7 @@ fn hex(cas: Cas) -> String {
     format!("0x{:016x}", cas.0.swap_bytes())
 }
 
-/// A number with or without prefix; the zeros at its end may be missing.
+/// Parses a number with or without a prefix and without its trailing zeros.
 fn number(text: &str) -> Result<Cas, Malformed> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     if digits.is_empty() || digits.len() > 16 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
@@ -199,7 +200,8 @@ fn number(text: &str) -> Result<Cas, Malformed> {
 fn differences(versions: &Versions) -> Vec<String> {
     let mut sorted: Vec<_> = versions.iter().map(|(source, version)| (version.0, source)).collect();
     sorted.sort_unstable();
-    // Of more than anybody reads, the oldest are forgotten: that may look like a conflict, as with any that is forgotten.
+    // Readers refuse more than `VERSIONS_MAX` entries, so drop the oldest ones. A dropped entry can look like a conflict
+    // later.
     let sorted = sorted.split_off(sorted.len().saturating_sub(VERSIONS_MAX));
     let mut before = 0;
     let mut entry = |(version, source): (u64, &SourceId)| {
@@ -244,7 +246,7 @@ mod tests {
         attributes.encode()
     }
 
-    /// The numbers that Sync Gateway's own test expects of this text.
+    /// The text and the numbers of Sync Gateway's own test.
     const EXAMPLE: &str = r#"{"cvCas":"0x40e2010000000000","src":"cb06dc003846116d9b66d2ab23887a96","ver":"0x40e2010000000000","mv":["c0ff05d7ac059a16@s_LhRPsa7CpjEvP5zeXTXEBA","1c008cd6@s_NqiIe0LekFPLeX4JvTO6Iw"],"pv":["f0ff44d6ac059a16@s_YZvBpEaztom9z5V/hDoeIw"]}"#;
 
     #[test]
@@ -268,7 +270,8 @@ mod tests {
         assert_eq!(versions(&differences(&both)), Ok(both));
     }
 
-    /// A peer that sends long histories would else make one that is written here and read by nobody, not even here.
+    /// Without the limit, a long history from a peer would produce an attribute that no reader accepts, not even this
+    /// one.
     #[test]
     fn a_history_that_is_written_can_be_read() {
         let many = |name: &str| {

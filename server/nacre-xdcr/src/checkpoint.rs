@@ -1,4 +1,4 @@
-//! Stored records of how far a vBucket has been replicated.
+//! Checkpoint records: how far a vBucket has been replicated.
 //!
 //! A record states that everything of the source's history up to a position is at the target, in the target's history
 //! up to a seqno. It holds for as long as both are still part of their histories. A record is made in this order: the
@@ -10,7 +10,7 @@ use nacre_dcp::{Resume, ResumePoint, resume};
 use nacre_types::{FailoverLog, Seqno, VbUuid, Vbid};
 use std::collections::BTreeMap;
 
-/// Records of one pipeline, at most.
+/// Maximum number of records of one pipeline.
 pub const RECORDS_MAX: usize = 5;
 
 /// The history of the source's vBucket.
@@ -20,7 +20,7 @@ pub struct SourceState {
     pub log: FailoverLog,
     /// The last seqno.
     pub high_seqno: Seqno,
-    /// The greatest seqno of a deletion that was forgotten.
+    /// The greatest seqno of a purged tombstone.
     pub purge_seqno: Seqno,
 }
 
@@ -33,7 +33,7 @@ pub struct TargetState {
     pub high_seqno: Seqno,
 }
 
-/// Position of a target's vBucket.
+/// A position in the history of a target's vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetPoint {
     /// The branch of its history.
@@ -42,28 +42,28 @@ pub struct TargetPoint {
     pub seqno: Seqno,
 }
 
-/// The vBuckets of the target that the keys of one vBucket of the source may belong to, with where they were.
+/// Positions of the target's vBuckets that the keys of one vBucket of the source may belong to.
 pub type TargetPoints = BTreeMap<Vbid, TargetPoint>;
 
-/// Everything up to `source` was at the target when that had come to `targets`.
+/// States that the target had everything up to `source` when its vBuckets had reached `targets`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The position in the source's history.
     pub source: ResumePoint,
     /// The positions in the target's histories.
     pub targets: TargetPoints,
-    /// When it was made, in seconds since the Unix epoch.
+    /// Creation time in seconds since the Unix epoch.
     pub made_s: u32,
 }
 
 impl Record {
-    /// Returns true if the position is part of the source's history, and no deletion after it was forgotten.
+    /// Returns true if the position is part of the source's history and no tombstone after it has been purged.
     pub fn fits_source(&self, source: &SourceState) -> bool {
         let SourceState { log, high_seqno, purge_seqno } = source;
         resume(&self.source, log, *high_seqno, *purge_seqno) == Resume::Continue
     }
 
-    /// Returns true if the target still has all that it had then.
+    /// Returns true if the target's histories still include the recorded positions.
     pub fn fits_target(&self, targets: &BTreeMap<Vbid, TargetState>) -> bool {
         let has = |(vbid, point): (&Vbid, &TargetPoint)| {
             let end = targets
@@ -77,19 +77,19 @@ impl Record {
 
 /// The records of one pipeline, newest first.
 ///
-/// Invariants: at most [`RECORDS_MAX`]; the newest and the oldest stay, those between are spaced the wider the older
-/// they are.
+/// Invariants: at most [`RECORDS_MAX`] records. The newest and the oldest stay; the older the others are, the wider
+/// their spacing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Records(Vec<Record>);
 
 impl Records {
-    /// Records that were stored, newest first; of more than [`RECORDS_MAX`], the newest.
+    /// Restores stored records, newest first. Keeps the newest [`RECORDS_MAX`].
     pub(crate) fn stored(mut records: Vec<Record>) -> Records {
         records.truncate(RECORDS_MAX);
         Records(records)
     }
 
-    /// Adds the newest.
+    /// Adds the newest record.
     pub fn add(&mut self, record: Record) {
         let now_s = record.made_s;
         self.0.insert(0, record);
@@ -97,19 +97,19 @@ impl Records {
             return;
         }
         let age = |index: usize| f64::from(now_s.saturating_sub(self.0[index].made_s)) + 1.0;
-        // The one without which the gap between its neighbours is the smallest, on a scale of ratios.
+        // Remove the record whose removal leaves the smallest gap between its neighbours, as a ratio of ages.
         let gap = |index: usize| age(index + 1) / age(index - 1);
         let inner = 1..self.0.len() - 1;
         let least = inner.min_by(|left, right| gap(*left).total_cmp(&gap(*right)));
         self.0.remove(least.expect("there are more than two"));
     }
 
-    /// Drops records that are no part of the source's history any more.
+    /// Drops the records that are no longer part of the source's history.
     pub fn roll_back(&mut self, source: &SourceState) {
         self.0.retain(|record| record.fits_source(source));
     }
 
-    /// The newest one that both sides have.
+    /// Returns the newest record that fits the histories of both sides.
     pub fn newest_shared(
         &self,
         source: &SourceState,

@@ -1,15 +1,15 @@
-//! The documents that leave a bucket, and their form.
+//! Selects the documents that leave a bucket, and the form in which they leave.
 
 use nacre_types::{DATATYPE_JSON, Document, Kind};
 use nacre_value::xattr::Xattrs;
 use std::fmt;
 use std::sync::Arc;
 
-/// The attribute of records about conflicts, which never leave the bucket.
+/// The attribute of conflict records, which never leave the bucket.
 const CONFLICT_RECORD: &str = "_xdcr_conflict";
-/// The attribute of a document that a transaction is about to write.
+/// The attribute of a document with a staged transactional write.
 const TRANSACTION: &str = "txn";
-/// Keys of the records that transactions keep.
+/// Keys of the transactions' own records.
 const TRANSACTION_CLIENTS: &[u8] = b"_txn:client-record";
 const TRANSACTION_RECORDS: &[u8] = b"_txn:atr-";
 
@@ -18,25 +18,25 @@ pub trait Condition: fmt::Debug + Send + Sync {
     /// Returns true if a document fulfils the condition.
     ///
     /// # Errors
-    /// The reason why that cannot be decided. Such a document is not sent.
+    /// The reason why the condition cannot be evaluated. The document is not sent then.
     fn holds(&self, document: &Document) -> Result<bool, String>;
 }
 
-/// Documents that are not sent. The default leaves out only documents that are never sent.
+/// The filter of a replication. The default drops only the documents that are never sent.
 #[derive(Clone, Default)]
 pub struct Filter {
-    /// Deletions do not go (`filterDeletion`).
+    /// Drops deletions (`filterDeletion`).
     pub drops_deletions: bool,
-    /// Expirations do not go (`filterExpiration`).
+    /// Drops expirations (`filterExpiration`).
     pub drops_expirations: bool,
-    /// Documents lose their expiry (`filterBypassExpiry`).
+    /// Removes the expiry of documents (`filterBypassExpiry`).
     pub strips_expiry: bool,
-    /// Documents that are not JSON are not sent (`filterBinary`).
+    /// Drops documents that are not JSON (`filterBinary`).
     pub drops_binary: bool,
-    /// Documents that a transaction is about to write do not go, instead of going without that attribute
+    /// Drops documents with a staged transactional write, rather than sending them without that attribute
     /// (`filterBypassUncommittedTxn`).
     pub drops_uncommitted: bool,
-    /// Condition for documents that are not deleted (`filterExpression`).
+    /// Condition on documents that are alive (`filterExpression`).
     pub condition: Option<Arc<dyn Condition>>,
 }
 
@@ -56,13 +56,13 @@ impl fmt::Debug for Filter {
 /// The decision about a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passage {
-    /// It is sent as it is.
+    /// The document is sent as it is.
     Whole,
-    /// It is sent without the attribute of a transaction.
+    /// The document is sent without the transaction attribute.
     WithoutTransaction,
-    /// It is not sent.
+    /// The document is not sent.
     Dropped,
-    /// It is not sent, because the condition could not be evaluated.
+    /// The document is not sent because the condition could not be evaluated.
     Unclear(String),
 }
 
@@ -88,8 +88,8 @@ impl Filter {
         if dropped {
             return Passage::Dropped;
         }
-        // Deletions of documents that were left out are sent, too: the version before the deletion is not known any
-        // more.
+        // Deletions are not filtered: the version before the deletion is no longer known, so the condition cannot be
+        // evaluated.
         if let Some(condition) = self.condition.as_ref().filter(|_| document.is_alive()) {
             match condition.holds(document) {
                 Ok(false) => return Passage::Dropped,
@@ -100,7 +100,7 @@ impl Filter {
         if in_transaction { Passage::WithoutTransaction } else { Passage::Whole }
     }
 
-    /// The attributes of a document without that of a transaction.
+    /// Returns the attributes without the transaction attribute.
     pub(crate) fn without_transaction(xattrs: &[u8]) -> Vec<u8> {
         let mut attributes = Xattrs::parse(xattrs).unwrap_or_default();
         attributes.remove(TRANSACTION);

@@ -1,15 +1,15 @@
-//! Version histories: which versions of a document went into the one at hand.
+//! Version histories: the versions of a document that went into its current version.
 //!
-//! A version is named by its source and the CAS that it was given there. A history has the current version, the newest
-//! version that it knows of each other source, and, when it is a merge, the versions that were joined.
+//! A version is identified by its source and the CAS that the source gave it. A history has the current version, the
+//! newest known version of each other source, and, for a merge, the merged versions.
 //!
-//! Worked example: `A` writes 10, `B` takes it over and writes 20, while `A` writes 15.
+//! Worked example: `A` writes 10, `B` receives it and writes 20, while `A` writes 15.
 //!
 //! ```text
 //! at A: (A 15)                          at B: (B 20) previous {A 10}
-//! neither knows the other's version: a conflict. A's resolver decides, at 30:
+//! neither history contains the other's version: a conflict. A's resolver decides, at 30:
 //! at A: (A 30) merged {A 15, B 20} previous {}
-//! B's version contains neither; A's contains (B 20): B takes it over without asking.
+//! B's version does not contain A's. A's contains (B 20), so B takes A's version without asking.
 //! ```
 
 use crate::SourceId;
@@ -34,7 +34,8 @@ pub enum Relation {
 
 /// The history of one version of a document.
 ///
-/// Invariants: `previous` has no entry that `merged` covers, or that the current version covers if it is no merge.
+/// Invariant: `previous` has no entry that `merged` covers, or, in a history without a merge, that the current version
+/// covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct History {
     pub(crate) source: SourceId,
@@ -44,7 +45,7 @@ pub struct History {
 }
 
 impl History {
-    /// The history of a document that `source` wrote first.
+    /// Returns the history of a document that `source` wrote first.
     pub fn of_write(source: SourceId, version: Cas) -> History {
         History { source, version, merged: Versions::new(), previous: Versions::new() }
     }
@@ -54,17 +55,17 @@ impl History {
         &self.source
     }
 
-    /// The CAS of the current version at its source.
+    /// Returns the CAS of the current version at its source.
     pub fn version(&self) -> Cas {
         self.version
     }
 
-    /// The versions that were joined; empty when this is no merge.
+    /// Returns the merged versions; empty when the current version is no merge.
     pub fn merged(&self) -> &Versions {
         &self.merged
     }
 
-    /// The newest version known of other sources.
+    /// Returns the newest known version of each other source.
     pub fn previous(&self) -> &Versions {
         &self.previous
     }
@@ -74,14 +75,15 @@ impl History {
         !self.merged.is_empty()
     }
 
-    /// The newest version of `source` that it knows; [`Cas::ANY`] when it knows none.
+    /// Returns the newest version of `source` in this history; [`Cas::ANY`] when it has none.
     pub fn newest_of(&self, source: &SourceId) -> Cas {
         let current = if self.source == *source { self.version } else { Cas::ANY };
         let listed = [&self.merged, &self.previous].map(|list| list.get(source).copied());
         listed.into_iter().flatten().fold(current, Cas::max)
     }
 
-    /// The newest version of `source` that it lists: without the version of a merge, which nobody need know.
+    /// Returns the newest listed version of `source`. The version number of a merge is not listed: other histories need
+    /// not have it.
     pub(crate) fn listed_of(&self, source: &SourceId) -> Cas {
         let current = if self.is_merge() { Cas::ANY } else { self.version };
         let current = if self.source == *source { current } else { Cas::ANY };
@@ -89,7 +91,7 @@ impl History {
         listed.into_iter().flatten().fold(current, Cas::max)
     }
 
-    /// The version of `source` that represents this one for others; `None` if there is none.
+    /// Returns the version of `source` that represents this history in others; `None` if there is none.
     pub(crate) fn represented_by(&self, source: &SourceId) -> Option<Cas> {
         match self.is_merge() {
             true => self.merged.get(source).copied(),
@@ -97,10 +99,11 @@ impl History {
         }
     }
 
-    /// Returns true if it knows all that went into `other`, and its current version unless that is a merge.
+    /// Returns true if this history has everything that went into `other`, including its current version unless that is a
+    /// merge.
     ///
-    /// That it knows the current version is not enough: a source that loses a version by a failover gives greater numbers to
-    /// what it writes afterwards, although that has not taken account of what went into the lost one.
+    /// The current version alone is not enough. A source that loses a version in a failover gives greater numbers to its
+    /// later writes, although those do not account for what went into the lost version.
     pub fn contains(&self, other: &History) -> bool {
         let knows = |source: &SourceId, version: Cas| self.newest_of(source) >= version;
         let mut listed = other.merged.iter().chain(&other.previous);
@@ -118,8 +121,8 @@ impl History {
         }
     }
 
-    /// Returns the versions that represent this one in the history of its successor: the merged versions, or else its
-    /// own.
+    /// Returns the versions that represent this history in its successor: the merged versions, or else the current
+    /// version.
     fn represented(&self) -> Versions {
         match self.is_merge() {
             true => self.merged.clone(),
@@ -128,7 +131,8 @@ impl History {
     }
 
     fn make(source: SourceId, version: Cas, merged: Versions, mut previous: Versions) -> History {
-        // Whoever contains a merge need not know the version of the merge itself, so that it covers nothing of its source.
+        // A history that contains a merge need not have the version number of the merge, so that number covers nothing of
+        // its source.
         let is_own = |of: &SourceId, known: Cas| *of == source && version >= known;
         let is_merged = |of: &SourceId, known: Cas| merged.get(of).is_some_and(|v| *v >= known);
         let is_covered = |of: &SourceId, known: Cas| match merged.is_empty() {
@@ -139,7 +143,7 @@ impl History {
         History { source, version, merged, previous }
     }
 
-    /// The history after `source` has written over it.
+    /// Returns the history after `source` has written over this version.
     #[must_use]
     pub fn written_over(&self, source: SourceId, version: Cas) -> History {
         let mut previous = self.previous.clone();
@@ -157,10 +161,10 @@ impl History {
         History::make(source, version, merged, previous)
     }
 
-    /// Returns the history of a decision of `source` between this version and `other`, as a write that takes account of both.
+    /// Returns the history of a decision by `source` between this version and `other`, as a write that accounts for both.
     ///
-    /// A merge lists one version of each source. That is not enough where both sides have versions of one source of which
-    /// neither knows the other one, because they are of different branches: who knows the later one does not know the merge.
+    /// A merge lists only one version of each source. That fails when both sides have a version of the same source from
+    /// different branches, each unaware of the other: a history with the later version does not account for the merge.
     #[must_use]
     pub fn decided(&self, other: &History, source: SourceId, version: Cas) -> History {
         let mut previous = self.previous.clone();
@@ -170,8 +174,8 @@ impl History {
         History::make(source, version, Versions::new(), previous)
     }
 
-    /// The history of this version when `source` takes it over `other`, which it contains, under a CAS of its own: a merge
-    /// of one side.
+    /// Returns the history of this version when `source` stores it over `other`, which it contains, under a new CAS: a
+    /// merge with one side only.
     #[must_use]
     pub fn adopted(&self, other: &History, source: SourceId, version: Cas) -> History {
         let mut previous = self.previous.clone();
@@ -245,7 +249,7 @@ mod tests {
         assert_eq!(adopted.relation(&joined), Relation::Contains);
     }
 
-    /// A hub has merged version 20 of B, has lost the merge, and has made another one with A since.
+    /// A hub merged version 20 of B, lost that merge, and then made another one with A.
     #[test]
     fn what_went_into_a_lost_version_is_not_known_to_later_ones_of_its_source() {
         let before = first("hub", 10);
@@ -260,8 +264,7 @@ mod tests {
         assert_eq!(joined.relation(&since), Relation::Contains);
     }
 
-    /// B has lost its version 30, in which it had taken account of A's 20, and has written 40 and 50 over A's 10 since. A has
-    /// decided between 30 and 40.
+    /// B lost its version 30, which accounted for A's 20, and then wrote 40 and 50 over A's 10. A decided between 30 and 40.
     #[test]
     fn a_merge_of_two_versions_of_one_source_still_lists_what_went_into_the_lost_one() {
         let lost = first("A", 20).written_over(id("B"), Cas(30));

@@ -2,39 +2,40 @@
 //!
 //! In a bucket with a resolver, histories decide first:
 //!
-//! | relation of the version that arrives | what happens |
+//! | arriving version's history | result |
 //! | --- | --- |
-//! | contained in the local one | the local one stays |
-//! | contains the local one, and has the greater CAS | it is taken over |
-//! | contains the local one, and has no greater CAS | it is taken over under a CAS of this bucket, as a merge of one side |
-//! | equal | the greater pair of CAS and source stays; nothing happens for the same |
-//! | in conflict, both deleted | the same |
-//! | in conflict | the resolver is asked, and every answer is recorded as a merge |
+//! | is contained in the local one | the local version stays |
+//! | contains the local one, and the CAS is greater | the arriving version is stored |
+//! | contains the local one, and the CAS is not greater | it is stored under a CAS of this bucket, as a merge with one side only |
+//! | equals the local one | the greater pair of CAS and source wins; the same pair changes nothing |
+//! | conflicts, and both are deletions | the greater pair of CAS and source wins |
+//! | conflicts | the resolver is asked, and every answer is recorded as a merge |
 //!
-//! Recording every answer makes three and more clusters converge: "keep this one" is not transitive, and a cluster that
-//! did not see the decision would decide again, perhaps the other way round.
+//! Recording every answer makes three or more clusters converge. "Keep this one" is not transitive: a cluster that did
+//! not see the decision would decide again, perhaps differently.
 //!
-//! The content of a version without a history is unknown: the resolver is asked, unless it is the same version, or has
-//! the same body. Without the second exception, two clusters that send no histories would merge their merges for ever.
+//! A version without a history has unknown contents. The resolver is asked, unless both versions are the same or have
+//! the same body. Without the second exception, two clusters that send no histories would merge each other's merges for
+//! ever.
 //!
-//! Without a resolver, the rule of the bucket decides, whatever the histories say. Versions that it does not tell apart are
-//! compared by their values: two clusters that write a document within a tick of their clocks give it the same CAS.
+//! Without a resolver, the rule of the bucket decides, whatever the histories say. If the rule finds a tie, the values
+//! decide: two clusters that write a document within one tick of their clocks give it the same CAS.
 
 use crate::{Known, Relation, SourceId};
 use nacre_types::{Cas, Kind, Meta};
 use nacre_vbucket::{Content, Resolution};
 
-/// The rule of a bucket.
+/// How a bucket resolves conflicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// The rule of the bucket.
+    /// The rule of the bucket alone.
     Rule(Resolution),
-    /// Histories and, in conflict, a resolver. Between equal bodies without histories, the rule.
+    /// Histories, and a resolver in conflict. The rule decides between equal bodies without histories.
     Resolver(Resolution),
 }
 
 impl Policy {
-    /// The rule of the bucket.
+    /// Returns the rule of the bucket.
     pub fn rule(self) -> Resolution {
         match self {
             Policy::Rule(rule) | Policy::Resolver(rule) => rule,
@@ -42,27 +43,27 @@ impl Policy {
     }
 }
 
-/// A version, and what is known about it.
+/// A version and the knowledge about it.
 #[derive(Clone, Copy, Debug)]
 pub struct Side<'a> {
     /// The metadata.
     pub meta: &'a Meta,
     /// Knowledge from the attributes.
     pub known: &'a Known,
-    /// The attributes, as far as they were read.
+    /// The attributes that were read.
     pub xattrs: &'a [u8],
     /// The body, if it was read.
     pub body: Option<&'a [u8]>,
 }
 
 impl<'a> Side<'a> {
-    /// What is compared when the metadata are the same. The body of a deletion does not matter.
+    /// Returns the content that breaks ties of metadata. The body of a deletion does not matter.
     fn content(self) -> Content<'a> {
         let Side { meta, xattrs, .. } = self;
         Content { meta, xattrs, body: self.body.unwrap_or_default() }
     }
 
-    /// Returns the order of versions with equal histories.
+    /// Returns the rank that orders versions with equal histories.
     fn rank(self) -> (Cas, Option<&'a SourceId>) {
         (self.meta.cas, self.known.history.as_ref().map(|history| history.source()))
     }
@@ -71,19 +72,19 @@ impl<'a> Side<'a> {
 /// The decision about a version that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// The version here stays.
+    /// The local version stays.
     Keep,
-    /// It is stored as it is.
+    /// The arriving version is stored as it is.
     Take,
-    /// It is stored under a CAS of this bucket.
+    /// The arriving version is stored under a CAS of this bucket.
     TakeAnew,
     /// The resolver decides.
     Ask,
-    /// The bodies decide, of which one was not read.
+    /// The bodies decide, but at least one was not read.
     Compare,
 }
 
-/// Judges the version that arrives against the one that is here.
+/// Judges the arriving version against the local one.
 pub fn judge(policy: Policy, incoming: Side<'_>, local: Side<'_>) -> Judgement {
     let take_if = |takes| if takes { Judgement::Take } else { Judgement::Keep };
     let histories = (incoming.known.history.as_ref(), local.known.history.as_ref());
@@ -103,7 +104,7 @@ pub fn judge(policy: Policy, incoming: Side<'_>, local: Side<'_>) -> Judgement {
     }
 }
 
-/// Returns true if versions of which one has no history are the same, or have the same body.
+/// Returns true if two versions, at least one of them without a history, are the same or have the same body.
 fn is_same(incoming: Side<'_>, local: Side<'_>) -> bool {
     let version = |side: Side<'_>| (side.known.cas, side.known.rev, side.meta.kind);
     let has_body = incoming.body.is_some() && is_deleted(incoming.meta) == is_deleted(local.meta);
@@ -123,7 +124,7 @@ fn by_rule(rule: Resolution, incoming: Side<'_>, local: Side<'_>) -> Judgement {
         return Judgement::Compare;
     }
     let sources = [incoming, local].map(|it| it.known.history.as_ref().map(|it| it.source()));
-    // Versions with the same content still differ if two clusters have written it: the source decides then.
+    // Two clusters may have written the same content. The source breaks that tie.
     let is_later_source = matches!(sources, [Some(arriving), Some(here)] if arriving > here);
     let (arriving, here) = (incoming.content(), local.content());
     match arriving.outranks(here) || (is_later_source && !here.outranks(arriving)) {

@@ -9,17 +9,17 @@
 //! target: a version arrives ─► receive() ─► Keep │ Store │ Ask ─► resolver ─► settle() ─► Store
 //! ```
 //!
-//! - [`Pipeline`] is one active vBucket of the source on its way to a bucket of another cluster: [`Input`] in,
-//!   [`Effect`]s out. It resumes from a record ([`Records`]), keeps as many bytes on their way as the target takes
-//!   ([`Window`]), and waits when the target has trouble. Trouble with one document never blocks another.
+//! - [`Pipeline`] replicates one active vBucket of the source to a bucket of another cluster: [`Input`] in, [`Effect`]s
+//!   out. It resumes from a checkpoint record ([`Records`]), limits the bytes in flight to what the target accepts
+//!   ([`Window`]), and backs off when the target has trouble. Trouble with one document never blocks another.
 //! - [`History`] lists the versions that went into a version; [`attribute`] has its stored form; [`Known`] is the
-//!   knowledge about a version, computed when it is needed.
+//!   knowledge about a version, computed on demand.
 //! - [`judge`] decides which of two versions stays; [`receive`] and [`settle`] decide what the target stores.
 //! - [`Filter`] and [`Mapping`] select the documents that leave the bucket, and their collections.
 //!
 //! Invariants:
 //! - no I/O, no clock, no randomness: `now` and a seed are arguments;
-//! - the position of a record never passes a version that the target has not answered for;
+//! - the position of a record never passes a version that the target has not answered;
 //! - after [`Effect::Rested`], there are no effects until the next [`Input::Start`];
 //! - even if messages are lost, repeated or out of order, the target ends with the documents of the source.
 

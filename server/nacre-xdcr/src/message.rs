@@ -6,8 +6,8 @@ use nacre_types::{Cas, Document, Meta, Seqno, Vbid};
 use nacre_vbucket::Verdict;
 use std::collections::BTreeMap;
 
-/// Gives each pipeline an epoch that no other one has had. Whoever passes answers to pipelines has one for all of them, for
-/// as long as answers may arrive.
+/// Allocates a unique epoch for each pipeline. The component that passes answers to pipelines keeps one allocator for as
+/// long as answers may arrive.
 #[derive(Debug, Default)]
 pub struct Epochs(u64);
 
@@ -19,21 +19,22 @@ impl Epochs {
     }
 }
 
-/// The life of one pipeline. It cannot be copied, so that two pipelines never share one.
+/// The identity of one pipeline. It cannot be copied, so two pipelines never share one.
 #[derive(Debug)]
 pub struct Epoch(u64);
 
 impl Epoch {
-    /// Returns the run before the first one.
+    /// Returns the run number that precedes the first run.
     pub(crate) fn before_first_run(self) -> Run {
         Run { epoch: self.0, number: 0 }
     }
 }
 
-/// The run of a pipeline that a request belongs to: answers to requests of an earlier run are ignored.
+/// The run of a pipeline that a request belongs to. Answers to requests of an earlier run are ignored.
 ///
-/// A pipeline begins a run each time it goes back to a record. Another pipeline of the same vBucket has another epoch: what
-/// was answered to the one before, perhaps for a document that its bucket has lost since, counts for none of its requests.
+/// A pipeline begins a run each time it returns to a record. Another pipeline of the same vBucket has another epoch, so
+/// late answers to its predecessor never match its requests. Such an answer may be about a document that the bucket has
+/// lost since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     epoch: u64,
@@ -41,23 +42,23 @@ pub struct Run {
 }
 
 impl Run {
-    /// Goes on to the next run of the same pipeline.
+    /// Advances to the next run of the same pipeline.
     pub(crate) fn advance(&mut self) {
         self.number += 1;
     }
 }
 
-/// Names a version on its way to one collection of the target.
+/// Identifies a version in flight to one collection of the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VersionId {
-    /// The place of the version in the source's history.
+    /// The seqno of the version in the source's history.
     pub seqno: Seqno,
-    /// The place of the collection among those that the version goes to, from 0.
+    /// The index of the collection among those that receive the version, from 0.
     pub copy: u16,
 }
 
 impl From<Seqno> for VersionId {
-    /// The only copy of a version, or the first one.
+    /// Returns the ID of the only or the first copy of a version.
     fn from(seqno: Seqno) -> VersionId {
         VersionId { seqno, copy: 0 }
     }
@@ -66,18 +67,18 @@ impl From<Seqno> for VersionId {
 /// An input of a pipeline.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// Starts the pipeline: the vBucket is active here, with this history.
+    /// Starts the pipeline. The vBucket is active on this node and has this history.
     Start(SourceState),
-    /// The vBucket's history is another one now: a branch has begun, or the pipeline's position is no part of it any more.
+    /// The vBucket's history has changed: a branch has begun, or the pipeline's position was rolled back.
     SourceChanged(SourceState),
     /// Answers [`Effect::AskTarget`]; `None` when one of the vBuckets could not be reached.
     Target {
         /// Run of the request.
         run: Run,
-        /// The vBuckets that were asked for.
+        /// State of each vBucket asked.
         states: Option<BTreeMap<Vbid, TargetState>>,
     },
-    /// Answers [`Effect::Read`], as soon as there is something.
+    /// Answers [`Effect::Read`] as soon as the history has more.
     Portion {
         /// Run of the request.
         run: Run,
@@ -85,14 +86,14 @@ pub enum Input {
         documents: Vec<Document>,
         /// The reader's position after them.
         position: ResumePoint,
-        /// The greatest seqno of a deletion that the source had forgotten when they were read.
+        /// The greatest seqno of a tombstone that the source had purged before the read.
         purge_seqno: Seqno,
     },
     /// Answers one key of [`Effect::LookUp`].
     LookedUp {
         /// Run of the request.
         run: Run,
-        /// Names the version that the key was looked up for.
+        /// The version for which the key was looked up.
         id: VersionId,
         /// [`Lookup::number`] of the request.
         number: u64,
@@ -119,16 +120,16 @@ pub enum Input {
         /// The version to keep.
         verdict: Option<Verdict>,
     },
-    /// Answers [`Effect::Merge`]: whether it was written, or the version is not the newest any more. Else it is tried again.
+    /// Answers [`Effect::Merge`]. If not done, the pipeline retries.
     Merged {
         /// Run of the request.
         run: Run,
         /// Names the version.
         id: VersionId,
-        /// True if there is nothing left to do.
+        /// True if the decision was written, or if the version has been superseded.
         is_done: bool,
     },
-    /// Answers [`Effect::Log`]: the conflict is logged, or cannot be.
+    /// Answers [`Effect::Log`]: the conflict was logged, or cannot be logged.
     Logged {
         /// Run of the request.
         run: Run,
@@ -137,14 +138,14 @@ pub enum Input {
         /// Number of the request.
         number: u64,
     },
-    /// A connection to the target has ended, or a vBucket of the target has another owner: requests may have no answer.
+    /// A connection to the target has ended, or a vBucket of the target has moved: requests may stay unanswered.
     LinkLost,
-    /// Drops a version that was put aside, by order of the user.
+    /// Drops a version that was put aside. The user ordered this.
     Skip {
         /// The key, collection prefix first.
         key: Vec<u8>,
     },
-    /// Changes the settings of a pipeline that goes on: see [`Settings::adjust`].
+    /// Changes the settings of a running pipeline: see [`Settings::adjust`].
     Adjust(Box<Settings>),
     /// Stops the pipeline.
     Pause,
@@ -155,11 +156,11 @@ pub enum Input {
 /// The target's version of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// The target has none, not even a tombstone.
+    /// The target has neither a document nor a tombstone.
     Nothing,
-    /// This; the value as far as it was [wanted](Wanted).
+    /// The target's version, with the parts of the value that were [wanted](Wanted).
     Version(Arriving),
-    /// The version with this CAS has a body with this CRC-32C.
+    /// CAS of the target's version, and the CRC-32C of its body.
     Checksum(Cas, u32),
     /// The look-up failed.
     Failed(Answer),
@@ -170,43 +171,45 @@ pub enum Found {
 pub enum Answer {
     /// The target has stored it.
     Stored,
-    /// The target keeps its own.
+    /// The target keeps its own version.
     Kept,
-    /// The target has another version than the one that was looked up.
+    /// The target's version is not the one that was looked up.
     Changed,
-    /// The vBucket is elsewhere.
+    /// The node asked does not own the vBucket.
     NotMyVbucket,
-    /// The target cannot store it now: try again.
+    /// The target cannot store the version now; the pipeline retries.
     Busy,
     /// The target does not know the collection.
     NoCollection,
-    /// The target will never store it: too big, malformed, too far in the future, not allowed.
+    /// The target will never store the version: too big, malformed, too far in the future, or not allowed.
     Refused(String),
 }
 
 /// The part of a version to look up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wanted {
-    /// Metadata; an empty value, and the datatype without attributes unless there are some.
+    /// Metadata. The value is empty, and the datatype has no attribute flag unless there are attributes.
     Meta,
     /// Metadata, `_vv` and `_mou`.
     History,
-    /// All of it.
+    /// The whole version.
     Whole,
-    /// The checksum of the body, because the metadata do not tell the two versions apart.
+    /// The checksum of the body, to break a tie of metadata.
     Checksum,
 }
 
 /// Condition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
-    /// The target judges.
+    /// No condition; the target judges.
     Anything,
-    /// No condition; the target does not judge.
+    /// For a version that the look-up did not find; the target does not judge. A document is added and refused if the
+    /// key exists; a deletion is unconditional.
     Nothing,
-    /// The version, or the tombstone, with this CAS; the target does not judge.
+    /// The version or tombstone must have this CAS; the target does not judge.
     Version(Cas),
-    /// The target judges, and refuses if its document has another CAS than this: so it decides about no version that was not looked up.
+    /// The target judges, and refuses if its document has another CAS. So the target never decides about a version that was not
+    /// looked up.
     Judged(Cas),
 }
 
@@ -215,17 +218,17 @@ pub enum Over {
 pub struct Operation {
     /// Names the version.
     pub id: VersionId,
-    /// Number of the request, for the answer: another one for each attempt.
+    /// Number of the request, for the answer; each attempt has another number.
     pub number: u64,
     /// The target's vBucket.
     pub vbid: Vbid,
     /// The key with the target's collection, prefix first.
     pub key: Vec<u8>,
-    /// The metadata, with the kind that tells a deletion from an expiration, and the value.
+    /// The metadata (the kind distinguishes deletions from expirations) and the value.
     pub version: Arriving,
-    /// Under which condition.
+    /// Condition of the write.
     pub over: Over,
-    /// True if the bucket compares times, which the request must state (`FORCE_ACCEPT`).
+    /// True if the bucket resolves conflicts by time, which the request must state (`FORCE_ACCEPT`).
     pub by_time: bool,
     /// True if the value should be compressed.
     pub compresses: bool,
@@ -234,10 +237,10 @@ pub struct Operation {
 /// A key to be looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lookup {
-    /// Names the version that it is looked up for.
+    /// The version for which the key is looked up.
     pub id: VersionId,
-    /// Number of the request, for the answer: another one for each attempt. What a late answer has may lack the body, or was there before
-    /// a later write was refused.
+    /// Number of the request, for the answer; each attempt has another number. A late answer may lack the body, or may describe
+    /// the target before a later write was refused.
     pub number: u64,
     /// The target's vBucket.
     pub vbid: Vbid,
@@ -258,11 +261,11 @@ pub struct Conflict {
     pub target: Arriving,
 }
 
-/// A decision, to be written into the source's own bucket: [`settle`](crate::settle) with the version here as the local one,
-/// over just that. It is replicated as any write.
+/// A decision to write into the source's own bucket: [`settle`](crate::settle) with `local` as the local version, under the
+/// condition that the bucket still holds exactly that version. It then replicates as any other write.
 #[derive(Clone, Debug)]
 pub struct Merge {
-    /// The version here.
+    /// The source's version.
     pub local: Document,
     /// The target's version.
     pub target: Arriving,
@@ -270,53 +273,53 @@ pub struct Merge {
     pub verdict: Verdict,
 }
 
-/// Something that the user should know.
+/// An event that the user should see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Everything is sent from the beginning, as no record fits.
+    /// Replication restarts from zero because no record fits both histories.
     FromZero,
-    /// The source has forgotten deletions that may not have been sent: they are missing at the target.
+    /// The source has purged tombstones that may not have been sent: the target may keep deleted documents.
     DeletionsForgotten,
-    /// The source has another history from this seqno on.
+    /// The source's history has changed from this seqno on.
     SourceRolledBack(Seqno),
-    /// The target has another history: versions that it may have lost are sent again.
+    /// The target's history has changed; versions that it may have lost are sent again.
     TargetRolledBack,
-    /// A document could not be judged by the filter.
+    /// The filter could not decide about a document.
     Unclear {
         /// The key, collection prefix first.
         key: Vec<u8>,
         /// Why.
         reason: String,
     },
-    /// A version was put aside; the others go on.
+    /// A version was put aside; the other versions continue.
     Stuck {
         /// The key, collection prefix first.
         key: Vec<u8>,
         /// Why.
         reason: String,
     },
-    /// A version that was put aside has been sent, or was superseded.
+    /// A version that was put aside was sent or superseded.
     Freed {
         /// The key, collection prefix first.
         key: Vec<u8>,
     },
 }
 
-/// An effect of a pipeline. Each one except notices is answered by an [`Input`].
+/// An effect of a pipeline. An [`Input`] answers each request; `Reroute`, `Save`, `Notify` and `Rested` have no answer.
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// Ask how far the histories of these vBuckets of the target are, at their owners now.
+    /// Asks the current owners of these vBuckets of the target for their histories.
     AskTarget {
-        /// For the answer: another one each time, so that a late answer to an earlier question means nothing.
+        /// For the answer. Each question has another run, so that a late answer to an earlier question is ignored.
         run: Run,
         /// The vBuckets.
         vbids: Vec<Vbid>,
     },
-    /// Reads on in the source's history.
+    /// Reads further in the source's history.
     Read {
         /// For the answer.
         run: Run,
-        /// After this.
+        /// Position after which to read.
         after: ResumePoint,
     },
     /// Looks up the target's versions.
@@ -328,14 +331,14 @@ pub enum Effect {
         /// The keys.
         keys: Vec<Lookup>,
     },
-    /// Write to the target.
+    /// Writes to the target.
     Write {
         /// For the answers.
         run: Run,
         /// The writes.
         operations: Vec<Operation>,
     },
-    /// Ask the resolver.
+    /// Asks the resolver.
     Resolve {
         /// For the answer.
         run: Run,
@@ -344,7 +347,7 @@ pub enum Effect {
         /// The conflict.
         conflict: Box<Conflict>,
     },
-    /// Logs a conflict, before the version of the source is sent: once at least, however it ends.
+    /// Logs a conflict before the source's version is sent. The conflict is logged at least once, whatever its outcome.
     Log {
         /// For the answer.
         run: Run,
@@ -352,10 +355,10 @@ pub enum Effect {
         id: VersionId,
         /// Number of the request, for the answer: another one for each conflict of the version.
         number: u64,
-        /// The conflict. The target's version has its history.
+        /// The conflict. The target's version includes its history.
         conflict: Box<Conflict>,
     },
-    /// Write a decision here.
+    /// Writes a decision into the source's bucket.
     Merge {
         /// For the answer.
         run: Run,
@@ -364,7 +367,7 @@ pub enum Effect {
         /// The merge.
         merge: Box<Merge>,
     },
-    /// Finds the present owner of a vBucket of the target.
+    /// Finds the current owner of a vBucket of the target.
     Reroute {
         /// The vBucket.
         vbid: Vbid,
@@ -373,11 +376,11 @@ pub enum Effect {
     Save(Records),
     /// Informs the user.
     Notify(Notice),
-    /// The pipeline rests, and has nothing on its way.
+    /// The pipeline has stopped, and nothing is in flight.
     Rested,
 }
 
-/// The metadata of a tombstone has the second of its deletion where documents have their expiry.
+/// Returns the metadata without expiry. A tombstone's expiry field holds the second of its deletion.
 pub(crate) fn without_expiry(meta: Meta) -> Meta {
     Meta { expiry: 0, ..meta }
 }

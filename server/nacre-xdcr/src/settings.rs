@@ -8,39 +8,38 @@ use std::sync::Arc;
 /// The side that judges between versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judge {
-    /// The target, when it is written to. The source compares before only to avoid sending versions that would be
-    /// refused.
+    /// The target, on each write. The source compares versions only to avoid sending those that would be refused.
     Target,
-    /// The source: it looks up the target's version, decides, and writes over exactly that version. For targets without
-    /// resolvers.
+    /// The source: it looks up the target's version, decides, and writes under the condition that the target still has
+    /// exactly that version. For targets without resolvers.
     Source,
 }
 
-/// Handling of versions that come from the target.
+/// Handling of versions that originate at the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Echo {
-    /// The target is asked whether it still has them, because it may have lost them. That costs a few bytes each.
+    /// Ask the target whether it still has them, because it may have lost them. This costs a few bytes each.
     LookUp,
-    /// They are not sent, as with Couchbase. Versions that the target has lost by a failover do not come back.
+    /// Do not send them, as in Couchbase. A version that the target lost in a failover does not come back.
     Skip,
 }
 
 /// Mapping of the source's collections to those of the target.
 #[derive(Clone, Debug, Default)]
 pub enum Mapping {
-    /// To the collection with the same number.
+    /// To the collection with the same ID.
     #[default]
     Same,
     /// To named collections; others are not replicated.
     Named(BTreeMap<CollectionId, CollectionId>),
-    /// From the default collection to each collection whose condition holds, all of them different; other collections are
-    /// not replicated. Without a condition, every document goes.
+    /// From the default collection to each collection whose condition holds; the target collections are distinct, and
+    /// other collections are not replicated. A missing condition always holds.
     Migration(Vec<(Option<Arc<dyn Condition>>, CollectionId)>),
 }
 
 impl Mapping {
-    /// The collections of the target that a version goes to; none when it is not replicated. Deletions go wherever the
-    /// document may have gone.
+    /// Returns the target collections of a version; none when it is not replicated. Deletions go to every collection
+    /// that may have received the document.
     ///
     /// # Errors
     /// The reason why a condition cannot be evaluated.
@@ -68,53 +67,53 @@ impl Mapping {
 /// Settings of a pipeline. Times are in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The source's bucket, with the CAS from which on this vBucket keeps histories.
+    /// The source's bucket, with the CAS from which this vBucket keeps histories.
     pub source: Site,
-    /// The target's bucket, likewise.
+    /// The target's bucket, with the CAS from which its vBucket keeps histories.
     pub target: Site,
     /// The vBucket of the source.
     pub vbid: Vbid,
-    /// vBuckets of the source's bucket.
+    /// Number of vBuckets of the source's bucket.
     pub source_vbuckets: u16,
-    /// vBuckets of the target's bucket.
+    /// Number of vBuckets of the target's bucket.
     pub target_vbuckets: u16,
-    /// The rule of the decision.
+    /// The conflict resolution policy.
     pub policy: Policy,
-    /// The side that decides.
+    /// The side that judges.
     pub judge: Judge,
     /// True if histories are sent.
     pub keeps_histories: bool,
-    /// Handling of versions that the target made.
+    /// Handling of versions that originate at the target.
     pub echo: Echo,
-    /// True if conflicts are logged. Every version is looked up before it is sent then, which costs a round trip. Both sides must keep
-    /// histories: without, nobody knows what is a conflict.
+    /// True if conflicts are logged. Every version is then looked up before it is sent, which costs a round trip. Both sides must
+    /// keep histories, because only histories show conflicts.
     pub logs_conflicts: bool,
     /// The documents to send.
     pub filter: Filter,
-    /// Their collections at the target.
+    /// Mapping of collections to those of the target.
     pub mapping: Mapping,
-    /// Documents below this many bytes are sent without asking for metadata first (`optimisticReplicationThreshold`).
+    /// Documents smaller than this are sent without looking up metadata first (`optimisticReplicationThreshold`).
     pub optimistic_bytes: usize,
-    /// True if values may be compressed, if the target can read that (`compressionType`).
+    /// True if values may be compressed, provided that the target supports it (`compressionType`).
     pub compresses: bool,
-    /// Documents that one effect asks for or sends, at most (`workerBatchSize`).
+    /// Maximum number of documents in one effect (`workerBatchSize`).
     pub batch_count: usize,
     /// The least and the greatest window, in bytes.
     pub window_bytes: (usize, usize),
-    /// Interval of questions to the target, and of records (`checkpointInterval`).
+    /// Interval of checkpoint records (`checkpointInterval`).
     pub checkpoint_ns: u64,
     /// Timeout of the first answer; it doubles each time, up to 300 s.
     pub timeout_ns: u64,
     /// Number of failures of one version before it is put aside.
     pub attempts_max: u32,
-    /// Pause between attempts of a version that was put aside.
+    /// Back-off between attempts of a version that was put aside.
     pub rest_ns: u64,
-    /// Any number; it spreads attempts of many pipelines over time.
+    /// Seed for the jitter that spreads the attempts of many pipelines over time.
     pub seed: u64,
 }
 
 impl Settings {
-    /// Settings with Couchbase's defaults, of a pipeline from one bucket to another with as many vBuckets.
+    /// Creates settings with Couchbase's defaults, for a pipeline between two buckets with `vbuckets` vBuckets each.
     pub fn new(source: Site, target: Site, vbid: Vbid, vbuckets: u16, policy: Policy) -> Settings {
         Settings {
             source,
@@ -141,9 +140,9 @@ impl Settings {
         }
     }
 
-    /// Takes over from `later` what a pipeline can change while it runs: the filter, sizes and intervals. Versions that were
-    /// read before go on by the decision of the earlier filter; the later one decides about what is read from now on. All that
-    /// decides where versions go, and which version stays, needs another pipeline.
+    /// Takes over from `later` the settings that can change while a pipeline runs: filter, sizes and intervals. The earlier
+    /// filter still applies to versions already read. Settings that decide which version wins, or where versions go, need
+    /// another pipeline.
     pub fn adjust(&mut self, later: Settings) {
         let Settings { filter, optimistic_bytes, compresses, batch_count, .. } = later;
         self.filter = filter;
@@ -154,8 +153,8 @@ impl Settings {
         self.checkpoint_ns = later.checkpoint_ns;
     }
 
-    /// Returns the vBuckets of the target that keys of this vBucket may belong to: the ones with the same remainder
-    /// modulo the greatest common divisor of both numbers of vBuckets.
+    /// Returns the vBuckets of the target that keys of this vBucket may belong to: those with the same remainder modulo
+    /// the greatest common divisor of the two vBucket counts.
     pub fn targets(&self) -> impl Iterator<Item = Vbid> + use<> {
         let common = greatest_common_divisor(self.source_vbuckets, self.target_vbuckets).max(1);
         let own = self.vbid.0 % common;

@@ -1,4 +1,4 @@
-//! The name under which versions of a bucket are known in other clusters.
+//! The name by which version histories identify a bucket.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -13,10 +13,11 @@ use std::sync::Arc;
 pub struct SourceId(Arc<str>);
 
 impl SourceId {
-    /// The longest name, in bytes. Names of buckets have 22.
+    /// The longest name, in bytes. Names of buckets have 22 bytes.
     pub const BYTES_MAX: usize = 64;
 
-    /// The name of a bucket: MD5 of both UUIDs as hexadecimal text, the bucket's first, in Base64 without padding.
+    /// Returns the name of a bucket: MD5 of both UUIDs as hexadecimal text, the bucket's first, in Base64 without
+    /// padding.
     /// Source: Couchbase's version vectors.
     pub fn of(bucket_uuid: &str, cluster_uuid: &str) -> SourceId {
         let digest = Md5::new().chain_update(bucket_uuid).chain_update(cluster_uuid).finalize();
@@ -28,8 +29,8 @@ impl SourceId {
         SourceId("".into())
     }
 
-    /// A name that was received: 1 to [`SourceId::BYTES_MAX`] visible ASCII characters, without the ones that have a meaning
-    /// in the format. `None` for others.
+    /// Parses a received name: 1 to [`SourceId::BYTES_MAX`] visible ASCII characters, except those with a meaning in the
+    /// format. Returns `None` for other texts.
     pub fn parse(text: &str) -> Option<SourceId> {
         let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"@\"\\".contains(&byte);
         let fits = (1..=Self::BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain);
@@ -57,7 +58,7 @@ mod tests {
         let name =
             SourceId::of("93fcf4f0daabd4e5f1cc9ba1a1ac5c63", "5e0f7c8b9a4d3e2f1a0b9c8d7e6f5a4b");
         assert_eq!(name.as_str().len(), 22);
-        // The MD5 of nothing, which is known.
+        // The well-known MD5 of the empty input.
         assert_eq!(SourceId::of("", "").as_str(), "1B2M2Y8AsgTpgAmY7PhCfg");
         assert_eq!(SourceId::parse(name.as_str()), Some(name));
     }

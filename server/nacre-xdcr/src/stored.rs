@@ -1,4 +1,4 @@
-//! The stored form of records, kept with a vBucket: JSON, so that a later version can add to it.
+//! The stored form of records, kept with a vBucket. It is JSON so that later versions can add fields.
 
 use crate::{Malformed, RECORDS_MAX, Record, Records, TargetPoint};
 use nacre_dcp::ResumePoint;
@@ -32,7 +32,7 @@ impl Records {
     /// Reads the text of [`Records::encode`].
     ///
     /// # Errors
-    /// [`Malformed`] for any other text. A pipeline without readable records begins at zero.
+    /// [`Malformed`] for any other text. A pipeline without readable records restarts from zero.
     pub fn decode(text: &[u8]) -> Result<Records, Malformed> {
         let records: Vec<StoredRecord> = serde_json::from_slice(text).map_err(|_| Malformed)?;
         let is_whole = |record: &StoredRecord| {

@@ -1,9 +1,9 @@
-//! The window: bytes on their way, which grows while the target keeps up, and shrinks when it does not.
+//! The window of bytes in flight. It grows while the target keeps up and shrinks on trouble.
 
-/// Bytes without an answer, within limits that adapt.
+/// Limits the unanswered bytes; the limit adapts.
 ///
-/// The limit doubles with each window that is answered until the target is first in trouble; then it grows by one step
-/// a window, and is halved each time.
+/// The limit doubles with each answered window until the target first has trouble. From then on it grows by one step
+/// per window, and trouble halves it.
 #[derive(Clone, Debug)]
 pub struct Window {
     least: usize,
@@ -14,41 +14,41 @@ pub struct Window {
     halved_ns: Option<u64>,
 }
 
-/// By how much the limit grows with each window, once it grows slowly: 64 KiB.
+/// Growth of the limit per window after the first trouble: 64 KiB.
 const STEP_BYTES: usize = 64 << 10;
-/// Troubles within this time count once: 100 ms.
+/// Troubles within this time count as one: 100 ms.
 const CALM_NS: u64 = 100_000_000;
 
 impl Window {
-    /// A window between `least` and `most` bytes.
+    /// Creates a window whose limit stays between `least` and `most` bytes.
     pub fn new(least: usize, most: usize) -> Window {
         Window { least, most, limit: least, used: 0, grows_fast: true, halved_ns: None }
     }
 
-    /// Returns true if one more may go. One goes in any case, however large it is.
+    /// Returns true if the window has room for a request of this size. An empty window accepts any size.
     pub fn has_room(&self, bytes: usize) -> bool {
         self.used == 0 || self.used + bytes <= self.limit
     }
 
-    /// Notes that something was sent.
+    /// Adds the bytes of a request that was sent.
     pub fn send(&mut self, bytes: usize) {
         self.used += bytes;
     }
 
-    /// Frees the place of a request, for any reason.
+    /// Removes the bytes of a request that is no longer in flight.
     pub fn free(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.used);
         self.used = self.used.saturating_sub(bytes);
     }
 
-    /// Notes that the target has taken something.
+    /// Raises the limit after the target has stored `bytes`.
     pub fn grow(&mut self, bytes: usize) {
         let slow = bytes.min(self.limit) * STEP_BYTES / self.limit.max(1);
         let growth = if self.grows_fast { bytes } else { slow };
         self.limit = (self.limit + growth).min(self.most);
     }
 
-    /// Notes that the target has trouble, or does not answer.
+    /// Halves the limit because the target has trouble or does not answer.
     pub fn shrink(&mut self, now_ns: u64) {
         self.grows_fast = false;
         if self.halved_ns.is_none_or(|halved| now_ns >= halved + CALM_NS) {
@@ -57,17 +57,17 @@ impl Window {
         }
     }
 
-    /// Frees everything.
+    /// Removes all bytes in flight.
     pub fn clear(&mut self) {
         self.used = 0;
     }
 
-    /// Bytes on their way.
+    /// Returns the bytes in flight.
     pub fn used(&self) -> usize {
         self.used
     }
 
-    /// Bytes that may be on their way.
+    /// Returns the limit of bytes in flight.
     pub fn limit(&self) -> usize {
         self.limit
     }

@@ -1,5 +1,5 @@
-//! `cargo xtask bench kills`, `once`, `feeds`, `timers`, `search-kills`, `backup-kills` and `backup-moments`: the server's own crash tests,
-//! for longer.
+//! `cargo xtask bench kills`, `once`, `feeds`, `timers`, `search-kills`, `replication-kills`, `backup-kills` and `backup-moments`: the
+//! server's own crash tests, for longer.
 
 use super::PORT_BASE;
 use xtask_setup::command::{cargo, run as run_command, workspace};
@@ -42,6 +42,13 @@ pub const SEARCH: Endurance = Endurance {
     tests: "search::a_node_that_was_killed",
     variable: "NACRE_SEARCH_KILLS",
     purpose: "find every document once",
+};
+
+/// Two clusters that write, are killed and are cut off from each other have the same documents in the end.
+pub const REPLICATION: Endurance = Endurance {
+    tests: "xdcr_distance::",
+    variable: "NACRE_REPLICATION_KILLS",
+    purpose: "come to the same in both clusters",
 };
 
 /// Backups of three nodes that are killed, replaced and rebalanced meanwhile are what the bucket was, also in another cluster.

@@ -26,6 +26,7 @@ mod peers;
 mod postgres;
 mod query;
 mod rebalance;
+mod replication;
 mod sdk;
 mod search;
 mod start;
@@ -236,6 +237,30 @@ enum What {
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
     },
+    /// A replication to another cluster: throughput, latency at the target, what it costs the source, conflicts with a resolver
+    Replication {
+        /// How many documents of 1 KB
+        #[arg(long, default_value_t = 200_000)]
+        documents: u32,
+        /// Rounds; the medians count
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// Seconds of each measurement of requests
+        #[arg(long, default_value_t = 5.0)]
+        seconds: f64,
+        /// A node to run instead of the one of this workspace
+        #[arg(long, value_name = "PATH")]
+        node: Option<PathBuf>,
+    },
+    /// Two clusters of two nodes, far from each other, that are killed and cut off while both write; nothing may differ
+    ReplicationKills {
+        /// How often a node is killed
+        #[arg(long, default_value_t = 100)]
+        kills: u64,
+        /// How often the clusters are cut off from each other
+        #[arg(long, default_value_t = 20)]
+        cuts: u64,
+    },
     /// Back up three nodes while they are killed, replaced and rebalanced, and restore into two; nothing may differ
     BackupKills {
         /// How many backups
@@ -412,6 +437,15 @@ pub fn run(options: &Bench) -> Result<(), String> {
             let (documents, rounds) = ((*documents).max(1), (*rounds).max(1));
             let (seconds, limit_mb) = (*seconds, *limit_mb);
             backup::run(backup::Effort { documents, rounds, seconds, limit_mb }, node.as_deref())
+        }
+        What::Replication { documents, rounds, seconds, node } => {
+            let (documents, rounds) = ((*documents).max(1), (*rounds).max(1));
+            let effort = replication::Effort { documents, rounds, seconds: *seconds };
+            replication::run(effort, node.as_deref())
+        }
+        What::ReplicationKills { kills, cuts } => {
+            let cuts = ("NACRE_REPLICATION_CUTS", (*cuts).max(1).to_string());
+            kills::REPLICATION.run_with((*kills).max(1), &[cuts])
         }
         What::BackupKills { backups } => kills::BACKUPS.run((*backups).max(1)),
         What::BackupMoments { moments } => kills::MOMENTS.run((*moments).max(1)),

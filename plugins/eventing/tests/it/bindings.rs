@@ -1,4 +1,4 @@
-//! What code reaches by aliases: documents, servers, constants.
+//! Bindings: documents, servers and constants that the code accesses by aliases.
 
 use crate::fixture::*;
 use nacre_eventing::Program;
@@ -6,7 +6,7 @@ use nacre_plugin::testing::Harness;
 use nacre_plugin::{http, kv, query};
 use serde_json::{Value, json};
 
-/// Runs `code` on one document; gives what it has pushed to `told`.
+/// Runs `code` on one document. Returns what the code has pushed to `told`.
 fn told(code: &str) -> String {
     let mut function = function(&format!(
         "function OnUpdate(doc, meta) {{ const told = []; const attempt = (f) => {{ try {{ told.push(f()) }} catch (e) {{ told.push(e.name + ': ' + e.message) }} }};\n{code}\nfor (const line of told) log(line); }}"
@@ -312,7 +312,7 @@ fn builtins_compute_what_they_say() {
     "#);
 }
 
-/// A query service that knows three users, and is away when asked for them all.
+/// A query service with three users, which fails temporarily for the statement `away`.
 fn users(statement: &query::Statement) -> Result<Vec<String>, query::Failure> {
     let query::Statement { text, parameters, is_fresh } = statement;
     let failure =
@@ -383,7 +383,7 @@ fn what_is_wrong_with_a_query_is_thrown_with_its_code() {
     );
     insta::assert_snapshot!(told, @r#"true "N1QLError" 3000 "syntax error - line 1, column 1" [{"code":3000,"message":"syntax error - line 1, column 1"}]"#);
     assert_eq!(count(&function, "n1ql_op_exception_count"), 1.0);
-    // What may succeed later, and is not caught, has the batch taken again.
+    // An uncaught temporary error makes the host repeat the batch.
     let mut function = crate::fixture::function("function OnUpdate() { N1QL('away') }");
     function.on_query(users);
     let fault = function.put("k", "{}").feed().unwrap_err();
@@ -455,7 +455,7 @@ fn operations_on_attributes_may_stand_anywhere() {
     );
 }
 
-/// A function whose server wants a digest and gives cookies.
+/// Creates a function whose server requires digest authentication and sends cookies.
 fn of_server(source: &str, more: &Value) -> Harness<Program> {
     let mut config = config(source);
     let mut server = json!({"alias": "server", "url": "http://server:81/base"});
@@ -500,7 +500,7 @@ fn a_server_that_asks_for_a_digest_gets_one() {
         Ok(answer(200, &[("content-type", "text/plain")], said))
     });
     assert_eq!(function.put("k", "{}").feed().unwrap(), []);
-    // A password is proved to no other server than that of the binding.
+    // The digest is only sent to the server of the binding.
     insta::assert_snapshot!(log(&function), @r#"
     [INFO] 200 "POST {\"n\":1} true false"
     [INFO] "GET  false false"

@@ -1,14 +1,14 @@
-//! Functions to test with.
+//! Functions for tests.
 
 use nacre_eventing::Program;
 use nacre_plugin::testing::Harness;
 use serde_json::{Value, json};
 
-/// The identity of the functions here.
+/// The ID of the functions in these tests.
 pub const ID: &str = "f00d";
 
-/// A function that listens to `_default._default`, with a read-write alias on it (`src`), one on `shop.copies` (`dst`), one
-/// to be read only (`ro`), one on another bucket (`far`), a server (`server`) and constants.
+/// Returns the configuration of a function on `_default._default`, with read-write aliases on its source (`src`) and on
+/// `shop.copies` (`dst`), a read-only alias (`ro`), an alias on another bucket (`far`), a server (`server`) and constants.
 pub fn config(source: &str) -> Value {
     let bucket = |alias: &str,
                   bucket: Option<&str>,
@@ -40,7 +40,7 @@ pub fn function(source: &str) -> Harness<Program> {
     Harness::new(&config(source).to_string()).unwrap()
 }
 
-/// Why a function cannot be deployed.
+/// Returns the reason why a function cannot be deployed.
 pub fn refusal(source: &str) -> String {
     match Harness::<Program>::new(&config(source).to_string()) {
         Ok(_) => "ok".into(),
@@ -48,7 +48,7 @@ pub fn refusal(source: &str) -> String {
     }
 }
 
-/// The body of a document.
+/// Returns the body of a document.
 pub fn body(function: &Harness<Program>, keyspace: &str, key: &str) -> String {
     match function.documents().get(&(keyspace.to_owned(), key.as_bytes().to_vec())) {
         Some(found) => String::from_utf8_lossy(&found.body).into_owned(),
@@ -56,7 +56,7 @@ pub fn body(function: &Harness<Program>, keyspace: &str, key: &str) -> String {
     }
 }
 
-/// The lines of the log, without their times.
+/// Returns the lines of the log, without their times.
 pub fn log(function: &Harness<Program>) -> String {
     let line = |line: &String| line.split_once(' ').map_or(line.clone(), |(_, rest)| rest.into());
     function.log().iter().map(line).collect::<Vec<String>>().join("\n")

@@ -1,4 +1,4 @@
-//! `OnUpdate`, `OnDelete` and `OnDeploy`: what they get, and what becomes of it when they fail.
+//! `OnUpdate`, `OnDelete` and `OnDeploy`: their arguments, and the consequences of their failures.
 
 use crate::fixture::*;
 use nacre_eventing::Program;
@@ -228,7 +228,7 @@ fn code_imports_its_modules_and_what_they_import() {
 
 #[test]
 fn a_handler_ends_when_its_time_is_over_and_the_next_has_all_of_it() {
-    // The engine that follows a late handler runs the top of the file, which takes its steps as well.
+    // After a late handler, the new engine runs the top level of the file, which takes steps too.
     let mut function = function(
         "let steps = 0; while (steps < 100000) steps++;
         function OnUpdate(doc, meta) {

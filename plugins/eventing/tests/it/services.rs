@@ -6,7 +6,7 @@ use nacre_plugin::query;
 use nacre_plugin::testing::Harness;
 use serde_json::json;
 
-/// Services that tell what they are asked; one search has three hits, and one statement is refused.
+/// Services that record their requests. One search has three hits, and one statement is refused.
 fn services(
     service: query::Service,
     statement: &query::Statement,

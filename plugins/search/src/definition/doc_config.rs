@@ -1,27 +1,27 @@
-//! Which type a document has: the member `doc_config` of a definition.
+//! How the type of a document is determined: the member `doc_config` of a definition.
 
 use crate::error::{Error, Result};
 use nacre_text::DateParser;
 use regex_automata::meta::Regex;
 use serde_json::Value;
 
-/// Filters of documents, at most.
+/// Maximum number of document filters.
 const FILTERS_MAX: usize = 100;
-/// Filters in filters, at most.
+/// Maximum depth of nested filters.
 const FILTER_DEPTH_MAX: usize = 5;
 
-/// How the type of a document is found.
+/// How the type of a document is determined.
 #[derive(Clone, Debug)]
 enum Mode {
-    /// The text of a field.
+    /// The text in a field.
     Field(String),
     /// The part of the key before a delimiter.
     Prefix(String),
-    /// The part of the key that matches.
+    /// The part of the key that matches a pattern.
     Pattern(Box<Regex>),
-    /// The first filter that the document passes.
+    /// The name of the first filter that the document passes.
     Filters(Vec<(i64, String, Filter)>),
-    /// There is none but the collection.
+    /// Only the collection.
     Collection,
 }
 
@@ -35,19 +35,19 @@ enum Filter {
     Any(Vec<Filter>, usize),
 }
 
-/// Which type a document has.
+/// How the type of a document is determined.
 #[derive(Clone, Debug)]
 pub struct DocConfig {
     mode: Mode,
-    /// Types begin with the scope and the collection.
+    /// True if types begin with the scope and the collection.
     pub by_collection: bool,
 }
 
 impl DocConfig {
-    /// The member `doc_config`; `null` is the mode `type_field` with the field `type`.
+    /// Parses the member `doc_config`; `null` means the mode `type_field` with the field `type`.
     ///
     /// # Errors
-    /// An unknown mode, or one whose parameter is empty or wrong.
+    /// The mode is unknown, or its parameter is empty or invalid.
     pub fn parse(value: &Value) -> Result<DocConfig> {
         let text = |key: &str| value[key].as_str();
         let whole = text("mode").filter(|mode| !mode.is_empty()).unwrap_or("type_field");
@@ -82,7 +82,7 @@ impl DocConfig {
         Ok(DocConfig { mode, by_collection })
     }
 
-    /// The type of a document without its collection; empty when it has none.
+    /// Returns the type of a document without its collection; empty if it has none.
     #[must_use]
     pub fn document_type(&self, id: &str, document: &Value) -> String {
         match &self.mode {
@@ -106,7 +106,7 @@ impl DocConfig {
     }
 }
 
-/// The value at a dotted path.
+/// Returns the value at a dotted path.
 fn lookup<'a>(document: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(document, |value, name| value.get(name))
 }

@@ -6,10 +6,10 @@ use nacre_text::Registry;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The formula of scores.
+/// The scoring formula.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scoring {
-    /// Frequency of the term times its rarity, the default.
+    /// Term frequency times inverse document frequency, the default.
     TfIdf,
     /// BM25 with k1 1.2 and b 0.75.
     Bm25,
@@ -26,84 +26,84 @@ pub enum FieldKind {
     DateTime,
     /// True or false.
     Boolean,
-    /// A place.
+    /// A geographic point.
     GeoPoint,
-    /// A shape on Earth.
+    /// A geographic shape.
     GeoShape,
-    /// An internet address.
+    /// An IP address.
     Ip,
     /// A vector, as an array of numbers.
     Vector,
-    /// A vector, as a text.
+    /// A vector, as base64 text.
     VectorBase64,
 }
 
 /// A field of a property.
 #[derive(Clone, Debug)]
 pub struct FieldMapping {
-    /// The last element of the name of the field; empty for that of the property.
+    /// The last element of the field's name; empty for the name of the property.
     pub name: String,
-    /// Its kind.
+    /// The kind of the field.
     pub kind: FieldKind,
-    /// The analyzer of a text; empty for the default.
+    /// The analyzer of a text field; empty for the default.
     pub analyzer: String,
     /// The date parser; empty for the default.
     pub date_format: String,
-    /// Its value is returned.
+    /// True if hits can return its value.
     pub store: bool,
-    /// It can be searched.
+    /// True if it can be searched.
     pub index: bool,
-    /// Its tokens can be highlighted and located.
+    /// True if its terms can be highlighted and located.
     pub term_vectors: bool,
-    /// It is part of the composite field.
+    /// True if it belongs to the composite field `_all`.
     pub in_all: bool,
-    /// Facets and sorts read its values.
+    /// True if facets and sorts can read its values.
     pub doc_values: bool,
-    /// The dimensions of a vector.
+    /// Number of dimensions of a vector.
     pub dims: u32,
     /// How vectors are compared.
     pub metric: Metric,
-    /// How many of a segment's vectors a search compares.
+    /// How many vectors of a segment a search compares.
     pub effort: Effort,
 }
 
-/// Mapping of an object.
+/// The mapping of an object.
 #[derive(Clone, Debug)]
 pub struct DocumentMapping {
-    /// Anything at all.
+    /// False if nothing in the object is indexed.
     pub enabled: bool,
-    /// Also properties that it does not name.
+    /// True if properties without a mapping are indexed too.
     pub dynamic: bool,
-    /// The properties it names.
+    /// The mapped properties.
     pub properties: BTreeMap<String, DocumentMapping>,
     /// The fields of the value itself.
     pub fields: Vec<FieldMapping>,
-    /// The analyzer of texts below; empty for that of the mapping around.
+    /// The analyzer of texts below; empty for that of the enclosing mapping.
     pub default_analyzer: String,
 }
 
-/// Mapping of documents.
+/// The mapping of documents.
 #[derive(Clone, Debug)]
 pub struct Mapping {
-    /// By type.
+    /// Mappings by type.
     pub types: BTreeMap<String, DocumentMapping>,
-    /// For documents whose type has none.
+    /// The mapping of documents whose type has no mapping.
     pub default_mapping: DocumentMapping,
-    /// The type of documents that have none.
+    /// The type of documents without a type.
     pub default_type: String,
-    /// The field of queries that name none.
+    /// The field of queries that do not name one.
     pub default_field: String,
-    /// The analyzer of texts.
+    /// The default analyzer of texts.
     pub default_analyzer: String,
-    /// The date parser.
+    /// The default date parser.
     pub default_date_parser: String,
-    /// Fields that no mapping names are indexed.
+    /// True if fields without a mapping are indexed.
     pub index_dynamic: bool,
-    /// Their values are returned.
+    /// True if hits can return the values of such fields.
     pub store_dynamic: bool,
-    /// Facets and sorts read their values.
+    /// True if facets and sorts can read the values of such fields.
     pub doc_values_dynamic: bool,
-    /// The formula of scores.
+    /// The scoring formula.
     pub scoring: Scoring,
     /// Analyzers and date parsers.
     pub registry: Registry,
@@ -122,10 +122,10 @@ impl Default for DocumentMapping {
 }
 
 impl Mapping {
-    /// The member `mapping`; `null` indexes everything.
+    /// Parses the member `mapping`; `null` means that everything is indexed.
     ///
     /// # Errors
-    /// A member of a wrong type, an unknown kind of field, or a component of analysis that is not there.
+    /// A member has the wrong type, a kind of field is unknown, or a component of analysis does not exist.
     pub fn parse(value: &Value) -> Result<Mapping> {
         let empty = Map::new();
         let members = match value {
@@ -168,7 +168,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Has all components be ready that the mapping names.
+    /// Creates all analysis components that the mapping refers to.
     fn check(&mut self) -> Result<()> {
         let mut registry = std::mem::take(&mut self.registry);
         registry.require_analyzer(&self.default_analyzer)?;
@@ -180,14 +180,15 @@ impl Mapping {
         Ok(())
     }
 
-    /// The mapping of a type; `None` when documents of the type are not indexed.
+    /// Returns the mapping of a type, or `None` if documents of the type are not indexed.
     #[must_use]
     pub fn of_type(&self, name: &str) -> Option<&DocumentMapping> {
         let mapping = self.types.get(name).unwrap_or(&self.default_mapping);
         mapping.enabled.then_some(mapping)
     }
 
-    /// The name of the analyzer of queries of a field: that of the field where a mapping names it, else the default of what is around.
+    /// Returns the name of the analyzer for queries of a field: that of the field if a mapping names it, else the default of the
+    /// enclosing mapping.
     #[must_use]
     pub fn analyzer_of(&self, field: &str) -> &str {
         let all = || self.types.values().chain([&self.default_mapping]);
@@ -205,7 +206,7 @@ impl Mapping {
         &self.default_analyzer
     }
 
-    /// The name of the date parser of queries of a field.
+    /// Returns the name of the date parser for queries of a field.
     #[must_use]
     pub fn date_parser_of(&self, field: &str) -> &str {
         for mapping in self.types.values().chain([&self.default_mapping]) {
@@ -218,14 +219,14 @@ impl Mapping {
         &self.default_date_parser
     }
 
-    /// A field where a mapping names it.
+    /// Returns a field if a mapping names it.
     #[must_use]
     pub fn field_of(&self, field: &str) -> Option<&FieldMapping> {
         let mut all = self.types.values().chain([&self.default_mapping]);
         all.find_map(|mapping| mapping.field("", field))
     }
 
-    /// Returns true if a mapping has a field with vectors.
+    /// Returns true if a mapping has a vector field.
     #[must_use]
     pub fn has_vectors(&self) -> bool {
         fn any(mapping: &DocumentMapping) -> bool {
@@ -235,7 +236,7 @@ impl Mapping {
         self.types.values().chain([&self.default_mapping]).any(any)
     }
 
-    /// The names of fields with terms that are not part of the composite field; `None` if a name may be that of another field, which is.
+    /// Returns the names of indexed fields outside the composite field, or `None` if another field with such a name may belong to it.
     #[must_use]
     pub fn outside_of_all(&self) -> Option<BTreeSet<String>> {
         let mut names = BTreeSet::new();
@@ -250,11 +251,12 @@ impl Mapping {
 }
 
 impl DocumentMapping {
-    /// Collects the names of indexed fields that are not part of the composite field, and whether each is that of its property.
+    /// Collects the names of indexed fields outside the composite field. Clears `are_unique` if the name of one differs from
+    /// its property's name.
     fn collect_outside(&self, path: &str, names: &mut BTreeSet<String>, are_unique: &mut bool) {
         let outside = self.fields.iter().filter(|field| field.index && !field.in_all);
         for field in outside {
-            // Another field of the property may be part of it, and so may a property of the name.
+            // Another field of the property may belong to the composite field, and so may a property with that name.
             *are_unique &= field.name.is_empty() || path.rsplit('.').next() == Some(&*field.name);
             *are_unique &= self.fields.len() == 1;
             names.insert(path.to_owned());
@@ -304,7 +306,7 @@ impl DocumentMapping {
         self.properties.values().try_for_each(|mapping| mapping.check(registry))
     }
 
-    /// The field of a name, with the names of properties up to here.
+    /// Returns the field with a name; `path` contains the names of the enclosing properties.
     fn field(&self, path: &str, name: &str) -> Option<&FieldMapping> {
         let parent = path.rsplit_once('.').map_or("", |(parent, _)| parent);
         for field in &self.fields {
@@ -320,7 +322,7 @@ impl DocumentMapping {
         self.properties.iter().find_map(|(property, mapping)| {
             let below =
                 if path.is_empty() { property.clone() } else { format!("{path}.{property}") };
-            // A field stands below its property's parent.
+            // The full name of a field begins with the path of the parent of its property.
             let parent = below.rsplit_once('.').map_or("", |(parent, _)| parent);
             name.starts_with(parent).then(|| mapping.field(&below, name)).flatten()
         })
@@ -330,7 +332,7 @@ impl DocumentMapping {
         self.field(path, name).map(|field| &*field.analyzer).filter(|name| !name.is_empty())
     }
 
-    /// The default analyzer along a path; empty when none is named.
+    /// Returns the default analyzer along a path; empty if no mapping names one.
     pub(crate) fn analyzer_of_path(&self, path: &str) -> &str {
         let (mut mapping, mut name) = (self, &*self.default_analyzer);
         for element in path.split('.') {
@@ -395,7 +397,7 @@ impl FieldMapping {
             doc_values: flag("docvalues")?,
             dims: u32::try_from(dims).unwrap_or(u32::MAX),
             metric: text(members, "similarity")?.and_then(Metric::parse).unwrap_or(Metric::L2),
-            // Names of other kinds of indexes ask for nothing that a search here could do.
+            // Names for other kinds of vector indexes are ignored: they have no equivalent here.
             effort: text(members, "vector_index_optimized_for")?
                 .and_then(Effort::parse)
                 .unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Shapes of GeoJSON, in the plane of longitudes and latitudes; circles are round on Earth.
+//! GeoJSON shapes in the plane of longitudes and latitudes; circles are round on Earth.
 
 use super::{distance, parse_distance};
 use crate::error::{Error, Result};
@@ -7,14 +7,14 @@ use serde_json::Value;
 
 type Point = (f64, f64);
 
-/// Shapes in collections, at most so deep.
+/// Maximum depth of nested collections.
 const DEPTH_MAX: usize = 16;
 
 #[derive(Clone, Debug)]
 enum Part {
     Point(Point),
     Line(Vec<Point>),
-    /// The outer ring, then holes; each ends where it begins.
+    /// The outer ring, followed by holes. Each ring ends at its starting point.
     Polygon(Vec<Vec<Point>>),
     Circle(Point, f64),
 }
@@ -26,17 +26,17 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// A shape of GeoJSON, with `circle` and `envelope` besides.
+    /// Parses a GeoJSON shape; `circle` and `envelope` are also allowed.
     ///
     /// # Errors
-    /// An unknown type, or coordinates that do not suit it.
+    /// The type is unknown, or the coordinates do not suit it.
     pub fn parse(value: &Value) -> Result<Shape> {
         let mut parts = Vec::new();
         collect(value, &mut parts, 0)?;
         Ok(Shape { parts })
     }
 
-    /// Returns true if this shape, of a document, has the wanted relation to another, of a query.
+    /// Returns true if this shape, of a document, has the relation to the shape of a query.
     #[must_use]
     pub fn relates(&self, query: &Shape, relation: Relation) -> bool {
         match relation {
@@ -96,7 +96,7 @@ fn collect(value: &Value, parts: &mut Vec<Part>, depth: usize) -> Result<()> {
         "envelope" => {
             let corners = points(coordinates)?;
             let [(west, north), (east, south)] = corners[..] else { return Err(invalid()) };
-            // Across the date line it is two.
+            // A box across the date line is split in two.
             let boxes =
                 if east < west { vec![(west, 180.0), (-180.0, east)] } else { vec![(west, east)] };
             parts.extend(boxes.into_iter().map(|(west, east)| {
@@ -150,7 +150,7 @@ fn polygon(value: &Value) -> Result<Part> {
     if rings.is_empty() { Err(invalid()) } else { Ok(Part::Polygon(rings)) }
 }
 
-/// Where a point is to a polygon.
+/// Position of a point relative to a polygon.
 #[derive(PartialEq)]
 enum Side {
     Inside,
@@ -188,7 +188,7 @@ fn on_segment(p: Point, a: Point, b: Point) -> bool {
         && p.1 <= a.1.max(b.1)
 }
 
-/// Returns true if two segments have a point in common.
+/// Returns true if two segments share a point.
 fn meet(a: Point, b: Point, c: Point, d: Point) -> bool {
     proper(a, b, c, d)
         || on_segment(a, c, d)
@@ -197,12 +197,12 @@ fn meet(a: Point, b: Point, c: Point, d: Point) -> bool {
         || on_segment(d, a, b)
 }
 
-/// Returns true if two segments cross at a point that is an end of neither.
+/// Returns true if two segments cross at a point that is an endpoint of neither.
 fn proper(a: Point, b: Point, c: Point, d: Point) -> bool {
     cross(a, b, c) * cross(a, b, d) < 0.0 && cross(c, d, a) * cross(c, d, b) < 0.0
 }
 
-/// Metres from a point to the nearest one of a segment.
+/// Returns the distance from a point to a segment in metres.
 fn to_segment(p: Point, a: Point, b: Point) -> f64 {
     let scale = p.1.to_radians().cos();
     let (dx, dy) = ((b.0 - a.0) * scale, b.1 - a.1);
@@ -250,7 +250,7 @@ impl Part {
         }
     }
 
-    /// Returns true if a point is on the shape, including its border.
+    /// Returns true if the shape contains a point, including its border.
     fn covers(&self, point: Point) -> bool {
         match self {
             Part::Point(own) => *own == point,
@@ -268,7 +268,7 @@ impl Part {
                     && other.edges().all(|(a, b)| to_segment(*centre, a, b) >= *radius)
             }
             (Part::Circle(..), _) => false,
-            // A point on the border of a polygon is not inside.
+            // A point on the border of a polygon is not within it.
             (Part::Point(point), Part::Polygon(rings)) => side(*point, rings) == Side::Inside,
             (Part::Point(point), other) => other.covers(*point),
             (_, Part::Point(_)) | (Part::Polygon(_), Part::Line(_)) => false,

@@ -1,4 +1,4 @@
-//! Documents as tantivy takes them.
+//! Converts documents into tantivy's format.
 
 use super::encoded::{Encoder, TERM_MAX};
 use super::{Fields, column_key};
@@ -9,17 +9,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use tantivy::TantivyDocument;
 use tantivy::schema::{Field, OwnedValue};
 
-/// Between the last position of a value and the first of the next: no phrase reaches from one to the other.
+/// Distance between the last position of a value and the first of the next, so that no phrase spans two values.
 const GAP: u32 = 1_000;
-/// Names of fields of a document, at most: what is beyond is counted as skipped.
+/// Maximum number of field names of a document. Further ones are counted as skipped.
 const NAMES_MAX: usize = 10_000;
-/// Terms of a path that facets and sorts find in a column, at most: a document with more has [`LONG`] there.
+/// Maximum number of terms of a path in the column for facets and sorts. A document with more terms has [`LONG`] there.
 const VALUES_MAX: usize = 32;
-/// Stands for all terms of a document that has many at a path. The dictionary has them.
+/// Replaces the terms of a document with too many at a path. The dictionary contains them.
 pub const LONG: &str = "\0\0";
 /// The composite field.
 pub const ALL: &str = "_all";
-/// The field that has the collection.
+/// The field that contains the collection.
 pub const COLLECTION: &str = "_$c";
 
 #[derive(Default)]
@@ -35,30 +35,31 @@ struct Columns {
 struct Builder {
     document: TantivyDocument,
     columns: Columns,
-    /// Paths that have a value with positions already.
+    /// Paths that already have a value with positions.
     seen: BTreeSet<String>,
-    /// The field of the terms of the composite field.
+    /// The field for terms of the composite field.
     all: Field,
-    /// The terms of the composite field, value by value.
+    /// The terms of the composite field, one text per value.
     composite: Vec<String>,
     vectors: Vectors,
     fields: Fields,
 }
 
-/// Vectors of a document with their paths.
+/// The vectors of a document, with their paths.
 pub type Vectors = Vec<(String, Vec<f32>)>;
 
-/// Identity of a document.
+/// The identity of a document.
 pub struct Identity<'a> {
     /// The ID, with its collection.
     pub key: &'a str,
     /// The vBucket.
     pub vb: u16,
-    /// The collection, in an index over collections.
+    /// The collection, in an index of collections.
     pub collection: Option<&'a str>,
 }
 
-/// The document of a mapped one; `source` is kept with it. With `has_all` the composite field is apart from the others.
+/// Builds the tantivy document; `source` is stored in it. With `has_all`, the composite field is separate from the
+/// others.
 pub fn build(
     fields: &Fields,
     identity: &Identity<'_>,
@@ -101,7 +102,8 @@ pub fn build(
             }
         }
     }
-    // Positions grow from value to value, and small ones take less space: what is there twice comes last.
+    // Positions increase from value to value, and small positions take less space. Terms that occur twice therefore
+    // come last.
     for terms in std::mem::take(&mut builder.composite) {
         builder.document.add_text(builder.all, terms);
     }
@@ -120,16 +122,16 @@ impl Builder {
     fn add(&mut self, name: &str, value: &FieldValue, doc_values: bool) {
         let key = || column_key(name);
         match value {
-            // Texts are cut once for the field and the composite one.
+            // A text is analyzed once for both the field and the composite field.
             FieldValue::Text(..) => {}
             FieldValue::Number(number) => {
-                // Columns tell the two zeros apart.
+                // Adding zero turns -0.0 into 0.0, because columns distinguish the two.
                 self.columns.numbers.entry(key()).or_default().push(*number + 0.0);
             }
             FieldValue::Date(nanos, _) => {
                 self.columns.dates.entry(key()).or_default().push(*nanos);
             }
-            // Never in the composite field.
+            // The composite field contains no vectors.
             FieldValue::Vectors(_) if name == ALL => {}
             FieldValue::Vectors(vectors) => {
                 self.vectors.extend(vectors.iter().map(|vector| (name.to_owned(), vector.clone())));
@@ -183,7 +185,7 @@ impl Builder {
         }
     }
 
-    /// Adds the terms of a value of a path.
+    /// Adds the terms of a value at a path.
     fn add_terms(&mut self, name: &str, terms: String) {
         if name == ALL {
             self.composite.push(terms);
@@ -192,7 +194,7 @@ impl Builder {
         }
     }
 
-    /// How far the first position of a value is from the last of the value before.
+    /// Returns the distance of a value's first position from the last position of the previous value.
     fn gap(&mut self, name: &str) -> u32 {
         if self.seen.contains(name) {
             return GAP;
@@ -214,7 +216,7 @@ impl Builder {
 
     fn finish(self) -> TantivyDocument {
         let Builder { mut document, mut columns, fields, .. } = self;
-        // Columns of long texts would take a quarter of the index, and nobody sorts by them.
+        // Columns of long texts would occupy a quarter of the index, and are not useful for sorting.
         for values in columns.values.values_mut().filter(|values| values.len() > VALUES_MAX) {
             *values = BTreeSet::from([LONG.to_owned()]);
         }

@@ -1,11 +1,13 @@
-//! Tokens of a field as one text, which the tokenizer of tantivy takes apart again: no token is an allocation of its own.
+//! Encodes the tokens of a field into one text, which the tantivy tokenizer decodes. Tokens then need no allocations of
+//! their own.
 
 use tantivy::tokenizer::{Token, TokenStream, Tokenizer};
 
 /// The name of the tokenizer.
 pub const NAME: &str = "encoded";
 
-/// Tokens in the making: the path, a zero, then for each token the distance of its position, its length and its term.
+/// An encoder. Its text is the path and a zero, and for each token the distance of its position, its length and its
+/// term.
 #[derive(Debug)]
 pub struct Encoder {
     text: String,
@@ -13,14 +15,14 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// No tokens of a path.
+    /// Creates an encoder without tokens for a path.
     pub fn new(path: &str) -> Encoder {
         let mut text = path.replace('\0', "\u{4}");
         text.push('\0');
         Encoder { text, position: 0 }
     }
 
-    /// Adds a token; positions do not fall.
+    /// Adds a token. Positions must not decrease.
     pub fn push(&mut self, position: u32, term: &str) {
         let position = position.max(self.position);
         self.text.push(encode(position - self.position));
@@ -29,16 +31,16 @@ impl Encoder {
         self.position = position;
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn finish(self) -> String {
         self.text
     }
 }
 
-/// The greatest number that a character stands for: surrogates are left out.
+/// The largest number that a character can encode: surrogates are excluded.
 const MAX: u32 = 0x10_FFFF - 0x800;
 
-/// The longest term that can be encoded, in bytes.
+/// Maximum length of a term in bytes.
 pub const TERM_MAX: usize = 32_000;
 
 fn encode(number: u32) -> char {
@@ -51,7 +53,7 @@ fn decode(character: char) -> u32 {
     if code < 0xD800 { code } else { code - 0x800 }
 }
 
-/// Takes the text of an [`Encoder`] apart.
+/// Decodes the text of an [`Encoder`].
 #[derive(Clone, Default)]
 pub struct EncodedTokenizer {
     token: Token,

@@ -1,24 +1,25 @@
-//! Merges: which segments become one.
+//! Merges of segments.
 
 use super::{Index, settings};
 use crate::error::Result;
 use tantivy::index::SegmentComponent;
 use tantivy::indexer::merge_filtered_segments;
 
-/// Segments of about one size, from so many they are merged.
+/// Number of segments of similar size from which a merge starts.
 const FACTOR: usize = 8;
-/// Segments with fewer documents are of one size. Each merge of a size rewrites what is of that size: with 1,000 here, a segment of up to
-/// 8,000 documents was written again for every few batches, nine times for each document when batches were of 64.
+/// Segments with fewer documents count as equal in size. Each merge of a size class rewrites the segments of the class. With 1,000 here,
+/// a segment of up to 8,000 documents was rewritten every few batches: nine times per document for batches of 64.
 const SMALL: u32 = 8;
-/// Bytes of the files of segments that are merged, at most: large documents take the time of many.
+/// Maximum size of the files of the merged segments, in bytes: a large document takes as long as many small ones.
 const BYTES_MAX: u64 = 64 << 20;
 
 impl Index {
-    /// Merges some segments into one, if there are enough of about one size, or rewrites one of which most is deleted. The result has at
-    /// most `docs_max` documents, and its files about 64 MiB, which bounds the time of the call. Returns whether there may be more to do.
+    /// Merges segments into one if there are enough of a similar size, or rewrites a segment in which most documents are deleted. The
+    /// result has at most `docs_max` documents and files of about 64 MiB, which limits the duration of the call. Returns true if there
+    /// may be more to merge.
     ///
     /// # Errors
-    /// The store fails; the index is then as it was.
+    /// The store fails; the index is then unchanged.
     pub fn merge(&mut self, docs_max: u32) -> Result<bool> {
         let Some(chosen) = self.candidate(docs_max) else { return Ok(false) };
         let segments: Vec<_> =
@@ -42,7 +43,7 @@ impl Index {
         Ok(true)
     }
 
-    /// The places of the segments to merge.
+    /// Returns the indexes of the segments to merge.
     fn candidate(&self, docs_max: u32) -> Option<Vec<usize>> {
         let level = |docs: u32| (docs.max(SMALL) / SMALL).ilog(FACTOR as u32);
         let mut levels: Vec<Vec<usize>> = Vec::new();
@@ -69,7 +70,8 @@ impl Index {
         mostly_deleted.map(|at| vec![at])
     }
 
-    /// Bytes of the largest files of a segment. A file that cannot be read counts as empty: the merge finds out.
+    /// Returns the size of the largest files of a segment. An unreadable file counts as empty: the merge then reports
+    /// the error.
     fn file_bytes(&self, at: usize) -> u64 {
         let length = |component| {
             let path = self.metas[at].relative_path(component);

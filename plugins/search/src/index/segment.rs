@@ -1,4 +1,4 @@
-//! A segment that can be read.
+//! A segment open for reading.
 
 use super::document::{ALL, LONG};
 use super::{END, Fields, column_key, prefix_key, term_key};
@@ -15,21 +15,21 @@ use tantivy::schema::{Field, IndexRecordOption, Value};
 use tantivy::store::StoreReader;
 use tantivy::{DocSet, InvertedIndexReader, SegmentReader, TantivyDocument};
 
-/// Blocks of documents that are kept.
+/// Number of document blocks in the cache.
 const BLOCKS_KEPT: usize = 2;
-/// Columns that are kept open.
+/// Number of open columns in the cache.
 const COLUMNS_KEPT: usize = 256;
 
-/// A column of numbers, which has the narrowest type that all of them suit.
+/// A column of numbers, with the narrowest type that can hold all of them.
 #[derive(Clone)]
 pub enum Numbers {
-    /// There is none.
+    /// There is no column.
     Absent,
-    /// Integers.
+    /// Integers in the range of `i64`.
     I64(Column<i64>),
-    /// Integers beyond those.
+    /// Larger integers.
     U64(Column<u64>),
-    /// Any.
+    /// Any numbers.
     F64(Column<f64>),
 }
 
@@ -40,7 +40,7 @@ impl fmt::Debug for Numbers {
 }
 
 impl Numbers {
-    /// The values of a document.
+    /// Calls `take` with each number of a document.
     pub fn each(&self, doc: u32, mut take: impl FnMut(f64)) {
         match self {
             Numbers::Absent => {}
@@ -50,7 +50,7 @@ impl Numbers {
         }
     }
 
-    /// The integers of a document.
+    /// Calls `take` with each integer of a document.
     pub fn each_integer(&self, doc: u32, mut take: impl FnMut(i64)) {
         match self {
             Numbers::I64(column) => column.values_for_doc(doc).for_each(take),
@@ -60,9 +60,9 @@ impl Numbers {
         }
     }
 
-    /// The documents before `end` with a number in a range, in their order.
+    /// Returns the documents before `end` with a number in a range, in order.
     pub fn documents(&self, range: &Range<f64>, end: u32) -> Vec<u32> {
-        // Between the least and the greatest number of the column, what is excluded is a step away.
+        // Within the column's range of numbers, an excluded bound is replaced with the next number.
         let low = range
             .min
             .map_or(f64::NEG_INFINITY, |min| if range.inclusive_min { min } else { min.next_up() });
@@ -71,7 +71,7 @@ impl Numbers {
             .map_or(f64::INFINITY, |max| if range.inclusive_max { max } else { max.next_down() });
         match self {
             Numbers::Absent => Vec::new(),
-            // Casts keep to the ends of the type.
+            // These casts saturate at the limits of the type.
             Numbers::I64(_) | Numbers::U64(_) if low.ceil() > high.floor() => Vec::new(),
             Numbers::I64(column) => within(column, low.ceil() as i64..=high.floor() as i64, end),
             Numbers::U64(_) if high < 0.0 => Vec::new(),
@@ -80,7 +80,7 @@ impl Numbers {
         }
     }
 
-    /// The documents before `end` with an integer in a range, in their order.
+    /// Returns the documents before `end` with an integer in a range, in order.
     pub fn documents_of_integers(&self, range: RangeInclusive<i64>, end: u32) -> Vec<u32> {
         match self {
             Numbers::Absent => Vec::new(),
@@ -95,7 +95,7 @@ impl Numbers {
         }
     }
 
-    /// The first value of a document, or 0.
+    /// Returns the first value of a document, or 0.
     pub fn first(&self, doc: u32) -> u64 {
         match self {
             Numbers::Absent => 0,
@@ -106,7 +106,7 @@ impl Numbers {
     }
 }
 
-/// The search of tantivy for a range is exact only for ranges that overlap with the column: each number is compared here.
+/// tantivy's range search is exact only for ranges that overlap the column, so this function compares each number.
 fn within<T>(column: &Column<T>, range: RangeInclusive<T>, end: u32) -> Vec<u32>
 where
     T: PartialOrd + Copy + Send + Sync + fmt::Debug + 'static,
@@ -115,10 +115,10 @@ where
     (0..end).filter(has).collect()
 }
 
-/// The terms of each document at a path, where they are kept for facets and sorts.
+/// The terms of each document at a path, as stored for facets and sorts.
 pub struct Values {
     column: StrColumn,
-    /// The first term is the one that stands for many.
+    /// True if the first term is the one that replaces too many terms.
     has_long: bool,
 }
 
@@ -129,20 +129,20 @@ impl Values {
         Ok(Values { column, has_long })
     }
 
-    /// Returns true if a document has more terms than are kept here: they are in the dictionary alone.
+    /// Returns true if a document has more terms than the column stores: only the dictionary contains them.
     pub fn is_long(&self, doc: u32) -> bool {
         self.has_long && self.column.ords().first(doc) == Some(0)
     }
 
-    /// The ordinal numbers of the terms of a document.
+    /// Returns the ordinals of a document's terms.
     pub fn ordinals(&self, doc: u32) -> impl Iterator<Item = u64> {
         self.column.ords().values_for_doc(doc)
     }
 
-    /// The term of an ordinal number.
+    /// Returns the term with an ordinal.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn term(&self, ordinal: u64) -> Result<String> {
         let mut term = String::new();
         self.column.ord_to_str(ordinal, &mut term)?;
@@ -150,23 +150,23 @@ impl Values {
     }
 }
 
-/// A segment that can be read.
+/// A segment open for reading.
 pub struct Segment {
     reader: SegmentReader,
     fields: Fields,
     ids: Arc<InvertedIndexReader>,
     terms: Arc<InvertedIndexReader>,
-    /// The terms of the composite field, if they are not among the others.
+    /// The terms of the composite field, if they are separate from the others.
     all: Option<Arc<InvertedIndexReader>>,
-    /// Paths that have terms with positions, once they were asked for.
+    /// Paths of terms with positions, computed on first use.
     paths: OnceLock<Vec<String>>,
     id_column: Option<StrColumn>,
     columns: Mutex<BTreeMap<(&'static str, String), Numbers>>,
-    /// Opened when a document is read first.
+    /// Opened when a document is first read.
     store: OnceLock<StoreReader>,
-    /// Tokens of a path in all documents.
+    /// Number of tokens of a path in all documents.
     tokens: Mutex<BTreeMap<String, u64>>,
-    /// Opened when vectors are compared first.
+    /// Opened when vectors are first compared.
     vectors: OnceLock<VectorFile>,
 }
 
@@ -181,10 +181,10 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Segment {
-    /// Opens a segment. With `has_all` the composite field is apart from the others.
+    /// Opens a segment. With `has_all`, the composite field is separate from the others.
     ///
     /// # Errors
-    /// A file is missing or broken.
+    /// A file is missing or corrupt.
     pub fn open(segment: &tantivy::Segment, fields: Fields, has_all: bool) -> Result<Segment> {
         let reader = SegmentReader::open(segment)?;
         Ok(Segment {
@@ -202,13 +202,13 @@ impl Segment {
         })
     }
 
-    /// One more than the greatest number of a document.
+    /// Returns the largest document number plus one.
     #[must_use]
     pub fn max_doc(&self) -> u32 {
         self.reader.max_doc()
     }
 
-    /// How many documents are not deleted.
+    /// Returns the number of documents that are not deleted.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.reader.num_docs()
@@ -220,10 +220,10 @@ impl Segment {
         self.reader.is_deleted(doc)
     }
 
-    /// The number of the document of an ID.
+    /// Returns the document with an ID.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn document(&self, id: &str) -> Result<Option<u32>> {
         let Some(info) = self.ids.terms().get(id)? else { return Ok(None) };
         let mut postings = self.ids.read_postings_from_terminfo(&info, IndexRecordOption::Basic)?;
@@ -236,10 +236,10 @@ impl Segment {
         Ok(None)
     }
 
-    /// The numbers of the documents of IDs, as far as they are here.
+    /// Returns the documents with these IDs that exist in the segment.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn documents<'a>(&self, ids: impl Iterator<Item = &'a str>) -> Result<Vec<u32>> {
         let mut docs = Vec::new();
         for id in ids {
@@ -248,28 +248,28 @@ impl Segment {
         Ok(docs)
     }
 
-    /// The documents of a vBucket that are not deleted.
+    /// Returns the documents of a vBucket that are not deleted.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn documents_of_vbucket(&self, vb: u16) -> Result<Vec<u32>> {
         let column = self.vbuckets()?;
         let is_of = |doc: &u32| column.first(*doc) == Some(u64::from(vb)) && !self.is_deleted(*doc);
         Ok((0..self.max_doc()).filter(is_of).collect())
     }
 
-    /// The vBucket of each document.
+    /// Returns the column with the vBucket of each document.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn vbuckets(&self) -> Result<Column<u64>> {
         Ok(self.reader.fast_fields().u64("vbucket")?)
     }
 
-    /// The ID of a document, with its collection.
+    /// Returns the ID of a document, with its collection.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn id(&self, doc: u32) -> Result<String> {
         let mut id = String::new();
         if let Some(column) = &self.id_column
@@ -280,16 +280,16 @@ impl Segment {
         Ok(id)
     }
 
-    /// The place of the ID of a document among those of the segment, in their order.
+    /// Returns the position of a document's ID in the sorted IDs of the segment.
     #[must_use]
     pub fn id_ordinal(&self, doc: u32) -> u64 {
         self.id_column.as_ref().and_then(|column| column.ords().first(doc)).unwrap_or(0)
     }
 
-    /// How many IDs of the segment are before one, which is not among them.
+    /// Returns the number of IDs in the segment that sort before `id`, which must not be one of them.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn ids_before(&self, id: &str) -> Result<u64> {
         let Some(column) = &self.id_column else { return Ok(0) };
         Ok(match column.dictionary().term_ord_or_next(id)? {
@@ -297,16 +297,16 @@ impl Segment {
         })
     }
 
-    /// The terms of a path, among those of others.
+    /// Returns the dictionary that contains the terms of a path.
     #[must_use]
     pub fn terms(&self, path: &str) -> &InvertedIndexReader {
         self.all.as_ref().filter(|_| path == ALL).unwrap_or(&self.terms)
     }
 
-    /// The paths of terms that have positions, in their order.
+    /// Returns the paths of terms with positions, in order.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn paths(&self) -> Result<&[String]> {
         if let Some(paths) = self.paths.get() {
             return Ok(paths);
@@ -326,18 +326,18 @@ impl Segment {
         Ok(self.paths.get_or_init(|| paths))
     }
 
-    /// The documents that have a term at a path.
+    /// Returns information about a term at a path, if documents contain it.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn term(&self, path: &str, term: &str) -> Result<Option<TermInfo>> {
         Ok(self.terms(path).terms().get(term_key(path, term))?)
     }
 
-    /// The documents of a term of a path.
+    /// Returns the postings of a term at a path.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn postings(
         &self,
         path: &str,
@@ -352,10 +352,10 @@ impl Segment {
         Ok(self.terms(path).read_postings_from_terminfo(info, option)?)
     }
 
-    /// Calls `take` with each term of a path that is not less than `from`, until it returns false.
+    /// Calls `take` with each term of a path from `from` on, until it returns false.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn each_term(
         &self,
         path: &str,
@@ -410,42 +410,42 @@ impl Segment {
         Ok(None)
     }
 
-    /// The numbers of a path.
+    /// Returns the numbers at a path.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn numbers(&self, path: &str) -> Result<Numbers> {
         self.numeric("numbers", path)
     }
 
-    /// The dates of a path, in nanoseconds.
+    /// Returns the dates at a path, in nanoseconds.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn dates(&self, path: &str) -> Result<Numbers> {
         self.numeric("dates", path)
     }
 
-    /// The places of a path, encoded.
+    /// Returns the points at a path, encoded.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn places(&self, path: &str) -> Result<Numbers> {
         self.numeric("places", path)
     }
 
-    /// How many tokens each document has at a path.
+    /// Returns the number of tokens of each document at a path.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn lengths(&self, path: &str) -> Result<Numbers> {
         self.numeric("lengths", path)
     }
 
-    /// The tokens of all documents at a path.
+    /// Returns the total number of tokens of all documents at a path.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn tokens(&self, path: &str) -> Result<u64> {
         if let Some(count) = locked(&self.tokens).get(path) {
             return Ok(*count);
@@ -456,26 +456,26 @@ impl Segment {
         Ok(count)
     }
 
-    /// The terms of each document at a path, where they are kept for facets and sorts.
+    /// Returns the terms of each document at a path, as stored for facets and sorts.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn values(&self, path: &str) -> Result<Option<Values>> {
         self.texts("values", path)?.map(Values::new).transpose()
     }
 
-    /// The shapes of a path.
+    /// Returns the shapes at a path.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn shapes(&self, path: &str) -> Result<Option<StrColumn>> {
         self.texts("shapes", path)
     }
 
-    /// The vectors, if documents have some.
+    /// Returns the vectors, if documents have some.
     ///
     /// # Errors
-    /// The file is broken.
+    /// The file is corrupt.
     pub fn vectors(&self) -> Result<Option<&VectorFile>> {
         if let Some(file) = self.vectors.get() {
             return Ok(Some(file));
@@ -493,10 +493,10 @@ impl Segment {
         Ok(Some(self.vectors.get_or_init(|| opened)))
     }
 
-    /// A document as it was indexed, where documents are kept.
+    /// Returns a document as it was indexed, if it is stored.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn source(&self, doc: u32) -> Result<Option<Vec<u8>>> {
         let store = match self.store.get() {
             Some(store) => store,

@@ -1,4 +1,4 @@
-//! Queries as JSON.
+//! Parses queries in JSON.
 
 use super::{Fuzziness, Leaf, Query, Range, Relation, string};
 use crate::error::{Error, Result};
@@ -6,16 +6,16 @@ use crate::geo::{self, Distance, Polygon, Shape};
 use serde_json::{Map, Value};
 use std::net::IpAddr;
 
-/// The most letters that may differ.
+/// Maximum fuzziness.
 pub const FUZZINESS_MAX: u8 = 2;
 
 type Members = Map<String, Value>;
 
 impl Query {
-    /// A query: an object; `null` or an empty one matches no document.
+    /// Parses a query: an object. `null` and an empty object match no document.
     ///
     /// # Errors
-    /// The JSON is not a query, or has wrong parameters.
+    /// The JSON is not a query, or has invalid parameters.
     pub fn parse(value: &Value) -> Result<Query> {
         let members = match value {
             Value::Null => return Ok(Query::None),
@@ -71,7 +71,7 @@ impl Query {
     }
 }
 
-/// The kinds that one member names.
+/// Parses the kinds of query that one member identifies.
 fn single(members: &Members, boost: f32) -> Result<Query> {
     let has = |key: &str| members.contains_key(key);
     if has("prefix") {
@@ -378,7 +378,7 @@ fn flag(members: &Members, key: &str, default: bool) -> Result<bool> {
     }
 }
 
-/// Name of the type of a value, in the words of the vendor's parser.
+/// Returns the name of a value's type, in the words of the vendor's parser.
 pub fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -390,12 +390,12 @@ pub fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// A value of a wrong type, in the words of the vendor's parser.
+/// Returns the error for a value of the wrong type, in the words of the vendor's parser.
 pub fn unmarshal(kind: &str, wanted: &str) -> Error {
     Error::request(format!("json: cannot unmarshal {kind} into Go value of type {wanted}"))
 }
 
-/// An internet address; one of version 4 as it is mapped into version 6.
+/// Parses an IP address. An IPv4 address is mapped into IPv6.
 #[must_use]
 pub fn parse_address(text: &str) -> Option<u128> {
     Some(match text.parse().ok()? {
@@ -404,7 +404,7 @@ pub fn parse_address(text: &str) -> Option<u128> {
     })
 }
 
-/// The first and the last address of a network, which may be one address.
+/// Parses a network, and returns its first and last address. A single address is a network too.
 fn network(text: &str) -> Option<(u128, u128)> {
     let Some((address, length)) = text.split_once('/') else {
         return parse_address(text).map(|address| (address, address));

@@ -1,9 +1,9 @@
-//! Queries as a text: `+name:"red wine"^2 -price:>10 drink~1 gla*`.
+//! Parses query strings: `+name:"red wine"^2 -price:>10 drink~1 gla*`.
 
 use super::{Fuzziness, Leaf, Query, Range};
 use crate::error::{Error, Result};
 
-/// Characters that a backslash escapes.
+/// Characters that a backslash can escape.
 const SPECIAL: &str = "+-=&|><!(){}[]^\"~*?:\\/ ";
 
 #[derive(Clone, Copy, PartialEq)]
@@ -13,11 +13,12 @@ enum Occurrence {
     MustNot,
 }
 
-/// Condition of an item of a text on a field.
+/// The condition of an item.
 enum Item {
-    /// A text in quotes.
+    /// A quoted text.
     Phrase(String),
-    /// Anything else: the text without backslashes, and whether it was a number, a regular expression or a wildcard.
+    /// Anything else: the text without backslashes, which may be a plain text, a number, a regular expression or a
+    /// wildcard pattern.
     Text(String),
     Number(String),
     Regexp(String),
@@ -31,10 +32,10 @@ enum Item {
     },
 }
 
-/// The query of a text.
+/// Parses a query string.
 ///
 /// # Errors
-/// A quote without its end, or a boost or fuzziness that is no number.
+/// A quote is not closed, or a boost or fuzziness is not a number.
 pub fn parse(text: &str, boost: f32) -> Result<Query> {
     let mut reader = Reader { rest: text };
     let (mut must, mut should, mut must_not) = (Vec::new(), Vec::new(), Vec::new());
@@ -97,14 +98,14 @@ impl Reader<'_> {
         }
         let fuzziness = self.suffix('~', "fuzziness")?;
         let boost = self.suffix('^', "boost")?.unwrap_or(1.0);
-        // Nothing may follow but a space.
+        // Only white space may follow.
         if !self.rest.is_empty() && !self.rest.starts_with(char::is_whitespace) {
             return Err(Error::request("parse error: syntax error"));
         }
         Ok((occurrence, query(item, field, fuzziness, boost as f32)?))
     }
 
-    /// A value as its text, and what it is; comparisons stand only after the name of a field.
+    /// Parses a value: its text and its kind. Comparisons are only allowed after the name of a field.
     fn value(&mut self, after_field: bool) -> Result<(String, Item)> {
         if self.rest.starts_with('"') {
             let text = self.quoted()?;
@@ -140,7 +141,7 @@ impl Reader<'_> {
         Ok((text, item))
     }
 
-    /// Up to a space, a colon, a tilde or a circumflex.
+    /// Parses a text up to white space, a colon, a tilde or a circumflex.
     fn plain(&mut self) -> (String, bool) {
         let (mut text, mut is_wildcard) = (String::new(), false);
         let mut characters = self.rest.char_indices();

@@ -1,4 +1,4 @@
-//! Terms of the dictionaries that a pattern matches.
+//! Expands patterns into the matching terms of dictionaries.
 
 use crate::error::{Error, Result};
 use crate::index::{Segment, prefix_key};
@@ -14,31 +14,31 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use tantivy_fst::Automaton;
 
-/// Terms of a field that a query stands for, at most.
+/// Maximum number of terms into which a pattern may expand.
 pub const TERMS_MAX: usize = 1024;
-/// Memory of the automaton of a regular expression, at most, in bytes.
+/// Maximum memory of a regular expression's automaton, in bytes.
 const AUTOMATON_MAX: usize = 10 << 20;
 
-/// A term and in how many documents it is.
+/// A term and the number of its documents.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The term.
     pub term: String,
-    /// In how many documents.
+    /// Number of documents with the term.
     pub documents: u64,
-    /// How many letters differ from the query.
+    /// Number of edits between the term and the query.
     pub distance: u8,
 }
 
 /// A pattern of terms.
 pub enum Pattern<'a> {
-    /// All that begin so.
+    /// Terms with this prefix.
     Prefix(&'a str),
-    /// All between two.
+    /// Terms in this range.
     Range(&'a Range<String>),
-    /// All that a regular expression matches as a whole.
+    /// Terms that a regular expression matches completely.
     Regexp(&'a Regexp),
-    /// All that are like one.
+    /// Terms similar to a given term.
     Fuzzy { term: &'a str, prefix: usize, distance: u8 },
 }
 
@@ -49,10 +49,10 @@ pub struct Regexp {
 }
 
 impl Regexp {
-    /// The automaton of a regular expression.
+    /// Compiles a regular expression.
     ///
     /// # Errors
-    /// It is none, has assertions, or needs too much memory.
+    /// The pattern is not a regular expression, has assertions, or needs too much memory.
     pub fn new(pattern: &str) -> Result<Regexp> {
         let pattern = pattern.strip_prefix('^').unwrap_or(pattern);
         if is_lazy(pattern) {
@@ -87,10 +87,10 @@ impl Regexp {
         Ok(Regexp { automaton, start })
     }
 
-    /// The automaton of a pattern with `*` and `?`.
+    /// Compiles a pattern with `*` and `?`.
     ///
     /// # Errors
-    /// It needs too much memory.
+    /// The pattern needs too much memory.
     pub fn wildcard(pattern: &str) -> Result<Regexp> {
         let mut regexp = String::from("(?s)");
         let mut characters = pattern.chars();
@@ -112,7 +112,7 @@ impl Regexp {
         Regexp::new(&regexp)
     }
 
-    /// Returns true if a whole term matches.
+    /// Returns true if the expression matches a whole term.
     pub fn matches(&self, term: &str) -> bool {
         let end =
             term.bytes().fold(self.start, |state, byte| self.automaton.next_state(state, byte));
@@ -127,7 +127,7 @@ fn push_literal(regexp: &mut String, character: char) {
     regexp.push(character);
 }
 
-/// Returns true if a quantifier is followed by a question mark.
+/// Returns true if a question mark follows a quantifier.
 fn is_lazy(pattern: &str) -> bool {
     let (mut before, mut in_class) = (' ', false);
     let mut characters = pattern.chars();
@@ -198,7 +198,7 @@ fn fuzzy(term: &str, distance: u8) -> Fuzzy {
     Fuzzy(builder.build_dfa(term))
 }
 
-/// The path first, then what an automaton matches.
+/// Matches a path followed by what another automaton matches.
 struct Below<'a, A> {
     path: &'a [u8],
     inner: A,
@@ -241,10 +241,10 @@ impl<A: Automaton> Automaton for Below<'_, A> {
     }
 }
 
-/// Refuses a disjunction, or what stands for one, with too many parts.
+/// Refuses a disjunction, or a pattern that expands into one, with too many parts.
 ///
 /// # Errors
-/// There are too many.
+/// There are too many parts.
 pub fn check_count(path: &str, count: usize) -> Result<()> {
     if count <= TERMS_MAX {
         return Ok(());
@@ -254,15 +254,15 @@ pub fn check_count(path: &str, count: usize) -> Result<()> {
     )))
 }
 
-/// The terms of a path that match, over all segments, in their order.
+/// Returns the matching terms of a path in all segments, in order.
 ///
 /// # Errors
-/// There are too many, or a file is broken.
+/// There are too many terms, or a file is corrupt.
 pub fn expand(segments: &[Arc<Segment>], path: &str, pattern: &Pattern<'_>) -> Result<Vec<Found>> {
     let mut found: BTreeMap<String, u64> = BTreeMap::new();
     let mut distances = None;
     for segment in segments {
-        // Returns whether to go on.
+        // Returns true to continue.
         let mut take = |term: &str, documents: u32| {
             *found.entry(term.to_owned()).or_default() += u64::from(documents);
             found.len() <= TERMS_MAX
@@ -304,10 +304,11 @@ pub fn expand(segments: &[Arc<Segment>], path: &str, pattern: &Pattern<'_>) -> R
         .collect())
 }
 
-/// The terms of a path that are like one, over all segments, in their order; of each segment so many at most.
+/// Returns the terms of a path in all segments that are similar to a term, in order. The number of terms per segment is
+/// limited.
 ///
 /// # Errors
-/// A file is broken.
+/// A file is corrupt.
 pub fn looks_like(
     segments: &[Arc<Segment>],
     path: &str,

@@ -1,4 +1,4 @@
-//! Facets: how many hits have which terms, numbers and dates; histograms and statistics of them.
+//! Facets: number of hits by term, number range or date range; histograms and statistics.
 
 use super::histogram::{Buckets, Histogram, Stats, check_buckets};
 use crate::error::{Error, Result};
@@ -31,7 +31,7 @@ struct DateRange {
     parser: Option<String>,
 }
 
-/// Counts of a facet, of one partition or of several.
+/// The counts of a facet in one partition or in several.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Facet {
     total: u64,
@@ -44,10 +44,10 @@ pub struct Facet {
 }
 
 impl FacetRequest {
-    /// A facet.
+    /// Parses a facet.
     ///
     /// # Errors
-    /// Ranges of both kinds, a name twice, or a member of a wrong type.
+    /// The facet has ranges of both kinds, has a name twice, or has a member of the wrong type.
     pub fn parse(value: &Value) -> Result<FacetRequest> {
         let size = value["size"].as_f64().unwrap_or(0.0);
         let list = |key: &str| value[key].as_array().cloned().unwrap_or_default();
@@ -122,7 +122,7 @@ impl FacetRequest {
             && self.pattern.as_ref().is_none_or(|pattern| pattern.is_match(term))
     }
 
-    /// The rows of a facet: `field`, `total`, `missing`, `other` and a list.
+    /// Returns the result of a facet: `field`, `total`, `missing`, `other` and a list.
     pub fn answer(&self, facet: &Facet) -> Value {
         let mut counts: Vec<(&String, &u64)> =
             facet.counts.iter().filter(|(_, n)| **n > 0).collect();
@@ -176,7 +176,7 @@ impl FacetRequest {
     fn date_row(&self, name: &str, count: u64) -> Value {
         let mut row = Map::from_iter([("name".to_owned(), Value::from(name))]);
         if let Some(range) = self.dates.iter().find(|range| range.name == name) {
-            // A bound that was parsed before can be parsed again.
+            // The bound was parsed before, so it is valid.
             let parser = DateParser::optional();
             let text = |bound: &Option<String>| {
                 let bound = bound.as_ref()?;
@@ -190,7 +190,7 @@ impl FacetRequest {
     }
 }
 
-/// A number as JSON: without a point when it is whole.
+/// Returns a number as JSON, without a decimal point if it is whole.
 pub fn number(number: f64) -> Value {
     if number.fract() == 0.0 && number.abs() < 1e15 {
         Value::from(number as i64)
@@ -218,12 +218,12 @@ impl Facet {
     /// Refuses a histogram with too many buckets.
     ///
     /// # Errors
-    /// There are too many.
+    /// There are too many buckets.
     pub fn check(&self, request: &FacetRequest) -> Result<()> {
         check_buckets(&request.field, &self.buckets)
     }
 
-    /// Adds what another partition has counted.
+    /// Adds the counts of another partition.
     pub fn merge(&mut self, other: Facet) {
         self.total += other.total;
         self.missing += other.missing;
@@ -237,19 +237,19 @@ impl Facet {
     }
 }
 
-/// A range of dates in nanoseconds: the end is not in it.
+/// A date range in nanoseconds: its name, its start, and its excluded end.
 type Span = (String, i64, i64);
 
-/// Counts the hits of a segment.
+/// Counts the hits in a segment.
 pub struct Counter<'a> {
     request: &'a FacetRequest,
     spans: Vec<Span>,
     column: Source,
-    /// The numbers of which there are to be statistics, where they are not those of `column`.
+    /// The numbers for the statistics, unless `column` contains them.
     stats: Option<Numbers>,
     ordinals: BTreeMap<u64, u64>,
     facet: Facet,
-    /// Hits whose terms are in the dictionary alone, and how many they are.
+    /// Hits whose terms only the dictionary contains, and their number.
     hits: Option<BitSet>,
     taken: u64,
     max_doc: u32,
@@ -259,15 +259,15 @@ enum Source {
     Numbers(Numbers),
     Dates(Numbers),
     Texts(Values),
-    /// The dictionary, after all hits are known.
+    /// The dictionary, read once all hits are known.
     Dictionary,
 }
 
 impl<'a> Counter<'a> {
-    /// A counter for a segment. `date_parser` finds parsers of dates.
+    /// Creates a counter for a segment. `date_parser` finds date parsers.
     ///
     /// # Errors
-    /// A bound that is no date, or a broken file.
+    /// A bound is not a date, or a file is corrupt.
     pub fn new(
         request: &'a FacetRequest,
         segment: &Segment,
@@ -291,7 +291,7 @@ impl<'a> Counter<'a> {
             spans.push((range.name.clone(), start, end));
         }
         let has_numbers = request.histogram.is_some() || !request.numbers.is_empty();
-        // Who asks for statistics alone asks for no terms.
+        // A facet that only asks for statistics needs no terms.
         let is_stats = request.stats && request.dates.is_empty() && request.size == 0;
         let is_dates = matches!(request.histogram, Some(Histogram::Dates(_)));
         let column = if (has_numbers || is_stats) && !is_dates {
@@ -366,7 +366,7 @@ impl<'a> Counter<'a> {
     /// Returns the counts.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn finish(mut self, segment: &Segment) -> Result<Facet> {
         match &self.column {
             Source::Numbers(_) | Source::Dates(_) => {}
@@ -386,7 +386,7 @@ impl<'a> Counter<'a> {
         Ok(self.facet)
     }
 
-    /// Of hits whose values are not kept: the documents of each term are compared with the hits.
+    /// Counts the hits whose terms the column does not store, by comparing the documents of each term with the hits.
     fn count_by_terms(&mut self, segment: &Segment) -> Result<()> {
         let Some(hits) = &self.hits else { return Ok(()) };
         let mut terms = Vec::new();

@@ -1,9 +1,9 @@
-//! Fragments of texts with what matched marked.
+//! Fragments of texts with the matches marked.
 
-/// The length of a fragment, in characters.
+/// Length of a fragment, in characters.
 const LENGTH: usize = 200;
 
-/// A fragment of a text around the places that matched, as start and end in bytes, in their order.
+/// Returns a fragment of a text around the matches, which are given as sorted pairs of start and end in bytes.
 pub fn fragment(text: &str, places: &[(usize, usize)], ansi: bool) -> String {
     let places: Vec<(usize, usize)> = places
         .iter()
@@ -34,7 +34,7 @@ pub fn fragment(text: &str, places: &[(usize, usize)], ansi: bool) -> String {
     output
 }
 
-/// The part of the text with the most places, as many characters as a fragment has.
+/// Returns the window of a fragment's length that contains the most matches.
 fn window(text: &str, places: &[(usize, usize)]) -> (usize, usize) {
     let forward = |from: usize, count: usize| {
         text[from..].char_indices().nth(count).map_or(text.len(), |(at, _)| from + at)
@@ -55,7 +55,7 @@ fn window(text: &str, places: &[(usize, usize)]) -> (usize, usize) {
         }
     }
     let (_, start, end) = best;
-    // What is left over is shared between both sides.
+    // The spare characters are divided between both sides.
     let used = text[start..end].chars().count();
     let spare = LENGTH.saturating_sub(used);
     let from = if spare > 0 { backward(start, spare / 2) } else { start };

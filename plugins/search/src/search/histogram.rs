@@ -1,4 +1,4 @@
-//! Buckets of equal width and statistics of the numbers and dates of hits, as parts of facets.
+//! Histograms with buckets of equal width, and statistics, of the numbers and dates in hits.
 
 use super::facet::number;
 use crate::error::{Error, Result};
@@ -7,28 +7,28 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Buckets of a histogram, at most.
+/// Maximum number of buckets in a histogram.
 const BUCKETS_MAX: usize = 10_000;
-/// Numbers of buckets beyond this are not exact any more.
+/// Largest bucket number that is still exact.
 const NUMBER_MAX: f64 = 9e15;
 
 /// A requested histogram.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Histogram {
-    /// Numbers: the width of a bucket, and where one begins.
+    /// Numbers: the width of a bucket, and the start of one bucket.
     Numbers { interval: f64, offset: f64 },
     /// Dates.
     Dates(Unit),
 }
 
-/// Counts by the place of a bucket: how many intervals it is from the offset, or its beginning in nanoseconds.
+/// Counts by bucket. The key is the number of intervals from the offset, or the start of the bucket in nanoseconds.
 pub type Buckets = BTreeMap<i64, u64>;
 
 impl Histogram {
-    /// The histogram of a facet, if it has one.
+    /// Parses the histogram of a facet, if it has one.
     ///
     /// # Errors
-    /// An interval that is no positive number and no unit of time.
+    /// The interval is neither a positive number nor a unit of time.
     pub fn parse(facet: &Value) -> Result<Option<Histogram>> {
         let (numbers, dates) = (&facet["histogram"], &facet["date_histogram"]);
         match (numbers.is_null(), dates.is_null()) {
@@ -54,20 +54,20 @@ impl Histogram {
         }
     }
 
-    /// The bucket of a number, or none where there are no such buckets.
+    /// Returns the bucket of a number, or `None` if the histogram does not count numbers or the bucket is out of range.
     pub fn of_number(self, value: f64) -> Option<i64> {
         let Histogram::Numbers { interval, offset } = self else { return None };
         let at = ((value - offset) / interval).floor();
         (at.abs() <= NUMBER_MAX).then_some(at as i64)
     }
 
-    /// The bucket of a date.
+    /// Returns the bucket of a date.
     pub fn of_date(self, nanos: i64) -> Option<i64> {
         let Histogram::Dates(unit) = self else { return None };
         unit.start(nanos)
     }
 
-    /// The name of the rows in the answer.
+    /// Returns the name of the rows in the result.
     pub fn key(self) -> &'static str {
         match self {
             Histogram::Numbers { .. } => "histogram",
@@ -75,7 +75,7 @@ impl Histogram {
         }
     }
 
-    /// The buckets with something in them, from the least on.
+    /// Returns the non-empty buckets in ascending order.
     pub fn rows(self, buckets: &Buckets) -> Vec<Value> {
         let row = |(at, count): (&i64, &u64)| match self {
             Histogram::Numbers { interval, offset } => {
@@ -97,7 +97,7 @@ impl Histogram {
 /// Refuses a histogram with too many buckets.
 ///
 /// # Errors
-/// There are too many.
+/// There are too many buckets.
 pub fn check_buckets(field: &str, buckets: &Buckets) -> Result<()> {
     if buckets.len() <= BUCKETS_MAX {
         return Ok(());
@@ -125,7 +125,7 @@ impl Stats {
         self.merge(&one);
     }
 
-    /// Adds other numbers.
+    /// Adds the statistics of other numbers.
     pub fn merge(&mut self, other: &Stats) {
         if self.count == 0 {
             *self = *other;
@@ -138,14 +138,14 @@ impl Stats {
         }
     }
 
-    /// The statistics as JSON: without numbers there is nothing but their count.
+    /// Returns the statistics as JSON. Without numbers, these consist of the count only.
     pub fn answer(&self) -> Value {
         if self.count == 0 {
             return json!({"count": 0});
         }
         let count = self.count as f64;
         let avg = self.sum / count;
-        // The least error of rounding may make it negative.
+        // A rounding error may make the result negative.
         let variance = (self.squares / count - avg * avg).max(0.0);
         json!({
             "count": self.count, "min": number(self.min), "max": number(self.max),

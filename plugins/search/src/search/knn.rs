@@ -1,4 +1,5 @@
-//! The nearest neighbours of vectors: found before the rest of a request, as each partition has its own and only the nearest of all count.
+//! The nearest neighbours of vectors. They are found before the rest of a request, because each partition has its own neighbours and only
+//! the nearest of all partitions count.
 
 use super::plan::Planner;
 use super::request::Request;
@@ -12,31 +13,31 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tantivy::BitSet;
 
-/// Neighbours that a request may ask for, at most.
+/// Maximum number of neighbours that a request may ask for.
 const NEIGHBOURS_MAX: u64 = 10_000;
 
-/// A vector whose neighbours are wanted.
+/// A vector whose neighbours a request asks for.
 #[derive(Clone, Debug)]
 pub struct KnnRequest {
     field: String,
     vector: Vec<f32>,
     count: usize,
-    /// Factor of the score.
+    /// Boost factor of the score.
     pub boost: f32,
     filter: Option<Query>,
-    /// The share of the lists of a large segment that is read, if it is not that of the field.
+    /// The share of a large segment's lists that the search reads, unless it is that of the field.
     share: Option<f32>,
 }
 
-/// The nearest documents by ID with their scores, for each vector of a request.
+/// The nearest documents and their scores by ID, for each vector of a request.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Nearest(pub(crate) Vec<BTreeMap<String, f32>>);
 
 impl KnnRequest {
-    /// An element of the member `knn`.
+    /// Parses an element of the member `knn`.
     ///
     /// # Errors
-    /// No vector, a wrong number of neighbours, or a filter that is no query.
+    /// The vector is missing, the number of neighbours is out of range, or the filter is not a query.
     pub fn parse(value: &Value) -> Result<KnnRequest> {
         let vector = match (&value["vector"], &value["vector_base64"]) {
             (Value::Array(_), _) => {
@@ -77,10 +78,10 @@ impl KnnRequest {
     }
 }
 
-/// The nearest documents of a partition for each vector of a request.
+/// Returns the nearest documents of a partition for each vector of a request.
 ///
 /// # Errors
-/// As [`super::search`].
+/// As for [`super::search`].
 pub fn nearest(index: &Index, request: &Request) -> Result<Nearest> {
     let segments: Vec<Arc<Segment>> = index.segments().cloned().collect();
     let mut all = Vec::with_capacity(request.knn.len());
@@ -153,7 +154,7 @@ fn cut(found: BTreeMap<String, f32>, count: usize) -> BTreeMap<String, f32> {
 }
 
 impl Nearest {
-    /// The nearest of all partitions.
+    /// Returns the nearest documents of all partitions.
     #[must_use]
     pub fn merge(request: &Request, partials: Vec<Nearest>) -> Nearest {
         let mut merged = vec![BTreeMap::new(); request.knn.len()];

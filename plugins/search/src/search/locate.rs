@@ -1,4 +1,4 @@
-//! Where in a document the terms of a query are.
+//! Finds the positions of a query's terms in a document.
 
 use super::plan::{Node, PhraseSlot};
 use crate::document::{Field, FieldValue, Mapped};
@@ -6,38 +6,38 @@ use crate::index::ALL;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Places of a document, at most.
+/// Maximum number of positions in a document.
 const PLACES_MAX: usize = 10_000;
 
-/// A place of a term.
+/// An occurrence of a term.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// The ordinal number of the word, from 1.
+    /// The number of the word, starting at 1.
     pub position: u32,
-    /// Where it starts, in bytes.
+    /// The start in bytes.
     pub start: usize,
-    /// Where it ends, in bytes.
+    /// The end in bytes.
     pub end: usize,
-    /// The place in each array around.
+    /// The index in each enclosing array.
     pub array: Vec<u32>,
 }
 
-/// By field and term.
+/// Occurrences by field and term.
 pub type Places = BTreeMap<String, BTreeMap<String, Vec<Place>>>;
 
 struct Value<'a> {
     field: &'a Field,
-    /// By term, then in their order.
+    /// The occurrences of each term, in order.
     tokens: BTreeMap<String, Vec<Place>>,
 }
 
-/// The texts of a document, taken apart.
+/// The tokenised texts of a document.
 pub struct Located<'a> {
     values: Vec<Value<'a>>,
 }
 
 impl<'a> Located<'a> {
-    /// The texts of a document.
+    /// Tokenises the texts of a document.
     pub fn new(mapped: &'a Mapped) -> Located<'a> {
         let mut values = Vec::new();
         for field in &mapped.fields {
@@ -75,7 +75,7 @@ impl<'a> Located<'a> {
             .filter(move |value| if is_all { value.field.in_all } else { value.field.name == path })
     }
 
-    /// The places of what a query matched.
+    /// Returns the occurrences of what a query has matched.
     pub fn places(&self, node: &Node) -> Places {
         let mut places = Places::new();
         let mut left = PLACES_MAX;
@@ -87,7 +87,8 @@ impl<'a> Located<'a> {
         places
     }
 
-    /// Adds the places of a node, unless it does not match. What cannot be located is taken for a match.
+    /// Adds the occurrences for a node, and returns whether the node matches. A node that cannot be located counts as a
+    /// match.
     fn collect(&self, node: &Node, places: &mut Places, left: &mut usize) -> bool {
         match node {
             Node::None => false,

@@ -1,13 +1,13 @@
-//! Documents that have terms one after the other.
+//! Matches documents that contain a phrase.
 
 use super::scorer::{Explanation, Scorer, Weight};
 use crate::index::{END, Numbers};
 use tantivy::DocSet;
 use tantivy::postings::{Postings, SegmentPostings};
 
-/// A place of a phrase: one of several terms.
+/// A position of a phrase: one or more alternative terms.
 pub struct Slot {
-    /// How far it is from the first.
+    /// Distance from the first position of the phrase.
     pub offset: u32,
     /// The terms.
     pub terms: Vec<(SegmentPostings, Weight)>,
@@ -27,7 +27,7 @@ impl Slot {
         self.doc()
     }
 
-    /// The positions less the offset, in their order.
+    /// Returns the positions minus the offset, in order.
     fn positions(&mut self, doc: u32, positions: &mut Vec<u32>, buffer: &mut Vec<u32>) {
         positions.clear();
         for (postings, _) in self.terms.iter_mut().filter(|(postings, _)| postings.doc() == doc) {
@@ -41,7 +41,7 @@ impl Slot {
     }
 }
 
-/// Documents that have terms one after the other.
+/// Matches documents that contain a phrase.
 pub struct PhraseScorer {
     slots: Vec<Slot>,
     lengths: Numbers,
@@ -52,7 +52,7 @@ pub struct PhraseScorer {
 }
 
 impl PhraseScorer {
-    /// The documents of a phrase of one slot at least.
+    /// Creates the scorer of a phrase, which must have at least one slot.
     pub fn new(slots: Vec<Slot>, lengths: Numbers) -> PhraseScorer {
         let mut scorer = PhraseScorer {
             doc: slots[0].doc(),

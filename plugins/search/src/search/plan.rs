@@ -1,4 +1,4 @@
-//! Queries over the segments of an index: terms expanded and weighed.
+//! Plans queries for the segments of an index: expands and weights their terms.
 
 use super::expand::{Found, Pattern, Regexp, check_count, expand};
 use super::phrase::{PhraseScorer, Slot};
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tantivy::DocSet;
 
-/// From so many parts on a disjunction is read window by window.
+/// Number of parts from which a disjunction is evaluated window by window.
 const WINDOW_PARTS: usize = 3;
 
 /// A term of a query.
@@ -24,112 +24,112 @@ const WINDOW_PARTS: usize = 3;
 pub struct Term {
     /// The term.
     pub term: String,
-    /// How much it counts.
+    /// The weight of the term.
     pub weight: Weight,
 }
 
-/// A place of a phrase.
+/// A position of a phrase.
 #[derive(Clone, Debug)]
 pub struct PhraseSlot {
-    /// How far it is from the first.
+    /// Distance from the first position of the phrase.
     pub offset: u32,
-    /// The terms, one of which is there.
+    /// The alternative terms at this position.
     pub terms: Vec<Term>,
 }
 
-/// Condition on the values of a column.
+/// A condition on the values of a column.
 #[derive(Clone, Debug)]
 pub enum Condition {
     /// A number in a range.
     Numbers(Range<f64>),
-    /// A date in a range, in nanoseconds, both ends included.
+    /// A date in a range of nanoseconds, including both ends.
     Dates(i64, i64),
-    /// An address in a range, both ends included.
+    /// An IP address in a range, including both ends.
     Addresses(u128, u128),
-    /// A place in a box: west, north, east, south.
+    /// A point in a box: west, north, east, south.
     Box(f64, f64, f64, f64),
-    /// A place near another.
+    /// A point near another.
     Near(geo::Distance),
-    /// A place in a polygon.
+    /// A point in a polygon.
     Polygon(geo::Polygon),
-    /// A shape that is to another as wanted.
+    /// A shape with a relation to another.
     Shape(Box<geo::Shape>, Relation),
 }
 
-/// A query over the segments of an index.
+/// A planned query.
 #[derive(Clone, Debug)]
 pub enum Node {
-    /// Nothing.
+    /// Matches no document.
     None,
-    /// Everything.
+    /// Matches every document.
     All {
         /// The score.
         weight: f32,
     },
-    /// The documents of IDs.
+    /// The documents with these IDs.
     Ids {
         /// The IDs.
         ids: Vec<String>,
         /// The score.
         weight: f32,
     },
-    /// The documents of a term.
+    /// The documents that contain a term.
     Term {
         /// The field.
         path: String,
         /// The term.
         term: Term,
     },
-    /// The documents of a phrase.
+    /// The documents that contain a phrase.
     Phrase {
-        /// The fields, in one of which it is.
+        /// The fields, one of which must contain the phrase.
         paths: Vec<String>,
-        /// Its places.
+        /// The positions of the phrase.
         slots: Vec<PhraseSlot>,
     },
-    /// The documents whose column has something.
+    /// The documents whose column fulfils a condition.
     Column {
         /// The field.
         path: String,
-        /// Condition on its values.
+        /// The condition on the values.
         condition: Condition,
         /// The score.
         weight: f32,
     },
-    /// Plans that must all match.
+    /// Nodes that must all match.
     And(Vec<Node>),
-    /// Plans of which some must match.
+    /// Nodes of which a minimum number must match.
     Or {
         /// The parts.
         parts: Vec<Node>,
-        /// How many at least.
+        /// The minimum number.
         min: usize,
-        /// The score is less when fewer match.
+        /// True if the score is lower when fewer parts match.
         coord: bool,
     },
-    /// Documents by ID, each with a score of its own.
+    /// Documents by ID, each with its own score.
     Nearest {
         /// The scores by ID.
         scores: BTreeMap<String, f32>,
         /// The factor of the scores.
         weight: f32,
     },
-    /// Combination of required, optional and excluded plans.
+    /// A combination of required, optional and excluded nodes.
     Boolean {
-        /// Required plan; everything if there is none.
+        /// The required node, which matches everything if the query has none.
         base: Box<Node>,
-        /// True if the required plan adds to the score.
+        /// True if the required node adds to the score.
         scored: bool,
-        /// Optional plan, which adds to the score.
+        /// Optional node, which adds to the score.
         optional: Option<Box<Node>>,
-        /// Excluded plan.
+        /// Excluded node.
         excluded: Option<Box<Node>>,
-        /// Required plan without a score.
+        /// Required node without a score.
         filter: Option<Box<Node>>,
     },
 }
 
-/// Makes nodes of queries.
+/// Converts queries into nodes.
 pub struct Planner<'a> {
     definition: &'a Definition,
     segments: &'a [Arc<Segment>],
@@ -138,25 +138,26 @@ pub struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    /// A planner for the segments of an index.
+    /// Creates a planner for the segments of an index.
     pub fn new(definition: &'a Definition, segments: &'a [Arc<Segment>]) -> Planner<'a> {
         let documents = segments.iter().map(|segment| u64::from(segment.count())).sum();
         Planner { definition, segments, documents, means: BTreeMap::new() }
     }
 
-    /// The node of a query, weighed as a whole.
+    /// Plans a query, with normalised weights.
     ///
     /// # Errors
-    /// A part stands for too many terms, or names what the index does not have.
+    /// A part expands into too many terms, or refers to something that the index does not have.
     pub fn plan(&mut self, query: &Query) -> Result<Node> {
         let node = self.node(query, 1.0)?;
         Ok(self.weighed(node))
     }
 
-    /// As [`Planner::plan`], with the nearest documents beside: what both have scores the sum.
+    /// Like [`Planner::plan`], with the nearest documents as alternatives. The score of a document that matches both is
+    /// the sum.
     ///
     /// # Errors
-    /// As [`Planner::plan`].
+    /// As for [`Planner::plan`].
     pub fn plan_with(
         &mut self,
         query: &Query,
@@ -165,7 +166,8 @@ impl<'a> Planner<'a> {
     ) -> Result<Node> {
         let node = self.node(query, 1.0)?;
         let mut parts: Vec<Node> = Vec::with_capacity(near.len() + 1);
-        // A request for the nearest alone has match_none as its query; a text without words, though, has no hits to share.
+        // A request for nearest documents alone has the query match_none, which is omitted. A text without words also has
+        // no hits, but counts as a part.
         parts.extend((!matches!(query, Query::None)).then_some(node));
         parts.extend(near.into_iter().map(|(scores, weight)| Node::Nearest { scores, weight }));
         let node = if all { and(parts) } else { Node::Or { parts, min: 1, coord: false } };
@@ -177,7 +179,7 @@ impl<'a> Planner<'a> {
             let mut sum = 0.0;
             node.each_weight(&mut |idf, query| sum += idf * idf * *query * *query);
             let norm = if sum > 0.0 { 1.0 / sum.sqrt() } else { 1.0 };
-            // A weight of a constant has an idf of 1.
+            // A constant weight has an idf of 1.
             node.each_weight(&mut |idf, query| *query *= idf * norm);
         }
         node
@@ -223,7 +225,7 @@ impl<'a> Planner<'a> {
                 let (base, optional) = match (must, should) {
                     (Some(must), Some(should)) if is_needed => (and(vec![must, should]), None),
                     (Some(must), should) => (must, should),
-                    // With a filter alone beside it, what may match is not asked for.
+                    // Without a required part, a document must match the optional part, even beside a filter.
                     (None, Some(should)) => (should, None),
                     (None, None) => (Node::All { weight: boost }, None),
                 };
@@ -238,7 +240,7 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// The IDs with the collections that they may be in.
+    /// Returns the keys of the IDs in all collections of the index.
     fn keys(&self, ids: &[String]) -> Result<Vec<String>> {
         let Some((_, collections)) = self.definition.scopes()? else { return Ok(ids.to_vec()) };
         let with = |id: &String| {
@@ -309,7 +311,7 @@ impl<'a> Planner<'a> {
         Ok(mapping.registry.analyzer(name)?.analyze(text))
     }
 
-    /// The ends of a range of dates, both included.
+    /// Returns the ends of a date range, both included.
     fn dates(&self, path: &str, range: &Range<String>, parser: Option<&str>) -> Result<(i64, i64)> {
         let mapping = &self.definition.mapping;
         let parser =
@@ -348,7 +350,7 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// The mean number of tokens of the documents.
+    /// Returns the mean number of tokens per document.
     fn mean(&mut self, path: &str) -> Result<f32> {
         if let Some(mean) = self.means.get(path) {
             return Ok(*mean);
@@ -422,7 +424,7 @@ impl<'a> Planner<'a> {
         let mut slots = Vec::with_capacity(places.len());
         for (position, alternatives) in places {
             let mut terms: Vec<Term> = Vec::new();
-            // Places without a term are gaps.
+            // Positions without a term are gaps.
             let alternatives: Vec<String> =
                 alternatives.into_iter().filter(|term| !term.is_empty()).collect();
             if alternatives.is_empty() {
@@ -452,7 +454,7 @@ impl<'a> Planner<'a> {
         Ok(Node::Phrase { paths: self.paths(path)?, slots })
     }
 
-    /// The paths that have the positions of a field: itself, or those that the composite field is made of.
+    /// Returns the paths with the positions of a field: the field itself, or the members of the composite field.
     fn paths(&self, path: &str) -> Result<Vec<String>> {
         let outside = self.definition.mapping.outside_of_all().filter(|_| path == ALL);
         let Some(outside) = outside else { return Ok(vec![path.to_owned()]) };
@@ -479,7 +481,7 @@ fn or(mut parts: Vec<Node>, min: usize) -> Node {
 }
 
 impl Node {
-    /// Calls `take` with the rarity of each part that has a score, and its factor.
+    /// Calls `take` with the idf and the factor of each part with a score.
     fn each_weight(&mut self, take: &mut dyn FnMut(f32, &mut f32)) {
         match self {
             Node::None => {}
@@ -509,10 +511,11 @@ impl Node {
         }
     }
 
-    /// The documents of a segment that match. `linear` has every part be at the document, so that scores can be explained.
+    /// Creates the scorer of the matching documents in a segment. With `linear`, every part is at the current document, so
+    /// that scores can be explained.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn scorer(&self, segment: &Segment, scored: bool, linear: bool) -> Result<Box<dyn Scorer>> {
         let none = || -> Box<dyn Scorer> { Box::new(ListScorer::new(Vec::new(), 0.0, "none")) };
         let below = |node: &Node| node.scorer(segment, scored, linear);
@@ -595,7 +598,7 @@ impl Node {
     }
 }
 
-/// The documents of a phrase at a path; none if a place has no term there.
+/// Creates the scorer of a phrase at a path. Returns `None` if a position has no term in the segment.
 fn phrase_scorer(
     segment: &Segment,
     path: &str,
@@ -618,7 +621,7 @@ fn phrase_scorer(
 }
 
 impl Condition {
-    /// The documents of a segment, in their order.
+    /// Returns the matching documents of a segment, in order.
     fn documents(&self, segment: &Segment, path: &str) -> Result<Vec<u32>> {
         Ok(match self {
             Condition::Numbers(range) => segment.numbers(path)?.documents(range, segment.max_doc()),
@@ -654,7 +657,7 @@ impl Condition {
                 filter(segment, |doc| {
                     found.clear();
                     places.each_integer(doc, |code| found.push(geo::decode(code as u64)));
-                    // A distance is that to the first place.
+                    // A distance refers to the first point.
                     let of_interest =
                         if matches!(self, Condition::Near(_)) { 1 } else { found.len() };
                     found.iter().take(of_interest).any(|place| self.has_place(*place))
@@ -663,7 +666,7 @@ impl Condition {
         })
     }
 
-    /// Returns true if a place is as wanted.
+    /// Returns true if a point fulfils the condition.
     pub fn has_place(&self, (lon, lat): (f64, f64)) -> bool {
         match self {
             Condition::Box(west, north, east, south) => {

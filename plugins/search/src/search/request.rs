@@ -1,4 +1,4 @@
-//! Requests as JSON.
+//! Parses search requests in JSON.
 
 use super::facet::FacetRequest;
 use super::knn::KnnRequest;
@@ -10,101 +10,102 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// `from` and `size` together, at most, unless the node sets another limit.
+/// Maximum of `from` plus `size`, unless the node sets another limit.
 pub const RESULT_WINDOW: u64 = 10_000;
 
-/// Suggestions of a request, at most.
+/// Maximum number of suggestions in a request.
 const SUGGESTIONS_MAX: usize = 16;
 
 /// Style and fields of highlights.
 #[derive(Clone, Debug)]
 pub struct Highlight {
-    /// With codes of terminals rather than tags of HTML.
+    /// True for the escape codes of terminals instead of HTML tags.
     pub ansi: bool,
-    /// The fields; all that match when there are none.
+    /// The fields; if empty, all matching fields.
     pub fields: Vec<String>,
 }
 
-/// A request.
+/// A search request.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// Query for the hits.
     pub query: Query,
-    /// How many hits are returned.
+    /// Number of hits to return.
     pub size: usize,
-    /// How many before them are not.
+    /// Number of hits to skip first.
     pub from: usize,
-    /// The fields that are returned with each hit; `*` is all.
+    /// The fields to return with each hit; `*` means all.
     pub fields: Vec<String>,
-    /// Highlights, if wanted.
+    /// Highlighting, if requested.
     pub highlight: Option<Highlight>,
     /// Facets by name.
     pub facets: BTreeMap<String, FacetRequest>,
     /// Suggestions by name.
     pub suggest: BTreeMap<String, SuggestRequest>,
-    /// The order.
+    /// The sort order.
     pub sort: Vec<SortKey>,
-    /// Scores are explained.
+    /// True if hits explain their scores.
     pub explain: bool,
-    /// Places of terms are returned.
+    /// True if hits contain the positions of terms.
     pub locations: bool,
-    /// Hits have scores.
+    /// True if hits have scores.
     pub scored: bool,
-    /// Vectors whose neighbours are hits as well.
+    /// Vectors whose nearest neighbours are hits too.
     pub(crate) knn: Vec<KnnRequest>,
-    /// Hits have to be near to all of them, and match.
+    /// True if a hit must be a neighbour of every vector, and match the query.
     pub(crate) knn_all: bool,
-    /// How the ranks by text and by vectors become one.
+    /// How the rankings by text and by vectors are combined.
     pub(crate) fusion: Option<Fusion>,
-    /// Only hits after this place in the order, or before it.
+    /// Restricts the hits to those after or before a position in the sort order.
     pub cursor: Option<Cursor>,
-    /// Only documents of these collections; all when there are none.
+    /// Restricts the hits to these collections; empty for all.
     pub collections: Vec<String>,
-    /// Only documents of these vBuckets; all when it is not set. While vBuckets move, each is to be seen on one node only.
+    /// Restricts the hits to these vBuckets; `None` for all. While vBuckets move, each vBucket must be visible on one node
+    /// only.
     pub vbuckets: Option<Vec<RangeInclusive<u16>>>,
-    /// Milliseconds until the answer has to be there; 0 is no limit.
+    /// Timeout in milliseconds; 0 for none.
     pub timeout: u64,
-    /// Fields that no mapping has are refused.
+    /// True if fields without a mapping are refused.
     pub validate: bool,
-    /// Request that the response repeats.
+    /// The request as text, which the response repeats.
     pub(crate) text: Value,
 }
 
-/// How several lists of hits become one.
+/// How several lists of hits are combined.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fusion {
-    /// By ranks, not by scores.
+    /// True to combine ranks, false to combine scores.
     pub reciprocal: bool,
-    /// Hits of a list that count.
+    /// Number of hits of each list that count.
     pub window: usize,
-    /// Constant added to a rank.
+    /// Constant that is added to a rank.
     pub constant: f32,
 }
 
-/// A place in the order.
+/// A position in the sort order.
 #[derive(Clone, Debug)]
 pub struct Cursor {
-    /// The keys, as `sort` of a hit has them.
+    /// The sort values, as in the member `sort` of a hit.
     pub keys: Vec<String>,
-    /// Hits before it are wanted, not those after it.
+    /// True for hits before the position, false for hits after it.
     pub before: bool,
 }
 
 impl Request {
-    /// A request.
+    /// Parses a request.
     ///
     /// # Errors
-    /// Text that is no JSON, members of a wrong type, a query that is none, or limits that are exceeded.
+    /// The text is not JSON, a member has the wrong type, the query is invalid, or a limit is exceeded.
     pub fn parse(body: &[u8]) -> Result<Request> {
         let value: Value = serde_json::from_slice(body)
             .map_err(|error| Error::request(format!("parsing searchRequest, err: {error}")))?;
         Request::from_value(value, RESULT_WINDOW)
     }
 
-    /// As [`Request::parse`], with another limit of `from` and `size` together.
+    /// Like [`Request::parse`], with another limit for `from` plus `size`.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Request::parse`].
     pub fn from_value(value: Value, window: u64) -> Result<Request> {
         if !value.is_object() {
             return Err(Error::request(
@@ -197,12 +198,12 @@ impl Request {
         self.vbuckets.as_ref().is_none_or(|seen| seen.iter().any(|range| range.contains(&vb)))
     }
 
-    /// Returns true if the request looks for nearest vectors.
+    /// Returns true if the request searches for nearest neighbours.
     pub(crate) fn has_vectors(&self) -> bool {
         !self.knn.is_empty()
     }
 
-    /// Returns true if scores are needed: they are shown, or hits are ordered by them.
+    /// Returns true if scores are needed, because hits show them or are sorted by them.
     pub(crate) fn needs_scores(&self) -> bool {
         self.scored
     }

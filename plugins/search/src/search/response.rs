@@ -1,4 +1,4 @@
-//! Answers: the partial results of all partitions as one.
+//! Merges the partial results of all partitions into a response.
 
 use super::facet::Facet;
 use super::request::{Fusion, Request};
@@ -9,7 +9,7 @@ use crate::error::Error;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The answer to a request.
+/// The response to a request.
 #[derive(Clone, Debug)]
 pub struct Response {
     partitions: usize,
@@ -21,7 +21,7 @@ pub struct Response {
     suggestions: BTreeMap<String, Suggestion>,
 }
 
-/// Merges what the partitions answered, each with its name.
+/// Merges the results of the partitions, each with the name of its partition.
 #[must_use]
 pub fn merge(request: &Request, partials: Vec<(String, Result<Partial, Error>)>) -> Response {
     let mut response = Response {
@@ -39,7 +39,7 @@ pub fn merge(request: &Request, partials: Vec<(String, Result<Partial, Error>)>)
             Ok(partial) => partial,
             Err(error) => {
                 let mut key = name.clone();
-                // Each node has its part under the name of the index.
+                // The parts of several nodes have the name of the same index.
                 for number in 2.. {
                     if !response.errors.contains_key(&key) {
                         break;
@@ -86,7 +86,8 @@ pub fn merge(request: &Request, partials: Vec<(String, Result<Partial, Error>)>)
     response
 }
 
-/// The hits of several lists as one: each list adds to the score of a hit by its rank, or by its score between the least and the greatest.
+/// Combines several lists of hits. Each list adds to the score of a hit by the hit's rank, or by its score scaled to the range of the
+/// list.
 fn fuse(
     request: &Request,
     fusion: Fusion,
@@ -122,13 +123,13 @@ fn fuse(
 }
 
 impl Response {
-    /// The first fault of the caller that a partition found: the whole request is refused for it.
+    /// Returns the first client error that a partition has found. It refuses the whole request.
     #[must_use]
     pub fn refusal(&self) -> Option<&Error> {
         self.errors.values().find(|error| error.status == 400)
     }
 
-    /// The answer as JSON: the hits first. `took` is in nanoseconds.
+    /// Returns the response as JSON, with the hits first. `took` is in nanoseconds.
     #[must_use]
     pub fn to_json(&self, request: &Request, took: u64) -> Value {
         let failed = self.errors.len();

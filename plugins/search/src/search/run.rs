@@ -1,4 +1,4 @@
-//! A request over the index of one partition.
+//! Executes a request on the index of one partition.
 
 use super::facet::{Counter, Facet, number};
 use super::highlight::fragment;
@@ -21,67 +21,67 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
-/// Documents between two questions whether to go on.
+/// Number of documents between two checks for cancellation.
 const PATIENCE: u32 = 4096;
 
-/// Asked now and then whether a request is to be given up.
+/// Returns true if the request is cancelled. Called now and then.
 pub type Cancelled<'a> = &'a mut dyn FnMut() -> bool;
 
-/// A hit of a partition.
+/// A hit in a partition.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PartialHit {
     /// The ID.
     pub id: String,
-    /// The collection, in an index over collections.
+    /// The collection, in an index of collections.
     pub collection: Option<String>,
     /// The score.
     pub score: f32,
-    /// A value for each key of the order.
+    /// The value of each sort key.
     pub keys: Vec<SortValue>,
-    /// The fields that were asked for.
+    /// The requested fields.
     pub fields: Option<Map<String, Value>>,
-    /// Where the terms are.
+    /// Occurrences of the terms.
     pub places: Option<Places>,
-    /// Marked texts.
+    /// Highlighted fragments.
     pub fragments: Option<BTreeMap<String, Vec<String>>>,
-    /// Why the score is what it is.
+    /// Explanation of the score.
     pub explanation: Option<Explanation>,
 }
 
-/// Answer of a partition.
+/// The result of a partition.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Partial {
-    /// Documents that match.
+    /// Number of matching documents.
     pub total: u64,
-    /// The greatest score.
+    /// The highest score.
     pub max_score: f32,
-    /// The best hits, in their order.
+    /// The best hits, in order.
     pub hits: Vec<PartialHit>,
     /// Facets by name.
     pub facets: BTreeMap<String, Facet>,
     /// Suggestions by name.
     #[serde(default)]
     pub suggestions: BTreeMap<String, Suggestion>,
-    /// The best hits by text and by each vector, where their ranks become one later.
+    /// The best hits by text and by each vector, if their ranks are to be combined later.
     pub lists: Vec<Vec<PartialHit>>,
 }
 
 struct Candidate<'a> {
     request: &'a Request,
     score: f32,
-    /// Read only where nothing else decides, and for hits that are returned: IDs are in compressed blocks.
+    /// Read only for ties and for returned hits, because IDs are in compressed blocks.
     id: OnceCell<String>,
     keys: Vec<SortValue>,
     segment: &'a Segment,
-    /// The number of its segment.
+    /// Number of the candidate's segment.
     at: usize,
     doc: u32,
-    /// The place of its ID among those of its segment.
+    /// Position of the candidate's ID in the sorted IDs of its segment.
     ordinal: u64,
 }
 
 impl Candidate<'_> {
-    /// Its ID; an empty one if it cannot be read, which is an error once the hit is returned.
+    /// Returns the ID, or an empty text if it cannot be read. Returning the hit then fails.
     fn id(&self) -> &str {
         self.id.get_or_init(|| self.segment.id(self.doc).unwrap_or_default())
     }
@@ -94,7 +94,7 @@ impl Candidate<'_> {
         Ranked { id: self.id(), ..self.unnamed() }
     }
 
-    /// Its place in the order that the request asks for.
+    /// Compares two candidates in the sort order of the request.
     fn order(&self, other: &Candidate<'_>) -> Ordering {
         for (at, key) in self.request.sort.iter().enumerate() {
             let order = match key.order {
@@ -116,11 +116,11 @@ impl Candidate<'_> {
     }
 }
 
-// The worst is the greatest: it is the first that a heap gives away.
+// The worst candidate is the greatest, because a heap removes the greatest first.
 impl Ord for Candidate<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         let order = self.order(other);
-        // Those nearest before a cursor are wanted.
+        // With a cursor backwards, the hits nearest to the cursor are the best.
         let reversed = self.request.cursor.as_ref().is_some_and(|cursor| cursor.before);
         if reversed { order.reverse() } else { order }
     }
@@ -140,19 +140,19 @@ impl PartialEq for Candidate<'_> {
 
 impl Eq for Candidate<'_> {}
 
-/// Carries out a request over the index of a partition.
+/// Executes a request on the index of a partition.
 ///
 /// # Errors
-/// The query stands for too much, names what the index does not have, or was given up.
+/// The query expands too far, refers to something that the index does not have, or was cancelled.
 pub fn search(index: &Index, request: &Request, cancelled: Cancelled<'_>) -> Result<Partial> {
     let near = nearest(index, request)?;
     search_with(index, request, &near, cancelled)
 }
 
-/// As [`search`], with the nearest documents of all partitions.
+/// Like [`search`], with the nearest documents of all partitions.
 ///
 /// # Errors
-/// As [`search`].
+/// As for [`search`].
 pub fn search_with(
     index: &Index,
     request: &Request,
@@ -220,7 +220,7 @@ struct Collector<'a> {
     segment: &'a Segment,
     ordinal: usize,
     wanted: usize,
-    /// A hit of another segment, and how many IDs of this one are before its own.
+    /// A hit of another segment, and the number of IDs in this segment that sort before its ID.
     before: Option<((usize, u32), u64)>,
 }
 
@@ -319,7 +319,7 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// Returns true if hits are ordered by their scores and one comes after the worst kept one: most hits of a common word end here.
+    /// Returns true if hits are sorted by score and this one comes after the worst kept hit. Most hits of a frequent word end here.
     fn is_worse_by_score(
         &mut self,
         score: f32,
@@ -337,7 +337,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Returns true if a hit comes after the worst kept one, as far as that can be decided without reading its ID.
+    /// Returns true if a hit comes after the worst kept one, as far as this can be decided without reading its ID.
     fn is_worse(&mut self, hit: &Ranked<'_>, ordinal: u64, worst: &Candidate<'_>) -> Result<bool> {
         for (at, key) in self.request.sort.iter().enumerate() {
             let order = match (&key.order, key.descending) {
@@ -354,9 +354,9 @@ impl<'a> Collector<'a> {
         self.is_after(ordinal, worst)
     }
 
-    /// Returns true if the ID of a place of this segment comes after that of a hit.
+    /// Returns true if an ID of this segment, given by its ordinal, sorts after the ID of a hit.
     fn is_after(&mut self, ordinal: u64, hit: &Candidate<'_>) -> Result<bool> {
-        // IDs of one segment are in the order of their ordinals, and those of hits of two segments are not equal.
+        // The IDs of a segment sort like their ordinals, and IDs in two segments are never equal.
         if hit.at == self.ordinal {
             return Ok(ordinal > hit.ordinal);
         }
@@ -369,7 +369,7 @@ impl<'a> Collector<'a> {
         Ok(ordinal >= before)
     }
 
-    /// The documents of the collections that were asked for, in their order.
+    /// Returns the documents of the requested collections, in order.
     fn collections(&self) -> Result<Option<Vec<u32>>> {
         if self.request.collections.is_empty() || !self.definition.doc_config.by_collection {
             return Ok(None);
@@ -390,7 +390,7 @@ impl<'a> Collector<'a> {
     }
 }
 
-/// Finds what is returned with hits.
+/// Loads the data that hits return.
 struct Loader<'a> {
     definition: &'a Definition,
     request: &'a Request,
@@ -452,7 +452,7 @@ impl Loader<'_> {
         Ok(hit)
     }
 
-    /// With several collections each hit tells its own.
+    /// Returns true if the index has several collections, so that each hit names its own.
     fn shows_collections(&self) -> Result<bool> {
         Ok(self.definition.scopes()?.is_some_and(|(_, collections)| collections.len() > 1))
     }
@@ -470,7 +470,7 @@ impl Loader<'_> {
     }
 }
 
-/// The values of the stored fields that were asked for.
+/// Returns the values of the requested stored fields.
 fn fields(mapped: &Mapped, wanted: &[String]) -> Map<String, Value> {
     let all = wanted.iter().any(|name| name == "*");
     let mut values: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
@@ -503,7 +503,7 @@ fn fields(mapped: &Mapped, wanted: &[String]) -> Map<String, Value> {
         .collect()
 }
 
-/// Vectors as JSON, with the digits that numbers of four bytes have.
+/// Returns vectors as JSON, with the precision of `f32`.
 fn vectors_json(vectors: &[Vec<f32>]) -> Value {
     let json = |vector: &Vec<f32>| {
         let numbers = vector.iter().map(|n| number(n.to_string().parse().unwrap_or_default()));
@@ -547,7 +547,7 @@ fn fragments(
     fragments
 }
 
-/// Refuses fields that the mapping of the index cannot have.
+/// Refuses fields that no mapping of the index can have.
 fn check_fields(definition: &Definition, query: &Query) -> Result<()> {
     let dynamic = |mapping: &crate::definition::DocumentMapping| mapping.enabled && mapping.dynamic;
     let mapping = &definition.mapping;

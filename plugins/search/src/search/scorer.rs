@@ -1,11 +1,11 @@
-//! Documents of a segment that match, in their order, and their scores.
+//! Iterators over the matching documents of a segment, with their scores.
 
 use crate::index::{END, Numbers};
 use serde::{Deserialize, Serialize};
 use tantivy::DocSet;
 use tantivy::postings::{Postings, SegmentPostings};
 
-/// Why a score is what it is.
+/// An explanation of a score.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Explanation {
     /// The score, or a part of it.
@@ -18,21 +18,21 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// An explanation of parts.
+    /// Creates an explanation with parts.
     pub fn new(value: f32, message: impl Into<String>, children: Vec<Explanation>) -> Explanation {
         Explanation { value, message: message.into(), children }
     }
 }
 
-/// Documents that match, each with a score.
+/// An iterator over matching documents, each with a score.
 pub trait Scorer {
-    /// The document, or [`END`].
+    /// Returns the current document, or [`END`].
     fn doc(&self) -> u32;
 
-    /// The next document.
+    /// Moves to the next document.
     fn advance(&mut self) -> u32;
 
-    /// The first document that is not before one, which itself is not before the current one.
+    /// Moves to the first document that is not before `target`, which must not be before the current one.
     fn seek(&mut self, target: u32) -> u32 {
         while self.doc() < target {
             self.advance();
@@ -40,43 +40,43 @@ pub trait Scorer {
         self.doc()
     }
 
-    /// The score of the document.
+    /// Returns the score of the current document.
     fn score(&mut self) -> f32;
 
-    /// About how many documents there are.
+    /// Returns the approximate number of documents.
     fn cost(&self) -> u32;
 
-    /// Why the document has its score.
+    /// Explains the score of the current document.
     fn explain(&mut self) -> Explanation {
         Explanation::new(self.score(), "score", Vec::new())
     }
 }
 
-/// The formula of the score of a term.
+/// The scoring formula of a term.
 #[derive(Clone, Debug)]
 pub enum Formula {
     /// sqrt(frequency) * idf / sqrt(length).
     TfIdf,
-    /// BM25; the mean length.
+    /// BM25, with the mean document length.
     Bm25 {
-        /// The mean number of tokens of a document.
+        /// The mean number of tokens per document.
         mean: f32,
     },
 }
 
-/// How much a term counts.
+/// The weight of a term.
 #[derive(Clone, Debug)]
 pub struct Weight {
-    /// Its rarity.
+    /// The inverse document frequency.
     pub idf: f32,
-    /// Its factor in the query.
+    /// The factor in the query.
     pub query: f32,
     /// The formula.
     pub formula: Formula,
 }
 
 impl Weight {
-    /// The score of a term that a document of so many tokens has so often.
+    /// Returns the score of a term that occurs `frequency` times in a document with `length` tokens.
     pub fn score(&self, frequency: u32, length: u64) -> f32 {
         let frequency = (frequency as f32).sqrt();
         let length = (length.max(1)) as f32;
@@ -93,7 +93,7 @@ impl Weight {
     }
 }
 
-/// The documents of a term.
+/// Iterates over the documents that contain a term.
 pub struct TermScorer {
     postings: SegmentPostings,
     lengths: Numbers,
@@ -102,7 +102,7 @@ pub struct TermScorer {
 }
 
 impl TermScorer {
-    /// The documents of a term; `label` names it in explanations.
+    /// Creates the scorer; `label` names the term in explanations.
     pub fn new(postings: SegmentPostings, lengths: Numbers, weight: Weight, label: String) -> Self {
         TermScorer { postings, lengths, weight, label }
     }
@@ -153,23 +153,23 @@ impl Scorer for TermScorer {
     }
 }
 
-/// Documents of a list, all of one score.
+/// Iterates over a list of documents.
 pub struct ListScorer {
     docs: Vec<u32>,
     at: usize,
     score: f32,
-    /// Where each has one of its own.
+    /// The score of each document, if they differ.
     scores: Vec<f32>,
     label: &'static str,
 }
 
 impl ListScorer {
-    /// The documents of a sorted list without duplicates.
+    /// Creates a scorer of a sorted list without duplicates, all with the same score.
     pub fn new(docs: Vec<u32>, score: f32, label: &'static str) -> ListScorer {
         ListScorer { docs, at: 0, score, scores: Vec::new(), label }
     }
 
-    /// The documents of a sorted list without duplicates, each with a score.
+    /// Creates a scorer of a sorted list without duplicates, each with its own score.
     pub fn scored(docs: Vec<(u32, f32)>) -> ListScorer {
         let (docs, scores) = docs.into_iter().unzip();
         ListScorer { docs, at: 0, score: 0.0, scores, label: "nearest" }
@@ -205,7 +205,7 @@ impl Scorer for ListScorer {
     }
 }
 
-/// All documents of a segment, deleted ones included.
+/// Iterates over all documents of a segment, including deleted ones.
 pub struct AllScorer {
     doc: u32,
     end: u32,
@@ -213,7 +213,7 @@ pub struct AllScorer {
 }
 
 impl AllScorer {
-    /// The documents before `end`.
+    /// Creates the scorer of the documents before `end`.
     pub fn new(end: u32, score: f32) -> AllScorer {
         AllScorer { doc: if end == 0 { END } else { 0 }, end, score }
     }
@@ -246,14 +246,14 @@ impl Scorer for AllScorer {
     }
 }
 
-/// Documents that all parts have.
+/// Iterates over the documents that all parts match.
 pub struct AndScorer {
     parts: Vec<Box<dyn Scorer>>,
     doc: u32,
 }
 
 impl AndScorer {
-    /// The documents of all parts, of which there is one at least.
+    /// Creates the scorer. There must be at least one part.
     pub fn new(mut parts: Vec<Box<dyn Scorer>>) -> AndScorer {
         parts.sort_by_key(|part| part.cost());
         let mut scorer = AndScorer { doc: parts[0].doc(), parts };
@@ -308,19 +308,19 @@ impl Scorer for AndScorer {
     }
 }
 
-/// The documents of a base; some of them have more of a score, and those of another set are left out.
+/// Iterates over the documents of a base, except those of an excluded scorer. An optional scorer adds to the scores.
 pub struct BooleanScorer {
     base: Box<dyn Scorer>,
     optional: Option<Box<dyn Scorer>>,
     excluded: Option<Box<dyn Scorer>>,
     /// Scorers that must match and add no score.
     filter: Option<Box<dyn Scorer>>,
-    /// The base has no score of its own.
+    /// True if the base adds to the score.
     scored: bool,
 }
 
 impl BooleanScorer {
-    /// The documents of `base`.
+    /// Creates the scorer for the documents of `base`.
     pub fn new(
         base: Box<dyn Scorer>,
         optional: Option<Box<dyn Scorer>>,
@@ -343,7 +343,7 @@ impl BooleanScorer {
                 let next = filter.seek(doc);
                 if next != doc {
                     if next == END {
-                        // Nothing is left.
+                        // No document is left.
                         self.base.seek(END);
                     } else {
                         self.base.seek(next);
@@ -405,7 +405,7 @@ impl Scorer for BooleanScorer {
     }
 }
 
-/// Documents that enough parts have; each part is asked for each document.
+/// Iterates over the documents that enough parts match, by checking every part for each document.
 pub struct OrScorer {
     parts: Vec<Box<dyn Scorer>>,
     min: usize,
@@ -414,8 +414,8 @@ pub struct OrScorer {
 }
 
 impl OrScorer {
-    /// The documents that `min` of the parts have. `total` is how many parts there were, those that match
-    /// nothing here included; 0 when scores do not depend on it.
+    /// Creates the scorer of the documents that at least `min` parts match. `total` is the number of parts, including
+    /// those that match nothing in this segment; 0 if scores do not depend on it.
     pub fn new(parts: Vec<Box<dyn Scorer>>, min: usize, total: usize) -> OrScorer {
         let mut scorer = OrScorer { parts, min: min.max(1), total, doc: 0 };
         scorer.align();
@@ -497,15 +497,15 @@ impl Scorer for OrScorer {
     }
 }
 
-/// The part of all that matched, or 1 when that does not count.
+/// Returns the share of the parts that matched, or 1 if it does not count.
 fn coord(matched: usize, total: usize) -> f32 {
     if total == 0 { 1.0 } else { matched as f32 / total as f32 }
 }
 
-/// Documents of a window.
+/// Number of documents in a window.
 const WINDOW: usize = 4096;
 
-/// As [`OrScorer`], for many parts: each is read for a window of documents at a time.
+/// Like [`OrScorer`], for many parts: evaluates each part for a window of documents at a time.
 pub struct WindowScorer {
     parts: Vec<Box<dyn Scorer>>,
     min: u16,
@@ -520,7 +520,7 @@ pub struct WindowScorer {
 }
 
 impl WindowScorer {
-    /// The documents that `min` of the parts have; without `scored` all scores are 0.
+    /// Creates the scorer of the documents that at least `min` parts match. Without `scored`, all scores are 0.
     pub fn new(
         parts: Vec<Box<dyn Scorer>>,
         min: usize,
@@ -535,7 +535,7 @@ impl WindowScorer {
         scorer
     }
 
-    /// Fills the window from the least document on. Returns whether there is one.
+    /// Fills the window, starting with the smallest document. Returns whether there is one.
     fn fill(&mut self) -> bool {
         self.parts.retain(|part| part.doc() != END);
         let Some(start) = self.parts.iter().map(|part| part.doc()).min() else { return false };

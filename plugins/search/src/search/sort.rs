@@ -1,4 +1,4 @@
-//! The order of hits.
+//! The sort order of hits.
 
 use super::request::Cursor;
 use crate::error::{Error, Result};
@@ -18,7 +18,7 @@ const HIGH: &str = "\u{10FFFF}\u{10FFFF}\u{10FFFF}";
 /// Sort key of a missing value that comes first.
 const LOW: &str = "\0";
 
-/// A term of the order of hits.
+/// What a sort key compares.
 #[derive(Clone, Debug)]
 pub enum Order {
     /// The ID.
@@ -27,28 +27,28 @@ pub enum Order {
     Score,
     /// A field.
     Field {
-        /// Its name.
+        /// The name of the field.
         path: String,
-        /// Its kind, or that of what a document has.
+        /// The kind of the values; `Auto` uses the kind that a document has.
         kind: Kind,
-        /// Of several values the greatest counts, not the least.
+        /// True if the largest of several values counts, false for the smallest.
         max: bool,
     },
-    /// How far a place is from another, in a unit of so many metres.
+    /// The distance of a point from another.
     Distance {
-        /// The field of the place.
+        /// The field of the point.
         path: String,
-        /// The other place.
+        /// The other point.
         from: (f64, f64),
-        /// Metres of the unit.
+        /// Length of the unit in metres.
         unit: f64,
     },
 }
 
-/// The kind of the values of a field.
+/// The kind of a field's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Type by the values that exist.
+    /// The kind of the existing values.
     Auto,
     /// Terms.
     Text,
@@ -58,25 +58,25 @@ pub enum Kind {
     Date,
 }
 
-/// A key of the order.
+/// A sort key.
 #[derive(Clone, Debug)]
 pub struct SortKey {
-    /// Key by which hits are ordered.
+    /// What the key compares.
     pub order: Order,
-    /// The greatest comes first.
+    /// True if the largest value comes first.
     pub descending: bool,
-    /// Hits without a value come first.
+    /// True if hits without a value come first.
     pub missing_first: bool,
 }
 
-/// The value of a hit by a key.
+/// The value of a hit for a sort key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum SortValue {
-    /// The ID, which the hit has.
+    /// The ID, which the hit itself contains.
     Id,
-    /// The score, which the hit has.
+    /// The score, which the hit itself contains.
     Score,
-    /// Nothing.
+    /// No value.
     Missing,
     /// A number, or a distance.
     Number(f64),
@@ -87,10 +87,10 @@ pub enum SortValue {
 }
 
 impl SortKey {
-    /// A key: a text such as `-field`, or an object.
+    /// Parses a sort key: a text such as `-field`, or an object.
     ///
     /// # Errors
-    /// An unknown member `by`, or one of its parameters that is wrong.
+    /// The member `by` is unknown, or one of its parameters is invalid.
     pub fn parse(value: &Value) -> Result<SortKey> {
         if let Some(text) = value.as_str() {
             let (text, descending) = match text.strip_prefix('-') {
@@ -156,12 +156,12 @@ impl SortKey {
         Ok(SortKey { order, descending, missing_first })
     }
 
-    /// The text that the member `sort` of a hit has.
+    /// Returns the text for the member `sort` of a hit.
     pub fn text(&self, value: &SortValue, id: &str) -> String {
         match value {
             SortValue::Id => id.to_owned(),
             SortValue::Score => "_score".to_owned(),
-            // The order turns round what stands for the value.
+            // A descending order swaps the two.
             SortValue::Missing if self.missing_first == self.descending => HIGH.to_owned(),
             SortValue::Missing => LOW.to_owned(),
             SortValue::Number(number) => number.to_string(),
@@ -170,7 +170,7 @@ impl SortKey {
         }
     }
 
-    /// The order of two hits by this key, the `at`-th; that of IDs is not known when these are empty.
+    /// Compares two hits by this key, which is the `at`-th. If their IDs are empty, these compare as equal.
     pub fn compare(&self, a: &Ranked<'_>, b: &Ranked<'_>, at: usize) -> Ordering {
         let missing = |value: &SortValue| *value == SortValue::Missing;
         let (x, y) = (&a.keys[at], &b.keys[at]);
@@ -195,7 +195,7 @@ impl SortKey {
         if self.descending { order.reverse() } else { order }
     }
 
-    /// The value that a text of a cursor stands for, compared with one of a document.
+    /// Converts the text of a cursor into a value that can be compared with `like`.
     fn cursor_value(&self, text: &str, like: &SortValue) -> SortValue {
         if text == HIGH || text == LOW {
             return SortValue::Missing;
@@ -221,22 +221,22 @@ fn rank(value: &SortValue) -> u8 {
     }
 }
 
-/// A hit as it is compared with others.
+/// A hit in a comparison.
 pub struct Ranked<'a> {
     /// The score.
     pub score: f32,
-    /// The ID, which decides between equal ones.
+    /// The ID, which breaks ties.
     pub id: &'a str,
-    /// A value for each key.
+    /// The value of each sort key.
     pub keys: &'a [SortValue],
 }
 
-/// An ID without its collection. IDs that are shown have no zero, but for those that clients made so.
+/// Returns an ID without its collection. IDs contain no zero, unless clients have put one there.
 fn shown(id: &str) -> &str {
     id.rsplit_once('\0').map_or(id, |(id, _)| id)
 }
 
-/// The order of two hits.
+/// Compares two hits.
 pub fn compare(sort: &[SortKey], a: &Ranked<'_>, b: &Ranked<'_>) -> Ordering {
     for (at, key) in sort.iter().enumerate() {
         let order = key.compare(a, b, at);
@@ -247,7 +247,7 @@ pub fn compare(sort: &[SortKey], a: &Ranked<'_>, b: &Ranked<'_>) -> Ordering {
     a.id.cmp(b.id)
 }
 
-/// Returns true if a hit is on the wanted side of a cursor.
+/// Returns true if a hit is on the requested side of a cursor.
 pub fn is_beyond(sort: &[SortKey], cursor: &Cursor, hit: &Ranked<'_>) -> bool {
     let keys: Vec<SortValue> = sort
         .iter()
@@ -268,10 +268,10 @@ pub fn is_beyond(sort: &[SortKey], cursor: &Cursor, hit: &Ranked<'_>) -> bool {
     }
 }
 
-/// The first and the last term of documents, by their numbers.
+/// The first and the last term of each document, by document number.
 type Ends = BTreeMap<u32, (Rc<str>, Rc<str>)>;
 
-/// Reads the values of a key in a segment.
+/// Reads the values of a sort key in a segment.
 pub struct KeyReader<'a> {
     key: &'a SortKey,
     numbers: Numbers,
@@ -279,15 +279,15 @@ pub struct KeyReader<'a> {
     places: Numbers,
     texts: Option<Values>,
     segment: &'a Segment,
-    /// The first and the last term of documents with many, found when one is asked for.
+    /// The first and the last term of documents with many terms, computed on first use.
     ends: OnceCell<Ends>,
 }
 
 impl<'a> KeyReader<'a> {
-    /// A reader for a segment.
+    /// Creates a reader for a segment.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn new(key: &'a SortKey, segment: &'a Segment) -> Result<KeyReader<'a>> {
         let mut reader = KeyReader {
             key,
@@ -317,10 +317,10 @@ impl<'a> KeyReader<'a> {
         Ok(reader)
     }
 
-    /// The value of a document.
+    /// Returns the value of a document.
     ///
     /// # Errors
-    /// A file is broken.
+    /// A file is corrupt.
     pub fn value(&self, doc: u32) -> Result<SortValue> {
         let (from, unit) = match &self.key.order {
             Order::Id => return Ok(SortValue::Id),
@@ -369,7 +369,7 @@ impl<'a> KeyReader<'a> {
         Ok(SortValue::Missing)
     }
 
-    /// The first and the last term of each document with many. The dictionary has them in their order.
+    /// Returns the first and the last term of each document with many terms, which the dictionary contains in order.
     fn ends(&self, values: &Values) -> Result<&Ends> {
         if let Some(ends) = self.ends.get() {
             return Ok(ends);

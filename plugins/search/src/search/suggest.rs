@@ -1,7 +1,7 @@
-//! Suggestions: terms that begin as a word does that is being typed, and terms that were perhaps meant by a text.
+//! Suggestions: completions of a word that is being typed, and corrections of the words in a text.
 //!
-//! Both read the dictionary of a field, not documents: how often a term is there counts documents that were replaced until segments are
-//! merged, and all collections of the index.
+//! Both use only the dictionary of a field, not the documents. The counts therefore include replaced documents until segments are
+//! merged, and cover all collections of the index.
 
 use super::expand::{TERMS_MAX, looks_like};
 use crate::definition::Definition;
@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Terms that a suggestion lists, at most.
+/// Maximum number of terms in a suggestion.
 const SIZE_MAX: u64 = 100;
-/// Terms that a segment is asked for, at most: those that begin with one letter may be millions.
+/// Maximum number of terms that the search reads in a segment: millions may begin with one letter.
 const LOOKED_AT_MAX: usize = 100_000;
-/// Characters of a word that is corrected, at most: an automaton grows with them.
+/// Maximum length of a word for correction, in characters: the automaton grows with it.
 const WORD_LENGTH_MAX: usize = 64;
-/// Words of a text that are corrected, at most.
+/// Maximum number of words for correction in a text.
 const WORDS_MAX: usize = 32;
 
 /// A requested suggestion.
@@ -33,29 +33,29 @@ pub struct SuggestRequest {
 
 #[derive(Clone, Debug)]
 enum What {
-    /// Terms that begin so.
+    /// Terms with this prefix.
     Prefix(String),
-    /// Terms like the words of a text that are not in the index.
+    /// Terms similar to those words of the text that the index does not contain.
     Text { text: String, fuzziness: Fuzziness },
 }
 
-/// A term that is suggested.
+/// A suggested term.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Term {
     term: String,
-    /// Documents that have it.
+    /// Number of documents with the term.
     count: u64,
-    /// How many letters differ from the word of the text.
+    /// Number of edits between the term and the word in the text.
     distance: u8,
 }
 
-/// A word of a text.
+/// A word in the text.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Word {
     term: String,
     start: usize,
     end: usize,
-    /// Documents that have it: what is there is not corrected.
+    /// Number of documents with the word. A word that documents contain is not corrected.
     count: u64,
     terms: Vec<Term>,
 }
@@ -68,10 +68,10 @@ pub struct Suggestion {
 }
 
 impl SuggestRequest {
-    /// A suggestion.
+    /// Parses a suggestion.
     ///
     /// # Errors
-    /// A member of a wrong type, or neither `prefix` nor `text`.
+    /// A member has the wrong type, or both `prefix` and `text` are missing.
     pub fn parse(value: &Value) -> Result<SuggestRequest> {
         let text = |key: &str| match &value[key] {
             Value::Null => Ok(None),
@@ -106,10 +106,10 @@ impl SuggestRequest {
         Ok(SuggestRequest { field, what, size: size as usize })
     }
 
-    /// What the segments of a partition have.
+    /// Returns the suggestion of a partition's segments.
     ///
     /// # Errors
-    /// The text has too many words, or a file is broken.
+    /// The text has too many words, or a file is corrupt.
     pub fn suggest(
         &self,
         definition: &Definition,
@@ -149,7 +149,7 @@ impl SuggestRequest {
     }
 
     fn word(&self, segments: &[Arc<Segment>], token: Token, fuzziness: Fuzziness) -> Result<Word> {
-        // What is longer is no word.
+        // A longer token is not a word.
         let is_word = token.term.chars().count() <= WORD_LENGTH_MAX;
         let distance = if is_word { fuzziness.of(&token.term) } else { 0 };
         let found = match distance {
@@ -176,7 +176,7 @@ impl SuggestRequest {
         })
     }
 
-    /// The suggestion as JSON: terms, or words with the terms that were perhaps meant, and the text with the best of them.
+    /// Returns the suggestion as JSON: terms, or words with their corrections, and the text with the best corrections.
     pub fn answer(&self, suggestion: &Suggestion) -> Value {
         let rows = |terms: &[Term], shows_distance: bool| -> Vec<Value> {
             let best = best(terms.to_vec(), self.size).into_iter();
@@ -211,7 +211,7 @@ impl SuggestRequest {
     }
 }
 
-/// The best of some terms: those that differ least, and of these those that most documents have.
+/// Returns the best terms: those with the fewest edits and, among these, those with the most documents.
 fn best(mut terms: Vec<Term>, count: usize) -> Vec<Term> {
     terms.sort_by(|a, b| {
         let order = a.distance.cmp(&b.distance).then(b.count.cmp(&a.count));
@@ -221,7 +221,7 @@ fn best(mut terms: Vec<Term>, count: usize) -> Vec<Term> {
     terms
 }
 
-/// The terms of two partitions, those that both have with the sum of their documents.
+/// Adds the terms of another partition. For terms in both, adds their counts.
 fn sum(ours: &mut Vec<Term>, others: Vec<Term>) {
     let known: BTreeMap<String, usize> =
         ours.iter().enumerate().map(|(at, term)| (term.term.clone(), at)).collect();
@@ -234,10 +234,10 @@ fn sum(ours: &mut Vec<Term>, others: Vec<Term>) {
 }
 
 impl Suggestion {
-    /// Adds what another partition has.
+    /// Adds the suggestion of another partition.
     pub fn merge(&mut self, other: Suggestion) {
         sum(&mut self.terms, other.terms);
-        // Partitions cut a text alike.
+        // All partitions split a text into the same words.
         if self.words.is_empty() {
             self.words = other.words;
             return;

@@ -1,20 +1,20 @@
-//! Clusters of vectors: the lists of an inverted file, found by k-means on two levels.
+//! Clusters of vectors, by two-level k-means. They form the lists of an inverted file.
 //!
 //! ```text
 //! sample ─► k-means into √k groups ─► k-means of each group into its share of k ─► centroids
 //! ```
 //!
-//! With two levels a vector is compared with about 3·√k centroids instead of k, so that a segment of 50,000 vectors is built within a call
-//! of the sandbox. The same sample gives the same clusters: copies of an index are equal.
+//! With two levels, a vector is compared with about 3·√k centroids instead of k. The sandbox can therefore build a segment of 50,000
+//! vectors within one call. The same sample always produces the same clusters, so that copies of an index are equal.
 
 use super::dot;
 
-/// Rounds of k-means on each level.
+/// Number of k-means rounds on each level.
 const ROUNDS: usize = 8;
-/// Groups whose lists a vector is compared with.
+/// Number of groups whose lists are compared with a vector.
 const GROUPS_COMPARED: usize = 2;
 
-/// Centroids in groups.
+/// The centroids of groups and of lists.
 pub struct Clusters {
     dims: usize,
     groups: Centroids,
@@ -23,38 +23,38 @@ pub struct Clusters {
     lists: Centroids,
 }
 
-/// Points that others are compared with.
+/// A set of centroids.
 #[derive(Default)]
 pub struct Centroids {
     numbers: Vec<f32>,
-    /// The square of the length of each.
+    /// The squared length of each centroid.
     squares: Vec<f32>,
 }
 
 impl Centroids {
-    /// Creates them from their numbers, one after the other.
+    /// Creates centroids from their concatenated numbers.
     pub fn new(numbers: Vec<f32>, dims: usize) -> Centroids {
         let squares = numbers.chunks_exact(dims).map(|one| dot(one, one)).collect();
         Centroids { numbers, squares }
     }
 
-    /// How many there are.
+    /// Returns the number of centroids.
     pub fn len(&self) -> usize {
         self.squares.len()
     }
 
-    /// The numbers of all of them.
+    /// Returns the concatenated numbers.
     pub fn numbers(&self) -> &[f32] {
         &self.numbers
     }
 
-    /// The square of the distance of each to a vector, less the square of the vector's length.
+    /// Returns the squared distance of each centroid to a vector, minus the squared length of the vector.
     pub fn distances<'a>(&'a self, vector: &'a [f32]) -> impl Iterator<Item = f32> + 'a {
         let centroids = self.numbers.chunks_exact(vector.len());
         centroids.zip(&self.squares).map(|(centroid, square)| square - 2.0 * dot(vector, centroid))
     }
 
-    /// The nearest to a vector.
+    /// Returns the centroid nearest to a vector.
     fn nearest(&self, vector: &[f32]) -> usize {
         let distances = self.distances(vector).enumerate();
         distances.min_by(|(_, a), (_, b)| a.total_cmp(b)).map_or(0, |(at, _)| at)
@@ -62,7 +62,7 @@ impl Centroids {
 }
 
 impl Clusters {
-    /// Finds about `count` clusters of the vectors of a sample, which has one at least.
+    /// Finds about `count` clusters of the vectors in a sample, which must not be empty.
     pub fn train(sample: &[f32], dims: usize, count: usize) -> Clusters {
         let groups_count = (count as f64).sqrt().round() as usize;
         let groups = k_means(sample, dims, groups_count);
@@ -81,12 +81,12 @@ impl Clusters {
         Clusters { dims, groups, ends, lists: Centroids::new(numbers, dims) }
     }
 
-    /// The centroids of the lists.
+    /// Returns the centroids of the lists.
     pub fn lists(&self) -> &Centroids {
         &self.lists
     }
 
-    /// The list of a vector: the nearest of the lists of its nearest groups.
+    /// Returns the list of a vector: the nearest list in the nearest groups.
     pub fn list_of(&self, vector: &[f32]) -> usize {
         let mut near: Vec<(usize, f32)> = self.groups.distances(vector).enumerate().collect();
         let compared = GROUPS_COMPARED.min(near.len());
@@ -108,13 +108,13 @@ impl Clusters {
     }
 }
 
-/// The centroids of up to `count` clusters of points, of which there is one at least.
+/// Returns the centroids of up to `count` clusters of points, of which there must be at least one.
 fn k_means(points: &[f32], dims: usize, count: usize) -> Centroids {
     let points_count = points.len() / dims;
     let count = count.clamp(1, points_count);
     let point = |at: usize| &points[at * dims..(at + 1) * dims];
     let mut chance = Chance(count as u64);
-    // The first of a shuffle: points that follow one another may be alike.
+    // The initial centroids are random points, because consecutive points may be similar.
     let mut order: Vec<usize> = (0..points_count).collect();
     for at in 0..count {
         order.swap(at, at + chance.below(points_count - at));
@@ -131,7 +131,7 @@ fn k_means(points: &[f32], dims: usize, count: usize) -> Centroids {
         }
         for (sum, members) in sums.chunks_exact_mut(dims).zip(&counts) {
             match members {
-                // An empty cluster begins again somewhere else.
+                // An empty cluster restarts at a random point.
                 0 => sum.copy_from_slice(point(chance.below(points_count))),
                 members => sum.iter_mut().for_each(|number| *number /= *members as f32),
             }
@@ -141,7 +141,7 @@ fn k_means(points: &[f32], dims: usize, count: usize) -> Centroids {
     centroids
 }
 
-/// A sequence of numbers that its seed determines (splitmix64).
+/// A pseudo-random sequence that a seed determines (splitmix64).
 struct Chance(u64);
 
 impl Chance {

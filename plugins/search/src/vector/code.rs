@@ -1,26 +1,26 @@
-//! Vectors as bytes (SQ8): each number as a step between the least and the greatest of its dimension.
+//! Vectors as bytes (SQ8): each number is quantized between the minimum and the maximum of its dimension.
 
 use super::Metric;
 
-/// The greatest code.
+/// The largest code.
 const CODE_MAX: f32 = 255.0;
 
-/// How numbers become codes.
+/// The quantization of numbers.
 pub struct Code {
-    /// The least number of each dimension.
+    /// The smallest number of each dimension.
     pub base: Vec<f32>,
-    /// What a step of the code is worth in each dimension; 0 where all numbers are equal.
+    /// The size of a step in each dimension; 0 if all its numbers are equal.
     pub step: Vec<f32>,
 }
 
 impl Code {
-    /// A code for numbers between the least and the greatest of each dimension.
+    /// Creates the quantization for numbers between the minimum and the maximum of each dimension.
     pub fn between(least: Vec<f32>, greatest: &[f32]) -> Code {
         let step = least.iter().zip(greatest).map(|(low, high)| (high - low) / CODE_MAX).collect();
         Code { base: least, step }
     }
 
-    /// The code of a vector.
+    /// Returns the code of a vector.
     pub fn encode<'a>(&'a self, vector: &'a [f32]) -> impl Iterator<Item = u8> + 'a {
         let of_dimension = self.base.iter().zip(&self.step);
         vector.iter().zip(of_dimension).map(|(number, (base, step))| {
@@ -33,10 +33,10 @@ impl Code {
     }
 }
 
-/// A vector that codes are compared with.
+/// A query vector that is compared with codes.
 pub struct Asked {
     numbers: Vec<i16>,
-    /// One of the products is worth so much.
+    /// The factor of the integer products.
     scale: f32,
     /// The product with the base.
     bias: f32,
@@ -44,11 +44,11 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Prepares a vector.
+    /// Prepares a query vector.
     pub fn new(vector: &[f32], code: &Code, metric: Metric) -> Asked {
         let weights: Vec<f32> = vector.iter().zip(&code.step).map(|(q, step)| q * step).collect();
         let greatest = weights.iter().map(|weight| weight.abs()).fold(0.0, f32::max);
-        // The sum of all products fits into 31 bits.
+        // This limit keeps the sum of all products within 31 bits.
         let limit = (i32::MAX / (255 * vector.len().max(1) as i32)).min(i32::from(i16::MAX)) as f32;
         let scale = if greatest > 0.0 { limit / greatest } else { 1.0 };
         Asked {
@@ -59,7 +59,7 @@ impl Asked {
         }
     }
 
-    /// How near a vector is, about: the more the nearer. `square` is that of its length.
+    /// Returns the approximate nearness of a vector: more is nearer. `square` is the squared length of the vector.
     pub fn nearness(&self, code: &[u8], square: f32) -> f32 {
         let product = self.bias + product(&self.numbers, code) as f32 * self.scale;
         match self.metric {
@@ -69,7 +69,7 @@ impl Asked {
     }
 }
 
-/// Sixteen sums at a time, which compilers make instructions for vectors of.
+/// Computes sixteen sums in parallel, which compilers convert into SIMD instructions.
 fn product(numbers: &[i16], code: &[u8]) -> i32 {
     let ((n16, rest_n), (c16, rest_c)) = (numbers.as_chunks::<16>(), code.as_chunks::<16>());
     let mut sums = [0_i32; 16];

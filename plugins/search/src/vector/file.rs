@@ -1,4 +1,4 @@
-//! The file of a segment that has its vectors.
+//! The file with a segment's vectors.
 //!
 //! ```text
 //! file  for each path: documents u32 …, [centroids f32 …, ends of lists u32 …,] [least f32 …, steps f32 …, codes u8 …, squares f32 …,]
@@ -6,13 +6,13 @@
 //!       directory as JSON: [{path, dims, count, offset, coded, lists}], its length as u32
 //! ```
 //!
-//! | vectors of a path | form | a search reads |
+//! | vectors of a path | format | a search reads |
 //! | --- | --- | --- |
 //! | fewer than 1,000 | the vectors | all of them |
-//! | fewer than 4,000 | codes of a byte a number as well | all codes, and the vectors of the best |
-//! | more | in lists around centroids, by these | the codes of the nearest lists, and the vectors of the best |
+//! | fewer than 4,000 | also codes with one byte per number | all codes, and the vectors of the best |
+//! | more | lists around centroids, with vectors and codes ordered by list | the codes of the nearest lists, and the vectors of the best |
 //!
-//! A document with several vectors is there several times. Files of earlier versions have the vectors only.
+//! A document with several vectors occurs several times. Files of earlier versions contain the vectors only.
 
 use super::Metric;
 use super::cluster::{Centroids, Clusters};
@@ -34,24 +34,24 @@ use tantivy::{
 
 /// The extension of the file.
 pub const EXTENSION: &str = "vec";
-/// Bytes that are read at a time.
+/// Number of bytes per read.
 const CHUNK: usize = 256 << 10;
-/// From so many vectors on they have codes.
+/// Number of vectors from which the file contains codes.
 const CODED_MIN: usize = 1_000;
-/// From so many vectors on they are in lists.
+/// Number of vectors from which the file contains lists.
 const LISTS_MIN: usize = 4_000;
-/// Vectors of a sample for each list, and bytes of a sample at most: both bound the time of a merge.
+/// Number of sampled vectors per list, and maximum size of a sample in bytes. Both limit the duration of a merge.
 const SAMPLED: usize = 16;
 const SAMPLE_BYTES_MAX: usize = 24 << 20;
-/// Times as many vectors as neighbours that are wanted are compared exactly, and so many at least.
+/// Number of vectors compared exactly for each requested neighbour, and the minimum number of such vectors.
 const COMPARED: usize = 4;
 const COMPARED_MIN: usize = 64;
-/// Up to so many documents that a filter leaves are all compared exactly.
+/// If a filter leaves at most this many documents, all of them are compared exactly.
 const FILTERED_MAX: usize = 1_000;
-/// A filter that leaves a smaller share has more lists read.
+/// If a filter leaves a smaller share of the documents, the search reads more lists.
 const FILTERED_SHARE: f32 = 0.1;
 
-/// Entry of a path in the directory of a file.
+/// The directory entry of a path.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Entry {
     path: String,
@@ -64,7 +64,7 @@ struct Entry {
     lists: usize,
 }
 
-/// Where the parts of an entry are in the file.
+/// The positions of an entry's parts in the file.
 struct Layout {
     docs: Range<usize>,
     centroids: Range<usize>,
@@ -98,16 +98,16 @@ impl Entry {
     }
 }
 
-/// Adds the file to segments.
+/// Adds the vector file to segments.
 pub struct VectorPlugin;
 
-/// Vectors of a segment in the making.
+/// The vectors of a segment that is being written.
 #[derive(Default)]
 pub struct VectorWriter {
     paths: BTreeMap<String, New>,
 }
 
-/// New vectors of a path.
+/// The new vectors of a path.
 #[derive(Default)]
 struct New {
     docs: Vec<u32>,
@@ -116,7 +116,8 @@ struct New {
 }
 
 impl VectorWriter {
-    /// Adds a vector of a document. One of another length than the first of its path is left out; says whether it was taken.
+    /// Adds a vector of a document. Returns false, and omits the vector, if its length differs from that of the path's first
+    /// vector.
     pub fn push(&mut self, doc: u32, path: &str, vector: &[f32]) -> bool {
         let new = || New { dims: vector.len(), ..New::default() };
         let New { docs, dims, numbers } = self.paths.entry(path.to_owned()).or_insert_with(new);
@@ -150,7 +151,7 @@ impl SegmentPlugin for VectorPlugin {
         let mut files = Vec::new();
         let mut first = 0;
         for reader in ctx.readers {
-            // Segments are put one after the other, without what is deleted.
+            // The segments are concatenated, without deleted documents.
             let mut new = vec![None; reader.max_doc() as usize];
             for doc in reader.doc_ids_alive() {
                 new[doc as usize] = Some(first);
@@ -207,13 +208,13 @@ impl PluginWriter for VectorWriter {
     }
 }
 
-/// Vectors that a file is written of.
+/// Vectors that are written to a file.
 trait Rows {
     fn dims(&self) -> usize;
 
     fn count(&self) -> usize;
 
-    /// The document of a row.
+    /// Returns the document of a row.
     fn doc(&self, row: usize) -> u32;
 
     /// Reads the vector of a row.
@@ -248,19 +249,19 @@ impl Rows for New {
     }
 }
 
-/// A row of a file that is merged, and the document that it belongs to afterwards.
+/// A row of a merged file, and its document after the merge.
 struct Row {
     file: usize,
     row: usize,
     doc: u32,
 }
 
-/// The vectors of several files that are left.
+/// The remaining vectors of several files.
 struct Merged<'a> {
     path: &'a str,
     dims: usize,
     files: Vec<&'a VectorFile>,
-    /// In the order of the files, and of their rows.
+    /// Rows in the order of their files and of their positions.
     rows: Vec<Row>,
 }
 
@@ -323,7 +324,7 @@ impl<W: TerminatingWrite> Output<W> {
         numbers.iter().try_for_each(|number| self.bytes(&number.to_le_bytes()))
     }
 
-    /// Writes the vectors of a path in the form for their number.
+    /// Writes the vectors of a path in the format for their number.
     fn write(&mut self, path: &str, rows: &dyn Rows) -> tantivy::Result<()> {
         let (dims, count, offset) = (rows.dims(), rows.count(), self.offset);
         let mut entry =
@@ -382,7 +383,7 @@ impl<W: TerminatingWrite> Output<W> {
     }
 }
 
-/// The code for all vectors.
+/// Returns the quantization for all vectors.
 fn code_of(rows: &dyn Rows) -> tantivy::Result<Code> {
     let dims = rows.dims();
     let (mut least, mut greatest) = (vec![f32::INFINITY; dims], vec![f32::NEG_INFINITY; dims]);
@@ -394,7 +395,7 @@ fn code_of(rows: &dyn Rows) -> tantivy::Result<Code> {
     Ok(Code::between(least, &greatest))
 }
 
-/// Divides vectors into lists: the order of their rows by list, and where each list ends in it.
+/// Divides vectors into lists. Returns the clusters, the rows ordered by list, and the end of each list.
 fn in_lists(rows: &dyn Rows) -> tantivy::Result<(Clusters, Vec<usize>, Vec<u32>)> {
     let (dims, count) = (rows.dims(), rows.count());
     let lists_count = 4 * count.isqrt();
@@ -420,24 +421,24 @@ fn in_lists(rows: &dyn Rows) -> tantivy::Result<(Clusters, Vec<usize>, Vec<u32>)
     Ok((clusters, order, ends))
 }
 
-/// The neighbours that are wanted.
+/// A search for neighbours.
 pub struct Wanted<'a> {
-    /// The vector, prepared for the metric.
+    /// The query vector, prepared for the metric.
     pub vector: &'a [f32],
-    /// How near vectors are.
+    /// The metric.
     pub metric: Metric,
-    /// How many documents are wanted.
+    /// The number of requested documents.
     pub count: usize,
-    /// The share of the lists of a large segment that is read.
+    /// The share of a large segment's lists that the search reads.
     pub share: f32,
-    /// How many documents of the segment a filter leaves, if there is one.
+    /// The number of documents in the segment that pass the filter, if there is one.
     pub filtered: Option<usize>,
 }
 
-/// What searches of an entry need again.
+/// Data of an entry that further searches reuse.
 struct Loaded {
     docs: Vec<u32>,
-    /// Vectors of a document, on average.
+    /// Average number of vectors per document.
     vectors_each: usize,
     centroids: Centroids,
     ends: Vec<u32>,
@@ -445,7 +446,7 @@ struct Loaded {
 }
 
 impl Loaded {
-    /// The rows of a list; of all vectors if they are in none.
+    /// Returns the rows of a list, or all rows if there are no lists.
     fn rows_of(&self, list: usize) -> Range<usize> {
         let count = self.docs.len();
         let end = self.ends.get(list).map_or(count, |end| *end as usize).min(count);
@@ -462,10 +463,10 @@ pub struct VectorFile {
 }
 
 impl VectorFile {
-    /// The vectors of a segment.
+    /// Opens the vectors of a segment.
     ///
     /// # Errors
-    /// The file is not there, or broken.
+    /// The file is missing or corrupt.
     pub fn open(reader: &SegmentReader) -> tantivy::Result<VectorFile> {
         let file = reader.open_read(component())?;
         let length = file.len();
@@ -548,10 +549,11 @@ impl VectorFile {
         Ok(new)
     }
 
-    /// The documents that are nearest to a vector, the nearest first, and their scores; of those only that `eligible` takes.
+    /// Returns the nearest documents to a vector with their scores, nearest first, among the documents that `eligible`
+    /// accepts.
     ///
     /// # Errors
-    /// The file is broken.
+    /// The file is corrupt.
     pub fn nearest(
         &self,
         path: &str,
@@ -572,7 +574,7 @@ impl VectorFile {
         self.compare(entry, &loaded, wanted, &rows)
     }
 
-    /// The rows that are nearest by their codes, in their order.
+    /// Returns the nearest rows according to their codes, in order.
     fn candidates(
         &self,
         entry: &Entry,
@@ -635,7 +637,7 @@ impl VectorFile {
         Ok(rows)
     }
 
-    /// The lists, the nearest first.
+    /// Returns the lists, nearest first.
     fn lists(&self, loaded: &Loaded, wanted: &Wanted<'_>) -> Vec<usize> {
         if loaded.centroids.len() == 0 {
             return vec![0];
@@ -652,7 +654,7 @@ impl VectorFile {
         lists
     }
 
-    /// The documents of some rows that are nearest, the nearest first, and their scores.
+    /// Returns the nearest documents among some rows with their scores, nearest first.
     fn compare(
         &self,
         entry: &Entry,
@@ -676,7 +678,7 @@ impl VectorFile {
     }
 }
 
-/// A number in the order of all numbers.
+/// A number with a total order.
 #[derive(PartialEq)]
 struct Ordered(f32);
 

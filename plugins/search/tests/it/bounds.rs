@@ -1,4 +1,4 @@
-//! Input that is bad or too much: a documented error or a skip, in bounded time.
+//! Invalid or excessive input: a documented error or a skip, in bounded time.
 
 use crate::world::World;
 use nacre_search::{Definition, Request};
@@ -36,7 +36,7 @@ fn regular_expressions_that_explode_are_refused() {
         let error = world.ids(&json!({"regexp": pattern})).unwrap_err();
         assert_eq!(error.status, 400, "{}", error.text);
     }
-    // Backtracking would take for ever.
+    // Backtracking would take forever.
     assert!(world.ids(&json!({"regexp": "(w+)+(w*)*x"})).unwrap().is_empty());
 }
 
@@ -277,7 +277,7 @@ fn definitions_of_wrong_shapes_are_refused() {
             let definition = path.iter().rev().fold(value.clone(), |value, name| {
                 Value::Object([((*name).to_owned(), value)].into_iter().collect())
             });
-            // An error or not, but an answer.
+            // The result may be an error, but there must be one.
             if let Err(error) = Definition::parse(&definition) {
                 assert_eq!(error.status, 400);
                 assert!(error.text.starts_with("ValidateIndex, "), "{}", error.text);

@@ -1,6 +1,7 @@
-//! The conformance cases of search: definitions, documents and requests, and what they lead to.
+//! The conformance cases of search: definitions, documents and requests, with their expected results.
 //!
-//! `NACRE_SEARCH_CASES` names another directory of cases; `NACRE_SEARCH_ONLY` a part of the names to run.
+//! `NACRE_SEARCH_CASES` names another directory of cases; `NACRE_SEARCH_ONLY` is a part of the names of the cases to
+//! run.
 
 use crate::world::{World, ids};
 use nacre_search::{Definition, Request};
@@ -14,7 +15,8 @@ fn directory() -> PathBuf {
     std::env::var_os("NACRE_SEARCH_CASES").map_or_else(own, PathBuf::from)
 }
 
-/// Whether an answer has all that is wanted: members of objects besides do not matter, nor do the last bits of numbers.
+/// Returns true if a response contains the expected members. Additional members, and the last bits of numbers, do not
+/// matter.
 fn has(answer: &Value, wanted: &Value) -> bool {
     match (answer, wanted) {
         (Value::Object(answer), Value::Object(wanted)) => wanted
@@ -30,7 +32,7 @@ fn has(answer: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// The index of a case with its documents.
+/// Returns the index of a case with its documents.
 fn world(file: &Value, case: &Value) -> Result<World, String> {
     let named = |key: &str, from: &str| match &case[key] {
         Value::String(name) => file[from][name].clone(),
@@ -44,12 +46,12 @@ fn world(file: &Value, case: &Value) -> Result<World, String> {
         .into_iter()
         .flatten()
         .map(|(id, body)| match body {
-            // What is no JSON is a text here.
+            // A text in place of a document is a document that is not JSON.
             Value::String(text) => (id.clone(), text.clone().into_bytes()),
             body => (id.clone(), body.to_string().into_bytes()),
         })
         .collect();
-    // Several segments, so that nothing depends on there being one.
+    // Several segments, so that no test depends on a single segment.
     for (key, body) in &bodies {
         match key.split_once('|') {
             // `scope.collection|id`
@@ -64,7 +66,7 @@ fn world(file: &Value, case: &Value) -> Result<World, String> {
     Ok(world)
 }
 
-/// Indexes that cases have in common, by definition and documents.
+/// Indexes that several cases share, by definition and documents.
 type Worlds = BTreeMap<String, Result<World, String>>;
 
 fn check(file: &Value, case: &Value, worlds: &mut Worlds) -> Result<(), String> {
@@ -98,7 +100,7 @@ fn check(file: &Value, case: &Value, worlds: &mut Worlds) -> Result<(), String> 
         };
     }
     let outcome = match &case["request"] {
-        // No JSON.
+        // The text is not JSON.
         Value::String(text) => {
             Request::parse(text.as_bytes()).map(|_| Value::Null).map_err(|error| error.text)
         }

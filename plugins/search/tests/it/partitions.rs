@@ -1,4 +1,4 @@
-//! One request over several partitions has the answer that it has over one.
+//! A request to several partitions has the same response as a request to one.
 
 use crate::world::World;
 use nacre_search::{Error, Partial, Request, merge, search};
@@ -29,7 +29,7 @@ fn ask(worlds: &[World], request: &Value) -> Value {
         .enumerate()
         .map(|(at, world)| {
             let partial = search(&world.index, &request, &mut || false);
-            // As it goes over the wire.
+            // The result crosses the network in serialised form.
             let partial = partial.map(|partial| {
                 serde_json::from_slice::<Partial>(&serde_json::to_vec(&partial).unwrap()).unwrap()
             });
@@ -39,7 +39,7 @@ fn ask(worlds: &[World], request: &Value) -> Value {
     merge(&request, partials).to_json(&request, 1)
 }
 
-/// What does not depend on how documents are spread.
+/// Returns the parts of a response that do not depend on the distribution of documents.
 fn essence(answer: &Value) -> Value {
     let hits: Vec<Value> = answer["hits"]
         .as_array()
@@ -146,7 +146,7 @@ fn the_neighbours_of_all_partitions_count_not_those_of_each() {
     let mut worlds: Vec<World> = (0..3).map(|_| World::new(&params).unwrap()).collect();
     for id in 0..30 {
         let body = json!({"v": [id, 0]}).to_string();
-        // All that are near are in one partition.
+        // All near documents are in one partition.
         worlds[id / 10].add([(&*format!("d{id:02}"), body.as_bytes())], 1);
     }
     for world in &mut worlds {

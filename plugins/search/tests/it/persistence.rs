@@ -1,4 +1,4 @@
-//! Commits, merges and what is left of an index that was cut off.
+//! Commits, merges, and the recovery of an interrupted index.
 
 use crate::world::World;
 use nacre_search::{Blobs, Commit, Definition, Index, MemoryBlobs};
@@ -88,8 +88,8 @@ fn garbage_is_what_neither_the_index_nor_the_commit_names() {
 
 #[test]
 fn a_name_of_a_segment_is_used_once() {
-    // An instance in the sandbox draws the same numbers as the one before it. A name by chance would be that of a segment which the
-    // instance before has merged, and that is still there.
+    // Each instance in the sandbox gets the same random numbers. A random name would therefore be that of a segment that the
+    // previous instance has merged and whose files still exist.
     let mut world = World::new(&Value::Null).unwrap();
     let mut used = std::collections::BTreeSet::new();
     for round in 0..3 {
@@ -114,7 +114,8 @@ fn what_was_written_after_the_commit_is_in_nobodys_way() {
     let mut world = World::new(&Value::Null).unwrap();
     add(&mut world, "a", "first");
     let commit = world.index.commit("1").unwrap();
-    // Cut off after the next batch and a merge, before the next commit: the same is indexed once more.
+    // The instance is interrupted after the next batch and a merge, before the next commit. The batch is then indexed
+    // again.
     for _ in 0..3 {
         let mut again = reopen(&world.blobs, &commit);
         assert_eq!(again.ids(&json!({"match_all": {}})).unwrap(), ["a"]);

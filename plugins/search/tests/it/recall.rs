@@ -1,4 +1,4 @@
-//! How many of the nearest vectors a search of a large segment finds, beside a comparison with all of them.
+//! Recall of the nearest vectors in a large segment, compared with an exhaustive search.
 //!
 //! `NACRE_VECTORS=50000 NACRE_DIMS=384 cargo test --release -p nacre-search --test it recall -- --nocapture` measures larger segments.
 
@@ -8,16 +8,16 @@ use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Queries of each kind.
+/// Number of queries of each kind.
 const QUERIES: usize = 40;
-/// Neighbours of a query.
+/// Number of neighbours per query.
 const K: usize = 10;
 
 fn variable(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
-/// Vectors around some places, as those of texts are around subjects.
+/// Vectors around some centres, as those of texts are around subjects.
 struct Clustered {
     places: Vec<Vec<f32>>,
     random: StdRng,
@@ -38,7 +38,7 @@ impl Clustered {
     }
 }
 
-/// The documents that are nearest, by their numbers.
+/// Returns the nearest documents.
 fn exact(vectors: &[Vec<f32>], query: &[f32], takes: impl Fn(usize) -> bool) -> BTreeSet<String> {
     let distance =
         |vector: &[f32]| -> f32 { vector.iter().zip(query).map(|(a, b)| (a - b) * (a - b)).sum() };
@@ -60,7 +60,7 @@ fn most_of_the_nearest_are_found_in_the_smallest_segment_with_lists() {
 }
 
 fn find_the_nearest(count: usize, dims: usize) {
-    // As many segments as are merged into one.
+    // This is the number of segments in one merge.
     let batch_size = count / 8;
     let mut clustered = Clustered::new(count / 100, dims);
     let field = json!({"type": "vector", "dims": dims, "similarity": "l2_norm", "index": true});
@@ -70,7 +70,7 @@ fn find_the_nearest(count: usize, dims: usize) {
     for (batch, vectors) in vectors.chunks(batch_size).enumerate() {
         let document = |(at, vector): (usize, &Vec<f32>)| {
             let number = batch * batch_size + at;
-            // Spread over the clusters: a filter by it says nothing about where a vector is.
+            // The values are spread over the clusters, so that a filter by them is independent of the vectors.
             let body = json!({"v": vector, "n": number % 1000}).to_string();
             (format!("d{number}"), body)
         };

@@ -1,4 +1,4 @@
-//! The index as a service: changes go in, requests are answered, alone and in parts.
+//! The index as a service: indexing of changes, and requests to the whole or to parts.
 
 use nacre_plugin::testing::Harness;
 use nacre_plugin::{Request, Response};
@@ -11,7 +11,7 @@ thread_local! {
     static BLOBS: RefCell<MemoryBlobs> = RefCell::default();
 }
 
-/// A store for each thread, which has one harness.
+/// A store per thread; each thread has one harness.
 struct Memory;
 
 impl Platform for Memory {

@@ -1,6 +1,6 @@
-//! How large an index is, beside the text that it is of.
+//! The size of an index, compared with the size of its text.
 //!
-//! `NACRE_DOCUMENTS=100000 cargo test -p nacre-search --test it size -- --nocapture` shows what takes the space.
+//! `NACRE_DOCUMENTS=100000 cargo test -p nacre-search --test it size -- --nocapture` shows the sizes by kind of file.
 
 use crate::world::{World, vbucket};
 use nacre_search::{Blobs, Change, Definition, Index, MemoryBlobs, Place};
@@ -13,12 +13,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Words of the language of the documents.
+/// Number of words in the documents' language.
 const WORDS: usize = 30_000;
-/// Bytes of the text of a document.
+/// Size of a document's text in bytes.
 const TEXT_BYTES: usize = 1_000;
 
-/// Words of one to four syllables; the frequent ones are short.
+/// Returns words of one to four syllables; the frequent ones are short.
 fn words(random: &mut StdRng) -> Vec<String> {
     const STARTS: [&str; 12] = ["b", "c", "d", "f", "l", "m", "n", "p", "r", "s", "t", "st"];
     const ENDS: [&str; 10] = ["a", "e", "i", "o", "an", "er", "in", "ol", "ust", "ea"];
@@ -33,7 +33,7 @@ fn words(random: &mut StdRng) -> Vec<String> {
     (0..WORDS).map(&mut word).collect()
 }
 
-/// A text in which the word of rank n is about 1/n as frequent as the first.
+/// Returns a text in which the frequency of the word with rank n is about 1/n of that of the first.
 fn text(random: &mut StdRng, words: &[String], bytes: usize) -> String {
     let mut text = String::with_capacity(bytes + 16);
     while text.len() < bytes {
@@ -44,7 +44,7 @@ fn text(random: &mut StdRng, words: &[String], bytes: usize) -> String {
     text
 }
 
-/// Bytes of the text of an index of so many documents, and of its files by kind.
+/// Returns the size of the text of `count` documents, and of the index files by kind.
 fn sizes(params: &Value, count: usize) -> (usize, BTreeMap<String, u64>) {
     let mut random = StdRng::seed_from_u64(7);
     let words = words(&mut random);
@@ -81,7 +81,7 @@ fn documents() -> usize {
     std::env::var("NACRE_DOCUMENTS").map_or(3_000, |text| text.parse().unwrap())
 }
 
-/// Hundredths of the text that an index takes.
+/// Returns the size of an index in percent of its text.
 fn share(params: &Value) -> u64 {
     let (text, files) = sizes(params, documents());
     let all: u64 = files.values().sum();
@@ -103,7 +103,7 @@ fn an_index_is_not_much_larger_than_its_text() {
                 "body": {"fields": [{"type": "text", "index": true}]},
                 "title": {"fields": [{"type": "text", "index": true}]},
             }}}}),
-            // Nothing of the documents is shown, so that they are not kept.
+            // Hits show nothing of the documents, so the index does not store them.
             80,
         ),
     ] {
@@ -112,7 +112,7 @@ fn an_index_is_not_much_larger_than_its_text() {
     }
 }
 
-/// Blobs in memory that count the bytes that are written to them.
+/// Blobs in memory that count the written bytes.
 #[derive(Debug, Default)]
 struct Counted {
     blobs: MemoryBlobs,
@@ -152,7 +152,7 @@ impl Blobs for Counted {
 
 #[test]
 fn small_batches_do_not_write_a_document_again_and_again() {
-    // Batches are small when a machine has much to do, which is when merges of everything for every few batches hurt most.
+    // Batches are small on a busy machine, which suffers most if a merge rewrites everything every few batches.
     let mut random = StdRng::seed_from_u64(9);
     let words = words(&mut random);
     let counted = Arc::new(Counted::default());

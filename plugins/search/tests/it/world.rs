@@ -13,7 +13,7 @@ pub struct World {
 }
 
 impl World {
-    /// An empty index.
+    /// Creates an empty index.
     pub fn new(params: &Value) -> Result<World, Error> {
         let definition = Arc::new(Definition::parse(params)?);
         let blobs = MemoryBlobs::default();
@@ -22,7 +22,7 @@ impl World {
         Ok(World { blobs, index })
     }
 
-    /// Indexes documents, one batch for each so many.
+    /// Indexes documents in batches of a given size.
     pub fn add<'a>(
         &mut self,
         documents: impl IntoIterator<Item = (&'a str, &'a [u8])>,
@@ -31,7 +31,7 @@ impl World {
         self.add_to("_default", "_default", documents, batch);
     }
 
-    /// As [`World::add`], into a collection.
+    /// Like [`World::add`], into a collection.
     pub fn add_to<'a>(
         &mut self,
         scope: &str,
@@ -56,7 +56,7 @@ impl World {
             .unwrap();
     }
 
-    /// The answer to a request.
+    /// Returns the response to a request.
     pub fn search(&self, request: &Value) -> Result<Value, Error> {
         let request = Request::parse(request.to_string().as_bytes())?;
         let partial = search(&self.index, &request, &mut || false)?;
@@ -65,7 +65,7 @@ impl World {
         Ok(response.to_json(&request, 1))
     }
 
-    /// The IDs of all hits of a query.
+    /// Returns the IDs of all hits of a query.
     pub fn ids(&self, query: &Value) -> Result<Vec<String>, Error> {
         let answer =
             self.search(&serde_json::json!({"query": query, "size": 10_000, "sort": ["_id"]}))?;
@@ -73,12 +73,12 @@ impl World {
     }
 }
 
-/// A vBucket for an ID.
+/// Returns a vBucket for an ID.
 pub fn vbucket(id: &str) -> u16 {
     id.bytes().fold(0_u16, |sum, byte| sum.wrapping_mul(31).wrapping_add(u16::from(byte))) % 64
 }
 
-/// The IDs of the hits of an answer, in their order.
+/// Returns the IDs of the hits in a response, in order.
 pub fn ids(answer: &Value) -> Vec<String> {
     let hits = answer["hits"].as_array().unwrap();
     hits.iter().map(|hit| hit["id"].as_str().unwrap().to_owned()).collect()

@@ -1,6 +1,6 @@
-//! Does what a map function says, for one document.
+//! Executes a map function for one document.
 //!
-//! Everything here gives none where the engine has to tell.
+//! Every function here returns `None` if only the engine can compute the result.
 
 use super::parse::{Each, Expression, Function, Gives, Operator, Step, is_own};
 use super::{Document, json};
@@ -9,17 +9,17 @@ use nacre_js::{Emitted, Limits};
 use std::borrow::Cow;
 use std::rc::Rc;
 
-/// The longest text that is made here.
+/// Maximum length of a text that this module creates.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes that a call looks at, again and again if it has to: the engine, which does not, is faster from somewhere on.
+/// Maximum number of bytes that a call reads, counting repeated reads. Beyond it the engine is faster, because it parses a document once.
 const LOOKED_MAX: usize = 1 << 20;
-/// Bytes of a key or value for which there is room at once.
+/// Initial capacity for the JSON of a key or value, in bytes.
 const JSON_BYTES_EXPECTED: usize = 64;
-/// What a turn of a loop counts as.
+/// Number of bytes that an iteration of a loop counts as.
 const TURN_BYTES: usize = 64;
 
-/// A value of JavaScript.
+/// A JavaScript value.
 #[derive(Clone)]
 pub enum Value<'a> {
     Nothing,
@@ -27,19 +27,19 @@ pub enum Value<'a> {
     Bool(bool),
     Number(f64),
     Text(Cow<'a, str>),
-    /// An array of the document, as its JSON.
+    /// An array within the document, as its JSON.
     Array(&'a str),
     /// An object within the document, as its JSON.
     Object(&'a str),
     Document,
     Meta,
-    /// An array that the function makes.
+    /// An array that the function creates.
     List(Rc<[Value<'a>]>),
-    /// An object that it makes.
+    /// An object that the function creates.
     Record(Rc<[(&'a str, Value<'a>)]>),
 }
 
-/// What `function` emits.
+/// Returns what `function` emits.
 pub fn emitted(
     function: &Function,
     document: &Document<'_>,
@@ -56,7 +56,7 @@ pub fn emitted(
     Some(call.emitted)
 }
 
-/// Whether the function has returned.
+/// True if the function has returned.
 type HasReturned = bool;
 
 struct Call<'a> {
@@ -111,7 +111,7 @@ impl<'a> Call<'a> {
         (self.looked <= LOOKED_MAX).then_some(())
     }
 
-    /// Does some steps for each of some values; whether one `return` ends all of it.
+    /// Executes steps for each value. If `ends_all` is true, one `return` ends the whole loop.
     fn each(&mut self, each: &'a Each, ends_all: bool) -> Option<HasReturned> {
         let names = |names: Vec<&'a str>| names.into_iter().map(|name| Value::Text(name.into()));
         let values: Vec<_> = match (self.value(&each.of)?, each.gives) {
@@ -167,7 +167,7 @@ impl<'a> Call<'a> {
                     (Value::Array(array), Value::Number(place)) => self.item(array, *place)?,
                     (Value::Array(array), Value::Text(place)) => {
                         let number: u32 = place.parse().ok()?;
-                        // Any other text is a name.
+                        // Any other text is the name of a property.
                         if number.to_string() != *place {
                             return None;
                         }
@@ -226,7 +226,7 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// The value of a part of the document.
+    /// Returns the value of a part of the document.
     fn part(&mut self, json: Option<&'a str>) -> Option<Value<'a>> {
         let Some(json) = json else { return Some(Value::Nothing) };
         if json.starts_with('"') {
@@ -302,13 +302,13 @@ impl<'a> Call<'a> {
         json::write_json(json, out)
     }
 
-    /// Appends a value as `JSON.stringify` has it.
+    /// Appends a value in the format of `JSON.stringify`.
     fn write(&mut self, value: &Value<'a>, out: &mut String) -> Option<()> {
         match value {
             Value::Nothing | Value::Null => out.push_str("null"),
             Value::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
             Value::Number(number) => json::write_number(*number, out)?,
-            // These it writes shorter.
+            // `JSON.stringify` writes these in a shorter form.
             Value::Text(text) if text.contains(['\u{8}', '\u{c}']) => return None,
             Value::Text(text) => nacre_js::quote(text, out),
             Value::Array(json) | Value::Object(json) => self.write_json(json, out)?,
@@ -380,7 +380,7 @@ fn binary<'a>(operator: Operator, left: Value<'a>, right: Value<'a>) -> Option<V
     Some(Value::Bool(holds))
 }
 
-/// `===`. Whether two objects are one is not known here.
+/// Computes `===`. The function cannot tell whether two objects are identical.
 fn is_same(left: &Value<'_>, right: &Value<'_>) -> Option<bool> {
     Some(match (left, right) {
         (Value::Nothing, Value::Nothing) | (Value::Null, Value::Null) => true,
@@ -392,7 +392,7 @@ fn is_same(left: &Value<'_>, right: &Value<'_>) -> Option<bool> {
     })
 }
 
-/// `==`, of what need not be made something else first.
+/// Computes `==` for values that need no conversion.
 fn is_equal(left: &Value<'_>, right: &Value<'_>) -> Option<bool> {
     let is_nothing = |value: &Value<'_>| matches!(value, Value::Nothing | Value::Null);
     if is_nothing(left) || is_nothing(right) {
@@ -404,7 +404,7 @@ fn is_equal(left: &Value<'_>, right: &Value<'_>) -> Option<bool> {
 fn is_ordered(operator: Operator, left: &Value<'_>, right: &Value<'_>) -> Option<bool> {
     let order = match (left, right) {
         (Value::Number(left), Value::Number(right)) => left.partial_cmp(right),
-        // Of other characters, UTF-16 has another order.
+        // For other characters, the order in UTF-16 differs.
         (Value::Text(left), Value::Text(right)) if left.is_ascii() && right.is_ascii() => {
             Some(left.cmp(right))
         }

@@ -1,11 +1,11 @@
-//! JSON that was validated before: its parts, and how the engine would write them.
+//! Validated JSON: its parts, and how the engine would write them.
 
 use super::eval::Value;
 use super::is_placed;
 use nacre_value::json::string_end;
 use std::fmt::Write;
 
-/// The value that some JSON stands for; none when it is text with half of a character.
+/// Returns the value of a JSON text, or `None` for a text with an unpaired surrogate.
 pub fn value(json: &str) -> Option<Value<'_>> {
     Some(match json.as_bytes() {
         [b'"', text @ .., b'"'] if !text.contains(&b'\\') => {
@@ -21,9 +21,9 @@ pub fn value(json: &str) -> Option<Value<'_>> {
     })
 }
 
-/// The items of an array.
+/// Returns the items of an array.
 pub fn items(array: &str) -> impl Iterator<Item = &str> {
-    // Each item ends before a comma or the bracket that is as deep as the array.
+    // Each item ends before a comma, or before the closing bracket, at the nesting level of the array.
     let (mut rest, mut is_over) = (&array[1..], false);
     std::iter::from_fn(move || {
         if is_over {
@@ -46,18 +46,18 @@ pub fn items(array: &str) -> impl Iterator<Item = &str> {
         }
         let item = rest[..end].trim_ascii();
         rest = &rest[end + 1..];
-        // Only an array without items has nothing before its bracket.
+        // Only an empty array has nothing before its closing bracket.
         (!item.is_empty()).then_some(item)
     })
 }
 
-/// Appends a number as the engine writes it in JSON. None for those with an exponent.
+/// Appends a number as the engine writes it in JSON. Returns `None` for a number with an exponent.
 pub fn write_number(number: f64, out: &mut String) -> Option<()> {
     const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
     if !number.is_finite() {
         out.push_str("null");
     } else if number.abs() < WHOLE_MAX && number.trunc() == number {
-        // Also of the zero that is negative.
+        // This is also correct for negative zero.
         write!(out, "{}", number as i64).ok()?;
     } else if (1e-6..1e21).contains(&number.abs()) {
         write!(out, "{number}").ok()?;
@@ -67,11 +67,11 @@ pub fn write_number(number: f64, out: &mut String) -> Option<()> {
     Some(())
 }
 
-/// Appends what the engine makes of an array or object: its spaces go, and its numbers are written anew. None when it orders
-/// names in another way, or has escapes.
+/// Appends an array or object as the engine writes it: without spaces, and with reformatted numbers. Returns `None` if the
+/// engine would reorder the members, or if the text contains escapes.
 pub fn write_json(json: &str, out: &mut String) -> Option<()> {
     let bytes = json.as_bytes();
-    // The open containers, with the names of those that are objects.
+    // The open containers; for objects, with the names of their members.
     let mut open: Vec<Option<Vec<&str>>> = Vec::new();
     let (mut at, mut is_name) = (0, false);
     while let Some(&byte) = bytes.get(at) {

@@ -1,19 +1,20 @@
-//! Map functions that need no engine.
+//! Map functions that run without the engine.
 //!
-//! Most map functions look at some fields of a document and emit them. An engine for all of JavaScript spends nearly all of
-//! its time on what nobody keeps: an object for the document and one for `meta`, a call, JSON made of each value. Such a
-//! function is read here once, and done for each document on the text of its JSON.
+//! Most map functions read some fields of a document and emit them. A JavaScript engine spends nearly all its time on
+//! intermediate values: an object for the document and one for `meta`, a call, and the JSON of each value. This module
+//! parses such a function once, and then executes it directly on the JSON text of each document.
 //!
 //! ```text
-//! text of the function ─► parse ─► eval, for each document ─► json ─► what is emitted
+//! text of the function ─► parse ─► eval, for each document ─► json ─► emitted rows
 //!                           │         │                        │
-//!                           └─────────┴────────────────────────┴──► the engine does it, all of it
+//!                           └─────────┴────────────────────────┴──► otherwise the engine runs the whole call
 //! ```
 //!
-//! Whatever might come out differently is left to the engine: a text that is not of the few forms known here, a call that
-//! meets a value it does not know, and whatever throws. Nothing has been emitted by then.
+//! The module leaves everything that might produce another result to the engine: a function outside the few supported
+//! forms, a call with an unsupported value, and everything that throws. Nothing has been emitted at that point.
 //!
-//! Invariant: what is emitted is what the engine emits in a global scope that no code has changed. A test compares them.
+//! Invariant: the rows are those that the engine emits in a global scope that no code has changed. A test compares the
+//! two.
 
 mod eval;
 mod json;
@@ -25,16 +26,17 @@ use crate::meta::Meta;
 use nacre_js::{Emitted, Limits};
 use std::ops::Range;
 
-/// A map function that was understood.
+/// A map function that runs without the engine.
 pub struct Plain(parse::Function);
 
 impl Plain {
-    /// Reads the text of a function that an engine has accepted, here or before; none when it is not of the forms known here.
+    /// Parses a function that an engine has accepted now or earlier. Returns `None` if the function is outside the supported
+    /// forms.
     pub fn read(source: &str) -> Option<Plain> {
         parse::function(source.trim_end().trim_end_matches(';')).map(Plain)
     }
 
-    /// What the function emits for a document; none when the engine has to tell.
+    /// Returns what the function emits for a document, or `None` if only the engine can tell.
     pub fn emitted(
         &self,
         document: &Document<'_>,
@@ -45,15 +47,16 @@ impl Plain {
     }
 }
 
-/// An object in JSON, and where its members lie.
+/// A JSON object, with the positions of its members.
 pub struct Document<'a> {
     text: &'a str,
-    /// Names without their quotation marks, and values.
+    /// Ranges of the names without their quotation marks, and of the values.
     members: Vec<(Range<usize>, Range<usize>)>,
 }
 
 impl<'a> Document<'a> {
-    /// Finds the members; none when `text` is no object, nests deeper than `depth_max`, or has names with escapes.
+    /// Finds the members. Returns `None` if `text` is not an object, nests deeper than `depth_max`, or contains names
+    /// with escapes.
     pub fn read(text: &'a str, depth_max: usize) -> Option<Document<'a>> {
         if !text.trim_ascii_start().starts_with('{') {
             return None;
@@ -64,14 +67,15 @@ impl<'a> Document<'a> {
         (depth <= depth_max && members.iter().all(is_plain)).then_some(Document { text, members })
     }
 
-    /// The value of a member as JSON. Of equal names the last one counts.
+    /// Returns the value of a member as JSON. If a name occurs several times, the last member counts.
     fn member(&self, name: &str) -> Option<&'a str> {
         let is_wanted = |(own, _): &&(Range<usize>, Range<usize>)| &self.text[own.clone()] == name;
         let (_, value) = self.members.iter().rev().find(is_wanted)?;
         Some(&self.text[value.clone()])
     }
 
-    /// The names of all members, in the order in which they are gone through; none when that is another one than their own.
+    /// Returns the names of all members in their enumeration order, or `None` if this order differs from the order in the
+    /// text.
     fn names(&self) -> Option<Vec<&'a str>> {
         let names: Vec<&str> =
             self.members.iter().map(|(name, _)| &self.text[name.clone()]).collect();
@@ -80,15 +84,16 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Whether a member stands where it is written, behind those of the names `before`: numbers come first, equal names are one
-/// member, and `__proto__` may be none. Behind [`NAMES_MAX`] names it is not looked for.
+/// Returns true if a member is enumerated in its textual position, after the names in `before`. Numeric names are
+/// enumerated first, equal names are one member, and `__proto__` may not be a member. After [`NAMES_MAX`] names the
+/// function returns false.
 fn is_placed(name: &str, before: &[&str]) -> bool {
     let is_number = name.starts_with(|c: char| c.is_ascii_digit());
     !is_number && name != "__proto__" && before.len() < NAMES_MAX && !before.contains(&name)
 }
 
-/// Members for which there is room at once.
+/// Initial capacity for members.
 const MEMBERS_EXPECTED: usize = 16;
 
-/// Names of one object among which equal ones are looked for.
+/// Maximum number of an object's names that are compared for equality.
 const NAMES_MAX: usize = 32;

@@ -1,17 +1,18 @@
-//! Reads the text of a map function, as far as it is of the forms that are known here.
+//! Parses the text of a map function, if it uses supported forms only.
 //!
-//! An engine has accepted the text, here or before, so that it is JavaScript; what is not known is not read, whatever it means. All
-//! signs of the language are told from each other, and a line ends a statement only where nothing that follows could go on
-//! with it: no text means anything else here than it does there.
+//! An engine has accepted the text now or earlier, so it is valid JavaScript; the parser rejects everything that it does not
+//! support. The tokenizer distinguishes all tokens of the language. A line break ends a statement only if the next token cannot
+//! continue the statement. The parser therefore gives no text another meaning than JavaScript does.
 
 use super::is_placed;
 
-/// How deep expressions and statements nest.
+/// Maximum nesting depth of expressions and statements.
 const DEPTH_MAX: usize = 48;
-/// Expressions in a function. One that is as long nests as deep, without the reader having to.
+/// Maximum number of expressions in a function. A long chain of operators nests equally deep, without recursion in the
+/// parser.
 const EXPRESSIONS_MAX: usize = 256;
 
-/// What gives a value.
+/// An expression.
 #[derive(Debug, PartialEq)]
 pub enum Expression {
     Nothing,
@@ -21,9 +22,9 @@ pub enum Expression {
     Text(String),
     /// A parameter or a variable.
     Slot(usize),
-    /// A member by a name that no object inherits.
+    /// A member with a name that no object inherits.
     Member(Box<Expression>, String),
-    /// A member by a name or place that is found when it runs.
+    /// A member whose name or index is computed at run time.
     Item(Box<[Expression; 2]>),
     Not(Box<Expression>),
     Negative(Box<Expression>),
@@ -40,26 +41,26 @@ pub enum Expression {
     ForEach(Box<Each>),
 }
 
-/// Something that is done for each of some values.
+/// A loop over values.
 #[derive(Debug, PartialEq)]
 pub struct Each {
     pub of: Expression,
-    /// What the slots get: items and their places, or names.
+    /// The values that the slots receive: items and their indexes, or names.
     pub gives: Gives,
     pub slots: Vec<usize>,
     pub steps: Vec<Step>,
 }
 
-/// What there is one of for each turn.
+/// The values that a loop iterates over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gives {
-    /// Items of an array, and their places.
+    /// Items of an array, and their indexes.
     Items,
-    /// Names of the members of an object, or places in an array, as text.
+    /// Names of the members of an object, or indexes of an array, as text.
     Names,
 }
 
-/// What makes a value of two.
+/// A binary operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     Same,
@@ -77,7 +78,7 @@ pub enum Operator {
     Remainder,
 }
 
-/// What does something.
+/// A statement.
 #[derive(Debug, PartialEq)]
 pub enum Step {
     Do(Expression),
@@ -95,7 +96,7 @@ pub enum Step {
     Return,
 }
 
-/// What objects, arrays and text inherit, other than `length`: methods, and what leads to them.
+/// Properties that objects, arrays and texts inherit, except `length`: methods, and properties that lead to them.
 const INHERITED: &[&str] = &[
     "__defineGetter__",
     "__defineSetter__",
@@ -111,7 +112,8 @@ const INHERITED: &[&str] = &[
     "valueOf",
 ];
 
-/// Names that may be declared, but mean something by themselves, at least in some places. Others the engine has refused.
+/// Names that may be declared, but have a special meaning in at least some contexts. The engine has rejected other
+/// reserved names.
 const RESERVED: &[&str] = &[
     "arguments",
     "async",
@@ -133,10 +135,10 @@ const RESERVED: &[&str] = &[
     "yield",
 ];
 
-/// What ends a line.
+/// Line terminators.
 const LINE_ENDS: [char; 4] = ['\n', '\r', '\u{2028}', '\u{2029}'];
 
-/// Signs of the language, longer ones first.
+/// Tokens that are punctuators, longer ones first.
 const SIGNS: &[&str] = &[
     ">>>=", "...", "===", "!==", "**=", "<<=", ">>=", ">>>", "&&=", "||=", "??=", "=>", "==", "!=",
     "<=", ">=", "&&", "||", "??", "?.", "++", "--", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=",
@@ -144,22 +146,22 @@ const SIGNS: &[&str] = &[
     "&", "|", "^", "!", "~", "?", ":", "=", ".",
 ];
 
-/// Whether nothing but the object itself can have a member of this name.
+/// Returns true if only the object itself can have a property with this name.
 pub fn is_own(name: &str) -> bool {
     !INHERITED.contains(&name)
 }
 
-/// A function as it was read.
+/// A parsed function.
 #[derive(Debug, PartialEq)]
 pub struct Function {
     pub steps: Vec<Step>,
-    /// The first slots.
+    /// Number of parameters, which occupy the first slots.
     pub parameter_count: usize,
-    /// Parameters and variables.
+    /// Number of parameters and variables.
     pub slot_count: usize,
 }
 
-/// Reads a function.
+/// Parses a function.
 pub fn function(source: &str) -> Option<Function> {
     let mut reader = Reader {
         tokens: tokens(source)?,
@@ -184,7 +186,7 @@ enum Token<'a> {
     Sign(&'static str),
 }
 
-/// A token, and whether it begins a line.
+/// A token, and whether it is the first on its line.
 type Placed<'a> = (Token<'a>, bool);
 
 fn tokens(source: &str) -> Option<Vec<Placed<'_>>> {
@@ -231,7 +233,7 @@ fn tokens(source: &str) -> Option<Vec<Placed<'_>>> {
     Some(tokens)
 }
 
-/// The text of a string, and where it ends.
+/// Returns the contents of a string literal, and its end.
 fn string(source: &str, quote: char) -> Option<(String, usize)> {
     let mut text = String::new();
     let mut chars = source.char_indices().skip(1);
@@ -251,7 +253,7 @@ fn string(source: &str, quote: char) -> Option<(String, usize)> {
     }
 }
 
-/// A decimal number, and where it ends.
+/// Returns a decimal number, and its end.
 fn number(source: &str) -> Option<(f64, usize)> {
     let bytes = source.as_bytes();
     let digits =
@@ -282,7 +284,7 @@ fn number(source: &str) -> Option<(f64, usize)> {
 struct Reader<'a> {
     tokens: Vec<Placed<'a>>,
     at: usize,
-    /// What can be seen from here, and in which slot it is.
+    /// The names in scope, with their slots.
     names: Vec<(&'a str, usize)>,
     slot_count: usize,
     depth: usize,
@@ -325,7 +327,7 @@ impl<'a> Reader<'a> {
         self.tokens.get(self.at).is_none_or(|(_, begins_line)| *begins_line)
     }
 
-    /// Reads something that may have the same in it.
+    /// Calls `read` one nesting level deeper.
     fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         if self.depth == DEPTH_MAX {
             return None;
@@ -336,7 +338,7 @@ impl<'a> Reader<'a> {
         result
     }
 
-    /// Gives a name that cannot be seen from here a slot.
+    /// Declares a name that is not in scope yet. Returns its slot.
     fn declare(&mut self) -> Option<usize> {
         let name = self.word()?;
         if RESERVED.contains(&name) || self.names.iter().any(|(own, _)| *own == name) {
@@ -356,7 +358,7 @@ impl<'a> Reader<'a> {
             return self.expect("=>");
         }
         if let Some(own_name) = self.word() {
-            // Inside, the function has this name.
+            // This name is in scope inside the function.
             if own_name == "emit" {
                 return None;
             }
@@ -385,7 +387,7 @@ impl<'a> Reader<'a> {
         while !self.take("}") {
             self.statement(&mut steps)?;
         }
-        // Even `var`: what is not set on every way is not known here.
+        // This applies even to `var`: the parser does not track which paths assign a variable.
         self.names.truncate(seen);
         Some(steps)
     }
@@ -426,7 +428,7 @@ impl<'a> Reader<'a> {
             Some("var" | "let" | "const") => {
                 reader.at += 1;
                 loop {
-                    // Not to be seen by what gives its value.
+                    // The initializer cannot see the name.
                     let slot = reader.declare()?;
                     let (name, _) = reader.names.pop()?;
                     reader.expect("=")?;
@@ -460,7 +462,7 @@ impl<'a> Reader<'a> {
             _ => return self.count(slot),
         };
         self.at += 1;
-        // Not to be seen by what is gone through.
+        // The iterated expression cannot see the name.
         let name = self.names.pop()?;
         let of = self.expression()?;
         self.names.push(name);
@@ -468,7 +470,7 @@ impl<'a> Reader<'a> {
         Some(Step::Each(Each { of, gives, slots: vec![slot], steps: self.branch()? }))
     }
 
-    /// What follows `for (var slot`.
+    /// Parses the rest of a loop after `for (var slot`.
     fn count(&mut self, slot: usize) -> Option<Step> {
         self.expect("=")?;
         let name = self.names.pop()?;
@@ -488,7 +490,7 @@ impl<'a> Reader<'a> {
         adds_one.then_some(Step::Count { slot, from, condition, steps })
     }
 
-    /// What follows `array.forEach`.
+    /// Parses the rest of a call after `array.forEach`.
     fn for_each(&mut self, of: Expression) -> Option<Expression> {
         self.expect("(")?;
         let (seen, first) = (self.names.len(), self.slot_count);
@@ -497,7 +499,7 @@ impl<'a> Reader<'a> {
         let steps = self.nested(Self::body)?;
         self.names.truncate(seen);
         self.expect(")")?;
-        // A third one would be the array.
+        // A third parameter would be the array.
         let each = Each { of, gives: Gives::Items, slots, steps };
         (each.slots.len() <= 2).then(|| Expression::ForEach(Box::new(each)))
     }
@@ -531,7 +533,7 @@ impl<'a> Reader<'a> {
         (self.expressions <= EXPRESSIONS_MAX).then_some(expression)
     }
 
-    /// Operators that bind more tightly than `floor`.
+    /// Parses operators that bind more tightly than `floor`.
     fn binary(&mut self, floor: u8) -> Option<Expression> {
         let mut left = self.unary()?;
         loop {
@@ -584,7 +586,7 @@ impl<'a> Reader<'a> {
                     name => Expression::Item(Box::new([value, name])),
                 })?;
             } else {
-                // Nothing else is called but `emit`.
+                // `emit` is the only function that can be called.
                 return (!self.is("(")).then_some(value);
             }
         }
@@ -670,7 +672,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// How tightly an operator binds.
+/// Returns the binding strength of an operator.
 fn strength(sign: &str) -> Option<u8> {
     Some(match sign {
         "||" => 1,

@@ -22,7 +22,7 @@ fn event() -> Event<'static> {
     }
 }
 
-/// What a function emits in an engine of its own, or none when it fails there.
+/// Returns what a function emits in its own engine, or `None` if it fails there.
 fn in_engine(source: &str, text: &str, meta: &Meta<'_>) -> Option<Vec<Emitted>> {
     let mut engine = Engine::new(Limits::default()).unwrap();
     let map = engine.compile("map", source).unwrap();
@@ -33,7 +33,7 @@ fn in_engine(source: &str, text: &str, meta: &Meta<'_>) -> Option<Vec<Emitted>> 
     engine.call_for_emitted(map, &[Argument::Document, Argument::Made(made, &members)]).ok()
 }
 
-/// What a function emits without an engine, of which is made sure that it is the same in one.
+/// Returns what a function emits without the engine, and asserts that the engine emits the same.
 fn plainly(source: &str, text: &str) -> Option<Vec<Emitted>> {
     let event = event();
     let meta = Meta::of(&event);
@@ -64,7 +64,7 @@ const DOCUMENTS: &[&str] = &[
     "{",
 ];
 
-/// Of the forms that are known, with what makes them common.
+/// Functions in the supported forms, which show why these forms are common.
 const KNOWN: &[&str] = &[
     "function (doc, meta) { emit(doc.a, null); }",
     "function (doc, meta) { emit([doc.a, doc.b], doc.c) }",
@@ -216,7 +216,7 @@ fn what_throws_or_passes_a_limit_is_left_to_the_engine() {
         assert!(Plain::read(source).is_some(), "{source}");
         assert_eq!(plainly(source, text), None, "{source}");
     }
-    // Emitted by halves it is not too much.
+    // Emitting half of it does not exceed the limit.
     assert!(plainly("d => emit(1, d.a)", &large).is_some());
 }
 

@@ -1,4 +1,4 @@
-//! A plugin over a state in memory, fed with packed buffers as the host makes them.
+//! A plugin with a state in memory, which receives packed buffers as from the host.
 
 use nacre_plugin::{DocumentError, Event, EventKind, Events, MemoryState, Request, Service, pack};
 use nacre_views::{Bounds, Views};
@@ -22,7 +22,7 @@ pub fn gone(vb: u16, id: &str) -> Change<'_> {
     Change { vb, seqno: 2, id, body: None, datatype: 0 }
 }
 
-/// The event buffer of `changes`.
+/// Returns the event buffer of `changes`.
 pub fn packed(changes: &[Change<'_>]) -> Vec<u8> {
     let mut events = Vec::with_capacity(changes.len());
     for change in changes {
@@ -49,7 +49,7 @@ pub fn packed(changes: &[Change<'_>]) -> Vec<u8> {
 pub struct Fixture {
     pub views: Views,
     pub state: MemoryState,
-    /// Headers of the requests that follow.
+    /// Headers of the following requests.
     pub headers: Vec<(String, String)>,
 }
 
@@ -66,7 +66,7 @@ impl Fixture {
         Fixture { views: self.views.bounded(bounds), ..self }
     }
 
-    /// With one view called `v`.
+    /// Creates a plugin with one view named `v`.
     pub fn view(map: &str, reduce: Option<&str>) -> Fixture {
         let mut view = serde_json::json!({"map": map});
         if let Some(reduce) = reduce {
@@ -99,7 +99,7 @@ impl Fixture {
         if status == 200 { body } else { format!("{status} {body}") }
     }
 
-    /// The status of an answer and the pieces of its body.
+    /// Returns the status of a response and the pieces of its body.
     pub fn answer(&mut self, request: &Request) -> (u16, Vec<Vec<u8>>) {
         let response = self.views.handle(request, &self.state).unwrap();
         let (mut pieces, mut cursor) = (vec![response.body], response.cursor);

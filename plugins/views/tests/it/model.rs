@@ -1,4 +1,4 @@
-//! Any history of documents and any query give what brute force gives.
+//! Compares any query on any history of documents with a brute-force evaluation.
 
 use crate::fixture::*;
 use nacre_plugin::collate;
@@ -6,13 +6,13 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Documents are spread over so many vBuckets.
+/// Number of vBuckets.
 const VBUCKETS: u16 = 4;
 
-/// A row in order: encoded key, document, key, value, and the number of the document.
+/// A row in sorted order: encoded key, document, key, value, and the number of the document.
 type Row = (Vec<u8>, String, Value, i32, u16);
 
-/// What a document emits: each pair of key and number.
+/// The emitted keys and numbers of a document.
 type Emits = Vec<(Value, i32)>;
 
 pub fn any_key() -> impl Strategy<Value = Value> {
@@ -42,7 +42,7 @@ struct Asked {
     skip: usize,
     limit: usize,
     level: usize,
-    /// Which of the vBuckets are seen, as bits; none for all.
+    /// The visible vBuckets as bits; `None` for all.
     mask: Option<u16>,
 }
 
@@ -89,13 +89,13 @@ impl Asked {
         self.mask.iter().map(|mask| ("nacre-vbuckets".into(), list(mask))).collect()
     }
 
-    /// Whether the ends of the range stand in the wrong order.
+    /// Returns true if the start of the range sorts after its end.
     fn is_backwards(&self) -> bool {
         let (Some(start), Some(end)) = (&self.start, &self.end) else { return false };
         if self.descending { encoded(start) < encoded(end) } else { encoded(start) > encoded(end) }
     }
 
-    /// The rows asked for, before skip and limit.
+    /// Returns the requested rows, before skip and limit.
     fn rows<'a>(&self, rows: &[&'a Row]) -> Vec<&'a Row> {
         let mut rows = rows.to_vec();
         if self.descending {
@@ -127,7 +127,7 @@ fn group_of(key: &Value, level: usize) -> Value {
     }
 }
 
-/// How many histories are tried: `NACRE_VIEW_CASES`, or 100.
+/// Returns the number of histories to test: `NACRE_VIEW_CASES`, or 100.
 pub fn cases() -> u32 {
     std::env::var("NACRE_VIEW_CASES").map_or(100, |text| text.parse().expect("a number"))
 }
@@ -172,7 +172,7 @@ proptest! {
                     .map(move |(key, n)| (encoded(key), format!("d{id:02}"), key.clone(), *n, *id))
             })
             .collect();
-        // Rows of one document with one key are in the order of their values.
+        // Rows of one document with equal keys are in the order of their values.
         all.sort_by(|a, b| (&a.0, &a.1, a.3).cmp(&(&b.0, &b.1, b.3)));
 
         for asked in &queries {

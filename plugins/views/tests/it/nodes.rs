@@ -1,4 +1,4 @@
-//! Several partitions of one design document, and a host that asks all of them.
+//! Several partitions of a design document, and a host that queries all of them.
 
 use crate::fixture::*;
 use nacre_plugin::{Fault, Request, Response, Service};
@@ -6,9 +6,9 @@ use nacre_views::Bounds;
 use std::collections::BTreeSet;
 
 pub struct Nodes {
-    /// `n0`, `n1`, …; their headers say which vBuckets they show. The first of them merges.
+    /// `n0`, `n1`, …. Their headers name their visible vBuckets. The first node merges.
     pub nodes: Vec<Fixture>,
-    /// So many of them, one after another, have the name of one.
+    /// Number of consecutive partitions with the name of the same node.
     pub lanes: usize,
 }
 
@@ -17,7 +17,7 @@ pub struct Nodes {
 pub struct Merged {
     pub status: u16,
     pub body: String,
-    /// How many pieces each round had.
+    /// Number of pieces in each round.
     pub pieces: Vec<usize>,
 }
 
@@ -25,7 +25,7 @@ pub fn get(path: &str, query: &str) -> Request {
     Request { method: "GET".into(), path: path.into(), query: query.into(), ..Request::default() }
 }
 
-/// The same request with one more header.
+/// Returns the same request with an additional header.
 pub fn with_header(request: &Request, name: &str, value: &str) -> Request {
     let mut request = request.clone();
     request.headers.push((name.into(), value.into()));
@@ -43,7 +43,7 @@ impl Nodes {
         Nodes { nodes, lanes: 1 }
     }
 
-    /// The part of every node.
+    /// Returns the part of every node.
     pub fn parts(&mut self, request: &Request) -> Vec<Response> {
         let parts = self.nodes.iter_mut().enumerate().map(|(number, node)| {
             let from = format!("n{}", number / self.lanes);
@@ -56,7 +56,7 @@ impl Nodes {
         parts.collect()
     }
 
-    /// One round.
+    /// Runs one round.
     pub fn merge(
         &mut self,
         request: &Request,
@@ -74,7 +74,7 @@ impl Nodes {
         Ok((response, pieces))
     }
 
-    /// All rounds.
+    /// Runs all rounds.
     pub fn ask(&mut self, request: &Request) -> Merged {
         let (mut body, mut pieces, mut rests) = (Vec::new(), Vec::new(), BTreeSet::new());
         let mut round = request.clone();

@@ -1,4 +1,4 @@
-//! Query parameters: where they come from, what they mean, and what is said about bad ones.
+//! Query parameters: their sources, their meaning, and the errors for invalid ones.
 
 use crate::fixture::*;
 
@@ -14,7 +14,7 @@ fn indexed() -> Fixture {
     fixture
 }
 
-/// The ids of the rows that a query gives.
+/// Returns the IDs of a query's rows.
 fn ids(fixture: &mut Fixture, query: &str) -> String {
     let answer = fixture.get("/v", &format!("reduce=false&{query}"));
     let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
@@ -103,7 +103,7 @@ fn what_is_wrong_with_a_query_is_said() {
     insta::assert_snapshot!(lines.join("\n"));
 }
 
-/// A body that comes in several pieces is the same as one that does not.
+/// A body in several pieces equals a body in one piece.
 #[test]
 fn large_answers_come_in_pieces() {
     let map = "function (doc, meta) { for (let n = 0; n < 3; n++) emit([doc.k, n], doc.text) }";

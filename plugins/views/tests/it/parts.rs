@@ -1,4 +1,4 @@
-//! Answers that are put together from the parts of several nodes.
+//! Answers that are merged from the parts of several nodes.
 
 use crate::fixture::*;
 use crate::model::{any_key, cases};
@@ -8,13 +8,13 @@ use nacre_views::Bounds;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// Documents are spread over so many vBuckets.
+/// Number of vBuckets.
 const VBUCKETS: u16 = 8;
-/// There are at most so many nodes, numbered from 0: the node of this number is none.
+/// Maximum number of nodes. They are numbered from 0, so this number means no node.
 const NODES_MAX: usize = 4;
 
 const MAP: &str = "function (doc) { doc.forEach(([k, v]) => emit(k, v)) }";
-/// Gives the same in whatever order, and however often, it is called.
+/// A reduce function whose result does not depend on the order and grouping of its calls.
 const EXTENT: &str = "function (keys, values, rereduce) {
     if (rereduce) return {n: sum(values.map(v => v.n)), max: Math.max(...values.map(v => v.max))};
     if (values.some(v => typeof v !== 'number')) throw new Error('no number');
@@ -33,18 +33,18 @@ fn config() -> String {
     json!({"name": "d", "views": views}).to_string()
 }
 
-/// What a document emits: keys with values, some of which no sum can take.
+/// The emitted keys and values of a document. Some values cannot be summed.
 type Emits = Vec<(Value, Value)>;
 
 fn any_emits() -> impl Strategy<Value = Emits> {
-    // The collation holds some texts equal: they are one key, which shows as its first row has it.
+    // The collation treats some texts as equal: they are one key, which is shown as in its first row.
     let key =
         prop_oneof![8 => any_key(), 1 => Just(json!("a\u{1}")), 1 => Just(json!(["a\u{2}", 1]))];
     let value = prop_oneof![60 => (-5i32..50).prop_map(Value::from), 1 => Just(json!("x"))];
     prop::collection::vec((key, value), 0..4)
 }
 
-/// A query of one of the views.
+/// Returns a query of one of the views.
 fn any_query() -> impl Strategy<Value = (&'static str, String)> {
     let view = prop::sample::select(vec!["plain", "count", "sum", "stats", "custom", "custom"]);
     let id = || prop::option::weighted(0.3, (0u16..100).prop_map(|id| format!("d{id:02}")));
@@ -103,7 +103,7 @@ fn any_bounds() -> impl Strategy<Value = Bounds> {
     })
 }
 
-/// Which nodes have the rows of each vBucket: the one that shows them, and perhaps another.
+/// The nodes with the rows of each vBucket: the one that shows them, and perhaps another one.
 fn any_owners() -> impl Strategy<Value = (usize, Vec<(usize, usize)>)> {
     (1..=NODES_MAX).prop_flat_map(|count| {
         let owner = (0..count, prop_oneof![3 => Just(NODES_MAX), 1 => 0..count]);
@@ -111,13 +111,13 @@ fn any_owners() -> impl Strategy<Value = (usize, Vec<(usize, usize)>)> {
     })
 }
 
-/// The value of `nacre-vbuckets`.
+/// Returns the value of `nacre-vbuckets`.
 fn list(vbs: impl Iterator<Item = u16>) -> (String, String) {
     let texts: Vec<_> = vbs.map(|vb| vb.to_string()).collect();
     ("nacre-vbuckets".into(), texts.join(","))
 }
 
-/// What an answer says besides who says it, which two answers of the same rows have in common.
+/// Returns the content of an answer without the names of nodes, which two answers with the same rows have in common.
 fn essence(body: &str) -> (Value, Vec<String>) {
     let mut answer: Value = serde_json::from_str(body).unwrap();
     let members = answer.as_object_mut().unwrap();
@@ -130,7 +130,7 @@ fn essence(body: &str) -> (Value, Vec<String>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
-    /// However documents are dealt, and wherever parts and rounds end.
+    /// The answers are equal for any distribution of documents, and for any ends of parts and rounds.
     #[test]
     fn merged_answers_equal_those_of_one_partition(
         documents in prop::collection::vec(any_emits(), 0..100),
@@ -177,7 +177,8 @@ proptest! {
                 prop_assert_eq!(merged.body, expected, "{:?}", merged.pieces);
                 continue;
             }
-            // Of a group that fails in several places, each part names one, and one partition names one of them.
+            // If a group fails in several places, each part names one of them, and a single partition names one of
+            // them.
             let (merged_rows, merged_reasons) = essence(&merged.body);
             let (rows, reasons) = essence(&expected);
             prop_assert_eq!(merged_rows, rows);
@@ -190,7 +191,7 @@ proptest! {
     }
 }
 
-/// Two nodes with a view `v` of `_sum`: odd numbers on one, even ones on the other.
+/// Creates two nodes with a view `v` of `_sum`: one with odd numbers, the other with even ones.
 fn odd_and_even(bounds: Bounds) -> Nodes {
     let config = json!({"name": "d", "views": {"v": {"map": MAP, "reduce": "_sum"}}});
     let mut nodes = Nodes::new(&config.to_string(), 2, bounds);
@@ -228,7 +229,7 @@ fn rounds_and_pieces_make_one_answer() {
     insta::assert_snapshot!(answer.body, @r#"{"debug_info":{"n0":{"index_bytes":366,"index_rows":10,"ranges":1},"n1":{"index_bytes":366,"index_rows":10,"ranges":1}},"rows":[{"key":null,"value":55}]}"#);
 }
 
-/// The same key twice is two ranges, whose groups stay apart.
+/// A repeated key is two ranges, whose groups remain separate.
 #[test]
 fn keys_that_are_asked_for_twice_are_given_twice() {
     let mut nodes = odd_and_even(Bounds { part_bytes: 1, ..narrow() });
@@ -273,7 +274,7 @@ fn a_node_with_two_parts_is_named_once() {
     insta::assert_snapshot!(answer.body, @r#"{"debug_info":{"n0":{"index_bytes":801,"index_rows":22,"ranges":1}},"rows":[],"errors":[{"from":"n0","reason":"_sum needs numbers or arrays of numbers, and document \"bad\" emitted \"x\""}]}"#);
 }
 
-/// Each part can be reduced, and what they give cannot.
+/// Each part can be reduced, but the results cannot be re-reduced.
 #[test]
 fn what_fails_while_merging_is_named_local() {
     let reduce =
@@ -298,7 +299,7 @@ fn parts_without_rows_are_parts() {
     assert_eq!(nodes.ask(&get("/v", "reduce=false")).body, rows);
 }
 
-/// What a node says about a query that it cannot answer is the answer.
+/// The answer is a node's error for a query that it cannot answer.
 #[test]
 fn an_answer_that_is_no_part_is_passed_on() {
     let mut nodes = odd_and_even(narrow());
@@ -347,7 +348,7 @@ fn malformed_parts_are_refused_and_never_a_panic() {
     assert!(is_reject(&nodes.merge(&get("/v", ""), Vec::new())), "of nothing there is no answer");
 }
 
-/// Groups are no rows, and the first round is not the second.
+/// Groups are not rows, and the first round is not the second.
 #[test]
 fn parts_of_another_question_are_refused() {
     let mut nodes = odd_and_even(narrow());
@@ -394,7 +395,7 @@ fn a_malformed_rest_is_refused_and_never_a_panic() {
     }
 }
 
-/// With the bounds of the node: parts and pieces stay small, and the answer is the same.
+/// With the limits of the node, parts and pieces remain small, and the answer is the same.
 #[test]
 fn large_answers_come_in_rounds() {
     let text = "x".repeat(2000);
@@ -419,7 +420,7 @@ fn large_answers_come_in_rounds() {
     }
 }
 
-/// Groups that are reduced are counted, as each may take a while.
+/// Re-reduced groups are counted, because each may take a while.
 #[test]
 fn a_part_and_a_round_reduce_so_many_groups() {
     let mut nodes = odd_and_even(Bounds { reductions: 2, ..Bounds::default() });
@@ -444,7 +445,7 @@ fn a_part_and_a_round_reduce_so_many_groups() {
     }
 }
 
-/// A part has as many items as the answer may need of it, whatever is left out of the answer.
+/// A part has as many items as the answer may need, whatever the answer skips.
 #[test]
 fn a_part_is_no_larger_than_what_is_asked_for() {
     let mut nodes = odd_and_even(Bounds::default());

@@ -1,4 +1,4 @@
-//! What becomes of documents.
+//! The rows of documents.
 
 use crate::fixture::*;
 use nacre_plugin::Service;

@@ -1,4 +1,4 @@
-"""Managing a cluster: a module for each kind of thing."""
+"""Management of a cluster, with one module for each kind of object."""
 
 from .buckets import BucketManager, BucketSettings, BucketType, CreateBucketSettings
 from .collections import CollectionManager, CollectionSpec, ScopeSpec

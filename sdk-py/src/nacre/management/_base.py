@@ -1,4 +1,4 @@
-"""What the managers share: sending, and reading answers."""
+"""Common parts of the managers: sending requests and parsing responses."""
 
 import json
 from collections.abc import Callable
@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 
 class Manager:
-    """Base of managers that ask the management service."""
+    """Base class of managers that use the management service."""
 
     def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
         self._instruments = cluster.http.instruments
 
     def _labels(self) -> Labels:
-        """What is known of each operation."""
+        """Returns the labels of an operation."""
         return Labels("management")
 
     async def _send(
@@ -47,7 +47,7 @@ class Manager:
 
 
 class JsonManager:
-    """Base of managers that ask another service, in JSON."""
+    """Base class of managers that use another service, in JSON."""
 
     _SERVICE = ""
 
@@ -56,7 +56,7 @@ class JsonManager:
         self._instruments = cluster.http.instruments
 
     def _labels(self) -> Labels:
-        """What is known of each operation."""
+        """Returns the labels of an operation."""
         return Labels(_LABELS.get(self._SERVICE, self._SERVICE))
 
     async def _send(
@@ -69,11 +69,11 @@ class JsonManager:
 
 
 def require_success(response: HttpResponse) -> None:
-    """Raises what a refusal is in general.
+    """Raises the general exception for an unsuccessful response.
 
     Raises:
-        InvalidArgumentException: the service says that the request is wrong.
-        HTTPException: it refuses for another reason.
+        InvalidArgumentException: if the service reports an invalid request.
+        HTTPException: if it refuses the request for another reason.
     """
     if response.status == 400:
         raise InvalidArgumentException(response.text, response.context)
@@ -82,10 +82,10 @@ def require_success(response: HttpResponse) -> None:
 
 
 def read(response: HttpResponse, convert: Callable[[Any], T]) -> T:
-    """What a successful answer says.
+    """Returns the content of a successful response.
 
     Raises:
-        CouchbaseException: it is none, or cannot be read.
+        CouchbaseException: if it is unsuccessful, or cannot be parsed.
     """
     require_success(response)
     try:

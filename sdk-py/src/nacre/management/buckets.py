@@ -1,4 +1,4 @@
-"""Buckets: create, change, flush, drop, list."""
+"""Management of buckets."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,7 +20,7 @@ from ._base import Manager, read, require_success
 
 
 class BucketType(Enum):
-    """Where a bucket keeps its documents."""
+    """Type of a bucket, which determines where it stores documents."""
 
     COUCHBASE = "membase"
     """In memory and on disk."""
@@ -31,7 +31,7 @@ class BucketType(Enum):
 
 
 class EvictionPolicyType(Enum):
-    """What leaves memory when it is full."""
+    """Data that the server evicts when memory is full."""
 
     VALUE_ONLY = "valueOnly"
     FULL = "fullEviction"
@@ -40,7 +40,7 @@ class EvictionPolicyType(Enum):
 
 
 class CompressionMode(Enum):
-    """Whether documents are compressed."""
+    """Compression of documents."""
 
     OFF = "off"
     PASSIVE = "passive"
@@ -49,7 +49,7 @@ class CompressionMode(Enum):
 
 
 class ConflictResolutionType(Enum):
-    """Which of two versions wins between clusters."""
+    """Conflict resolution between versions from different clusters."""
 
     SEQUENCE_NUMBER = "seqno"
     TIMESTAMP = "lww"
@@ -57,7 +57,7 @@ class ConflictResolutionType(Enum):
 
 
 class StorageBackend(Enum):
-    """How documents are stored."""
+    """Storage backend of a bucket."""
 
     UNDEFINED = "undefined"
     COUCHSTORE = "couchstore"
@@ -75,7 +75,7 @@ _LEVEL_NAMES = {level: name for name, level in _LEVELS.items()}
 
 @dataclass(frozen=True, slots=True)
 class BucketSettings:
-    """What a bucket is like, or is to be like; None leaves the choice to the server."""
+    """Settings of a bucket; None means the default of the server."""
 
     name: str
     bucket_type: BucketType | None = None
@@ -97,13 +97,13 @@ class BucketSettings:
 
     @property
     def max_ttl(self) -> int | None:
-        """The longest life of documents, in seconds."""
+        """Returns the maximum time to live of documents, in seconds."""
         return None if self.max_expiry is None else int(self.max_expiry.total_seconds())
 
 
 @dataclass(frozen=True, slots=True)
 class CreateBucketSettings:
-    """What a new bucket is like; None leaves the choice to the server."""
+    """Settings of a new bucket; None means the default of the server."""
 
     name: str
     ram_quota_mb: int = 100
@@ -125,7 +125,7 @@ class CreateBucketSettings:
 
 @dataclass(frozen=True, slots=True)
 class BucketDescribeResult:
-    """What a bucket is like as a whole."""
+    """The description of a bucket."""
 
     name: str
     uuid: str
@@ -137,7 +137,7 @@ class BucketDescribeResult:
 
 @watched
 class BucketManager(Manager):
-    """Buckets of a cluster."""
+    """Manages the buckets of a cluster."""
 
     async def create_bucket(
         self,
@@ -148,7 +148,7 @@ class BucketManager(Manager):
         """Creates a bucket.
 
         Raises:
-            BucketAlreadyExistsException: there is one of this name.
+            BucketAlreadyExistsException: if it exists already.
         """
         merged = options_of("create_bucket", TimeoutOptions, options, kwargs)
         fields: dict[str, object] = {
@@ -170,10 +170,10 @@ class BucketManager(Manager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> None:
-        """Changes a bucket; what is None stays as it is.
+        """Changes the settings of a bucket; None keeps the present value.
 
         Raises:
-            BucketDoesNotExistException: no bucket has this name.
+            BucketDoesNotExistException: if it does not exist.
         """
         merged = options_of("update_bucket", TimeoutOptions, options, kwargs)
         fields = _fields(settings)
@@ -190,7 +190,7 @@ class BucketManager(Manager):
         """Drops a bucket and everything in it.
 
         Raises:
-            BucketDoesNotExistException: no bucket has this name.
+            BucketDoesNotExistException: if it does not exist.
         """
         merged = options_of("drop_bucket", TimeoutOptions, options, kwargs)
         response = await self._send("DELETE", bucket_path(bucket_name), merged)
@@ -206,8 +206,8 @@ class BucketManager(Manager):
         """Removes all documents of a bucket.
 
         Raises:
-            BucketDoesNotExistException: no bucket has this name.
-            BucketNotFlushableException: its settings forbid it.
+            BucketDoesNotExistException: if it does not exist.
+            BucketNotFlushableException: if its settings forbid it.
         """
         merged = options_of("flush_bucket", TimeoutOptions, options, kwargs)
         path = f"{bucket_path(bucket_name)}/controller/doFlush"
@@ -223,10 +223,10 @@ class BucketManager(Manager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> BucketSettings:
-        """What a bucket is like.
+        """Returns the settings of a bucket.
 
         Raises:
-            BucketDoesNotExistException: no bucket has this name.
+            BucketDoesNotExistException: if it does not exist.
         """
         merged = options_of("get_bucket", TimeoutOptions, options, kwargs)
         response = await self._send("GET", bucket_path(bucket_name), merged)
@@ -236,7 +236,7 @@ class BucketManager(Manager):
     async def get_all_buckets(
         self, options: TimeoutOptions | None = None, **kwargs: Unpack[TimeoutOptions]
     ) -> list[BucketSettings]:
-        """All buckets that the user may see."""
+        """Returns all buckets that the user may see."""
         merged = options_of("get_all_buckets", TimeoutOptions, options, kwargs)
         response = await self._send("GET", "/pools/default/buckets", merged)
         return read(response, lambda buckets: [_settings(bucket) for bucket in buckets])
@@ -247,10 +247,10 @@ class BucketManager(Manager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> BucketDescribeResult:
-        """What a bucket is like as a whole: its nodes, and what it can do.
+        """Returns the description of a bucket: its nodes and capabilities.
 
         Raises:
-            BucketDoesNotExistException: no bucket has this name.
+            BucketDoesNotExistException: if it does not exist.
         """
         merged = options_of("bucket_describe", TimeoutOptions, options, kwargs)
         response = await self._send("GET", bucket_path(bucket_name), merged)
@@ -259,13 +259,13 @@ class BucketManager(Manager):
 
 
 def _require_bucket(response: HttpResponse) -> None:
-    """Raises BucketDoesNotExistException if the path of the request names no bucket."""
+    """Raises BucketDoesNotExistException if the bucket in the path does not exist."""
     if response.status == 404:
         raise BucketDoesNotExistException(response.text, response.context)
 
 
 def bucket_path(name: str) -> str:
-    """Path of a bucket at the management service."""
+    """Returns the path of a bucket on the management service."""
     if not name:
         raise InvalidArgumentException("a bucket has a name")
     return f"/pools/default/buckets/{quote(name, safe='')}"

@@ -1,4 +1,4 @@
-"""Scopes and collections: create, change, drop, list."""
+"""Management of scopes and collections."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -37,7 +37,7 @@ class CollectionSpec:
 
     @property
     def max_ttl(self) -> timedelta | None:
-        """The same as ``max_expiry``."""
+        """Equivalent to ``max_expiry``."""
         return self.max_expiry
 
 
@@ -51,7 +51,7 @@ class ScopeSpec:
 
 @dataclass(frozen=True, slots=True)
 class CreateCollectionSettings:
-    """What a new collection is like."""
+    """Settings of a new collection."""
 
     max_expiry: timedelta | None = None
     """Longest life of its documents; a second less than none means that they never expire."""
@@ -63,7 +63,7 @@ UpdateCollectionSettings = CreateCollectionSettings
 
 @watched
 class CollectionManager(Manager):
-    """Scopes and collections of a bucket."""
+    """Manages the scopes and collections of a bucket."""
 
     def __init__(self, cluster: "Cluster", bucket_name: str) -> None:
         super().__init__(cluster)
@@ -78,7 +78,7 @@ class CollectionManager(Manager):
         """Creates a scope.
 
         Raises:
-            ScopeAlreadyExistsException: there is one of this name.
+            ScopeAlreadyExistsException: if it exists already.
         """
         merged = options_of("create_scope", TimeoutOptions, options, kwargs)
         _require_outcome(await self._send("POST", self._path, merged, {"name": scope_name}))
@@ -92,7 +92,7 @@ class CollectionManager(Manager):
         """Drops a scope and everything in it.
 
         Raises:
-            ScopeNotFoundException: there is none of this name.
+            ScopeNotFoundException: if it does not exist.
         """
         merged = options_of("drop_scope", TimeoutOptions, options, kwargs)
         path = f"{self._path}/{quote(scope_name, safe='')}"
@@ -101,7 +101,7 @@ class CollectionManager(Manager):
     async def get_all_scopes(
         self, options: TimeoutOptions | None = None, **kwargs: Unpack[TimeoutOptions]
     ) -> list[ScopeSpec]:
-        """All scopes of the bucket, with their collections."""
+        """Returns all scopes of the bucket, with their collections."""
         merged = options_of("get_all_scopes", TimeoutOptions, options, kwargs)
         response = await self._send("GET", self._path, merged)
         return read(response, lambda manifest: [_scope(scope) for scope in manifest["scopes"]])
@@ -118,11 +118,11 @@ class CollectionManager(Manager):
     ) -> None:
         """Creates a collection, given by its names or as a `CollectionSpec`.
 
-        ``max_expiry``, also in the settings, is the longest life of its documents.
+        ``max_expiry``, also in the settings, is the maximum time to live of its documents.
 
         Raises:
-            CollectionAlreadyExistsException: there is one of this name.
-            ScopeNotFoundException: there is no such scope.
+            CollectionAlreadyExistsException: if it exists already.
+            ScopeNotFoundException: if the scope does not exist.
         """
         merged = options_of("create_collection", TimeoutOptions, options, kwargs)
         scope, name, given = _named(scope_name, collection_name)
@@ -140,10 +140,10 @@ class CollectionManager(Manager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> None:
-        """Changes a collection; what is None stays as it is.
+        """Changes the settings of a collection; None keeps the present value.
 
         Raises:
-            CollectionNotFoundException, ScopeNotFoundException: there is none of this name.
+            CollectionNotFoundException, ScopeNotFoundException: if it does not exist.
         """
         merged = options_of("update_collection", TimeoutOptions, options, kwargs)
         path = self._collection_path(scope_name, collection_name)
@@ -159,7 +159,7 @@ class CollectionManager(Manager):
         """Drops a collection and everything in it.
 
         Raises:
-            CollectionNotFoundException, ScopeNotFoundException: there is none of this name.
+            CollectionNotFoundException, ScopeNotFoundException: if it does not exist.
         """
         merged = options_of("drop_collection", TimeoutOptions, options, kwargs)
         scope, name, _ = _named(scope_name, collection_name)
@@ -191,7 +191,7 @@ def _fields(settings: CreateCollectionSettings) -> dict[str, object]:
 
 
 def _require_outcome(response: HttpResponse) -> None:
-    """Raises what a refusal about scopes and collections means; its text tells them apart."""
+    """Raises the exception for a refusal about scopes and collections, according to its text."""
     text = response.text.lower()
     if response.status < 300:
         return

@@ -1,4 +1,4 @@
-"""Eventing functions: define, deploy, pause, drop, list."""
+"""Management of eventing functions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,14 +21,14 @@ EventingFunctionOptions = TimeoutOptions
 
 
 class EventingFunctionBucketAccess(Enum):
-    """What a function may do with documents."""
+    """Access of a function to documents."""
 
     ReadOnly = "r"
     ReadWrite = "rw"
 
 
 class EventingFunctionDcpBoundary(Enum):
-    """Where a function begins."""
+    """The changes that a newly deployed function receives."""
 
     Everything = "everything"
     FromNow = "from_now"
@@ -42,14 +42,14 @@ class EventingFunctionDeploymentStatus(Enum):
 
 
 class EventingFunctionProcessingStatus(Enum):
-    """Whether a function that is deployed runs."""
+    """Whether a deployed function runs."""
 
     Paused = False
     Running = True
 
 
 class EventingFunctionLogLevel(Enum):
-    """How much a function logs."""
+    """Log level of a function."""
 
     Info = "INFO"
     Error = "ERROR"
@@ -59,7 +59,7 @@ class EventingFunctionLogLevel(Enum):
 
 
 class EventingFunctionLanguageCompatibility(Enum):
-    """The version of the language that a function is written in."""
+    """Language version of a function."""
 
     Version_6_0_0 = "6.0.0"
     Version_6_5_0 = "6.5.0"
@@ -68,7 +68,7 @@ class EventingFunctionLanguageCompatibility(Enum):
 
 
 class EventingFunctionState(Enum):
-    """What a function is doing."""
+    """The state of a function."""
 
     Undeployed = "undeployed"
     Deployed = "deployed"
@@ -89,7 +89,7 @@ class EventingFunctionKeyspace:
 
 @dataclass(frozen=True, slots=True)
 class EventingFunctionBucketBinding:
-    """A name under which a function reaches a collection."""
+    """A name by which a function accesses a collection."""
 
     alias: str
     name: EventingFunctionKeyspace
@@ -98,56 +98,56 @@ class EventingFunctionBucketBinding:
 
 @dataclass(frozen=True, slots=True)
 class EventingFunctionUrlAuth:
-    """How a function logs in at a host."""
+    """Authentication of a function at a host."""
 
     def as_dict(self) -> dict[str, str]:
-        """The members of a definition."""
+        """Returns the members of a definition."""
         return {"auth_type": "no-auth"}
 
 
 @dataclass(frozen=True, slots=True)
 class EventingFunctionUrlNoAuth(EventingFunctionUrlAuth):
-    """Not at all."""
+    """No authentication."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventingFunctionUrlAuthBasic(EventingFunctionUrlAuth):
-    """With a user and password."""
+    """Authentication by user and password."""
 
     username: str = ""
     password: str = field(default="", repr=False)
 
     def as_dict(self) -> dict[str, str]:
-        """The members of a definition."""
+        """Returns the members of a definition."""
         return {"auth_type": "basic", "username": self.username, "password": self.password}
 
 
 @dataclass(frozen=True, slots=True)
 class EventingFunctionUrlAuthDigest(EventingFunctionUrlAuth):
-    """With a user, and proof of the password."""
+    """Digest authentication: the password itself is not sent."""
 
     username: str = ""
     password: str = field(default="", repr=False)
 
     def as_dict(self) -> dict[str, str]:
-        """The members of a definition."""
+        """Returns the members of a definition."""
         return {"auth_type": "digest", "username": self.username, "password": self.password}
 
 
 @dataclass(frozen=True, slots=True)
 class EventingFunctionUrlAuthBearer(EventingFunctionUrlAuth):
-    """With a token."""
+    """Authentication by bearer token."""
 
     key: str = field(default="", repr=False)
 
     def as_dict(self) -> dict[str, str]:
-        """The members of a definition."""
+        """Returns the members of a definition."""
         return {"auth_type": "bearer", "bearer_key": self.key}
 
 
 @dataclass(frozen=True, slots=True)
 class EventingFunctionUrlBinding:
-    """A name under which a function reaches a host."""
+    """A name by which a function accesses a host."""
 
     hostname: str
     alias: str
@@ -158,7 +158,7 @@ class EventingFunctionUrlBinding:
 
 @dataclass(frozen=True, slots=True)
 class EventingFunctionConstantBinding:
-    """A name under which a function finds a value, which is an expression."""
+    """A constant: a name, and its value as an expression."""
 
     alias: str
     literal: str
@@ -166,7 +166,7 @@ class EventingFunctionConstantBinding:
 
 @dataclass(slots=True)
 class EventingFunctionSettings:
-    """How a function runs; None leaves the choice to the server."""
+    """Settings of a function; None means the default of the server."""
 
     cpp_worker_thread_count: int | None = None
     dcp_stream_boundary: EventingFunctionDcpBoundary | None = None
@@ -200,7 +200,7 @@ class EventingFunctionSettings:
 
     @classmethod
     def new_settings(cls, **members: Any) -> "EventingFunctionSettings":
-        """Settings of a new function, which is neither deployed nor running."""
+        """Returns the settings of a new function, which is neither deployed nor running."""
         return cls(
             **{
                 "deployment_status": EventingFunctionDeploymentStatus.Undeployed,
@@ -210,7 +210,7 @@ class EventingFunctionSettings:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The settings as the service takes them."""
+        """Returns the settings in the format of the service."""
         members: dict[str, Any] = {}
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
@@ -221,7 +221,7 @@ class EventingFunctionSettings:
 
     @classmethod
     def from_server(cls, members: dict[str, Any]) -> "EventingFunctionSettings":
-        """Settings as the service gives them; members that are unknown are left out."""
+        """Parses settings from the service. Unknown members are omitted."""
         settings = cls()
         for name in cls.__dataclass_fields__:
             value = members.get(_SERVER_NAMES.get(name, name))
@@ -251,7 +251,7 @@ class EventingFunction:
     )
 
     def as_dict(self) -> dict[str, Any]:
-        """The definition as the service takes it."""
+        """Returns the definition in the format of the service."""
         buckets = [
             {"alias": one.alias, "access": one.access.value, **_names("", "_name", one.name)}
             for one in self.bucket_bindings
@@ -287,7 +287,7 @@ class EventingFunction:
 
     @classmethod
     def from_server(cls, members: dict[str, Any]) -> "EventingFunction":
-        """A definition as the service gives it."""
+        """Parses a definition from the service."""
         places = members["depcfg"]
         return cls(
             members["appname"],
@@ -326,7 +326,7 @@ class EventingFunction:
 
 @dataclass(frozen=True, slots=True)
 class EventingFunctionStatus:
-    """How a function is."""
+    """The status of a function."""
 
     name: str
     num_bootstrapping_nodes: int
@@ -340,7 +340,7 @@ class EventingFunctionStatus:
 
 @dataclass(frozen=True, slots=True)
 class EventingFunctionsStatus:
-    """How all functions are."""
+    """The status of all functions."""
 
     num_eventing_nodes: int
     functions: list[EventingFunctionStatus] = field(default_factory=list)
@@ -348,9 +348,9 @@ class EventingFunctionsStatus:
 
 @watched
 class EventingFunctionManager(JsonManager):
-    """Eventing functions of a cluster.
+    """Manages the eventing functions of a cluster.
 
-    Operations on a function raise `EventingFunctionNotFoundException` where there is none.
+    Operations on a missing function raise `EventingFunctionNotFoundException`.
     """
 
     _SERVICE = "eventingAdminPort"
@@ -362,11 +362,11 @@ class EventingFunctionManager(JsonManager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> None:
-        """Defines a function; one of the same name must be undeployed or paused.
+        """Defines a function. An existing function with this name must be undeployed or paused.
 
         Raises:
-            EventingFunctionCompilationFailureException: the code cannot be read.
-            EventingFunctionCollectionNotFoundException: there is no such collection.
+            EventingFunctionCompilationFailureException: if the code cannot be compiled.
+            EventingFunctionCollectionNotFoundException: if the collection does not exist.
         """
         merged = options_of("upsert_function", TimeoutOptions, options, kwargs)
         body = function.as_dict()
@@ -383,7 +383,7 @@ class EventingFunctionManager(JsonManager):
         """Drops a function, which must be undeployed.
 
         Raises:
-            EventingFunctionNotUnDeployedException: it is deployed.
+            EventingFunctionNotUnDeployedException: if it is deployed.
         """
         merged = options_of("drop_function", TimeoutOptions, options, kwargs)
         _require(await self._send("DELETE", self._path(name), merged))
@@ -394,10 +394,10 @@ class EventingFunctionManager(JsonManager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> None:
-        """Begins to deploy a function.
+        """Starts to deploy a function.
 
         Raises:
-            EventingFunctionAlreadyDeployedException: it is.
+            EventingFunctionAlreadyDeployedException: if it is deployed already.
         """
         merged = options_of("deploy_function", TimeoutOptions, options, kwargs)
         _require(await self._send("POST", self._path(name, "deploy"), merged))
@@ -408,10 +408,10 @@ class EventingFunctionManager(JsonManager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> None:
-        """Begins to undeploy a function, which drops its state and timers.
+        """Starts to undeploy a function, which deletes its state and timers.
 
         Raises:
-            EventingFunctionNotDeployedException: it is not deployed.
+            EventingFunctionNotDeployedException: if it is not deployed.
         """
         merged = options_of("undeploy_function", TimeoutOptions, options, kwargs)
         _require(await self._send("POST", self._path(name, "undeploy"), merged))
@@ -422,10 +422,10 @@ class EventingFunctionManager(JsonManager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> None:
-        """Begins to pause a function.
+        """Starts to pause a function.
 
         Raises:
-            EventingFunctionNotBootstrappedException: it is about to be deployed.
+            EventingFunctionNotBootstrappedException: if its deployment has not finished.
         """
         merged = options_of("pause_function", TimeoutOptions, options, kwargs)
         _require(await self._send("POST", self._path(name, "pause"), merged))
@@ -436,10 +436,10 @@ class EventingFunctionManager(JsonManager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> None:
-        """Has a function go on where it was paused.
+        """Resumes a paused function at its position.
 
         Raises:
-            EventingFunctionNotDeployedException: it is not deployed.
+            EventingFunctionNotDeployedException: if it is not deployed.
         """
         merged = options_of("resume_function", TimeoutOptions, options, kwargs)
         _require(await self._send("POST", self._path(name, "resume"), merged))
@@ -450,7 +450,7 @@ class EventingFunctionManager(JsonManager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> EventingFunction:
-        """The definition of a function."""
+        """Returns the definition of a function."""
         merged = options_of("get_function", TimeoutOptions, options, kwargs)
         response = await self._send("GET", self._path(name), merged)
         _require(response)
@@ -459,7 +459,7 @@ class EventingFunctionManager(JsonManager):
     async def get_all_functions(
         self, options: TimeoutOptions | None = None, **kwargs: Unpack[TimeoutOptions]
     ) -> list[EventingFunction]:
-        """The definitions of all functions."""
+        """Returns the definitions of all functions."""
         merged = options_of("get_all_functions", TimeoutOptions, options, kwargs)
         response = await self._send("GET", "/api/v1/functions", merged)
         _require(response)
@@ -475,7 +475,7 @@ class EventingFunctionManager(JsonManager):
     async def functions_status(
         self, options: TimeoutOptions | None = None, **kwargs: Unpack[TimeoutOptions]
     ) -> EventingFunctionsStatus:
-        """How all functions are."""
+        """The status of all functions."""
         merged = options_of("functions_status", TimeoutOptions, options, kwargs)
         response = await self._send("GET", "/api/v1/status", merged)
         _require(response)
@@ -499,7 +499,7 @@ class EventingFunctionManager(JsonManager):
         return EventingFunctionsStatus(members.get("num_eventing_nodes", 0), functions)
 
     def _has(self, scope: dict[str, Any] | None) -> bool:
-        """Whether a function of a scope is one of the manager's; none is that of the cluster."""
+        """Returns True if a function belongs to the manager's scope; None means the cluster."""
         named = (scope or {}).get("bucket", "*"), (scope or {}).get("scope", "*")
         return named == (self._scope or ("*", "*"))
 
@@ -514,7 +514,7 @@ class EventingFunctionManager(JsonManager):
 
 
 class ScopeEventingFunctionManager(EventingFunctionManager):
-    """Eventing functions of a scope."""
+    """Manages the eventing functions of a scope."""
 
     def __init__(self, cluster: "Cluster", bucket: str, scope: str) -> None:
         super().__init__(cluster)

@@ -1,4 +1,4 @@
-"""Options of the operations of managers, under the names of the official package."""
+"""Options of the managers' operations, with the names of the official package."""
 
 from ..options import TimeoutOptions
 from .queries import (

@@ -1,4 +1,4 @@
-"""Indexes for queries: create, build, wait for, drop, list."""
+"""Management of query indexes."""
 
 import asyncio
 import json
@@ -91,7 +91,7 @@ class QueryIndex:
 
     @classmethod
     def from_server(cls, members: dict[str, Any]) -> "QueryIndex":
-        """An index as the catalog tells of it."""
+        """Parses an index from the catalog."""
         bucket = members.get("bucket_id")
         return cls(
             members["name"],
@@ -112,14 +112,14 @@ class QueryIndex:
 
 @watched
 class QueryIndexManager:
-    """Indexes of the buckets of a cluster."""
+    """Manages the query indexes of a cluster."""
 
     def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
         self._instruments = cluster.http.instruments
 
     def _labels(self) -> Labels:
-        """What is known of each operation."""
+        """Returns the labels of an operation."""
         return Labels("query")
 
     async def create_index(
@@ -130,12 +130,12 @@ class QueryIndexManager:
         options: CreateQueryIndexOptions | None = None,
         **kwargs: Unpack[CreateQueryIndexOptions],
     ) -> None:
-        """Creates an index of paths or expressions.
+        """Creates an index on paths or expressions.
 
-        With ``deferred`` it is built by `build_deferred_indexes`.
+        With ``deferred``, `build_deferred_indexes` builds it later.
 
         Raises:
-            QueryIndexAlreadyExistsException: there is one of this name.
+            QueryIndexAlreadyExistsException: if it exists already.
         """
         merged = options_of("create_index", CreateQueryIndexOptions, options, kwargs)
         if isinstance(keys, str) or not keys:
@@ -154,10 +154,10 @@ class QueryIndexManager:
         options: CreatePrimaryQueryIndexOptions | None = None,
         **kwargs: Unpack[CreatePrimaryQueryIndexOptions],
     ) -> None:
-        """Creates an index of all documents.
+        """Creates a primary index.
 
         Raises:
-            QueryIndexAlreadyExistsException: there is one.
+            QueryIndexAlreadyExistsException: if it exists already.
         """
         merged = options_of("create_primary_index", CreatePrimaryQueryIndexOptions, options, kwargs)
         name = f" {_escaped(merged['index_name'])}" if merged.get("index_name") else ""
@@ -174,7 +174,7 @@ class QueryIndexManager:
         """Drops an index.
 
         Raises:
-            QueryIndexNotFoundException: there is none of this name.
+            QueryIndexNotFoundException: if it does not exist.
         """
         merged = options_of("drop_index", DropQueryIndexOptions, options, kwargs)
         statement = f"DROP INDEX {_escaped(index_name)} ON {_keyspace(bucket_name, merged)}"
@@ -186,10 +186,10 @@ class QueryIndexManager:
         options: DropPrimaryQueryIndexOptions | None = None,
         **kwargs: Unpack[DropPrimaryQueryIndexOptions],
     ) -> None:
-        """Drops the index of all documents.
+        """Drops a primary index.
 
         Raises:
-            QueryIndexNotFoundException: there is none.
+            QueryIndexNotFoundException: if it does not exist.
         """
         merged = options_of("drop_primary_index", DropPrimaryQueryIndexOptions, options, kwargs)
         keyspace = _keyspace(bucket_name, merged)
@@ -207,7 +207,7 @@ class QueryIndexManager:
         options: KeyspaceOptions | None = None,
         **kwargs: Unpack[KeyspaceOptions],
     ) -> list[QueryIndex]:
-        """All indexes of a bucket, or of a scope or collection of it."""
+        """Returns all indexes of a bucket, or of a scope or collection in it."""
         merged = options_of("get_all_indexes", KeyspaceOptions, options, kwargs)
         scope, collection = merged.get("scope_name"), merged.get("collection_name")
         where = "idx.bucket_id = $bucket"
@@ -232,14 +232,14 @@ class QueryIndexManager:
         options: KeyspaceOptions | None = None,
         **kwargs: Unpack[KeyspaceOptions],
     ) -> None:
-        """Begins to build all indexes that were deferred."""
+        """Starts to build all deferred indexes."""
         merged = options_of("build_deferred_indexes", KeyspaceOptions, options, kwargs)
         for keyspace, names in (await self._deferred(bucket_name, merged)).items():
             listed = ", ".join(map(_escaped, names))
             await self._query(f"BUILD INDEX ON {keyspace} ({listed})", merged)
 
     async def _deferred(self, bucket_name: str, options: KeyspaceOptions) -> dict[str, list[str]]:
-        """Names of indexes that were deferred, by keyspace."""
+        """Returns the names of deferred indexes, by keyspace."""
         found: dict[str, list[str]] = {}
         place = KeyspaceOptions(
             scope_name=options.get("scope_name", "_default"),
@@ -262,8 +262,8 @@ class QueryIndexManager:
         """Returns when all these indexes are online.
 
         Raises:
-            QueryIndexNotFoundException: there is none of one of the names.
-            WatchQueryIndexTimeoutException: they are not online in time.
+            QueryIndexNotFoundException: if an index does not exist.
+            WatchQueryIndexTimeoutException: if they are not online in time.
         """
         merged = options_of("watch_indexes", WatchQueryIndexOptions, options, kwargs)
         wanted = set(index_names) | ({_PRIMARY} if merged.get("watch_primary") else set())
@@ -317,7 +317,7 @@ class QueryIndexManager:
 
 
 class CollectionQueryIndexManager:
-    """Indexes of a collection."""
+    """Manages the query indexes of a collection."""
 
     def __init__(self, cluster: "Cluster", bucket: str, scope: str, collection: str) -> None:
         self._manager = QueryIndexManager(cluster)
@@ -332,10 +332,10 @@ class CollectionQueryIndexManager:
         options: CreateQueryIndexOptions | None = None,
         **kwargs: Unpack[CreateQueryIndexOptions],
     ) -> None:
-        """Creates an index of paths or expressions.
+        """Creates an index on paths or expressions.
 
         Raises:
-            QueryIndexAlreadyExistsException: there is one of this name.
+            QueryIndexAlreadyExistsException: if it exists already.
         """
         merged = options_of("create_index", CreateQueryIndexOptions, options, kwargs)
         await self._manager.create_index(self._bucket, index_name, keys, merged, **self._place())
@@ -345,10 +345,10 @@ class CollectionQueryIndexManager:
         options: CreatePrimaryQueryIndexOptions | None = None,
         **kwargs: Unpack[CreatePrimaryQueryIndexOptions],
     ) -> None:
-        """Creates an index of all documents.
+        """Creates a primary index.
 
         Raises:
-            QueryIndexAlreadyExistsException: there is one.
+            QueryIndexAlreadyExistsException: if it exists already.
         """
         merged = options_of("create_primary_index", CreatePrimaryQueryIndexOptions, options, kwargs)
         await self._manager.create_primary_index(self._bucket, merged, **self._place())
@@ -362,7 +362,7 @@ class CollectionQueryIndexManager:
         """Drops an index.
 
         Raises:
-            QueryIndexNotFoundException: there is none of this name.
+            QueryIndexNotFoundException: if it does not exist.
         """
         merged = options_of("drop_index", DropQueryIndexOptions, options, kwargs)
         await self._manager.drop_index(self._bucket, index_name, merged, **self._place())
@@ -372,10 +372,10 @@ class CollectionQueryIndexManager:
         options: DropPrimaryQueryIndexOptions | None = None,
         **kwargs: Unpack[DropPrimaryQueryIndexOptions],
     ) -> None:
-        """Drops the index of all documents.
+        """Drops a primary index.
 
         Raises:
-            QueryIndexNotFoundException: there is none.
+            QueryIndexNotFoundException: if it does not exist.
         """
         merged = options_of("drop_primary_index", DropPrimaryQueryIndexOptions, options, kwargs)
         await self._manager.drop_primary_index(self._bucket, merged, **self._place())
@@ -383,14 +383,14 @@ class CollectionQueryIndexManager:
     async def get_all_indexes(
         self, options: KeyspaceOptions | None = None, **kwargs: Unpack[KeyspaceOptions]
     ) -> list[QueryIndex]:
-        """All indexes of the collection."""
+        """Returns all indexes of the collection."""
         merged = options_of("get_all_indexes", KeyspaceOptions, options, kwargs)
         return await self._manager.get_all_indexes(self._bucket, merged, **self._place())
 
     async def build_deferred_indexes(
         self, options: KeyspaceOptions | None = None, **kwargs: Unpack[KeyspaceOptions]
     ) -> None:
-        """Begins to build all indexes that were deferred."""
+        """Starts to build all deferred indexes."""
         merged = options_of("build_deferred_indexes", KeyspaceOptions, options, kwargs)
         await self._manager.build_deferred_indexes(self._bucket, merged, **self._place())
 
@@ -403,8 +403,8 @@ class CollectionQueryIndexManager:
         """Returns when all these indexes are online.
 
         Raises:
-            QueryIndexNotFoundException: there is none of one of the names.
-            WatchQueryIndexTimeoutException: they are not online in time.
+            QueryIndexNotFoundException: if an index does not exist.
+            WatchQueryIndexTimeoutException: if they are not online in time.
         """
         merged = options_of("watch_indexes", WatchQueryIndexOptions, options, kwargs)
         await self._manager.watch_indexes(self._bucket, index_names, merged, **self._place())

@@ -1,4 +1,4 @@
-"""Indexes for search: create, change, control, drop, list."""
+"""Management of search indexes."""
 
 import json
 from dataclasses import dataclass, field
@@ -30,11 +30,11 @@ class SearchIndex:
     plan_params: dict[str, Any] = field(default_factory=dict)
 
     def is_valid(self) -> bool:
-        """Whether the definition has what every one needs."""
+        """Returns True if the definition has all required members."""
         return bool(self.name and self.idx_type and self.source_type)
 
     def as_dict(self) -> dict[str, Any]:
-        """The definition as the service takes it."""
+        """Returns the definition in the format of the service."""
         members: dict[str, Any] = {
             "name": self.name,
             "type": self.idx_type,
@@ -50,7 +50,7 @@ class SearchIndex:
 
     @classmethod
     def from_server(cls, members: dict[str, Any]) -> "SearchIndex":
-        """A definition as the service gives it."""
+        """Parses a definition from the service."""
         return cls(
             members["name"],
             members.get("sourceType", "couchbase"),
@@ -65,10 +65,10 @@ class SearchIndex:
 
     @classmethod
     def from_json(cls, text: str) -> "SearchIndex":
-        """A definition as JSON, as it was exported.
+        """Parses an exported definition in JSON.
 
         Raises:
-            InvalidArgumentException: it cannot be read.
+            InvalidArgumentException: if it cannot be parsed.
         """
         try:
             return cls.from_server(json.loads(text))
@@ -78,9 +78,10 @@ class SearchIndex:
 
 @watched
 class SearchIndexManager(JsonManager):
-    """Indexes for search; all operations raise `ServiceUnavailableException` without the service.
+    """Manages search indexes. Without the service, all operations raise
+    `ServiceUnavailableException`.
 
-    Operations on an index raise `SearchIndexNotFoundException` where there is none of the name.
+    Operations on a missing index raise `SearchIndexNotFoundException`.
     """
 
     _SERVICE = "fts"
@@ -92,7 +93,7 @@ class SearchIndexManager(JsonManager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> SearchIndex:
-        """The definition of an index."""
+        """Returns the definition of an index."""
         merged = options_of("get_index", TimeoutOptions, options, kwargs)
         response = await self._send("GET", self._path(index_name), merged)
         _require(response)
@@ -101,7 +102,7 @@ class SearchIndexManager(JsonManager):
     async def get_all_indexes(
         self, options: TimeoutOptions | None = None, **kwargs: Unpack[TimeoutOptions]
     ) -> list[SearchIndex]:
-        """The definitions of all indexes."""
+        """Returns the definitions of all indexes."""
         merged = options_of("get_all_indexes", TimeoutOptions, options, kwargs)
         response = await self._send("GET", f"{self._ROOT}/index", merged)
         _require(response)
@@ -113,7 +114,7 @@ class SearchIndexManager(JsonManager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> None:
-        """Creates an index, or replaces the one that has the definition's ``uuid``."""
+        """Creates an index, or replaces the one with the definition's ``uuid``."""
         merged = options_of("upsert_index", TimeoutOptions, options, kwargs)
         _require(await self._send("PUT", self._path(index.name), merged, index.as_dict()))
 
@@ -133,7 +134,7 @@ class SearchIndexManager(JsonManager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> int:
-        """How many documents an index has."""
+        """Returns the number of documents in an index."""
         merged = options_of("get_indexed_documents_count", TimeoutOptions, options, kwargs)
         response = await self._send("GET", f"{self._path(index_name)}/count", merged)
         _require(response)
@@ -145,7 +146,7 @@ class SearchIndexManager(JsonManager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> dict[str, Any]:
-        """Statistics of an index."""
+        """Returns the statistics of an index."""
         merged = options_of("get_index_stats", TimeoutOptions, options, kwargs)
         path = f"/api/stats/index/{quote(index_name, safe='')}"
         response = await self._send("GET", path, merged)
@@ -155,7 +156,7 @@ class SearchIndexManager(JsonManager):
     async def get_all_index_stats(
         self, options: TimeoutOptions | None = None, **kwargs: Unpack[TimeoutOptions]
     ) -> dict[str, Any]:
-        """Statistics of all indexes."""
+        """Returns the statistics of all indexes."""
         merged = options_of("get_all_index_stats", TimeoutOptions, options, kwargs)
         response = await self._send("GET", "/api/nsstats", merged)
         _require(response)
@@ -168,7 +169,7 @@ class SearchIndexManager(JsonManager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> dict[str, Any]:
-        """What an index would take of a document."""
+        """Returns the fields and tokens that an index produces for a document."""
         merged = options_of("analyze_document", TimeoutOptions, options, kwargs)
         path = f"{self._path(index_name)}/analyzeDoc"
         response = await self._send("POST", path, merged, document)
@@ -181,7 +182,7 @@ class SearchIndexManager(JsonManager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> None:
-        """Has an index take no more changes of documents."""
+        """Pauses the ingest of documents."""
         merged = options_of("pause_ingest", TimeoutOptions, options, kwargs)
         await self._control(index_name, "ingestControl/pause", merged)
 
@@ -191,7 +192,7 @@ class SearchIndexManager(JsonManager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> None:
-        """Has an index take changes of documents again."""
+        """Resumes the ingest of documents."""
         merged = options_of("resume_ingest", TimeoutOptions, options, kwargs)
         await self._control(index_name, "ingestControl/resume", merged)
 
@@ -201,7 +202,7 @@ class SearchIndexManager(JsonManager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> None:
-        """Has an index answer queries."""
+        """Allows queries of an index."""
         merged = options_of("allow_querying", TimeoutOptions, options, kwargs)
         await self._control(index_name, "queryControl/allow", merged)
 
@@ -211,7 +212,7 @@ class SearchIndexManager(JsonManager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> None:
-        """Has an index refuse queries."""
+        """Disallows queries of an index."""
         merged = options_of("disallow_querying", TimeoutOptions, options, kwargs)
         await self._control(index_name, "queryControl/disallow", merged)
 
@@ -221,7 +222,7 @@ class SearchIndexManager(JsonManager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> None:
-        """Has the partitions of an index stay where they are."""
+        """Freezes the placement of an index's partitions."""
         merged = options_of("freeze_plan", TimeoutOptions, options, kwargs)
         await self._control(index_name, "planFreezeControl/freeze", merged)
 
@@ -231,7 +232,7 @@ class SearchIndexManager(JsonManager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> None:
-        """Lets the partitions of an index move."""
+        """Allows an index's partitions to move again."""
         merged = options_of("unfreeze_plan", TimeoutOptions, options, kwargs)
         await self._control(index_name, "planFreezeControl/unfreeze", merged)
 
@@ -245,7 +246,7 @@ class SearchIndexManager(JsonManager):
 
 
 class ScopeSearchIndexManager(SearchIndexManager):
-    """Indexes for search of a scope."""
+    """Manages the search indexes of a scope."""
 
     def __init__(self, cluster: "Cluster", bucket: str, scope: str) -> None:
         super().__init__(cluster)

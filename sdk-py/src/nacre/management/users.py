@@ -1,4 +1,4 @@
-"""Users and groups of users, and the roles they may have."""
+"""Management of users, groups and roles."""
 
 import re
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ GetUserOptions = GetAllUsersOptions = UpsertUserOptions = DropUserOptions = User
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a user may do, and where; None is everywhere."""
+    """A role, in the cluster or in a bucket, scope or collection; None means everywhere."""
 
     name: str
     bucket: str | None = None
@@ -41,14 +41,14 @@ class Role:
 
     @classmethod
     def parse(cls, text: str) -> "Role":
-        """Reads a role as it is written: ``data_reader[bucket:scope:collection]``."""
+        """Parses a role: ``data_reader[bucket:scope:collection]``."""
         match = _ROLE.fullmatch(text)
         if match is None:
             raise InvalidArgumentException(f"{text!r} is no role")
         return cls(*match.groups())
 
     def as_dict(self) -> dict[str, str | None]:
-        """The parts of the role by their names."""
+        """Returns the parts of the role by their names."""
         return {
             "name": self.name,
             "bucket_name": self.bucket,
@@ -63,7 +63,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class RoleAndDescription:
-    """A role, and what it is for."""
+    """A role, and its description."""
 
     role: Role
     display_name: str
@@ -73,7 +73,7 @@ class RoleAndDescription:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a user has a role from: themselves, or a group."""
+    """Origin of a role: the user itself, or a group."""
 
     type: str
     name: str | None = None
@@ -81,7 +81,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class RoleAndOrigins:
-    """A role, and what the user has it from."""
+    """A role, and its origins."""
 
     role: Role
     origins: tuple[Origin, ...] = ()
@@ -94,7 +94,7 @@ def _roles(roles: Iterable[Role | str]) -> tuple[Role, ...]:
 
 @dataclass(slots=True)
 class User:
-    """A user; a password is set with it, and never read."""
+    """A user. A password can be set, but never read."""
 
     username: str
     display_name: str | None = None
@@ -103,7 +103,7 @@ class User:
     password: str | None = field(default=None, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """The user's members by their names, without the password."""
+        """Returns the user's members by their names, without the password."""
         return {
             "username": self.username,
             "display_name": self.display_name,
@@ -114,7 +114,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class UserAndMetadata:
-    """A user as the server knows them."""
+    """A user with the server's metadata."""
 
     user: User
     domain: AuthDomain
@@ -135,7 +135,7 @@ class Group:
     raw_data: dict[str, Any] = field(repr=False, default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """The group's members by their names."""
+        """Returns the group's members by their names."""
         return {
             "name": self.name,
             "description": self.description,
@@ -146,7 +146,7 @@ class Group:
 
 @watched
 class UserManager(Manager):
-    """Users and groups of a cluster."""
+    """Manages the users and groups of a cluster."""
 
     async def get_user(
         self,
@@ -154,10 +154,10 @@ class UserManager(Manager):
         options: UserOptions | None = None,
         **kwargs: Unpack[UserOptions],
     ) -> UserAndMetadata:
-        """A user.
+        """Returns a user.
 
         Raises:
-            UserNotFoundException: there is none of this name.
+            UserNotFoundException: if it does not exist.
         """
         merged = options_of("get_user", UserOptions, options, kwargs)
         response = await self._send("GET", _user_path(username, merged), _timeout(merged))
@@ -168,7 +168,7 @@ class UserManager(Manager):
     async def get_all_users(
         self, options: UserOptions | None = None, **kwargs: Unpack[UserOptions]
     ) -> list[UserAndMetadata]:
-        """All users of a domain."""
+        """Returns all users of a domain."""
         merged = options_of("get_all_users", UserOptions, options, kwargs)
         path = f"/settings/rbac/users/{_domain(merged)}"
         response = await self._send("GET", path, _timeout(merged))
@@ -180,7 +180,9 @@ class UserManager(Manager):
         options: UserOptions | None = None,
         **kwargs: Unpack[UserOptions],
     ) -> None:
-        """Creates a user, or replaces what is known of one; the password stays if none is given."""
+        """Creates a user, or replaces its settings. Without a password, an existing user keeps its
+        password.
+        """
         merged = options_of("upsert_user", UserOptions, options, kwargs)
         fields: dict[str, object] = {
             "name": user.display_name,
@@ -200,7 +202,7 @@ class UserManager(Manager):
         """Removes a user.
 
         Raises:
-            UserNotFoundException: there is none of this name.
+            UserNotFoundException: if it does not exist.
         """
         merged = options_of("drop_user", UserOptions, options, kwargs)
         response = await self._send("DELETE", _user_path(username, merged), _timeout(merged))
@@ -214,9 +216,9 @@ class UserManager(Manager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> None:
-        """Changes the password of the user that the cluster is used as.
+        """Changes the password of the connected user.
 
-        Connections to come need it: `Cluster.set_authenticator`.
+        Future connections need it: call `Cluster.set_authenticator`.
         """
         merged = options_of("change_password", TimeoutOptions, options, kwargs)
         fields: dict[str, object] = {"password": new_password}
@@ -225,7 +227,7 @@ class UserManager(Manager):
     async def get_roles(
         self, options: TimeoutOptions | None = None, **kwargs: Unpack[TimeoutOptions]
     ) -> list[RoleAndDescription]:
-        """All roles that there are."""
+        """Returns all roles."""
         merged = options_of("get_roles", TimeoutOptions, options, kwargs)
         response = await self._send("GET", "/settings/rbac/roles", merged)
         return read(response, lambda roles: [_described(role) for role in roles])
@@ -236,10 +238,10 @@ class UserManager(Manager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> Group:
-        """A group.
+        """Returns a group.
 
         Raises:
-            GroupNotFoundException: there is none of this name.
+            GroupNotFoundException: if it does not exist.
         """
         merged = options_of("get_group", TimeoutOptions, options, kwargs)
         response = await self._send("GET", _group_path(group_name), merged)
@@ -250,7 +252,7 @@ class UserManager(Manager):
     async def get_all_groups(
         self, options: TimeoutOptions | None = None, **kwargs: Unpack[TimeoutOptions]
     ) -> list[Group]:
-        """All groups."""
+        """Returns all groups."""
         merged = options_of("get_all_groups", TimeoutOptions, options, kwargs)
         response = await self._send("GET", "/settings/rbac/groups", merged)
         return read(response, lambda groups: [_group(group) for group in groups])
@@ -261,7 +263,7 @@ class UserManager(Manager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> None:
-        """Creates a group, or replaces what is known of one."""
+        """Creates a group, or replaces its settings."""
         merged = options_of("upsert_group", TimeoutOptions, options, kwargs)
         fields: dict[str, object] = {
             "description": group.description,
@@ -276,10 +278,10 @@ class UserManager(Manager):
         options: TimeoutOptions | None = None,
         **kwargs: Unpack[TimeoutOptions],
     ) -> None:
-        """Removes a group; its users lose its roles.
+        """Removes a group. Its users lose its roles.
 
         Raises:
-            GroupNotFoundException: there is none of this name.
+            GroupNotFoundException: if it does not exist.
         """
         merged = options_of("drop_group", TimeoutOptions, options, kwargs)
         response = await self._send("DELETE", _group_path(group_name), merged)

@@ -5,7 +5,7 @@ gets the duration of each operation::
 
     options = ClusterOptions(authenticator, tracer=MyTracer(), meter=MyMeter())
 
-The interfaces are those of the official SDK, and so are the names of spans, attributes and tags.
-Without a tracer and a meter no operation pays for them. `tracing.ThresholdLoggingTracer` and
+The interfaces and the names of spans, attributes and tags are those of the official SDK. Without a
+tracer and a meter, operations have no overhead. `tracing.ThresholdLoggingTracer` and
 `metrics.LoggingMeter` write JSON lines to the logger ``nacre``.
 """

@@ -6,19 +6,21 @@ from typing import Any
 
 
 class ValueRecorder(ABC):
-    """Takes the values of one metric with one set of tags."""
+    """Records the values of one metric with one set of tags."""
 
     @abstractmethod
     def record_value(self, value: int) -> None:
-        """Takes a value; durations are microseconds."""
+        """Records a value. Durations are in microseconds."""
 
 
 class Meter(ABC):
-    """Gives recorders."""
+    """Creates recorders."""
 
     @abstractmethod
     def value_recorder(self, name: str, tags: Mapping[str, Any]) -> ValueRecorder:
-        """The recorder of a metric with tags. It is asked for at each value: keep recorders."""
+        """Returns the recorder of a metric with tags. This is called for each value: cache
+        recorders.
+        """
 
 
 BUCKETS_PER_OCTAVE = 8
@@ -26,7 +28,7 @@ BUCKETS_PER_OCTAVE = 8
 
 
 class Histogram(ValueRecorder):
-    """Counts values by range, in bounded memory: percentiles are within 10 %."""
+    """Counts values by range, in bounded memory. Percentiles have an error of at most 10 %."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -41,7 +43,7 @@ class Histogram(ValueRecorder):
         self._ranges[number] = self._ranges.get(number, 0) + 1
 
     def percentile(self, percent: float) -> int:
-        """The value that ``percent`` of 100 values do not exceed; 0 if there are none."""
+        """Returns the given percentile, or 0 if there are no values."""
         wanted = self.count * percent / 100
         seen = 0
         for number, count in sorted(self._ranges.items()):
@@ -62,7 +64,7 @@ class LoggingMeter(Meter):
         return self._histograms.setdefault(key, Histogram())
 
     def report(self) -> dict[str, Any]:
-        """What was recorded since the last report; empty if that is nothing."""
+        """Returns the values since the last report; empty if there are none."""
         found: dict[str, Any] = {}
         for (service, operation), histogram in self._histograms.items():
             found.setdefault(service, {})[operation] = {

@@ -8,18 +8,18 @@ from .otel_tracing import LIBRARY, VERSION, opentelemetry
 
 
 class OtelWrapperValueRecorder(ValueRecorder):
-    """A histogram of OpenTelemetry with tags."""
+    """Wraps an OpenTelemetry histogram with tags."""
 
     def __init__(self, histogram: Any, tags: Mapping[str, Any], unit: str | None = None) -> None:
         self._histogram, self._tags, self._unit = histogram, tags, unit
 
     def record_value(self, value: int) -> None:
-        """Records a value; where the unit is seconds, it is given in microseconds."""
+        """Records a value. If the unit is seconds, the argument is in microseconds."""
         self._histogram.record(value / 1e6 if self._unit == "s" else value, self._tags)
 
 
 class OtelWrapperMeter(Meter):
-    """A meter of OpenTelemetry as one of operations."""
+    """Wraps an OpenTelemetry meter."""
 
     def __init__(self, otel_meter: Any) -> None:
         self._meter = otel_meter
@@ -34,10 +34,10 @@ class OtelWrapperMeter(Meter):
 
 
 def get_otel_meter(provider: Any = None) -> Meter:
-    """A meter for ``ClusterOptions``, of a provider or of the one that is registered.
+    """Returns a meter for ``ClusterOptions``, from the given or the registered provider.
 
     Raises:
-        ImportError: the package ``opentelemetry-api`` is not installed.
+        ImportError: if the package ``opentelemetry-api`` is not installed.
     """
     found = provider or opentelemetry("metrics").get_meter_provider()
     return OtelWrapperMeter(found.get_meter(LIBRARY, VERSION))

@@ -18,10 +18,10 @@ LIBRARY, VERSION = "nacre", "0.1.0"
 
 
 def opentelemetry(module: str) -> Any:
-    """A module of OpenTelemetry.
+    """Returns a module of OpenTelemetry.
 
     Raises:
-        ImportError: the package ``opentelemetry-api`` is not installed.
+        ImportError: if the package ``opentelemetry-api`` is not installed.
     """
     try:
         return import_module(f"opentelemetry.{module}")
@@ -30,7 +30,7 @@ def opentelemetry(module: str) -> Any:
 
 
 class OtelWrapperSpan(RequestSpan):
-    """A span of OpenTelemetry as one of an operation."""
+    """Wraps an OpenTelemetry span as a span of an operation."""
 
     def __init__(self, otel_span: Any, name: str) -> None:
         self.otel_span = otel_span
@@ -67,9 +67,9 @@ class OtelWrapperSpan(RequestSpan):
 
 
 class OtelWrapperTracer(RequestTracer):
-    """A tracer of OpenTelemetry as one of operations.
+    """Wraps an OpenTelemetry tracer.
 
-    A span without a parent is a child of the span that is active.
+    A span without a parent becomes a child of the active span.
     """
 
     def __init__(self, tracer: Any) -> None:
@@ -93,10 +93,10 @@ class OtelWrapperTracer(RequestTracer):
 
 
 def get_otel_tracer(provider: Any = None) -> RequestTracer:
-    """A tracer for ``ClusterOptions``, of a provider or of the one that is registered.
+    """Returns a tracer for ``ClusterOptions``, from the given or the registered provider.
 
     Raises:
-        ImportError: the package ``opentelemetry-api`` is not installed.
+        ImportError: if the package ``opentelemetry-api`` is not installed.
     """
     found = provider or opentelemetry("trace").get_tracer_provider()
     return OtelWrapperTracer(found.get_tracer(LIBRARY, VERSION))

@@ -15,7 +15,7 @@ SpanAttributes = Mapping[str, SpanAttributeValue]
 
 
 class SpanStatusCode(Enum):
-    """How the operation of a span ended."""
+    """Final status of a span's operation."""
 
     UNSET = 0
     OK = 1
@@ -23,25 +23,25 @@ class SpanStatusCode(Enum):
 
 
 class RequestSpan(ABC):
-    """The time that an operation, or a request of it, takes."""
+    """A span: the duration of an operation or of one of its requests."""
 
     @property
     def is_recording(self) -> bool:
-        """False if nobody will see the span, so that it gets no attributes and no children."""
+        """Returns False if the span is not recorded. It then gets no attributes and no children."""
         return True
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Name of the operation."""
+        """Returns the name of the operation."""
 
     @abstractmethod
     def set_attribute(self, key: str, value: SpanAttributeValue) -> None:
-        """Takes an attribute."""
+        """Sets an attribute."""
 
     @abstractmethod
     def set_attributes(self, attributes: SpanAttributes) -> None:
-        """Takes several attributes."""
+        """Sets several attributes."""
 
     @abstractmethod
     def add_event(
@@ -50,19 +50,19 @@ class RequestSpan(ABC):
         attributes: SpanAttributes | None = None,
         timestamp: int | None = None,
     ) -> None:
-        """Takes an event; ``timestamp`` is in nanoseconds since 1970."""
+        """Adds an event; ``timestamp`` is in nanoseconds since 1970."""
 
     @abstractmethod
     def set_status(self, status: SpanStatusCode) -> None:
-        """Takes how the operation ended."""
+        """Sets the status of the operation."""
 
     @abstractmethod
     def end(self, end_time: int | None = None) -> None:
-        """Ends the span; ``end_time`` is in nanoseconds since 1970, now if not given."""
+        """Ends the span; ``end_time`` is in nanoseconds since 1970, by default now."""
 
 
 class RequestTracer(ABC):
-    """Makes spans."""
+    """Creates spans."""
 
     @abstractmethod
     def request_span(
@@ -71,7 +71,7 @@ class RequestTracer(ABC):
         parent_span: RequestSpan | None = None,
         start_time: int | None = None,
     ) -> RequestSpan:
-        """A span that has begun; ``start_time`` is in nanoseconds since 1970, now if not given."""
+        """Starts a span; ``start_time`` is in nanoseconds since 1970, by default now."""
 
 
 class _TimedSpan(RequestSpan):
@@ -108,10 +108,10 @@ class _TimedSpan(RequestSpan):
         attributes: SpanAttributes | None = None,
         timestamp: int | None = None,
     ) -> None:
-        """Reports have no events."""
+        """Ignored: reports contain no events."""
 
     def set_status(self, status: SpanStatusCode) -> None:
-        """Reports are of durations, however the operation ended."""
+        """Ignored: reports contain durations only."""
 
     def end(self, end_time: int | None = None) -> None:
         duration_us = ((time.time_ns() if end_time is None else end_time) - self._start) // 1000
@@ -141,7 +141,7 @@ class _TimedSpan(RequestSpan):
 class ThresholdLoggingTracer(RequestTracer):
     """Reports the slowest operations, by service, as a JSON line at an interval.
 
-    ``thresholds`` are how long an operation of a service may take without being reported.
+    ``thresholds`` are the durations by service above which an operation is reported.
     """
 
     def __init__(
@@ -168,13 +168,13 @@ class ThresholdLoggingTracer(RequestTracer):
         return _TimedSpan(self, name, parent_span, start_time)
 
     def take(self, service: str, duration_us: int, report: dict[str, Any]) -> None:
-        """Takes an operation that has ended, if it was slow."""
+        """Records a finished operation if it was slow."""
         if duration_us < self._thresholds_us.get(service, 1_000_000):
             return
         self._counts[service] = self._counts.get(service, 0) + 1
         self._taken += 1
         kept = self._slowest.setdefault(service, [])
-        # The number makes entries of the same duration comparable.
+        # The serial number makes entries with equal durations comparable.
         entry = (duration_us, self._taken, report)
         if len(kept) < self._sample_size:
             heappush(kept, entry)
@@ -182,7 +182,9 @@ class ThresholdLoggingTracer(RequestTracer):
             heappushpop(kept, entry)
 
     def report(self) -> dict[str, Any]:
-        """The slow operations since the last report, the slowest first; empty without any."""
+        """Returns the slow operations since the last report, slowest first; empty if there are
+        none.
+        """
         found = {
             service: {
                 "total_count": count,

@@ -4,11 +4,11 @@
         collection = cluster.bucket("default").default_collection()
         collection.upsert("greeting", {"text": "hello"})
 
-Modules have the names of the official blocking package: code ports by importing from
-``nacre.sync`` what it imported from ``couchbase``.
+Modules have the names of the official blocking package: to port code, import from ``nacre.sync``
+instead of ``couchbase``.
 
-A cluster has one thread that runs the event loop; any number of threads may call. What they wait
-for when one of them closes the cluster ends with `RequestCanceledException`.
+A cluster has one thread, which runs the event loop. Any number of threads may call. If one of them
+closes the cluster, the waiting calls of others raise `RequestCanceledException`.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 
 class _Loop:
-    """An event loop in a thread of its own, which ends with the program at the latest."""
+    """An event loop in a separate thread, which ends with the program at the latest."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -81,7 +81,7 @@ class _Loop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
-        """Result of the work, waited for; interrupting the wait cancels it.
+        """Waits for the result of the work. Interrupting the wait cancels the work.
 
         Raises:
             RequestCanceledException: the cluster is closed, or was closed before the work was done.
@@ -99,7 +99,9 @@ class _Loop:
             future.cancel()
 
     def iterate(self, source: AsyncIterable[R]) -> Iterator[R]:
-        """What the source gives, each waited for; it is closed at the end or when it is left."""
+        """Yields the items of the source, waiting for each. Closes the source at the end or when
+        the caller leaves.
+        """
         iterator = aiter(source)
         try:
             while (item := self.run(_next(iterator))) is not _END:
@@ -111,7 +113,9 @@ class _Loop:
                     self.run(close())
 
     def stop(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
-        """Does the last work, gives up all other and ends the thread; called again, it waits."""
+        """Runs the last work, cancels all other work, and ends the thread. A second call waits for
+        that.
+        """
         with self._lock:
             if self._end is None:
                 self._end = asyncio.run_coroutine_threadsafe(_finish(last), self._loop)
@@ -139,7 +143,7 @@ class _Facade(Generic[W_co]):
 def _blocking(
     method: Callable[Concatenate[W, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[_Facade[W], P], R]:
-    """The method, waited for."""
+    """Returns the blocking variant of a method."""
 
     def call(facade: _Facade[W], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return facade._loop.run(method(facade._wrapped, *args, **kwargs))
@@ -149,7 +153,7 @@ def _blocking(
 
 
 class BinaryCollection(_Facade[_binary.BinaryCollection]):
-    """Counters, and documents that are plain bytes."""
+    """Operations on counters and on binary documents."""
 
     increment = _blocking(_binary.BinaryCollection.increment)
     decrement = _blocking(_binary.BinaryCollection.decrement)
@@ -162,7 +166,7 @@ class BinaryCollection(_Facade[_binary.BinaryCollection]):
 
 
 class CouchbaseList(_Facade[_structures.CouchbaseList]):
-    """A document that is a list."""
+    """A list that is stored in a document."""
 
     size = _blocking(_structures.CouchbaseList.size)
     clear = _blocking(_structures.CouchbaseList.clear)
@@ -179,7 +183,7 @@ class CouchbaseList(_Facade[_structures.CouchbaseList]):
 
 
 class CouchbaseMap(_Facade[_structures.CouchbaseMap]):
-    """A document that is a map."""
+    """A map that is stored in a document."""
 
     size = _blocking(_structures.CouchbaseMap.size)
     clear = _blocking(_structures.CouchbaseMap.clear)
@@ -194,7 +198,7 @@ class CouchbaseMap(_Facade[_structures.CouchbaseMap]):
 
 
 class CouchbaseSet(_Facade[_structures.CouchbaseSet]):
-    """A document that is a set."""
+    """A set that is stored in a document."""
 
     size = _blocking(_structures.CouchbaseSet.size)
     clear = _blocking(_structures.CouchbaseSet.clear)
@@ -205,7 +209,7 @@ class CouchbaseSet(_Facade[_structures.CouchbaseSet]):
 
 
 class CouchbaseQueue(_Facade[_structures.CouchbaseQueue]):
-    """A document that is a queue."""
+    """A queue that is stored in a document."""
 
     size = _blocking(_structures.CouchbaseQueue.size)
     clear = _blocking(_structures.CouchbaseQueue.clear)
@@ -217,7 +221,7 @@ class CouchbaseQueue(_Facade[_structures.CouchbaseQueue]):
 
 
 class ViewIndexManager(_Facade[_views.ViewIndexManager]):
-    """Design documents of a bucket."""
+    """Manages the design documents of a bucket."""
 
     get_design_document = _blocking(_views.ViewIndexManager.get_design_document)
     get_all_design_documents = _blocking(_views.ViewIndexManager.get_all_design_documents)
@@ -227,7 +231,7 @@ class ViewIndexManager(_Facade[_views.ViewIndexManager]):
 
 
 class CollectionManager(_Facade[_collections.CollectionManager]):
-    """Scopes and collections of a bucket."""
+    """Manages the scopes and collections of a bucket."""
 
     create_scope = _blocking(_collections.CollectionManager.create_scope)
     drop_scope = _blocking(_collections.CollectionManager.drop_scope)
@@ -238,7 +242,7 @@ class CollectionManager(_Facade[_collections.CollectionManager]):
 
 
 class BucketManager(_Facade[_buckets.BucketManager]):
-    """Buckets of a cluster."""
+    """Manages the buckets of a cluster."""
 
     create_bucket = _blocking(_buckets.BucketManager.create_bucket)
     update_bucket = _blocking(_buckets.BucketManager.update_bucket)
@@ -250,7 +254,7 @@ class BucketManager(_Facade[_buckets.BucketManager]):
 
 
 class UserManager(_Facade[_users.UserManager]):
-    """Users and groups of a cluster."""
+    """Manages the users and groups of a cluster."""
 
     get_user = _blocking(_users.UserManager.get_user)
     get_all_users = _blocking(_users.UserManager.get_all_users)
@@ -265,7 +269,7 @@ class UserManager(_Facade[_users.UserManager]):
 
 
 class QueryIndexManager(_Facade[_queries.QueryIndexManager]):
-    """Indexes of the buckets of a cluster."""
+    """Manages the query indexes of a cluster."""
 
     create_index = _blocking(_queries.QueryIndexManager.create_index)
     create_primary_index = _blocking(_queries.QueryIndexManager.create_primary_index)
@@ -277,7 +281,7 @@ class QueryIndexManager(_Facade[_queries.QueryIndexManager]):
 
 
 class CollectionQueryIndexManager(_Facade[_queries.CollectionQueryIndexManager]):
-    """Indexes of a collection."""
+    """Manages the query indexes of a collection."""
 
     create_index = _blocking(_queries.CollectionQueryIndexManager.create_index)
     create_primary_index = _blocking(_queries.CollectionQueryIndexManager.create_primary_index)
@@ -289,7 +293,7 @@ class CollectionQueryIndexManager(_Facade[_queries.CollectionQueryIndexManager])
 
 
 class EventingFunctionManager(_Facade[_eventing.EventingFunctionManager]):
-    """Eventing functions of a cluster or scope."""
+    """Manages the eventing functions of a cluster or scope."""
 
     upsert_function = _blocking(_eventing.EventingFunctionManager.upsert_function)
     drop_function = _blocking(_eventing.EventingFunctionManager.drop_function)
@@ -303,7 +307,7 @@ class EventingFunctionManager(_Facade[_eventing.EventingFunctionManager]):
 
 
 class SearchIndexManager(_Facade[_search.SearchIndexManager]):
-    """Indexes for search of a cluster or scope."""
+    """Manages the search indexes of a cluster or scope."""
 
     get_index = _blocking(_search.SearchIndexManager.get_index)
     get_all_indexes = _blocking(_search.SearchIndexManager.get_all_indexes)
@@ -329,11 +333,11 @@ class _Rows(_Facade[Q_co], Generic[Q_co, T]):
     """Rows of a request, which is sent when they are first asked for."""
 
     def rows(self) -> Iterator[T]:
-        """The rows, as they come."""
+        """Yields the rows as they arrive."""
         return iter(self)
 
     def execute(self) -> list[T]:
-        """All rows at once."""
+        """Returns all rows."""
         return list(self)
 
     def __iter__(self) -> Iterator[T]:
@@ -341,35 +345,35 @@ class _Rows(_Facade[Q_co], Generic[Q_co, T]):
 
 
 class ViewResult(_Rows[_views.ViewResult, _views.ViewRow]):
-    """Rows of a view."""
+    """The rows of a view."""
 
     def metadata(self) -> _views.ViewMetaData:
-        """What the server says about the result, once all rows were read."""
+        """Returns the metadata, once all rows were read."""
         return self._wrapped.metadata()
 
 
 class QueryResult(_Rows[_n1ql.QueryResult, Any]):
-    """Rows of a query."""
+    """The rows of a query."""
 
     def metadata(self) -> _n1ql.QueryMetaData:
-        """What the server says about the query, once all rows were read."""
+        """Returns the metadata, once all rows were read."""
         return self._wrapped.metadata()
 
 
 class SearchResult(_Rows[_searching.SearchResult, _searching.SearchRow]):
-    """Documents that a search finds."""
+    """The hits of a search."""
 
     def metadata(self) -> _searching.SearchMetaData:
-        """What the service says about the search, once all rows were read."""
+        """Returns the metadata, once all rows were read."""
         return self._wrapped.metadata()
 
     def facets(self) -> dict[str, _searching.SearchFacetResult]:
-        """What the facets counted, once all rows were read."""
+        """Returns the results of the facets, once all rows were read."""
         return self._wrapped.facets()
 
 
 class ScanResultIterable(_Facade[_scan.ScanResultIterable]):
-    """Documents that a scan finds."""
+    """The documents of a scan."""
 
     def rows(self) -> Iterator[_result.ScanResult]:
         """The documents."""
@@ -390,7 +394,7 @@ class Changes(_Facade[_changes.Changes]):
 
     @property
     def token(self) -> str:
-        """Where the reader is: everything before it was given."""
+        """Returns the token of the reader's position: everything before it was returned."""
         return self._wrapped.token
 
     def __iter__(self) -> Iterator[_changes.Change]:
@@ -405,12 +409,12 @@ class Live(_Facade[_live.Live]):
 
 
 class Collection(_Facade[_collection.Collection]):
-    """Documents of one collection, by key."""
+    """Access to the documents of a collection by key."""
 
     def with_schema(
         self, load: Callable[[Any], Any], dump: Callable[[Any], Any] | None = None
     ) -> "Collection":
-        """The same collection, all of whose documents fit a schema."""
+        """Returns the same collection with a schema for all its documents."""
         return Collection(self._loop, self._wrapped.with_schema(load, dump))
 
     get_multi = _blocking(_collection.Collection.get_multi)
@@ -450,7 +454,7 @@ class Collection(_Facade[_collection.Collection]):
         return self._wrapped.name
 
     def binary(self) -> BinaryCollection:
-        """The same collection, for counters and plain bytes."""
+        """Returns the binary operations of the collection, for counters and binary documents."""
         return BinaryCollection(self._loop, self._wrapped.binary())
 
     def scan(
@@ -477,19 +481,19 @@ class Collection(_Facade[_collection.Collection]):
         return CollectionQueryIndexManager(self._loop, self._wrapped.query_indexes())
 
     def couchbase_list(self, key: str) -> CouchbaseList:
-        """A document that is a list."""
+        """Returns a list that is stored in a document."""
         return CouchbaseList(self._loop, self._wrapped.couchbase_list(key))
 
     def couchbase_map(self, key: str) -> CouchbaseMap:
-        """A document that is a map."""
+        """Returns a map that is stored in a document."""
         return CouchbaseMap(self._loop, self._wrapped.couchbase_map(key))
 
     def couchbase_set(self, key: str) -> CouchbaseSet:
-        """A document that is a set."""
+        """Returns a set that is stored in a document."""
         return CouchbaseSet(self._loop, self._wrapped.couchbase_set(key))
 
     def couchbase_queue(self, key: str) -> CouchbaseQueue:
-        """A document that is a queue."""
+        """Returns a queue that is stored in a document."""
         return CouchbaseQueue(self._loop, self._wrapped.couchbase_queue(key))
 
 
@@ -505,7 +509,7 @@ class Scope(_Facade[_bucket.Scope]):
 
     @property
     def bucket_name(self) -> str:
-        """Name of the bucket."""
+        """Returns the name of the bucket."""
         return self._wrapped.bucket_name
 
     def collection(self, name: str) -> Collection:
@@ -518,7 +522,7 @@ class Scope(_Facade[_bucket.Scope]):
         *options: QueryOptions | None,
         **kwargs: Unpack[QueryOptions],
     ) -> QueryResult:
-        """Queries in SQL++; a lone name of a keyspace is a collection of this scope."""
+        """Executes a SQL++ query. An unqualified keyspace is a collection of this scope."""
         merged = query_options_of(options, kwargs)
         return QueryResult(self._loop, self._wrapped.query(statement, merged))
 
@@ -540,7 +544,7 @@ class Scope(_Facade[_bucket.Scope]):
         options: SearchOptions | None = None,
         **kwargs: Unpack[SearchOptions],
     ) -> SearchResult:
-        """Searches an index with a query alone."""
+        """Searches an index with a single query."""
         merged = options_of("search_query", SearchOptions, options, kwargs)
         return SearchResult(self._loop, self._wrapped.search_query(index, query, merged))
 
@@ -550,7 +554,9 @@ class Scope(_Facade[_bucket.Scope]):
         options: LiveOptions | None = None,
         **kwargs: Unpack[LiveOptions],
     ) -> Live:
-        """A query whose result stays up to date: ``for update in cluster.live("SELECT …")``."""
+        """Executes a query and keeps its result up to date: ``for update in cluster.live("SELECT
+        …")``.
+        """
         merged = options_of("live", LiveOptions, options, kwargs)
         return Live(self._loop, self._wrapped.live(statement, merged))
 
@@ -573,7 +579,7 @@ class Bucket(_Facade[_bucket.Bucket]):
 
     @property
     def name(self) -> str:
-        """Name of the bucket."""
+        """Returns the name of the bucket."""
         return self._wrapped.name
 
     def scope(self, name: str) -> Scope:
@@ -581,15 +587,15 @@ class Bucket(_Facade[_bucket.Bucket]):
         return Scope(self._loop, self._wrapped.scope(name))
 
     def default_scope(self) -> Scope:
-        """The scope that every bucket has."""
+        """Returns the default scope, which every bucket has."""
         return Scope(self._loop, self._wrapped.default_scope())
 
     def collection(self, name: str) -> Collection:
-        """A collection of the default scope."""
+        """Returns a collection of the default scope."""
         return Collection(self._loop, self._wrapped.collection(name))
 
     def default_collection(self) -> Collection:
-        """The collection that every bucket has."""
+        """Returns the default collection, which every bucket has."""
         return Collection(self._loop, self._wrapped.default_collection())
 
     def collections(self) -> CollectionManager:
@@ -614,7 +620,7 @@ class Bucket(_Facade[_bucket.Bucket]):
 
 @dataclass(frozen=True, slots=True)
 class TransactionGetMultiSpec:
-    """A document that a transaction is to read."""
+    """A document that a transaction reads."""
 
     collection: Collection
     id: str
@@ -622,7 +628,7 @@ class TransactionGetMultiSpec:
 
 
 class AttemptContext(_Facade[_transactions.AttemptContext]):
-    """What the function of a transaction reads and changes documents with."""
+    """The argument of a transaction's function, which reads and changes documents."""
 
     query = _blocking(_transactions.AttemptContext.query)
     replace = _blocking(_transactions.AttemptContext.replace)
@@ -635,7 +641,7 @@ class AttemptContext(_Facade[_transactions.AttemptContext]):
         options: _transactions.TransactionGetOptions | None = None,
         **kwargs: Unpack[_transactions.TransactionGetOptions],
     ) -> _transactions.TransactionGetResult:
-        """Reads a document, with what this transaction has changed."""
+        """Reads a document, including the changes of this transaction."""
         return self._loop.run(self._wrapped.get(collection._wrapped, key, options, **kwargs))
 
     def get_multi(
@@ -644,7 +650,7 @@ class AttemptContext(_Facade[_transactions.AttemptContext]):
         options: _transactions.TransactionGetMultiOptions | None = None,
         **kwargs: Unpack[_transactions.TransactionGetMultiOptions],
     ) -> _transactions.TransactionGetMultiResult:
-        """Reads documents so that they show other transactions as a whole, or not at all."""
+        """Reads documents so that they show other transactions atomically."""
         wrapped = [
             _transactions.TransactionGetMultiSpec(
                 spec.collection._wrapped, spec.id, spec.transcoder
@@ -668,7 +674,7 @@ class AttemptContext(_Facade[_transactions.AttemptContext]):
 
 
 class Transactions(_Facade[_transactions.Transactions]):
-    """Transactions of a cluster."""
+    """The transactions of a cluster."""
 
     cleanup = _blocking(_transactions.Transactions.cleanup)
     close = _blocking(_transactions.Transactions.close)
@@ -679,7 +685,8 @@ class Transactions(_Facade[_transactions.Transactions]):
         options: _transactions.TransactionOptions | None = None,
         **kwargs: Unpack[_transactions.TransactionOptions],
     ) -> _transactions.TransactionResult:
-        """Runs a function in a transaction, again while other transactions are first."""
+        """Runs a function in a transaction, and repeats it after conflicts with other transactions.
+        """
         merged = options_of("run", _transactions.TransactionOptions, options, kwargs)
 
         async def in_thread(attempt: _transactions.AttemptContext) -> None:
@@ -689,14 +696,14 @@ class Transactions(_Facade[_transactions.Transactions]):
 
 
 class Cluster(_Facade[_cluster.Cluster]):
-    """A cluster and a user of it. ``with`` closes it at the end."""
+    """A connection to a cluster as one user. ``with`` closes it at the end of the block."""
 
     def __init__(self, connection_string: str, options: ClusterOptions) -> None:
         """Connects and logs in.
 
         Raises:
-            AuthenticationException: the user or password is wrong.
-            UnAmbiguousTimeoutException: no node answered in time.
+            AuthenticationException: if the user or password is wrong.
+            UnAmbiguousTimeoutException: if no node answers in time.
         """
         loop = _Loop()
         try:
@@ -717,7 +724,7 @@ class Cluster(_Facade[_cluster.Cluster]):
         return cls(connection_string, options)
 
     def bucket(self, name: str) -> Bucket:
-        """A bucket; the same connections for the same name."""
+        """Returns a bucket. The same name yields the same connections."""
         return Bucket(self._loop, self._loop.run(_bucket_of(self._wrapped, name)))
 
     def buckets(self) -> BucketManager:
@@ -746,7 +753,7 @@ class Cluster(_Facade[_cluster.Cluster]):
         *options: QueryOptions | None,
         **kwargs: Unpack[QueryOptions],
     ) -> QueryResult:
-        """Queries in SQL++: ``for row in cluster.query("SELECT …", read_only=True)``."""
+        """Executes a SQL++ query: ``for row in cluster.query("SELECT …", read_only=True)``."""
         merged = query_options_of(options, kwargs)
         return QueryResult(self._loop, self._wrapped.query(statement, merged))
 
@@ -768,7 +775,7 @@ class Cluster(_Facade[_cluster.Cluster]):
         options: SearchOptions | None = None,
         **kwargs: Unpack[SearchOptions],
     ) -> SearchResult:
-        """Searches an index with a query alone."""
+        """Searches an index with a single query."""
         merged = options_of("search_query", SearchOptions, options, kwargs)
         return SearchResult(self._loop, self._wrapped.search_query(index, query, merged))
 
@@ -778,7 +785,9 @@ class Cluster(_Facade[_cluster.Cluster]):
         options: LiveOptions | None = None,
         **kwargs: Unpack[LiveOptions],
     ) -> Live:
-        """A query whose result stays up to date: ``for update in cluster.live("SELECT …")``."""
+        """Executes a query and keeps its result up to date: ``for update in cluster.live("SELECT
+        …")``.
+        """
         merged = options_of("live", LiveOptions, options, kwargs)
         return Live(self._loop, self._wrapped.live(statement, merged))
 
@@ -791,11 +800,11 @@ class Cluster(_Facade[_cluster.Cluster]):
         self,
         authenticator: PasswordAuthenticator | CertificateAuthenticator | TokenAuthenticator,
     ) -> None:
-        """Has the connections to come log in as another user; those that there are stay."""
+        """Replaces the user for future connections. Existing connections remain open."""
         self._wrapped.set_authenticator(authenticator)
 
     def close(self) -> None:
-        """Ends all connections and the thread; requests of other threads fail."""
+        """Closes all connections and ends the thread. Requests of other threads fail."""
         self._loop.stop(self._wrapped.close)
 
     def __enter__(self) -> Self:
@@ -835,7 +844,7 @@ async def _finish(last: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
         if last is not None:
             await last()
     finally:
-        # Whoever waits for another task would never hear of it once the loop has stopped.
+        # Otherwise callers that wait for another task would wait forever once the loop has stopped.
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for other in others:
             other.cancel()
@@ -843,7 +852,7 @@ async def _finish(last: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
 
 
 async def _bucket_of(cluster: _cluster.Cluster, name: str) -> _bucket.Bucket:
-    # In the thread of the loop, where the cluster's buckets are closed.
+    # This runs in the thread of the loop, where the cluster's buckets are closed.
     return cluster.bucket(name)
 
 

@@ -1,3 +1,3 @@
-"""Who a client is."""
+"""Credentials of clients."""
 
 from ..auth import *  # noqa: F403

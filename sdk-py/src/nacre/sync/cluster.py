@@ -1,4 +1,4 @@
-"""A cluster: the way in."""
+"""The entry point: clusters."""
 
 from ..n1ql import QueryMetaData, QueryProfile, QueryScanConsistency, QueryStatus
 from ..options import ClusterOptions, ClusterTimeoutOptions, QueryOptions

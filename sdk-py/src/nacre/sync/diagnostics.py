@@ -1,3 +1,3 @@
-"""How a cluster and the connections to it are."""
+"""The state of a cluster and of the connections to it."""
 
 from ..diagnostics import *  # noqa: F403

@@ -1,3 +1,3 @@
-"""How safe a change must be before the operation answers."""
+"""Durability that a change must reach before the operation returns."""
 
 from ..durability import *  # noqa: F403

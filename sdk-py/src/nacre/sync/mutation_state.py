@@ -1,3 +1,3 @@
-"""Which mutations a query or scan has to see."""
+"""Mutations that queries and scans must reflect."""
 
 from ..mutation_state import *  # noqa: F403

@@ -1,3 +1,3 @@
-"""Queries in SQL++."""
+"""SQL++ queries."""
 
 from ..n1ql import *  # noqa: F403

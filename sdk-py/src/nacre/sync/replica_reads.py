@@ -1,3 +1,3 @@
-"""Which copies of a document may be read."""
+"""The copies of a document that may be read."""
 
 from ..replica_reads import *  # noqa: F403

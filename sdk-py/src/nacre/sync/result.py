@@ -1,4 +1,4 @@
-"""What operations give back."""
+"""Results of operations."""
 
 from ..diagnostics import ClusterInfoResult as ClusterInfoResult
 from ..diagnostics import DiagnosticsResult as DiagnosticsResult

@@ -1,3 +1,3 @@
-"""Search: queries, facets, the order of rows, and results."""
+"""Search: queries, facets, sort orders, and results."""
 
 from ..search import *  # noqa: F403

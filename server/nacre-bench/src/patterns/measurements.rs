@@ -81,6 +81,8 @@ pub struct Outcome {
     pub started: SystemTime,
     /// From the first request to the last answer.
     pub elapsed: Duration,
+    /// The sum, over all clients, of the time from the first request until the client had done its share.
+    pub at_work: Duration,
     /// Clients at once.
     pub threads: usize,
 }
@@ -91,12 +93,16 @@ impl Outcome {
         self.measurements.count() as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// Transactions that were under way at once, on average, by their latencies: as many as clients, unless clients have
-    /// something else to do.
-    pub fn in_flight(&self) -> f64 {
+    /// The sum of all latencies, in nanoseconds.
+    pub fn busy_ns(&self) -> f64 {
         let all = self.measurements.transactions.values();
-        let ns: f64 = all.map(|one| one.mean() * one.len() as f64).sum();
-        ns / self.elapsed.as_nanos().max(1) as f64
+        all.map(|one| one.mean() * one.len() as f64).sum()
+    }
+
+    /// Average number of transactions under way while all clients are at work: the number of clients, unless clients spend time outside of
+    /// transactions. Clients that contend for a document end at different times, so the time of each client counts by itself.
+    pub fn in_flight(&self) -> f64 {
+        self.busy_ns() * self.threads as f64 / self.at_work.as_nanos().max(1) as f64
     }
 
     /// Writes the outcome as a block of a log. `command` is what the block was made by.
@@ -159,7 +165,7 @@ mod tests {
     fn latencies_are_microseconds_in_the_log() {
         let measurements = seen(&[("GET-COMMENTS", 1000, true), ("GET-COMMENTS", 3000, true)]);
         let (started, elapsed) = (UNIX_EPOCH + Duration::from_secs(7), Duration::from_millis(4));
-        let outcome = Outcome { measurements, started, elapsed, threads: 1 };
+        let outcome = Outcome { measurements, started, elapsed, at_work: elapsed, threads: 1 };
         assert!((outcome.in_flight() - 1.0).abs() < 0.01, "{}", outcome.in_flight());
         let log = outcome.log("-threads 1");
         let number = |metric: &str| -> f64 {
@@ -174,5 +180,14 @@ mod tests {
         assert!(
             log.starts_with("YCSB Client nacre-") && log.contains("\nCommand line: -threads 1\n")
         );
+    }
+    /// Two clients, of which one has done its share after half of the time.
+    #[test]
+    fn a_client_that_has_done_its_share_is_not_missed() {
+        let measurements = seen(&[("A", 1000, true), ("A", 3000, true), ("A", 2000, true)]);
+        let (started, elapsed) = (UNIX_EPOCH, Duration::from_millis(4));
+        let at_work = Duration::from_millis(6);
+        let outcome = Outcome { measurements, started, elapsed, at_work, threads: 2 };
+        assert!((outcome.in_flight() - 2.0).abs() < 0.01, "{}", outcome.in_flight());
     }
 }

@@ -209,18 +209,19 @@ impl<'a> Runner<'a> {
         start.wait();
         let (started, begun) = (SystemTime::now(), Instant::now());
         let bound = |thread: usize| count * thread as u64 / threads as u64;
-        let work = |thread: usize| -> Result<Measurements, String> {
+        let work = |thread: usize| -> Result<(Measurements, Duration), String> {
             let mut client = clients.lock().pop().ok_or("there are as many clients as threads")?;
             for number in bound(thread)..bound(thread + 1) {
                 step(&mut client, number)?;
             }
-            Ok(client.measurements)
+            Ok((client.measurements, begun.elapsed()))
         };
-        let mut measurements = Measurements::default();
-        for seen in each_of(threads, work)? {
+        let (mut measurements, mut at_work) = (Measurements::default(), Duration::ZERO);
+        for (seen, elapsed) in each_of(threads, work)? {
             measurements.add(seen)?;
+            at_work += elapsed;
         }
-        Ok(Outcome { measurements, started, elapsed: begun.elapsed(), threads })
+        Ok(Outcome { measurements, started, elapsed: begun.elapsed(), at_work, threads })
     }
 
     fn measure(
@@ -311,7 +312,7 @@ impl<'a> Runner<'a> {
     /// Keeps a run for the curves and the log.
     fn note(&mut self, workload: Workload, outcome: &Outcome) -> Result<(), String> {
         let count = outcome.measurements.count().max(1);
-        let busy_s = outcome.in_flight() * outcome.elapsed.as_secs_f64();
+        let busy_s = outcome.busy_ns() / 1e9;
         self.points.push(Point {
             workload: workload.name(),
             threads: outcome.threads,

@@ -1,4 +1,4 @@
-//! The memory of a bucket: its quota, what is evicted when the quota is short, and how evicted documents come back.
+//! Memory management of a bucket: the quota, eviction, and reading evicted documents back.
 
 use super::Bucket;
 use crate::{Ticket, Waiter};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// Share of the quota above which writes are refused, in percent.
 const MUTATION_LIMIT_PERCENT: u64 = 93;
-/// Shares of the quota at which eviction begins and ends, in percent.
+/// Shares of the quota at which eviction begins (high-water mark) and ends (low-water mark), in percent.
 const HIGH_WATER_PERCENT: u64 = 85;
 pub(crate) const LOW_WATER_PERCENT: u64 = 75;
 
@@ -19,12 +19,12 @@ pub(crate) const LOW_WATER_PERCENT: u64 = 75;
 pub(super) struct Memory {
     used: AtomicI64,
     quota: AtomicU64,
-    /// True if the log says that the bucket is full, and not yet that it has room again.
+    /// True if the last log line said that the bucket is full.
     is_logged_full: AtomicBool,
 }
 
 impl Memory {
-    /// Counts what `vbuckets` have in memory. The quota is 0 until it is set.
+    /// Counts the memory of `vbuckets`. The quota is 0 until it is set.
     pub fn of(vbuckets: &[Vbucket]) -> Memory {
         let used = vbuckets.iter().map(memory_of).sum::<i64>();
         let (quota, is_logged_full) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -47,7 +47,7 @@ impl Memory {
         self.quota() / 100 * percent
     }
 
-    /// Accounts for `grown` bytes more, or fewer. Returns true if documents should be evicted now.
+    /// Adds `grown` bytes, which may be negative. Returns true if documents should be evicted now.
     pub fn grow(&self, grown: i64) -> bool {
         if grown == 0 {
             return false;
@@ -68,14 +68,14 @@ impl Bucket {
         self.memory.quota()
     }
 
-    /// Returns true if writes are refused until memory is free again or the store has space.
+    /// Returns true if writes are refused until memory is freed or the store has space.
     pub fn refuses_growth(&self) -> bool {
         self.memory.used() > self.memory.share(MUTATION_LIMIT_PERCENT)
             || self.store_waiting.load(Ordering::Relaxed)
     }
 
-    /// Logs once that a bucket without a store is full, until it has room again. Others are full only for moments,
-    /// until documents are evicted.
+    /// Logs that a bucket without a store is full, once until it has room again. Buckets with a store are full only
+    /// briefly, until documents are evicted.
     pub(crate) fn log_full(&self) {
         if self.store.is_some() || self.memory.is_logged_full.swap(true, Ordering::Relaxed) {
             return;
@@ -87,7 +87,7 @@ impl Bucket {
         );
     }
 
-    /// Logs that there is room again, if the bucket was full and a quarter of its memory is free.
+    /// Logs that the bucket has room again, if it was full and a quarter of its memory is free.
     pub(crate) fn log_room(&self) {
         let memory = &self.memory;
         if memory.is_logged_full.load(Ordering::Relaxed)
@@ -98,7 +98,8 @@ impl Bucket {
         }
     }
 
-    /// Returns the bytes to evict: those above the low-water mark, once the high-water mark was passed (`begun`).
+    /// Returns the number of bytes to evict: those above the low-water mark if eviction has `begun`, otherwise above
+    /// the high-water mark.
     pub(crate) fn excess_bytes(&self, begun: bool) -> u64 {
         let used = self.memory.used();
         let mark = if begun { LOW_WATER_PERCENT } else { HIGH_WATER_PERCENT };
@@ -108,7 +109,7 @@ impl Bucket {
         used - self.memory.share(LOW_WATER_PERCENT)
     }
 
-    /// Returns true if the store waits for space or descriptors, and writes are refused meanwhile.
+    /// Returns true if the store waits for space or descriptors; writes are refused meanwhile.
     pub fn store_is_waiting(&self) -> bool {
         self.store_waiting.load(Ordering::Relaxed)
     }
@@ -117,8 +118,8 @@ impl Bucket {
         self.store_waiting.store(waiting, Ordering::Relaxed);
     }
 
-    /// Has a worker read a document back into memory. The ticket holds true once the document is there, and false if
-    /// it cannot be read. Returns `None` when the bucket has ended.
+    /// Queues a worker to read a document back into memory. The ticket holds true once the document is in memory, and
+    /// false if it cannot be read. Returns `None` when the bucket has ended.
     pub fn fetch_later(
         &self,
         vbid: Vbid,
@@ -140,7 +141,7 @@ impl Bucket {
         })
     }
 
-    /// Reads a document of the store back into memory.
+    /// Reads an evicted document back into memory.
     pub fn fetch(&self, vbid: Vbid, key: &[u8]) -> Result<(), Error> {
         let Some(store) = &self.store else { return Ok(()) };
         loop {
@@ -154,8 +155,8 @@ impl Bucket {
         }
     }
 
-    /// Evicts about `percent` of a vBucket, or deletes documents if the bucket does that. Returns a number above 0 if
-    /// that freed memory.
+    /// Evicts about `percent` of a vBucket, or deletes documents if the bucket's policy allows that. Returns a number
+    /// above 0 if memory was freed.
     pub fn make_room(&self, vbid: Vbid, percent: u8, now: Now) -> usize {
         if self.store.is_some() {
             return self.change(vbid, |vbucket| vbucket.evict(percent, now)).unwrap_or(0);
@@ -172,12 +173,12 @@ impl Bucket {
     }
 }
 
-/// Returns the bytes of a vBucket in memory, its checkpoint included.
+/// Returns the memory of a vBucket in bytes, including its checkpoint.
 pub(super) fn memory_of(vbucket: &Vbucket) -> i64 {
     (vbucket.memory_bytes() + vbucket.checkpoint().memory_bytes()) as i64
 }
 
-/// Returns what may be evicted, given where the documents of the bucket are kept.
+/// Returns what may be evicted under the bucket's type and eviction policy.
 pub(crate) fn eviction_of(settings: &BucketSettings) -> Eviction {
     match (settings.kind, settings.eviction_policy) {
         (BucketKind::Ephemeral, _) => Eviction::Nothing,

@@ -1,4 +1,4 @@
-//! What a bucket has on disk: how far each vBucket is stored, and its history from there.
+//! Persistence of a bucket: the stored seqno of each vBucket, and reads of stored history.
 
 use super::Bucket;
 use crate::{Ticket, Waiter};
@@ -9,7 +9,7 @@ use nacre_vbucket::Vbucket;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The seqno up to which a vBucket is stored, and whether the node of the active copy must learn of it.
+/// A vBucket's stored seqno, and whether it must be reported to the node of the active copy.
 pub(super) struct Kept {
     seqno: Seqno,
     is_news: bool,
@@ -21,29 +21,29 @@ impl Bucket {
         self.store.is_some()
     }
 
-    /// Has the compactor free all the space it can.
+    /// Schedules the compactor to free all the space it can.
     pub fn compact(&self) {
         self.compaction_asked.store(true, Ordering::Release);
         self.compactor.wake();
     }
 
-    /// Returns true until a compaction that was asked for is done.
+    /// Returns true until a requested compaction is done.
     pub(crate) fn compaction_asked(&self) -> bool {
         self.compaction_asked.load(Ordering::Acquire)
     }
 
-    /// Ends a compaction that was asked for; its present part is still done.
+    /// Stops a requested compaction; the part in progress is still completed.
     pub fn end_compaction(&self) {
         self.compaction_asked.store(false, Ordering::Release);
     }
 
-    /// Returns the space that the store takes on disk; zero without a store.
+    /// Returns the disk space of the store; zero without a store.
     pub fn disk_usage(&self) -> nacre_store::Usage {
         self.store.as_ref().map(|store| store.usage()).unwrap_or_default()
     }
 
-    /// Counts a vBucket of a bucket without a store as stored, because memory is all there is. History that every
-    /// cursor has read is freed at once. Returns `None` if nothing has changed.
+    /// Treats a vBucket of a bucket without a store as stored. History that every cursor has read is freed at once.
+    /// Returns `None` if nothing has changed.
     pub(super) fn keep(&self, vbucket: &mut Vbucket) -> Option<Kept> {
         let seqno = vbucket.high_seqno();
         vbucket.take_graves(seqno);
@@ -54,7 +54,7 @@ impl Bucket {
         Some(self.kept(vbucket, seqno))
     }
 
-    /// Notes that a vBucket is stored up to `seqno`, and frees the history that no cursor waits for.
+    /// Records that a vBucket is stored up to `seqno`, and frees the history that no cursor needs.
     fn kept(&self, vbucket: &mut Vbucket, seqno: Seqno) -> Kept {
         let follows = vbucket.state() == VbState::Replica;
         let reached =
@@ -64,7 +64,7 @@ impl Bucket {
         Kept { seqno, is_news: reached(vbucket) != before }
     }
 
-    /// Settles the tickets of requests that wait for the store, and reports progress to the node of the active copy.
+    /// Settles the tickets that wait for the store, and reports progress to the node of the active copy.
     pub(super) fn report_kept(&self, vbid: Vbid, Kept { seqno, is_news }: Kept) {
         if is_news {
             self.progress_listeners.mark(vbid);
@@ -73,15 +73,14 @@ impl Bucket {
         self.waits.persisted(vbid, seqno);
     }
 
-    /// Returns how many bytes of a vBucket's history slow cursors may hold in memory.
+    /// Returns the maximum bytes of a vBucket's history that slow cursors may pin in memory.
     fn checkpoint_bytes_max(&self) -> usize {
         self.quota_bytes() as usize / 5 / self.vbuckets.len()
     }
 
-    /// Notes that the store holds `vbid` up to `seqno`, and frees the history that no cursor waits for.
+    /// Records that `vbid` is stored up to `seqno`, and frees the history that no cursor needs.
     ///
-    /// The call is ignored if the vBucket has another `generation` by now: the history that `seqno` belongs to was
-    /// discarded.
+    /// Does nothing if the vBucket's `generation` has changed: the history of `seqno` was then discarded.
     pub(crate) fn set_persisted(&self, vbid: Vbid, seqno: Seqno, generation: u32, now: Now) {
         let mut kept = None;
         self.complete(vbid, |vbucket| {
@@ -97,8 +96,8 @@ impl Bucket {
         }
     }
 
-    /// Returns the history of `vbid` after a seqno, from the store or, without one, from memory. With `history` it
-    /// includes superseded versions that are kept, except those of dropped collections, which consumers no longer
+    /// Returns the history of `vbid` after a seqno, from the store or, without one, from memory. With `history`, the
+    /// result includes the kept superseded versions, except those of dropped collections, which consumers no longer
     /// know.
     pub fn scan(&self, vbid: Vbid, after: Seqno, history: bool) -> Result<Past<Error>, Error> {
         if let Some(store) = &self.store {
@@ -134,8 +133,8 @@ impl Bucket {
         self.store.as_ref().map_or(Ok(None), |store| store.previous(vbid, seqno))
     }
 
-    /// Returns a ticket that is settled with true once the store holds `vbid` up to `seqno`, and with false if the
-    /// bucket ends before.
+    /// Returns a ticket that is settled with true once `vbid` is stored up to `seqno`, and with false if the bucket
+    /// ends first.
     pub fn when_persisted(
         &self,
         vbid: Vbid,
@@ -143,7 +142,7 @@ impl Bucket {
         waiter: &Arc<dyn Waiter>,
     ) -> Arc<Ticket<bool>> {
         let ticket = self.waits.persistence(vbid, seqno, waiter);
-        // Looked at after the entry was made, so that a commit in between settles it.
+        // Check after making the entry, so that a commit in between settles it.
         self.waits.persisted(vbid, self.persisted.get(vbid));
         if self.vbucket(vbid).is_none_or(|vbucket| vbucket.is_read_only()) {
             self.waits.give_up(&[vbid]);

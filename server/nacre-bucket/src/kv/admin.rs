@@ -1,4 +1,4 @@
-//! Requests about the connection, the bucket or the node: features, login, maps, manifests, statistics.
+//! Requests about the connection, the bucket or the node: features, login, cluster maps, manifests, statistics.
 
 use super::dcp;
 use super::document::send_document;
@@ -14,7 +14,7 @@ use nacre_protocol::{Feature, Features, Frame, Reply, Request, Status};
 use nacre_types::{CollectionId, DATATYPE_JSON, Now, Seqno, VbState, VbUuid, Vbid, leb128_decode};
 use std::sync::Arc;
 
-/// The features that HELLO grants. A feature is in this list only when it works.
+/// Features that HELLO grants. A feature belongs here only once it is implemented.
 const GRANTED: [Feature; 27] = [
     Feature::MutationSeqno,
     Feature::Xattr,
@@ -45,7 +45,7 @@ const GRANTED: [Feature; 27] = [
     Feature::DcpSkipDeletes,
 ];
 
-/// The name that deselects the bucket of a connection.
+/// The bucket name that deselects the bucket of a connection.
 const NO_BUCKET: &[u8] = b"@no bucket@";
 
 pub(super) fn run(
@@ -56,7 +56,7 @@ pub(super) fn run(
     now: Now,
 ) -> Outcome {
     let outcome = match *request {
-        // Streams belong to a user and a bucket.
+        // Open streams belong to their user and bucket, so neither may change.
         Request::SaslAuth { .. } | Request::SelectBucket { .. } if session.dcp.is_some() => {
             Err(Status::NotSupported)
         }
@@ -151,8 +151,8 @@ fn auth(
     proceed(session, "", step, answer, now)
 }
 
-/// Continues a login: answers, or parks the request until a password is hashed or the delay of a failure has passed.
-/// `name` is for the log.
+/// Continues a login: answers it, or parks the request until a password is hashed or the delay of a failure has passed.
+/// `name` is for the log only.
 fn proceed(
     session: &mut Session,
     name: &str,
@@ -177,7 +177,7 @@ fn proceed(
     }
 }
 
-/// Answers a login whose outcome `begin` passes to the callback at once, and parks it otherwise.
+/// Answers a login if `begin` calls its callback at once; otherwise parks it.
 fn until_logged_in(
     session: &mut Session,
     answer: &mut Answer<'_>,
@@ -217,14 +217,14 @@ fn log_in(
     reply: &[u8],
     answer: &mut Answer<'_>,
 ) -> Result<Outcome, Status> {
-    // The secret alone does not make a peer a node.
+    // Knowing the secret does not make a peer a node.
     if login.user == INTERNAL && !session.is_node {
         session.login_failures += 1;
         return Err(Status::AuthError);
     }
     session.login_failures = 0;
     session.user = Some(login);
-    // The users may have changed since the login began.
+    // Users may have changed since the login began.
     session.users_version = 0;
     answer.value(0, reply);
     Ok(Outcome::Answered)
@@ -246,8 +246,8 @@ fn cluster_config(
 ) -> Result<Outcome, Status> {
     let env = &session.env;
     if let Some(known) = known {
-        // SDKs that learn of a new map ask one node after another until one has a newer map than theirs, and then
-        // stop. A node that is cut off must not keep them from what the others have decided since.
+        // An SDK that learns of a new map asks node after node until one has a newer map than its own, and then stops.
+        // A cut-off node must not hide the newer decisions of the others.
         if env.is_cut_off() || known >= env.map_version() {
             return Ok(Outcome::Status(Status::Success));
         }
@@ -257,7 +257,7 @@ fn cluster_config(
     Ok(Outcome::Answered)
 }
 
-/// Returns the cluster map for the connection: that of its bucket, or without a bucket the global one.
+/// Returns the cluster map for the connection: the map of its bucket, or the global one if no bucket is selected.
 pub(super) fn map(session: &Session) -> Option<Arc<str>> {
     session.env.map(bucket_name(session))
 }
@@ -279,7 +279,7 @@ fn manifest(session: &mut Session, answer: &mut Answer<'_>) -> Result<Outcome, S
     Ok(Outcome::Answered)
 }
 
-/// Returns the part of a manifest that the user has a right on: names of other collections would give away what their
+/// Returns the part of a manifest that the user has rights on. Names of other collections would reveal what their
 /// owners do.
 fn visible(session: &Session, bucket: &str, manifest: &Manifest) -> Manifest {
     let users = session.env.users();
@@ -290,8 +290,7 @@ fn visible(session: &Session, bucket: &str, manifest: &Manifest) -> Manifest {
     })
 }
 
-/// Answers with the manifest's uid and the id that `resolve` finds for a path, or with the uid and the reason that
-/// there is none.
+/// Answers with the manifest's UID and the ID that `resolve` finds for a path, or with the UID and the error.
 fn send_id(
     session: &mut Session,
     path: &[u8],
@@ -348,7 +347,7 @@ fn observe_seqno(
     Ok(Outcome::Answered)
 }
 
-/// Answers with the state of each key of the list: 0 in memory, 1 persisted, 0x80 unknown, 0x81 deleted but not yet
+/// Answers with the state of each listed key: 0 in memory, 1 persisted, 0x80 unknown, 0x81 deleted but not yet
 /// persisted.
 fn observe(
     session: &mut Session,
@@ -442,8 +441,8 @@ fn all_seqnos(
     Ok(Outcome::Answered)
 }
 
-/// Answers with a random document of the collection whose value is in memory. The search begins at a random vBucket,
-/// so that the choice is even within a vBucket but not across them.
+/// Answers with a random document of the collection whose value is in memory. The search begins at a random vBucket, so
+/// the choice is uniform within a vBucket but not across vBuckets.
 fn random_key(
     session: &mut Session,
     collection: u32,
@@ -483,7 +482,7 @@ fn random_key(
     Err(Status::KeyNotFound)
 }
 
-/// Answers with keys of a vBucket in order, from one on, each after its length.
+/// Answers with keys of a vBucket in order, starting at a given key; each key follows its length.
 fn keys(
     session: &mut Session,
     frame: &Frame<'_>,

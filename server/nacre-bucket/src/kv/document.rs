@@ -1,4 +1,4 @@
-//! Requests on one document: from request to vBucket command, and from its reply to the answer.
+//! Requests on one document: translates a request into a vBucket command, and its reply into the answer.
 
 use super::durability::{self, Durability};
 use super::rights::{self, Need};
@@ -26,11 +26,11 @@ use nacre_vbucket::{
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// Bytes that one read unit stands for. Source: the serverless service of Couchbase, as for the write unit.
+/// Bytes per read unit. Source: the serverless service of Couchbase, as for the write unit.
 const READ_UNIT_BYTES: usize = 4 << 10;
-/// Status and length before each result of a lookup.
+/// Status and length that precede each result of a lookup.
 const RESULT_HEAD_BYTES: usize = 6;
-/// Bytes that one write unit stands for.
+/// Bytes per write unit.
 const WRITE_UNIT_BYTES: usize = 1 << 10;
 
 /// Document flags of sub-document requests.
@@ -53,32 +53,32 @@ mod path_flag {
     pub const KNOWN: u8 = CREATE_PATH | XATTR | EXPAND_MACROS | BINARY;
 }
 
-/// A request on a document, with what it needs looked up.
+/// A request on a document, with the context that it needs.
 pub(super) struct Call<'a> {
     bucket: &'a Bucket,
     frame: &'a Frame<'a>,
     request: &'a Request<'a>,
     features: Features,
     vbid: Vbid,
-    /// The longest life of documents of the collection, as in [`nacre_cluster::Collection::max_ttl`].
+    /// The maximum TTL of the collection, as in [`nacre_cluster::Collection::max_ttl`].
     max_ttl: i32,
-    /// The key, which begins with the collection prefix.
+    /// The key, including the collection prefix.
     key: &'a [u8],
     preserve_expiry: bool,
     durability: Option<Durability>,
-    /// True if the client asks for durability, even where one copy in memory gives it.
+    /// True if the client requests durability, even where one copy in memory suffices.
     asks_durable: bool,
-    /// True if the user may see the names of system attributes, where the request asks for them.
+    /// True if the user may see the names of system attributes that the request asks for.
     sees_system: bool,
-    /// The reply to a durable write that has ended: it only has to be answered.
+    /// The reply to a durable write that has completed and only has to be answered.
     settled: Cell<Option<vbucket::Reply>>,
-    /// The decision of a resolver about the version that the request brings.
+    /// The resolver's decision about the version in the request.
     decided: Cell<Option<Decided>>,
     waiter: &'a Arc<dyn Waiter>,
     wrote: Cell<bool>,
 }
 
-/// Why a command has no reply.
+/// The reason why a command has no reply.
 enum Stop {
     Status(Status),
     Refused(Refusal),
@@ -95,10 +95,10 @@ impl From<Stop> for Outcome {
     }
 }
 
-/// Why a call is refused before it is tried.
+/// The reason why a call is refused before it is tried.
 pub(super) enum Refused {
     Status(Status),
-    /// The collection is unknown. Clients compare the manifest's uid with theirs.
+    /// The collection is unknown. Clients compare the manifest's UID with their own.
     UnknownCollection {
         manifest_uid: u64,
     },
@@ -124,8 +124,8 @@ impl Refused {
 }
 
 impl<'a> Call<'a> {
-    /// Checks framing, collection and rights. Unless the call is `settled`, checks memory and the number of copies
-    /// too. `key` begins with the collection prefix.
+    /// Checks framing, collection and privileges. Unless the call is `settled`, also checks memory and the number of
+    /// copies. `key` includes the collection prefix.
     pub fn new(
         session: &'a Session,
         frame: &'a Frame<'a>,
@@ -248,7 +248,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns the units that a command has used, for a client that counts them.
+    /// Returns the units that a command has used, if the client requested them.
     fn units(&self, cost: Cost) -> Units {
         if !self.features.has(Feature::Units) {
             return Units::default();
@@ -262,7 +262,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns true if the client asks for the copy of a replica.
+    /// Returns true if the client requests a replica's copy.
     fn reads_replica(&self) -> bool {
         match self.request {
             Request::GetReplica => true,
@@ -271,7 +271,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Has the vBucket carry out `command`, unless it was carried out before.
+    /// Carries out `command` in the vBucket, unless an earlier attempt has done so.
     fn apply(
         &self,
         command: &Command<'_>,
@@ -315,7 +315,7 @@ impl<'a> Call<'a> {
                 let ticket = ticket.ok_or(Stop::Status(Status::TemporaryFailure))?;
                 Err(Stop::Park(Until::Fetched(ticket)))
             }
-            // Another node would not serve the request either.
+            // During a hand-over, another node would refuse the request as well: wait for the end.
             (Err(Refusal::NotActive), _) => {
                 let ticket = self.bucket.when_handed_over(self.vbid, now, self.waiter);
                 Err(match ticket {
@@ -323,7 +323,7 @@ impl<'a> Call<'a> {
                     None => Stop::Refused(Refusal::NotActive),
                 })
             }
-            // Clients that do not know the newer statuses get the nearest old one.
+            // Clients without extended errors receive the nearest older status.
             (Err(Refusal::NotLocked), _) if !self.features.has(Feature::Xerror) => {
                 Err(Stop::Status(Status::TemporaryFailure))
             }
@@ -341,7 +341,7 @@ impl<'a> Call<'a> {
         let skips = has(version_option::SKIP_CONFLICT_RESOLUTION);
         let by_time = self.bucket.resolution() == Resolution::LastWriteWins;
         let deletes = opcode == Opcode::DeleteWithMeta;
-        // Who sends versions by time to a bucket that counts changes, or the other way round, means another bucket.
+        // A sender that does not match the bucket's conflict resolution expects another bucket.
         let forces = has(version_option::FORCE_ACCEPT);
         if (by_time && !forces && !has(version_option::REGENERATE_CAS))
             || (!by_time && forces)
@@ -383,7 +383,7 @@ impl<'a> Call<'a> {
             None if !self.bucket.conflicts.has_resolver() => {
                 Rule::Greater(self.bucket.resolution())
             }
-            // Without a local version there is nothing to resolve.
+            // Without a local version there is no conflict.
             None => Rule::Over(None),
             Some(decided) => Rule::Over(decided.seen),
         };
@@ -413,7 +413,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Parks the request until a resolver has decided about the version that it brings.
+    /// Parks the request until a resolver has decided about the version in it.
     fn ask_resolver(
         &self,
         meta: Meta,
@@ -464,7 +464,7 @@ impl<'a> Call<'a> {
         Outcome::Answered
     }
 
-    /// Carries out a command whose answer is the document, or with `fetch` unset only its CAS.
+    /// Carries out a command that answers with the document, or only with its CAS if `fetch` is false.
     fn fetch(
         &self,
         command: &Command<'_>,
@@ -617,8 +617,8 @@ impl<'a> Call<'a> {
             create_as_deleted,
             revive: has(doc_flag::REVIVE),
             cas: Cas(self.frame.cas),
-            // On the wire, no expiry is 0, unless the request preserves the old one: such a write ends the document's
-            // old time to live.
+            // On the wire, 0 means no expiry: unless the request preserves the old expiry, such a write removes the
+            // document's TTL.
             expiry: Some(self.bucket.expiry(self.max_ttl, expiry.unwrap_or(0), now)),
             expiry_when_new: self.bucket.expiry(self.max_ttl, 0, now),
             flags,
@@ -638,7 +638,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Answers with a document, compressed if bucket and client want that.
+/// Answers with a document, compressed if the bucket and the client support it.
 pub(super) fn send_document(
     bucket: &Bucket,
     features: Features,
@@ -695,7 +695,7 @@ fn check_rights(
     Ok(())
 }
 
-/// Returns true if the request may need more memory. One that frees memory is never refused for lack of it.
+/// Returns true if the request may need more memory. Requests that free memory are never refused for lack of it.
 fn grows(request: &Request<'_>) -> bool {
     matches!(
         request,
@@ -707,8 +707,8 @@ fn grows(request: &Request<'_>) -> bool {
     )
 }
 
-/// Encodes the results of mutations: the short form is the bare value, the long one has index, status and value of
-/// each that has one.
+/// Encodes the results of mutations. The short form is the bare value; the long form has index, status and value of
+/// each result.
 fn mutation_results(results: &[(u8, Vec<u8>)], single: bool) -> Vec<u8> {
     if single {
         return results.first().map(|(_, value)| value.clone()).unwrap_or_default();
@@ -723,8 +723,8 @@ fn mutation_results(results: &[(u8, Vec<u8>)], single: bool) -> Vec<u8> {
     value
 }
 
-/// Answers a refused mutation: the long form names the first operation that failed, and an error of the whole request
-/// is a bare status.
+/// Answers a refused mutation. The long form names the first operation that failed; an error of the whole request is a
+/// bare status.
 fn send_mutation_refusal(refusal: &Refusal, single: bool, answer: &mut Answer<'_>) -> Outcome {
     let Some((Some(index), error)) = refusal.subdoc_error().filter(|_| !single) else {
         return Outcome::Status(status::of_refusal(refusal));
@@ -736,8 +736,8 @@ fn send_mutation_refusal(refusal: &Refusal, single: bool, answer: &mut Answer<'_
     Outcome::Answered
 }
 
-/// Returns the path flags that an operation may have. Operations on whole documents have none of their own, but
-/// clients send them with any. Source: the sub-document commands of Couchbase Server 7.6.
+/// Returns the path flags that an operation accepts. Operations on whole documents have no path flags, but clients send
+/// them with arbitrary ones. Source: the sub-document commands of Couchbase Server 7.6.
 fn path_flags_of(opcode: Option<Opcode>) -> u8 {
     const XATTR: u8 = path_flag::XATTR;
     const VALUE: u8 = XATTR | path_flag::EXPAND_MACROS | path_flag::BINARY;

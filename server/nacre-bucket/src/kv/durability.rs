@@ -1,4 +1,4 @@
-//! The durability that a request asks for.
+//! The durability requirement of a request.
 
 use crate::Bucket;
 use crate::durability::{self, Unattainable};
@@ -6,10 +6,10 @@ use nacre_protocol::{Request, Status};
 use nacre_types::Vbid;
 use nacre_vbucket::Level;
 
-/// How long a durable write may take when the client does not say, in milliseconds.
+/// Default timeout of a durable write, in milliseconds.
 const TIMEOUT_MS_DEFAULT: u16 = 30_000;
 
-/// A write that counts only when it has reached a durability level.
+/// A durability requirement: the write is complete only at this level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Durability {
     pub level: Level,
@@ -17,8 +17,8 @@ pub(super) struct Durability {
     pub timeout_ns: u64,
 }
 
-/// Returns the durability of `request`, given the level and the timeout in milliseconds that it asks for. `None` when
-/// it counts as soon as it is in memory.
+/// Returns the durability of `request`, given the requested level and timeout in milliseconds. `None` when the write is
+/// complete as soon as it is in memory.
 pub(super) fn of_request(
     asked: Option<(u8, Option<u16>)>,
     request: &Request<'_>,

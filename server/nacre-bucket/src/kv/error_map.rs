@@ -1,4 +1,4 @@
-//! The error map: tells clients what to do about statuses, some of which they may not know.
+//! The error map, which tells clients how to handle statuses, including unknown ones.
 
 use nacre_protocol::Status;
 use serde_json::{Map, Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 /// Attributes that only version 2 of the map may use.
 const VERSION_2_ATTRIBUTES: [&str; 2] = ["rate-limit", "system-constraint"];
 
-/// Returns the map in the newest version up to `version` (1 or 2).
+/// Returns the map in the highest version that does not exceed `version` (1 or 2).
 pub(super) fn error_map(version: u16) -> Value {
     let version = version.clamp(1, 2);
     let mut errors = Map::new();

@@ -1,20 +1,20 @@
-//! Prefetching for the requests behind the one at hand: each is looked at three times before its turn comes, so that
-//! memory has ready what it touches.
+//! Prefetching for the requests behind the current one. Each request is visited three times before its turn, so that
+//! the memory that it touches is in the cache.
 
 use crate::Bucket;
 use crate::prefetch::{PrefetchStep, STEPS};
 use nacre_protocol::{Glance, Opcode, glance};
 use nacre_types::{KEY_BYTES_MAX, Vbid};
 
-/// Room for a key with the prefix of the default collection.
+/// Buffer for a key with the prefix of the default collection.
 type Room = [u8; KEY_BYTES_MAX + 1];
 
-/// The progress of the steps in one piece of input.
+/// The progress of the prefetch steps in one block of input.
 pub(super) struct Lookahead<'a> {
     input: &'a [u8],
-    /// For each step, the next request to take it for: its offset in the input, and its number.
+    /// For each step, the next request to visit: its offset in the input, and its number.
     next: [(usize, usize); STEPS.len()],
-    /// The number of the request that has its turn.
+    /// The number of the current request.
     turn: usize,
 }
 
@@ -23,8 +23,8 @@ impl<'a> Lookahead<'a> {
         Lookahead { input, next: [(0, 0); STEPS.len()], turn: 0 }
     }
 
-    /// Takes the steps that are due when the next request has its turn. Nothing is prefetched for that request
-    /// itself: it is too late.
+    /// Takes the steps that are due at the turn of the next request. That request itself is skipped: prefetching for it
+    /// is too late.
     pub fn advance(&mut self, mut take: impl FnMut(PrefetchStep, &Glance<'_>)) {
         for ((step, ahead), (at, number)) in STEPS.into_iter().zip(&mut self.next) {
             while *number <= self.turn + ahead {
@@ -40,7 +40,7 @@ impl<'a> Lookahead<'a> {
     }
 }
 
-/// Takes a step for a request. Without `prefixed`, its key has no collection prefix.
+/// Takes a step for a request. If `prefixed` is false, the key has no collection prefix.
 pub(super) fn take(step: PrefetchStep, bucket: &Bucket, seen: &Glance<'_>, prefixed: bool) {
     if !Opcode::from_byte(seen.opcode_byte).is_some_and(Opcode::addresses_document) {
         return;
@@ -75,7 +75,7 @@ mod tests {
         input
     }
 
-    /// Returns, for each request, how long before its turn the steps were taken for it.
+    /// Returns, for each request, how many requests before its turn the steps were taken.
     fn taken(input: &[u8], keys: &[String]) -> Vec<Vec<usize>> {
         let mut lookahead = Lookahead::new(input);
         let mut taken = vec![Vec::new(); keys.len()];
@@ -121,7 +121,7 @@ mod tests {
         let second = HEADER_BYTES + keys[0].len();
         input[second] = 0x47;
         assert_eq!(taken(&input, &keys), [[0; 0]; 3]);
-        // A body that no memory can hold.
+        // A body that exceeds any memory.
         input[second] = 0x80;
         input[second + 8..second + 12].fill(0xff);
         assert_eq!(taken(&input, &keys), [vec![], vec![1, 1, 1], vec![]]);

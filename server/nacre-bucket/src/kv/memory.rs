@@ -1,41 +1,40 @@
-//! The memory that a connection holds for its client, taken from the node's budget for requests and answers.
+//! Memory that a connection holds for its client, charged to the node's budget for requests and answers.
 //!
-//! A connection with short frames whose client reads its answers is not accounted for: it holds less than
-//! [`FREE_BYTES`].
+//! A connection with short frames whose client reads its answers is not charged: it holds less than [`FREE_BYTES`].
 
 use super::session::{Answer, Session};
 use nacre_budget::{Account, Permit, Purpose};
 use nacre_protocol::{HEADER_BYTES, Magic, Opcode, Reply, Status};
 use std::sync::Arc;
 
-/// Bytes that a connection may hold without being accounted for: what is read at a time.
+/// Bytes that a connection may hold without being charged: the size of one read.
 pub const FREE_BYTES: usize = 64 << 10;
-/// Answers of fewer bytes are given even when there is no memory.
+/// Smaller answers are sent even when no memory is left.
 const LARGE_ANSWER_BYTES: usize = 32 << 10;
 
-/// The memory that a connection holds.
+/// The memory charged to a connection.
 #[derive(Default)]
 pub(super) struct Memory {
-    /// The account of the user who has logged in.
+    /// The account of the logged-in user.
     account: Option<Arc<Account>>,
-    /// Frames that are being read.
+    /// Frames that are incomplete.
     input: Option<Permit>,
-    /// Answers that the client has not taken.
+    /// Answers that the client has not read.
     output: Option<Permit>,
-    /// Requests that wait for something.
+    /// Parked requests.
     parked: Option<Permit>,
-    /// True if the user holds as much as the account allows.
+    /// True if the user has exhausted the account.
     is_exhausted: bool,
 }
 
 impl Memory {
-    /// Forgets the account, because another user may log in.
+    /// Drops the reference to the account, because another user may log in.
     pub fn forget_account(&mut self) {
         self.account = None;
     }
 }
 
-/// Sets the bytes of a permit, and drops one of no bytes.
+/// Sets the size of a permit; a permit of zero bytes is dropped.
 fn set(permit: &mut Option<Permit>, account: &Arc<Account>, purpose: Purpose, bytes: usize) {
     match bytes {
         0 => *permit = None,
@@ -44,7 +43,7 @@ fn set(permit: &mut Option<Permit>, account: &Arc<Account>, purpose: Purpose, by
 }
 
 impl Session {
-    /// Returns the account of the user who has logged in.
+    /// Returns the account of the logged-in user.
     fn account(&mut self) -> Arc<Account> {
         let name = self.user_name();
         if let Some(account) = &self.memory.account
@@ -54,12 +53,12 @@ impl Session {
         }
         let budgets = self.env.budgets();
         let account = if self.is_node { budgets.of_nodes() } else { budgets.of_user(name) };
-        // What is held already stays with the account that it was taken from.
+        // Memory already held stays charged to its original account.
         self.memory.account = Some(Arc::clone(&account));
         account
     }
 
-    /// Checks whether the account is exhausted. Costs one atomic load while the user holds little.
+    /// Checks whether the account is exhausted: one atomic load while the user holds little.
     pub(super) fn look_at_memory(&mut self) {
         if self.memory.account.is_none() && self.user.is_some() {
             self.account();
@@ -72,7 +71,7 @@ impl Session {
         self.memory.is_exhausted
     }
 
-    /// Reserves memory for `bytes` of incomplete frames. Returns false when there is none: the caller answers by
+    /// Reserves memory for `bytes` of incomplete frames. Returns false when no memory is left: the caller answers by
     /// [`Session::refuse_frame`] and skips the rest of the frame.
     pub fn reserve_input(&mut self, bytes: usize) -> bool {
         if bytes <= FREE_BYTES {
@@ -84,8 +83,8 @@ impl Session {
         permit.try_set(bytes).is_ok()
     }
 
-    /// Accounts for `bytes` of answers that the client has not taken. Returns false when there is no more memory: the
-    /// caller should take no more requests from the connection until its client has taken some.
+    /// Charges `bytes` of unread answers. Returns false when no memory is left: the caller should stop reading requests
+    /// until the client has read some answers.
     pub fn hold_output(&mut self, bytes: usize) -> bool {
         if bytes <= FREE_BYTES && self.memory.output.is_none() {
             return true;
@@ -96,8 +95,8 @@ impl Session {
         held == 0 || !account.is_exhausted()
     }
 
-    /// Accounts for the requests that wait. Refuses one more of `bytes` when there is no memory, unless it `must`
-    /// wait.
+    /// Charges the parked requests plus one more of `bytes`. Refuses that one when no memory is left, unless `must` is
+    /// set.
     pub(super) fn hold_parked(&mut self, bytes: usize, must: bool) -> bool {
         let all = bytes + self.parked_bytes();
         if all <= FREE_BYTES {
@@ -113,15 +112,15 @@ impl Session {
         permit.try_set(all).is_ok()
     }
 
-    /// Accounts for requests that waited and have been answered.
+    /// Releases the memory of parked requests that were answered.
     pub(super) fn release_parked(&mut self) {
         if self.memory.parked.is_some() {
             self.hold_parked(0, true);
         }
     }
 
-    /// Answers the request whose frame begins with `head` that there is no memory for it. Returns false when it is
-    /// not a request: the connection must be closed then.
+    /// Answers the request whose frame begins with `head` that no memory is left. Returns false when the frame is not a
+    /// request: the connection must then be closed.
     pub fn refuse_frame(&mut self, head: &[u8], out: &mut Vec<u8>) -> bool {
         self.memory.input = None;
         let Some(header) = head.get(..HEADER_BYTES) else { return false };
@@ -143,7 +142,7 @@ fn only_reads(opcode: u8) -> bool {
 }
 
 impl Answer<'_> {
-    /// Returns true if there is no memory for an answer with a value of so many bytes.
+    /// Returns true if no memory is left for an answer with a value of this size.
     pub(super) fn is_refused(&self, value_bytes: usize) -> bool {
         self.is_exhausted && value_bytes >= LARGE_ANSWER_BYTES && only_reads(self.opcode)
     }

@@ -1,4 +1,4 @@
-//! The key-value protocol over one connection, without the connection: bytes in, bytes out.
+//! The key-value protocol of one connection without its socket: bytes in, bytes out.
 
 mod admin;
 mod dcp;

@@ -1,20 +1,20 @@
-//! The right that each opcode needs. What this table does not allow is refused.
+//! The right that each opcode requires. Opcodes that the table does not list are refused.
 
 use nacre_auth::Privilege;
 use nacre_protocol::{Opcode, SubdocSpec};
 
-/// What a connection must have for a request.
+/// The requirement of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// Nothing: the request is part of a login, or reveals nothing about the node.
+    /// None: the request is part of a login, or reveals nothing about the node.
     Nothing,
-    /// A user.
+    /// A logged-in user.
     Login,
-    /// A bucket that the user may open.
+    /// A selected bucket that the user may open.
     Bucket,
-    /// A privilege on the bucket or on a part of it that the request names.
+    /// A privilege on the bucket, or on the part of it that the request names.
     WithinBucket(Privilege),
-    /// A privilege on all of the bucket.
+    /// A privilege on the whole bucket.
     OnBucket(Privilege),
     /// Privileges on the collection that the request names.
     OnCollection(&'static [Privilege]),
@@ -24,10 +24,10 @@ const READ: Need = Need::OnCollection(&[Privilege::ReadData]);
 const INSERT: Need = Need::OnCollection(&[Privilege::InsertData]);
 const UPSERT: Need = Need::OnCollection(&[Privilege::UpsertData]);
 const DELETE: Need = Need::OnCollection(&[Privilege::DeleteData]);
-/// For writes that answer with what was there.
+/// Writes that return the previous contents.
 const READ_AND_UPSERT: Need = Need::OnCollection(&[Privilege::ReadData, Privilege::UpsertData]);
 
-/// Returns what a request with this opcode needs.
+/// Returns the requirement of an opcode.
 pub(super) fn need(opcode: Opcode) -> Need {
     use Opcode::*;
     match opcode {
@@ -41,7 +41,7 @@ pub(super) fn need(opcode: Opcode) -> Need {
         | SeqnoPersistence
         | GetAllVbSeqnos
         | GetFailoverLog
-        // A scan was authorized when it began, and its id cannot be guessed.
+        // A scan was authorised when it began, and its ID is unguessable.
         | RangeScanContinue
         | RangeScanCancel => Need::Bucket,
         DcpOpen | DcpAddStream | DcpCloseStream | DcpStreamRequest | DcpGetFailoverLog
@@ -79,17 +79,17 @@ pub(super) fn need(opcode: Opcode) -> Need {
     }
 }
 
-/// Returns true if one of the operations asks for the names of extended attributes.
+/// Returns true if an operation requests the names of extended attributes.
 pub(super) fn asks_for_names(specs: &[SubdocSpec<'_>], xattr_flag: u8) -> bool {
     specs.iter().any(|spec| spec.flags & xattr_flag != 0 && spec.path.starts_with(b"$XTOC"))
 }
 
-/// Returns true if one of the operations removes the whole document.
+/// Returns true if an operation removes the whole document.
 pub(super) fn removes_document(specs: &[SubdocSpec<'_>]) -> bool {
     specs.iter().any(|spec| spec.opcode == Opcode::Delete as u8)
 }
 
-/// Returns true if one of the operations touches a system attribute: one whose name begins with an underscore.
+/// Returns true if an operation touches a system attribute: one whose name begins with an underscore.
 pub(super) fn touches_system_attribute(specs: &[SubdocSpec<'_>], xattr_flag: u8) -> bool {
     specs.iter().any(|spec| spec.flags & xattr_flag != 0 && spec.path.first() == Some(&b'_'))
 }

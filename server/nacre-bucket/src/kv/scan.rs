@@ -13,12 +13,12 @@ use serde_json::Value;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Bytes of one answer to a request to read on, which may get several. The last document may exceed them.
+/// Target size of one answer to a continue request, which may get several. The last document may exceed it.
 const ANSWER_BYTES: usize = 256 << 10;
-/// Bytes that one request reads when it names no limit, so that a worker is soon free for others.
+/// Bytes read per request without a limit, so that the worker is soon free for others.
 const READ_BYTES: usize = 4 << 20;
 
-/// What became of a request.
+/// The outcome of a scan request.
 #[derive(Debug)]
 pub(super) enum Scanned {
     Created(ScanId),
@@ -32,7 +32,7 @@ pub(super) struct PageKind {
     complete: bool,
 }
 
-/// Has a worker begin a scan.
+/// Queues the creation of a scan.
 pub(super) fn create(
     session: &mut Session,
     frame: &Frame<'_>,
@@ -66,7 +66,7 @@ pub(super) fn create(
     Ok(Outcome::Park(Until::Scanned(ticket.ok_or(Status::TemporaryFailure)?)))
 }
 
-/// Has a worker read on. A limit of 0 means no limit.
+/// Queues reading the next documents of a scan. A limit of 0 means no limit.
 pub(super) fn read_on(
     session: &mut Session,
     id: ScanId,
@@ -101,7 +101,7 @@ pub(super) fn cancel(session: &mut Session, id: ScanId) -> Result<Outcome, Statu
     if found { Ok(Outcome::Status(Status::Success)) } else { Err(Status::KeyNotFound) }
 }
 
-/// Sends what a worker has read.
+/// Answers with the documents read.
 pub(super) fn answer(scanned: &Scanned, answer: &mut Answer<'_>) -> Outcome {
     match scanned {
         Scanned::Refused(status) => return Outcome::Status(*status),
@@ -137,7 +137,7 @@ fn status_of(refused: &ScanError) -> Status {
     }
 }
 
-/// Packs the documents of a page into pieces, at least one.
+/// Packs the documents of a page into at least one piece.
 fn pack(page: &Page) -> Vec<Vec<u8>> {
     let mut parts = vec![Vec::new()];
     for document in &page.documents {
@@ -151,7 +151,7 @@ fn pack(page: &Page) -> Vec<Vec<u8>> {
     parts
 }
 
-/// Packs a key as its length and bytes; a document has its metadata before that and its value after.
+/// Packs a key as length and bytes. A document adds its metadata before and its value after the key.
 fn pack_document(document: &Document, page: &Page, out: &mut Vec<u8>) {
     let sized = |bytes: &[u8], out: &mut Vec<u8>| {
         leb128_encode(bytes.len() as u32, out);

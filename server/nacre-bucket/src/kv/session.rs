@@ -1,4 +1,4 @@
-//! The state of one connection, and the way of a frame through it.
+//! The state of one connection, and the steps that handle a frame.
 
 use super::env::KvEnv;
 use super::lookahead::{self, Lookahead};
@@ -21,40 +21,41 @@ use nacre_vbucket::{self as vbucket, Token};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What the connection must do after the input that was handled.
+/// The action that the connection must take next.
 #[derive(Debug)]
 pub enum Next {
     /// Read more input.
     More,
-    /// Send the answers before the rest of the input is handled, because they have grown large.
+    /// Send the answers before the rest of the input is handled, because they are large.
     Flush,
-    /// Send the answers and close: the peer said goodbye, or its bytes cannot be parsed. The reason is for the log.
+    /// Send the answers and close: the peer has quit, or its bytes are malformed. The reason is for the log.
     Close(Option<String>),
-    /// The rest of the input must wait for requests that are under way: call [`Session::resume`] once
-    /// [`Session::is_ready`].
+    /// The rest of the input must wait for parked requests: call [`Session::resume`] once [`Session::is_ready`].
     Wait,
 }
 
-/// The largest body of a frame before a login, in bytes: strangers may hold little memory.
+/// The largest body of a frame before login, in bytes: unauthenticated peers may hold little memory.
 const LOGIN_BODY_BYTES_MAX: usize = 16 << 10;
 
-/// Failed logins after which a connection is closed: people mistype, and clients try several mechanisms.
+/// Failed logins after which a connection is closed. A few are tolerated: users mistype, and clients try several
+/// mechanisms.
 const LOGIN_FAILURES_MAX: u32 = 5;
 
-/// Bytes of answers after which they are sent before more requests are handled, so that a burst of small requests for
-/// large documents cannot fill the memory.
+/// Bytes of answers that are sent before more requests are handled. Otherwise, a burst of small requests for large
+/// documents could fill the memory.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// Shorter bodies are copied into the answers.
+/// Shorter bodies are copied into the answer.
 const ZERO_COPY_BYTES_MIN: usize = 32 << 10;
-/// Requests of one connection that may be under way while later ones are answered, and their bytes.
+/// Maximum number and bytes of a connection's parked requests.
 const PARKED_MAX: usize = 1024;
 const PARKED_BYTES_MAX: usize = 16 << 20;
-/// How soon a client that keeps sending requests to the wrong node is given the same map again, in nanoseconds.
+/// Interval after which a client that keeps sending requests to the wrong node receives the same map again, in
+/// nanoseconds.
 const MAP_GIVEN_AGAIN_NS: u64 = 1_000_000_000;
-/// How often a client is given a map before it counts as one that will not follow the map.
+/// Number of times a client receives a map before the node assumes that the client will not adopt it.
 const MAP_GIVEN_MAX: u32 = 2;
 
-/// The map in the answer to a request that came to the wrong node.
+/// The map in the answer to a misrouted request.
 struct MapGiven {
     version: (i64, i64),
     /// In monotonic nanoseconds.
@@ -69,26 +70,27 @@ struct Parked {
     until: Until,
 }
 
-/// What a parked request waits for.
+/// The condition that a parked request waits for.
 pub(super) enum Until {
-    /// The store holds a seqno.
+    /// The store has persisted a seqno.
     Persisted(Arc<Ticket<bool>>),
-    /// The document is in memory; then the request is carried out again.
+    /// The document is in memory. The request is then carried out again.
     Fetched(Arc<Ticket<bool>>),
-    /// The vBucket is handed over; then the request is carried out, or refused by the node that lost the vBucket.
+    /// The hand-over of the vBucket has ended. The request is then carried out, or refused by the node that lost the
+    /// vBucket.
     HandedOver(Arc<Ticket<bool>>),
     /// A worker has read a part of a range scan.
     Scanned(Arc<Ticket<Scanned>>),
-    /// A resolver has decided about a version from another cluster; then the request is carried out again.
+    /// A resolver has decided about a version from another cluster. The request is then carried out again.
     Decided(Arc<Ticket<Decided>>),
-    /// A login has an outcome: a password is hashed, or the delay of a failure has passed.
+    /// A login has an outcome: its password was hashed, or the delay of a failure has passed.
     LoggedIn(Arc<Ticket<LoginOutcome>>),
-    /// A durable write has ended. Holds its reply and the units it has used.
+    /// A durable write has ended. Holds its reply and the units used.
     Durable(Arc<Ticket<Option<Token>>>, vbucket::Reply, Units),
 }
 
 impl Until {
-    /// Returns true if the request has been carried out in part, so that it cannot be refused any more.
+    /// Returns true if the request has been carried out in part and can no longer be refused.
     fn is_begun(&self) -> bool {
         matches!(self, Until::Durable(..) | Until::Persisted(_) | Until::Scanned(_))
     }
@@ -111,18 +113,18 @@ pub(super) struct Selected {
     pub bucket: Arc<Bucket>,
     reads: bool,
     writes: bool,
-    /// The version of the users that the rights come from.
+    /// The version of the users from which the rights were computed.
     users_version: u64,
 }
 
-/// The other end of a connection, as far as the transport tells.
+/// The peer of a connection, as described by the transport.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// True if nobody in between can read the bytes, so that a plain password may be sent.
+    /// True if the transport is confidential, so that a plain password may be sent.
     pub confidential: bool,
-    /// The user whom the client's certificate names.
+    /// The user named by the client's certificate.
     pub user: Option<String>,
-    /// True if the peer has proved to be a node of the cluster: only a node can log in as [`nacre_auth::INTERNAL`].
+    /// True if the peer has proved to be a node of the cluster. Only nodes can log in as [`nacre_auth::INTERNAL`].
     pub is_node: bool,
     /// The address of the peer, if it has one.
     pub address: Option<IpAddr>,
@@ -131,7 +133,7 @@ pub struct Peer {
 /// One connection of the key-value protocol.
 pub struct Session {
     pub(super) env: Arc<dyn KvEnv>,
-    /// The UUID of the node when the connection began. It changes when the node joins or leaves a cluster.
+    /// The UUID of the node when the connection was opened. It changes when the node joins or leaves a cluster.
     home: String,
     /// See [`Peer::confidential`].
     pub(super) confidential: bool,
@@ -140,35 +142,35 @@ pub struct Session {
     /// See [`Peer::address`].
     pub(super) address: Option<IpAddr>,
     pub(super) features: Features,
-    /// A login that waits for the client's proof.
+    /// A login in progress that waits for the client's proof.
     pub(super) exchange: Option<sasl::Session>,
     /// The login, if there is one.
     pub(super) user: Option<Login>,
     /// Failed logins since the last successful one.
     pub(super) login_failures: u32,
-    /// The version of the users at which the login was last seen to hold; 0 before.
+    /// The version of the users for which the login was last found valid; 0 initially.
     pub(super) users_version: u64,
     pub(super) selected: Option<Selected>,
-    /// The name of the bucket that the client has selected, which may be gone for the moment.
+    /// The name of the selected bucket, which may be temporarily missing.
     chosen: Option<Box<str>>,
-    /// True if something was written since the consumers of history were last woken.
+    /// True if a mutation was made since the consumers of history were last woken.
     wrote: bool,
-    /// What was answered since the counts of the bucket were last raised.
+    /// Operations counted since they were last added to the bucket's counters.
     counted: OperationCounts,
     parked: Vec<Parked>,
-    /// The number of requests that were answered.
+    /// The number of answered requests.
     answered: usize,
     /// The streams of a DCP connection.
     pub(super) dcp: Option<Box<dcp::Dcp>>,
-    /// The version of the last cluster map that was pushed, if the client wants maps pushed.
+    /// The version of the last pushed cluster map, if the client requested pushes.
     map_sent: Option<(i64, i64)>,
-    /// The map in the last answer to a request that came to the wrong node.
+    /// The map in the last answer to a misrouted request.
     map_given: Option<MapGiven>,
-    /// The decision about the request at hand.
+    /// The decision about the current request.
     decided: Option<Decided>,
-    /// Woken when something that a parked request waits for has ended.
+    /// Woken when the wait of a parked request has ended.
     pub(super) waiter: Arc<dyn Waiter>,
-    /// The key of the request at hand with its collection prefix. The allocation is reused.
+    /// The key of the current request with its collection prefix. The allocation is reused.
     key: Vec<u8>,
     /// See [`Session::enable_zero_copy`].
     uses_zero_copy: bool,
@@ -178,11 +180,11 @@ pub struct Session {
     pub(super) scans: Option<ScanOwner>,
 }
 
-/// What became of a frame.
+/// The outcome of a frame.
 pub(super) enum Outcome {
     /// Answered, or needs no answer.
     Answered,
-    /// To be answered with a bare status.
+    /// To be answered with a status only.
     Status(Status),
     /// The connection ends.
     Close,
@@ -190,29 +192,29 @@ pub(super) enum Outcome {
     Park(Until),
 }
 
-/// A long body that is sent from the document's own memory.
+/// A long body that is sent directly from the document's memory.
 #[derive(Clone, Debug)]
 pub struct ZeroCopyBody {
-    /// The bytes of answers before it.
+    /// The offset of the body in the bytes of the answers.
     pub at: usize,
-    /// The document, which never changes.
+    /// The document, which is immutable.
     pub document: Document,
 }
 
-/// The answer under construction: where it goes, and what it must echo.
+/// The answer under construction: its destination, and the fields to echo.
 pub(super) struct Answer<'a> {
     pub out: &'a mut Vec<u8>,
     /// The document whose body follows the bytes in `out`.
     pub zero_copy_body: Option<Document>,
-    /// True if the caller takes such bodies.
+    /// True if the caller supports zero-copy bodies.
     may_be_zero_copy: bool,
-    /// True if there is no memory for long answers.
+    /// True if no memory is left for long answers.
     pub(super) is_exhausted: bool,
     pub opcode: u8,
     pub opaque: u32,
-    /// Microseconds since the request arrived, for clients that trace.
+    /// Microseconds since the request arrived, if the client requested tracing.
     pub duration: Option<u64>,
-    /// Units that the request has used, for clients that count them.
+    /// Units used by the request, if the client requested them.
     pub units: Units,
 }
 
@@ -246,7 +248,7 @@ impl Answer<'_> {
 }
 
 impl Session {
-    /// Creates a connection without a login, unless the peer's certificate names a user.
+    /// Creates a session without a login, unless the peer's certificate names a user.
     pub fn new(env: Arc<dyn KvEnv>, peer: Peer, waiter: Arc<dyn Waiter>) -> Session {
         let user = peer.user.and_then(|name| env.users().login_without_password(&name));
         Session {
@@ -279,13 +281,13 @@ impl Session {
         }
     }
 
-    /// Leaves long bodies out of the answers from now on. The caller takes them by [`Session::take_zero_copy_bodies`]
-    /// and sends them itself.
+    /// Omits long bodies from the answers from now on. The caller takes them by [`Session::take_zero_copy_bodies`] and
+    /// sends them itself.
     pub fn enable_zero_copy(&mut self) {
         self.uses_zero_copy = true;
     }
 
-    /// Takes the bodies that were left out of the answers since the last call.
+    /// Takes the bodies omitted from the answers since the last call.
     pub fn take_zero_copy_bodies(&mut self) -> Vec<ZeroCopyBody> {
         std::mem::take(&mut self.zero_copy_bodies)
     }
@@ -295,15 +297,15 @@ impl Session {
         self.user.is_some()
     }
 
-    /// Returns the time to pass to [`Session::receive`].
+    /// Returns the current time, for [`Session::receive`].
     pub fn now(&self) -> Now {
         self.env.now()
     }
 
-    /// Handles the whole frames at the start of `input`, and appends answers to `out`. `now` is when the input
-    /// arrived.
+    /// Handles the complete frames at the start of `input` and appends answers to `out`. `now` is the arrival time of
+    /// the input.
     ///
-    /// Returns the number of bytes that were consumed, and what to do next.
+    /// Returns the number of consumed bytes, and the next action.
     pub fn receive(&mut self, input: &[u8], out: &mut Vec<u8>, now: Now) -> (usize, Next) {
         let mut consumed = 0;
         self.look_at_memory();
@@ -354,8 +356,8 @@ impl Session {
         self.zero_copy_bodies.iter().map(|body| body.document.body().len()).sum()
     }
 
-    /// Wakes the consumers of history if something was written, and raises the bucket's counts. Called before the bucket of
-    /// the connection may change.
+    /// Wakes the consumers of history if a mutation was made, and adds to the bucket's counters. Must be called before the
+    /// connection's bucket may change.
     fn wake_listeners(&mut self) {
         let (wrote, counted) = (std::mem::take(&mut self.wrote), std::mem::take(&mut self.counted));
         let Some(selected) = &self.selected else { return };
@@ -365,19 +367,19 @@ impl Session {
         }
     }
 
-    /// Returns true if there may be something to send without input from the client: requests are under way, maps are
-    /// pushed, or the client is a consumer of history.
+    /// Returns true if the session may send without input from the client: requests are parked, maps are pushed, or the
+    /// client consumes history.
     pub fn may_speak_first(&self) -> bool {
         !self.parked.is_empty() || self.map_sent.is_some() || self.dcp.is_some()
     }
 
-    /// Returns true if requests are under way: [`Session::resume`] answers them when what they wait for has ended.
+    /// Returns true if requests are parked. [`Session::resume`] answers them when their waits have ended.
     pub fn has_parked(&self) -> bool {
         !self.parked.is_empty()
     }
 
-    /// Returns why the connection must end at once, whatever is left to send. The session's waiter is woken when that
-    /// changes.
+    /// Returns the reason why the connection must end at once, even with unsent answers. The session's waiter is woken
+    /// when that changes.
     pub fn cut(&self) -> Option<&'static str> {
         self.dcp.as_ref().and_then(|dcp| dcp.cut())
     }
@@ -393,7 +395,7 @@ impl Session {
         self.user.is_some() && self.map_sent.is_some_and(|sent| sent.1 < self.env.map_rev())
     }
 
-    /// Pushes new cluster maps to the client from now on, if HELLO has agreed on that.
+    /// Starts pushing new cluster maps to the client, if HELLO has negotiated that.
     pub(super) fn watch_map(&mut self) {
         let pushes = [Feature::ClustermapPush, Feature::ClustermapPushBrief];
         let wanted = self.features.has(Feature::Duplex)
@@ -416,13 +418,15 @@ impl Session {
         MapPush { bucket, version, map: map.as_deref().unwrap_or_default().as_bytes() }.encode(out);
     }
 
-    /// Returns the map for a request that came to the wrong node. A client that was given it a moment ago would read
-    /// another copy for nothing, while the answers behind this one wait. Maps that were asked for or pushed do not
-    /// count: clients may not have looked at them when they read the next answer. A client that still sends to the
-    /// wrong node later never saw the map: SDKs drop answers that came too late.
+    /// Returns the map for the answer to a misrouted request.
     ///
-    /// A client that was given a map twice will not follow it: SDKs keep an older one when they take in two at a
-    /// time, and ignore another of the same revision. So the map is renewed under another revision.
+    /// A client that received the map a moment ago gets none: it would only parse another copy while the answers behind
+    /// this one wait. Maps that were requested or pushed do not count, because the client may not have processed them
+    /// before it reads the next answer. A client that still sends to the wrong node later never processed the map: SDKs
+    /// drop late answers.
+    ///
+    /// A client that received a map twice will not adopt it. SDKs keep the older of two maps that arrive together, and
+    /// ignore a second map of the same revision. So the map is renewed under another revision.
     fn map_for_stray(&mut self) -> Option<Arc<str>> {
         let version = self.env.map_version();
         let now_ns = self.env.now().monotonic_ns;
@@ -442,7 +446,7 @@ impl Session {
         Some(map)
     }
 
-    /// Sends what there is to send: answers to requests whose wait has ended, a new cluster map, history. Returns
+    /// Sends pending output: answers to requests whose waits have ended, a new cluster map, history. Returns
     /// [`Next::More`] or [`Next::Close`].
     pub fn resume(&mut self, out: &mut Vec<u8>, now: Now) -> Next {
         let is_over = |parked: &mut Parked| parked.until.is_over();
@@ -510,15 +514,15 @@ impl Session {
         dcp::pump(self, out, now)
     }
 
-    /// Returns the bytes of the requests that are under way.
+    /// Returns the bytes of the parked requests.
     pub(super) fn parked_bytes(&self) -> usize {
         self.parked.iter().map(|parked| parked.frame.len()).sum()
     }
 
-    /// Returns true if `frame` must not be handled before the requests that are under way.
+    /// Returns true if `frame` must wait for the parked requests.
     ///
-    /// Requests on documents, and those that every connection may ask, can overtake others if the client has agreed
-    /// to that. The others change or show the state of the connection.
+    /// Requests on documents, and requests that need no state of the connection, can overtake others if the client has
+    /// negotiated that. All others change or show the state of the connection.
     fn must_wait(&self, frame: &Frame<'_>) -> bool {
         if self.parked.is_empty() {
             return false;
@@ -550,7 +554,7 @@ impl Session {
         }
     }
 
-    /// Carries out a request, for the first time or again.
+    /// Carries out a request for the first time, or retries it.
     fn handle(
         &mut self,
         frame: &Frame<'_>,
@@ -561,7 +565,7 @@ impl Session {
     ) -> Next {
         match frame.magic {
             Magic::Request | Magic::FlexRequest => {}
-            // The client's answer to something that was pushed: nothing waits for it.
+            // The client's response to a push; nothing waits for it.
             Magic::ServerResponse => return Next::More,
             Magic::Response | Magic::FlexResponse
                 if self.dcp.is_some() && frame.opcode() == Some(Opcode::DcpNoop) =>
@@ -591,8 +595,8 @@ impl Session {
             }
             Err(status) => Outcome::Status(status),
         };
-        // A node that has joined another cluster has neither users nor buckets of the one before. Clients find the
-        // nodes that are still in it.
+        // A node that has joined another cluster has lost the users and buckets of the previous one. The clients must
+        // find the nodes that are still in that cluster.
         if let Outcome::Status(Status::AuthStale | Status::NoBucket) = outcome
             && self.env.uuid() != self.home
         {
@@ -601,7 +605,7 @@ impl Session {
         self.conclude(frame, bytes, outcome, out, received)
     }
 
-    /// Sends what an outcome still needs sent.
+    /// Sends the part of an outcome that was not sent yet.
     fn conclude(
         &mut self,
         frame: &Frame<'_>,
@@ -632,8 +636,9 @@ impl Session {
                 return Next::Close(None);
             }
             Outcome::Park(Until::HandedOver(_)) if self.parked.len() >= self.answered / 2 => {
-                // Clients give up a connection for seconds when half of their requests take too long, as happens when
-                // they have waited for this node before. They ask again, and by then more can be answered.
+                // Clients abandon a connection for seconds when half of their requests time out, which can happen if
+                // they have waited for this node before. Refuse early instead: they retry, and more can be answered by
+                // then.
                 let stray = Outcome::Status(Status::NotMyVbucket);
                 return self.conclude(frame, bytes, stray, out, received);
             }
@@ -653,7 +658,7 @@ impl Session {
         }
     }
 
-    /// Parses the request, and checks the login and the rights that its opcode needs.
+    /// Parses the request, and checks the login and the privileges that its opcode requires.
     fn admit<'a>(&mut self, frame: &Frame<'a>) -> Result<Request<'a>, Status> {
         let request = parse(frame, self.features.has(Feature::Collections))?;
         match frame.opcode().map_or(Need::Login, rights::need) {
@@ -683,12 +688,12 @@ impl Session {
         Ok(request)
     }
 
-    /// Returns the name of the user who has logged in, or an empty name.
+    /// Returns the name of the logged-in user, or an empty string.
     pub(super) fn user_name(&self) -> &str {
         self.user.as_ref().map_or("", |login| &login.user)
     }
 
-    /// Returns the user who has logged in, as long as the login holds.
+    /// Returns the logged-in user while the login is valid.
     pub(super) fn holder<'u>(&self, users: &'u Users) -> Option<&'u User> {
         users.holder(self.user.as_ref()?)
     }
@@ -698,11 +703,11 @@ impl Session {
         self.user.as_ref().is_some_and(|login| login.user == INTERNAL)
     }
 
-    /// Refuses requests without a login, and those whose login does not hold any more: the user was removed, even if
-    /// one of the same name was created since, or has another password.
+    /// Refuses requests without a login or with an invalidated login: the user was removed (even if another of the same
+    /// name was created since), or has changed the password.
     fn check_user(&mut self) -> Result<(), Status> {
         let login = self.user.as_ref().ok_or(Status::AccessDenied)?;
-        // Read first, so that the next request notices a change in between.
+        // Read the version first, so that the next request notices a change in between.
         let users_version = self.env.users_version();
         if self.users_version == users_version {
             return Ok(());
@@ -731,8 +736,8 @@ impl Session {
         self.call(frame, request, None, answer, now)
     }
 
-    /// Answers a durable write that has ended. From here on it must not be answered as if it had not been carried
-    /// out.
+    /// Answers a durable write that has ended. From here on the write must not be answered as if it had not been
+    /// carried out.
     fn settle(
         &mut self,
         frame: &Frame<'_>,
@@ -746,7 +751,7 @@ impl Session {
         }
     }
 
-    /// Carries out a request on a document, or answers it with the reply that is there already.
+    /// Carries out a request on a document, or answers it with the reply that is already available.
     fn call(
         &mut self,
         frame: &Frame<'_>,
@@ -777,9 +782,9 @@ impl Session {
         outcome
     }
 
-    /// Returns the bucket of the connection. It is looked up again by its name after it was flushed or dropped, and
-    /// after users have changed, so that a revoked right ends with the next request. A bucket that comes back, as on
-    /// a node that joins again, goes on.
+    /// Returns the bucket of the connection. The bucket is looked up again by name after a flush or drop, and after a
+    /// change of users, so that a revoked privilege ends with the next request. A bucket that reappears, for example on
+    /// a node that rejoins, continues to work.
     pub(super) fn bucket(&mut self) -> Result<&Selected, Status> {
         let version = self.env.users_version();
         let is_current =
@@ -793,19 +798,19 @@ impl Session {
         self.selected.as_ref().ok_or(Status::NoBucket)
     }
 
-    /// Leaves the bucket of the connection, if it has one.
+    /// Deselects the bucket of the connection, if it has one.
     pub(super) fn leave_bucket(&mut self) {
         (self.selected, self.chosen) = (None, None);
         self.memory.forget_account();
-        // The map was that of the bucket.
+        // The recorded map belongs to the bucket.
         self.map_given = None;
     }
 
     /// Selects the bucket `name`.
     pub(super) fn select(&mut self, name: &str) -> Result<(), Status> {
-        // Clients take "not found" for a bucket that is about to appear, and try again until their timeout.
+        // Clients interpret "not found" as a bucket that is about to appear, and retry until their timeout.
         let bucket = self.env.bucket(name);
-        // Read first, so that the next request notices a change in between.
+        // Read the version first, so that the next request notices a change in between.
         let users_version = self.env.users_version();
         let users = self.env.users();
         let user = self.holder(&users).ok_or(Status::AccessDenied)?;
@@ -829,7 +834,7 @@ impl Session {
         Ok(())
     }
 
-    /// Returns true if the user has all of `privileges` on a collection of the selected bucket.
+    /// Returns true if the user has all `privileges` on a collection of the selected bucket.
     pub(super) fn may(
         &self,
         selected: &Selected,
@@ -867,14 +872,14 @@ impl Session {
         self.has(privileges, keyspace)
     }
 
-    /// Returns true if the user has `privilege` on all of the selected bucket.
+    /// Returns true if the user has `privilege` on the whole selected bucket.
     fn may_in_bucket(&self, privilege: Privilege) -> bool {
         let Some(selected) = &self.selected else { return false };
         let keyspace = Keyspace { bucket: Some(&selected.bucket.name), ..Keyspace::default() };
         self.has(&[privilege], keyspace)
     }
 
-    /// Returns true if the user has all of `privileges` on a keyspace.
+    /// Returns true if the user has all `privileges` on a keyspace.
     pub(super) fn has(&self, privileges: &[Privilege], keyspace: Keyspace<'_>) -> bool {
         let users = self.env.users();
         self.holder(&users)
@@ -882,14 +887,14 @@ impl Session {
     }
 }
 
-/// Returns true if a status is left out: quiet reads do not answer a miss, and quiet writes do not answer success.
+/// Returns true if the answer is omitted: quiet reads do not answer misses, and quiet writes do not answer success.
 fn is_silent(frame: &Frame<'_>, status: Status) -> bool {
     let Some((opcode, true)) = frame.opcode().map(Opcode::loud) else { return false };
     let reads = matches!(opcode, Opcode::Get | Opcode::GetK | Opcode::GetAndTouch);
     if reads { status == Status::KeyNotFound } else { status == Status::Success }
 }
 
-/// Returns true if a successful answer to `frame` is left out.
+/// Returns true if a successful answer to `frame` is omitted.
 pub(super) fn is_quiet(frame: &Frame<'_>) -> bool {
     is_silent(frame, Status::Success)
 }

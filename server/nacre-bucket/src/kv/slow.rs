@@ -1,7 +1,7 @@
-//! Requests of the key-value protocol that took long, for the log of slow operations.
+//! Slow requests of the key-value protocol, for the slow-operation log.
 //!
-//! Most requests are answered from memory within the read of the socket that brought them. Those that are slow have waited for something,
-//! which is known; or their thread had no processor, and then all requests of a read are slow together.
+//! Most requests are answered from memory within the socket read that brought them. A slow request has either waited for a known
+//! event, or its thread had no processor; in the second case all requests of the read are slow together.
 
 use super::session::{Session, Until};
 use crate::{SlowOperation, SlowService};
@@ -9,7 +9,7 @@ use nacre_protocol::{Feature, Frame};
 use nacre_types::Now;
 use std::time::Duration;
 
-/// The reason why a request has waited; `None` if the node is not the cause.
+/// Returns the reason why a request has waited; `None` if the node is not the cause.
 pub(super) fn wait(until: &Until) -> Option<&'static str> {
     match until {
         Until::Persisted(_) => Some("write to disk"),
@@ -18,12 +18,12 @@ pub(super) fn wait(until: &Until) -> Option<&'static str> {
         Until::Scanned(_) => Some("range scan"),
         Until::Decided(_) => Some("conflict resolver"),
         Until::Durable(..) => Some("durability"),
-        // Answers to failed logins are held back on purpose.
+        // Answers to failed logins are delayed on purpose.
         Until::LoggedIn(_) => None,
     }
 }
 
-/// Notes a request that was answered at `now`, if it took long.
+/// Records a request that was answered at `now`, if it was slow.
 pub(super) fn note_one(
     session: &Session,
     frame: &Frame<'_>,
@@ -45,7 +45,7 @@ pub(super) fn note_one(
     log.note(operation(session, opcode, target, elapsed_ns, waited), now);
 }
 
-/// Notes the requests of one read that were answered at `now`, if that took long.
+/// Records the requests of one read that were answered at `now`, if they were slow.
 pub(super) fn note_read(session: &Session, count: usize, [received, now]: [Now; 2]) {
     let elapsed_ns = now.monotonic_ns.saturating_sub(received.monotonic_ns);
     let Some(log) = session.env.slow_log() else { return };
@@ -75,7 +75,7 @@ fn operation(
     }
 }
 
-/// Returns the key behind the ID of its collection, which is a LEB128 number.
+/// Returns the key without its collection prefix, which is a LEB128 number.
 fn without_collection(key: &[u8]) -> &[u8] {
     let end = key.iter().position(|byte| byte & 0x80 == 0).map_or(0, |last| last + 1);
     &key[end..]

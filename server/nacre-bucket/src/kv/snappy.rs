@@ -1,17 +1,17 @@
-//! Values compressed with snappy on the wire. In memory and on disk they are plain.
+//! Snappy compression of values on the wire. Values in memory and on disk are uncompressed.
 
 use nacre_protocol::Status;
 use nacre_types::VALUE_BYTES_MAX;
 use std::borrow::Cow;
 
-/// Shorter bodies are not compressed.
+/// Shorter bodies are sent uncompressed.
 const DEFLATE_BYTES_MIN: usize = 64;
 
 /// Returns the plain form of a compressed value. The limit is checked before the claimed length is allocated.
 ///
 /// # Errors
-/// [`Status::InvalidArguments`] when it is not valid, [`Status::TooBig`] when it would be larger than a document may be:
-/// clients tell their users the latter, as for a value that is sent plain.
+/// [`Status::InvalidArguments`] for invalid data, [`Status::TooBig`] when the plain form would exceed the limit of
+/// documents. Clients report the latter to their users as for an uncompressed value.
 pub(super) fn inflate(value: &[u8]) -> Result<Vec<u8>, Status> {
     let invalid = |_| Status::InvalidArguments;
     if snap::raw::decompress_len(value).map_err(invalid)? > VALUE_BYTES_MAX {
@@ -20,7 +20,7 @@ pub(super) fn inflate(value: &[u8]) -> Result<Vec<u8>, Status> {
     snap::raw::Decoder::new().decompress_vec(value).map_err(invalid)
 }
 
-/// Returns the compressed form of a body, if it is smaller.
+/// Returns the compressed form of a body if it is smaller.
 pub(super) fn deflate(body: &[u8]) -> Option<Vec<u8>> {
     if body.len() < DEFLATE_BYTES_MIN {
         return None;
@@ -29,10 +29,11 @@ pub(super) fn deflate(body: &[u8]) -> Option<Vec<u8>> {
     (deflated.len() < body.len()).then_some(deflated)
 }
 
-/// Returns the value of a frame as it was before its sender compressed it.
+/// Decompresses the value of a frame if it is compressed.
 ///
 /// # Errors
-/// [`Status::InvalidArguments`] when it is not valid, [`Status::TooBig`] when it would be larger than a document may be.
+/// [`Status::InvalidArguments`] for invalid data, [`Status::TooBig`] when the plain form would exceed the limit of
+/// documents.
 pub fn plain(value: &[u8], compressed: bool) -> Result<Cow<'_, [u8]>, Status> {
     if compressed { inflate(value).map(Cow::Owned) } else { Ok(Cow::Borrowed(value)) }
 }
@@ -49,7 +50,7 @@ mod tests {
         assert_eq!(deflate(b"short"), None);
     }
 
-    /// Zeros shrink to a twentieth: the frame is small, the document is not.
+    /// Zeros compress to a twentieth: the frame is small, but the document is not.
     #[test]
     fn a_value_that_is_too_large_once_it_is_inflated_is_too_large() {
         let inflated = |bytes: usize| {

@@ -1,4 +1,4 @@
-//! Statistics: one packet for each name and value, then an empty one. The names are those that clients look for.
+//! Statistics: one packet for each name and value, then an empty one. The names are those that clients expect.
 
 use super::session::{Answer, Outcome, Session};
 use crate::Bucket;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 type Stats = Vec<(String, String)>;
 
-/// Answers with the statistics of a group; the empty name is the general one. After a space, a group may name a
+/// Answers with the statistics of a group; the empty name selects the general group. After a space, a group may name a
 /// vBucket, collection or scope.
 pub(super) fn answer(
     session: &mut Session,
@@ -77,7 +77,7 @@ fn of_part(bucket: &Bucket, group: &str, part: &str) -> Result<Stats, Status> {
 type Push<'a> = &'a mut dyn FnMut(&str, &dyn Display);
 type OfVbucket = fn(&Vbucket, Push<'_>);
 
-/// Returns the function for the statistics of one vBucket, if `group` has some.
+/// Returns the function that lists the statistics of one vBucket, if `group` has a per-vBucket form.
 fn of_vbucket(group: &str) -> Option<OfVbucket> {
     Some(match group {
         "vbucket" => state,
@@ -89,7 +89,7 @@ fn of_vbucket(group: &str) -> Option<OfVbucket> {
     })
 }
 
-/// Returns the statistics of a vBucket, whose names begin with its number; nothing if no copy is here.
+/// Returns the statistics of a vBucket, whose names begin with its number; `None` if this node has no copy.
 fn stats_of(bucket: &Bucket, vbid: Vbid, each: OfVbucket) -> Option<Stats> {
     let vbucket = bucket.vbucket(vbid)?;
     let mut stats = Vec::new();

@@ -1,4 +1,4 @@
-//! The statuses of refusals on the wire: one exhaustive match each.
+//! Wire statuses of refusals: one exhaustive match for each type.
 
 use nacre_protocol::Status;
 use nacre_value::Error;

@@ -1,4 +1,4 @@
-//! Versions of another cluster about which a resolver decides: a double of a plugin, which may do anything while it is asked.
+//! Resolution of versions from another cluster by a test double of a plugin, which may act on the bucket while it is asked.
 
 use crate::versions::{ADD, DELETE, SET, version};
 use crate::world::{Answer, Connection, Node, World, request};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 const EXISTS: u16 = 0x02;
 const TEMPORARY_FAILURE: u16 = 0x86;
-/// A moment before the test's clock, as a CAS.
+/// A CAS of a time before the test's clock.
 const CAS: u64 = 1_600_000_000_000_000_000;
 const SKIP: u32 = 0x08;
 
@@ -23,7 +23,7 @@ type Answering = Box<dyn FnMut(&Version, &Version) -> Result<Verdict, Undecided>
 
 struct Double {
     answering: Mutex<Answering>,
-    /// The bodies that it was shown.
+    /// The pairs of bodies passed to the resolver.
     asked: Mutex<Vec<[String; 2]>>,
     reproached: Mutex<Vec<String>>,
 }
@@ -74,10 +74,10 @@ impl Stage {
         Stage { world, bucket, double, connection, node }
     }
 
-    /// All that is answered to a request.
+    /// Returns all answers to a request.
     fn all(&mut self, bytes: &[u8]) -> Vec<Answer> {
         let (mut answers, ..) = self.connection.give(bytes);
-        // As often as a resolver may be asked, and once more.
+        // The maximum number of questions to a resolver, and one more round.
         for _ in 0..10 {
             self.world.run_tasks();
             answers.extend(self.connection.resume());
@@ -102,14 +102,14 @@ impl Stage {
         String::from_utf8(self.connection.get("k").value).unwrap()
     }
 
-    /// Revision and CAS, of a tombstone as well.
+    /// Returns revision and CAS, also of a tombstone.
     fn meta(&mut self) -> (u64, u64) {
         let meta = self.connection.ask(&request(0xa0, &[2], b"k", b""));
         (u64::from_be_bytes(meta.extras[12..20].try_into().unwrap()), meta.cas)
     }
 }
 
-/// A client's write of the document, while something else is going on.
+/// Writes the document as a client would, while the resolver is being asked.
 fn write(bucket: &Bucket, node: &Node, body: &str) {
     let key = DocKey::new(CollectionId::DEFAULT, b"k");
     let command = Command::Store {
@@ -164,7 +164,7 @@ impl Stage {
     }
 }
 
-/// So that both sides, on which the two arrive in different orders, keep the same.
+/// Both clusters receive the two versions in different orders and must keep the same one.
 #[test]
 fn what_is_merged_has_the_attributes_and_flags_that_the_rule_of_the_bucket_would_keep() {
     const ATTRIBUTES: &[u8] = b"\0\0\0\x09\0\0\0\x05_a\x001\0";
@@ -254,7 +254,7 @@ fn what_cannot_be_stored_is_a_temporary_failure_and_told() {
     assert_eq!(stage.set("large", 2, CAS + (1 << 16)), TEMPORARY_FAILURE);
     assert_eq!(stage.ask(&version(DELETE, b"", 3, CAS + (2 << 16), SKIP)).status, 0);
     let expired = version(DELETE, b"", 4, CAS + (3 << 16), 0);
-    // Two tombstones have equal bodies: about them nobody is asked.
+    // Two tombstones have equal bodies, so the resolver is not asked.
     assert_eq!(stage.ask(&expired).status, 0);
     let reproached = stage.double.reproached.lock().clone();
     assert_eq!(reproached, ["what it merged is larger than a document may be"]);
@@ -290,7 +290,7 @@ fn who_skips_conflict_resolution_is_not_asked_about() {
     assert_eq!((stage.body().as_str(), stage.asked()), ("forced", 0));
 }
 
-/// Two clusters that merge exchange what they have made; that ends, as equal bodies are no conflict.
+/// Two clusters that merge exchange their merges; this ends because equal bodies are no conflict.
 #[test]
 fn of_equal_bodies_the_rule_of_the_bucket_keeps_one() {
     let mut stage = Stage::new(|_, _| Ok(Verdict::Merged(b"again".to_vec())));
@@ -313,7 +313,7 @@ fn quiet_writes_are_decided_about_in_order() {
         version(SET_QUIETLY, b"second", 4, CAS + (3 << 16), 0),
         request(0x0a, b"", b"", b""),
     ];
-    // Later requests wait for those that are under way, so that each is given when its turn has come.
+    // Later requests wait for parked ones, so send each after the previous answer.
     let mut statuses = Vec::new();
     for request in &requests {
         statuses.extend(stage.all(request).iter().map(|answer| answer.status));
@@ -339,7 +339,7 @@ fn a_document_that_is_only_on_disk_is_shown_whole() {
             let vbucket = bucket.vbucket(Vbid(0)).unwrap();
             vbucket.find(key.prefixed()).is_some_and(|known| known.is_resident())
         };
-        // A pass evicts about the share that it is asked for, so one may leave the document.
+        // A pass evicts only about the requested share, so one pass may miss the document.
         let mut passes = 0;
         while is_resident() {
             bucket.make_room(Vbid(0), 100, stage.node.now());

@@ -1,4 +1,4 @@
-//! A client of a session under test: requests as bytes, and the answers to them. Also a part of the tests of nacre-node.
+//! A test client of a session: sends requests as bytes, and parses the answers. The tests of nacre-node use it too.
 
 use crate::world::Node;
 use nacre_bucket::Waiter;
@@ -6,14 +6,14 @@ use nacre_bucket::kv::{Next, Peer, Session};
 use nacre_types::Now;
 use std::sync::Arc;
 
-/// A connection, logged in, with the bucket `b` selected.
+/// A logged-in connection with the bucket `b` selected.
 pub struct Connection {
     pub session: Session,
-    /// When its next requests arrive.
+    /// Arrival time of the next requests.
     pub now: Now,
 }
 
-/// The parts of an answer that tests look at.
+/// The parts of an answer that the tests check.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
     pub framing: Vec<u8>,
@@ -56,14 +56,14 @@ pub fn answers(mut out: &[u8]) -> Vec<Answer> {
     answers
 }
 
-/// Tests look for themselves.
+/// A waiter that does nothing: tests poll the session instead.
 struct Nobody;
 
 impl Waiter for Nobody {
     fn wake(&self) {}
 }
 
-/// The waiter of a session whose test looks for itself.
+/// Returns a waiter that does nothing, for tests that poll the session.
 pub fn nobody() -> Arc<dyn Waiter> {
     Arc::new(Nobody)
 }
@@ -75,7 +75,7 @@ pub fn local() -> Peer {
 
 impl Connection {
     pub fn open(node: &Arc<Node>) -> Connection {
-        // A password that was seen before is not hashed, so that the answer does not wait for a task.
+        // A password that was verified before is cached, so the login needs no hashing task.
         assert!(node.users().verify("admin", "password").is_some());
         let mut connection = Connection {
             session: Session::new(Arc::clone(node) as _, local(), nobody()),
@@ -87,14 +87,14 @@ impl Connection {
         connection
     }
 
-    /// Gives the session some bytes; the answers to the whole frames among them.
+    /// Gives bytes to the session. Returns the answers, the number of consumed bytes, and the next action.
     pub fn give(&mut self, input: &[u8]) -> (Vec<Answer>, usize, Next) {
         let mut out = Vec::new();
         let (consumed, next) = self.session.receive(input, &mut out, self.now);
         (answers(&out), consumed, next)
     }
 
-    /// What was answered to requests that were under way.
+    /// Returns the answers to parked requests.
     pub fn resume(&mut self) -> Vec<Answer> {
         let mut out = Vec::new();
         self.session.resume(&mut out, self.now);

@@ -1,4 +1,4 @@
-//! A consumer of DCP: its session, and what it is sent as text.
+//! A DCP consumer under test: its session, and the received messages as text.
 
 use crate::world::{Node, World, local, nobody, request};
 use nacre_bucket::kv::{Next, Session};
@@ -16,7 +16,7 @@ pub struct Consumer {
     pub session: Session,
 }
 
-/// What a stream request asks for; nothing of it is the beginning of vBucket 0, and no end.
+/// The parameters of a stream request. The default is vBucket 0 from the beginning without an end.
 #[derive(Clone, Copy)]
 pub struct From<'a> {
     pub vbid: u16,
@@ -51,7 +51,7 @@ pub fn number(bytes: &[u8]) -> u64 {
 
 pub fn shown(frame: &Frame<'_>) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    // Markers of the second version have their fields in the value.
+    // Version 2 markers have their fields in the value.
     let extras = if frame.extras.len() == 1 { frame.value } else { frame.extras };
     let seqno = || number(&extras[..8]);
     let what = match frame.opcode_byte {
@@ -92,7 +92,7 @@ pub fn shown(frame: &Frame<'_>) -> String {
 impl Consumer {
     /// A connection of the administrator that has agreed on `features`.
     pub fn connect(world: &Arc<World>, node: &Arc<Node>, features: &[u16]) -> Consumer {
-        // A password that was seen before is not hashed, so that the answer does not wait for a task.
+        // A password that was verified before is cached, so the login needs no hashing task.
         assert!(node.users().verify("admin", "password").is_some());
         let session = Session::new(Arc::clone(node) as _, local(), nobody());
         let (world, node) = (Arc::clone(world), Arc::clone(node));
@@ -148,12 +148,12 @@ impl Consumer {
         self.ask(&in_vbucket(vbid, request(0x52, b"", b"", b""))).0
     }
 
-    /// Acknowledges; there is no answer when that makes sense.
+    /// Acknowledges bytes. A valid acknowledgement has no answer.
     pub fn acknowledge(&mut self, bytes: usize) -> Vec<u8> {
         self.give(&request(0x5d, &(bytes as u32).to_be_bytes(), b"", b"")).0
     }
 
-    /// What it is sent until nothing more comes, as it was, and how the connection goes on.
+    /// Returns the bytes received until the session pauses, and the next action.
     pub fn raw(&mut self) -> (Vec<u8>, Next) {
         let mut out = Vec::new();
         let mut next = Next::More;

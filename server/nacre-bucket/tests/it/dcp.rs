@@ -1,4 +1,4 @@
-//! A consumer of history as a connection sees it.
+//! DCP consumers, tested through a session.
 
 use crate::consumer::{
     BEGINNING, COLLECTIONS, Consumer, From, JSON, PRODUCER, number, shown, with_stream_id,
@@ -184,8 +184,8 @@ fn a_consumer_chooses_the_form_of_snapshot_markers() {
     assert_eq!(consumer.received()[0], "0 0..1 disk", "as who has not asked");
 }
 
-/// Three seqnos are purged while a consumer is behind. Who comes back in the middle of a snapshot that named the purge seqno
-/// goes on there; who was told of none begins anew.
+/// Three seqnos are purged while a consumer is behind. A consumer that returns in the middle of a snapshot whose marker
+/// named the purge seqno resumes there; a consumer without the purge seqno starts over.
 #[test]
 fn a_consumer_that_knows_the_purge_seqno_goes_on_below_it() {
     let (world, node, mut connection) = world();
@@ -497,7 +497,7 @@ fn a_consumer_that_takes_nothing_does_not_hold_history_back() {
     let mut consumer = Consumer::open(&world, &node);
     assert_eq!(consumer.control("connection_buffer_size", "1"), 0);
     assert_eq!(consumer.stream(BEGINNING).0, 0);
-    // A fifth of the quota is for history, and a quarter of that for each vBucket: 5 MiB.
+    // A fifth of the quota is reserved for history, and each of the four vBuckets gets a quarter of it: 5 MiB.
     let body = "x".repeat(64 << 10);
     for n in 0..200 {
         connection.set(&format!("k{n}"), &body);
@@ -687,7 +687,7 @@ fn streams_need_the_right_to_what_they_show() {
         // The password is the same each time, so that logins hold.
         node.put_user(User::new(name, "password", roles, [1; 32])).unwrap();
     };
-    // Somebody has to be left who may do everything.
+    // At least one full administrator must remain.
     put("root", &["admin"]);
     let appoint = |roles: &[&str]| put("admin", roles);
     appoint(&["data_reader[b]"]);

@@ -1,4 +1,4 @@
-//! Durable writes as a connection sees them.
+//! Durable writes, tested through a session.
 
 use crate::world::{Connection, World, durable, request};
 use nacre_bucket::SlowSettings;
@@ -82,7 +82,7 @@ fn a_request_that_has_waited_long_is_kept_with_what_it_has_waited_for() {
     assert_eq!((&*kept.operation, &*kept.bucket, &*kept.target), ("Set", "b", "k"));
     assert_eq!((&*kept.user, kept.spent[0].0), ("admin", "durability"));
     assert!(kept.elapsed >= second * 2, "{:?}", kept.elapsed);
-    // The thread that reads had no processor.
+    // A stall of the reading thread: it had no processor for two seconds.
     connection.now = node.now();
     world.wait(2);
     assert_eq!(connection.get("k").status, 0);

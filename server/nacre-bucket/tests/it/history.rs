@@ -1,4 +1,4 @@
-//! A bucket that keeps superseded versions, and a consumer that asks for them.
+//! A bucket that keeps superseded versions, and a consumer that requests them.
 
 use crate::consumer::{BEGINNING, COLLECTIONS, Consumer, From, JSON, PRODUCER};
 use crate::world::{Connection, Node, World, request};
@@ -41,7 +41,7 @@ fn bucket(node: &Node) -> Arc<Bucket> {
     node.bucket("b").unwrap()
 }
 
-/// A consumer that has asked for every version.
+/// Returns a consumer that has requested every version.
 fn follower(world: &Arc<World>, node: &Arc<Node>) -> Consumer {
     let mut consumer = Consumer::connect(world, node, &[COLLECTIONS, JSON]);
     assert_eq!(consumer.dcp("follower", PRODUCER), 0);
@@ -53,7 +53,7 @@ fn delete(connection: &mut Connection, key: &str) {
     assert_eq!(connection.ask(&request(0x04, b"", key.as_bytes(), b"")).status, 0);
 }
 
-/// What the vBucket 0 has from the beginning to where it is now.
+/// Returns all messages of vBucket 0 from the beginning to its current end.
 fn all(world: &Arc<World>, node: &Arc<Node>) -> Vec<String> {
     let mut consumer = follower(world, node);
     assert_eq!(consumer.stream(From { flags: 0x04, ..BEGINNING }).0, 0);
@@ -278,8 +278,8 @@ fn a_bucket_that_cannot_keep_history_says_so() {
     assert_eq!(consumer.control("change_streams", "false"), 0);
 }
 
-/// By chance: writes, deletions, stores, restarts, and history that begins later; what a stream gives from history on is
-/// every version that was written.
+/// Random sequence of writes, deletions, flushes, restarts and moves of the start of history. From the start of history
+/// on, a stream must return every version that was written.
 #[test]
 fn a_stream_of_history_leaves_out_nothing() {
     for seed in 0..40_u64 {
@@ -322,7 +322,7 @@ fn a_stream_of_history_leaves_out_nothing() {
                 _ => {
                     let start = bucket(&node).vbucket(Vbid(0)).unwrap().history_start().unwrap();
                     let told = all(&world, &node);
-                    // Asking runs the tasks.
+                    // `all` also runs the tasks.
                     stored = high;
                     let found: Vec<&String> =
                         told.iter().filter(|line| line.contains('@')).collect();

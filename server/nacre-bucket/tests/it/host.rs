@@ -1,4 +1,5 @@
-//! A host of buckets and sessions that is no node: what an embedder writes. It has users, and a cluster map of one node.
+//! A host of buckets and sessions without a node, as an embedder would write it. It has users, and a cluster map of one
+//! node.
 
 use crate::world::{NODE, World, cluster};
 use nacre_auth::{User, Users};
@@ -28,7 +29,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Opens the buckets that the last host in this world had, as after a crash.
+    /// Opens the buckets of this world's last host, as after a crash.
     pub fn open(world: &Arc<World>) -> Arc<Host> {
         let known = world.cluster.lock().unwrap().clone().unwrap_or_else(cluster);
         let host = Arc::new(Host {
@@ -64,7 +65,7 @@ impl Host {
         Ok(())
     }
 
-    /// Changes the cluster, and brings the buckets in line with it.
+    /// Changes the cluster, and updates the buckets accordingly.
     pub fn change(&self, change: &Change) -> Result<(), Refusal> {
         let before = self.cluster();
         let mut after = (*before).clone();

@@ -1,4 +1,4 @@
-//! Buckets and sessions without a node: their tasks are stepped by the test.
+//! Buckets and sessions without a node. The tests step the tasks.
 
 mod conflicts;
 mod connection;

@@ -1,4 +1,4 @@
-//! Buckets that hold more than their memory.
+//! Buckets with more data than their memory quota.
 
 use crate::world::{Answer, Connection, Node, World, request};
 use nacre_bucket::kv::Next;
@@ -8,7 +8,7 @@ use nacre_types::{Seqno, Vbid};
 use std::sync::Arc;
 
 const TEMPORARY_FAILURE: u16 = 0x86;
-/// Of 1 MiB each.
+/// Each has 1 MiB.
 const DOCUMENTS: usize = 150;
 
 fn small(eviction_policy: EvictionPolicy, kind: BucketKind) -> BucketSettings {
@@ -23,12 +23,12 @@ fn value(n: usize) -> String {
     format!("{n:04}").repeat(1 << 18)
 }
 
-/// Asks for a document, which may have to be read first.
+/// Gets a document that may have to be read from the store first.
 fn get(world: &World, connection: &mut Connection, key: &str) -> Answer {
     let (mut answers, _, _) = connection.give(&request(0x00, b"", key.as_bytes(), b""));
     for _ in 0..10 {
         if answers.is_empty() {
-            // It may be evicted again before the connection comes to it, and is read again then.
+            // The document may be evicted again before the session handles it, and is then read again.
             world.run_tasks();
             answers = connection.resume();
         }
@@ -57,7 +57,7 @@ fn a_bucket_serves_more_than_its_quota(policy: EvictionPolicy) {
     assert_eq!(documents, DOCUMENTS as u64, "what was evicted still counts");
     assert!(memory_bytes <= 100 << 20, "{memory_bytes} bytes in memory");
 
-    // What needs the old document works on one that is not in memory, too.
+    // Commands that need the old document also work on evicted documents.
     let append = request(0x0e, b"", b"k0", b"tail");
     let (answers, _, _) = connection.give(&append);
     world.run_tasks();
@@ -86,7 +86,7 @@ fn documents_that_were_evicted_whole_are_read_back() {
     a_bucket_serves_more_than_its_quota(EvictionPolicy::Full);
 }
 
-/// With the tracing that clients agree to: `02` and two bytes, which grow with the time that the server took.
+/// With the tracing that HELLO negotiates: `02` and two bytes, which grow with the server's processing time.
 #[test]
 fn the_time_of_a_document_that_must_be_read_counts_from_its_request() {
     let world = World::new();
@@ -163,7 +163,7 @@ fn a_bucket_that_evicts_nothing_refuses_writes_over_its_quota() {
     assert_eq!(connection.ask(&request(0x04, b"", b"k0", b"")).status, 0, "what frees memory");
 }
 
-/// Nothing stores it, so that nobody needs to be told first.
+/// The bucket has no store, so history is freed without waiting for persistence.
 #[test]
 fn a_bucket_without_a_store_lets_history_go_as_it_is_written() {
     let world = World::new();
@@ -217,7 +217,7 @@ fn an_expired_document_is_buried_although_nobody_asks() {
     assert_eq!(bucket.persisted.get(Vbid(0)), Seqno(2), "it is a mutation like any other");
 }
 
-/// A connection that knows collections, and a collection for it.
+/// Creates a collection, and opens a connection with the collections feature.
 fn with_collection(node: &Arc<Node>) -> Connection {
     let (bucket, scope, collection) = ("b".into(), "_default".into(), "c".into());
     node.change(&Change::Buckets(BucketChange::CreateCollection {
@@ -239,7 +239,7 @@ fn drop_collection(node: &Arc<Node>) {
         .unwrap();
 }
 
-/// A request on the document `k` of the first collection that somebody has made.
+/// Returns a request on the document `k` of the first user-created collection.
 fn in_collection(opcode: u8, extras: &[u8], value: &[u8]) -> Vec<u8> {
     request(opcode, extras, &[8, b'k'], value)
 }
@@ -271,7 +271,7 @@ fn a_dropped_collection_leaves_memory_and_store() {
     assert_eq!(stored(&world), 0);
 }
 
-/// The process ends after the collection is gone from the manifest, and before its documents are from the store.
+/// The process ends after the manifest has dropped the collection, but before the store has erased its documents.
 #[test]
 fn what_is_left_of_a_dropped_collection_is_erased_by_the_next_start() {
     let world = World::new();
@@ -283,14 +283,14 @@ fn what_is_left_of_a_dropped_collection_is_erased_by_the_next_start() {
     world.crash();
     let node = world.node();
     assert_eq!(node.bucket("b").unwrap().usage().0, 0);
-    // The last version of a vBucket is only erased once there is a later one.
+    // The last version of a vBucket is erased only once there is a later one.
     Connection::open(&node).set("k", "1");
     world.run_tasks();
     let events = usize::from(node.bucket("b").unwrap().vbucket_count());
     assert_eq!(stored(&world), 1 + events, "the new document, and the events that are known");
 }
 
-/// In a bucket that evicts whole documents, the keeper looks through the store for what ends by itself.
+/// In a bucket with full eviction, the keeper searches the store for expired documents and old tombstones.
 #[test]
 fn what_was_evicted_whole_expires_and_is_purged_too() {
     let world = World::new();
@@ -305,7 +305,7 @@ fn what_was_evicted_whole_expires_and_is_purged_too() {
         connection.set(&key(n), &value(n));
         world.run_tasks();
     }
-    // Both have left memory, or this shows nothing.
+    // Both documents must have left memory for the test to be meaningful.
     let evicted = |name: &[u8]| {
         let bucket = node.bucket("b").unwrap();
         let key = [&[0], name].concat();
@@ -325,7 +325,7 @@ fn what_was_evicted_whole_expires_and_is_purged_too() {
         (node.bucket("b").unwrap().usage().0, tombstones(&world)),
         (DOCUMENTS as u64 + 1, 1)
     );
-    // The keeper looks once an hour; a tombstone is kept for three days.
+    // The keeper searches once an hour; tombstones are kept for three days.
     world.wait(2 * 3600);
     world.run_tasks();
     assert_eq!((node.bucket("b").unwrap().usage().0, tombstones(&world)), (DOCUMENTS as u64, 2));
@@ -338,7 +338,7 @@ fn what_was_evicted_whole_expires_and_is_purged_too() {
     );
 }
 
-/// Else what it deletes to make room would fill it.
+/// Otherwise the tombstones of evicted documents would fill the memory.
 #[test]
 fn a_bucket_without_a_store_forgets_tombstones_after_a_minute() {
     let world = World::new();
@@ -346,7 +346,7 @@ fn a_bucket_without_a_store_forgets_tombstones_after_a_minute() {
     let mut connection = Connection::open(&node);
     connection.set("k", "1");
     connection.ask(&request(0x04, b"", b"k", b""));
-    // The last of a history stays.
+    // The last version of a history stays.
     connection.set("last", "1");
     let keys = || node.bucket("b").unwrap().vbucket(Vbid(0)).unwrap().key_count();
     for (seconds, left) in [(59, 2), (120, 1)] {

@@ -1,4 +1,4 @@
-//! What reaches the store of a bucket, and what a bucket opened over that store has.
+//! Persistence of a bucket, and the state of a bucket opened from that store.
 
 use crate::world::{World, config, get, set};
 use nacre_store::Fault;

@@ -1,4 +1,4 @@
-//! Versions of another cluster, scans, and maps that the server sends of its own accord.
+//! Versions from another cluster, range scans, and pushed cluster maps.
 
 use crate::world::{Connection, World, request};
 use nacre_cluster::{BucketSettings, Change, ClusterChange, ConflictResolution};
@@ -6,15 +6,15 @@ use nacre_cluster::{BucketSettings, Change, ClusterChange, ConflictResolution};
 const EXISTS: u16 = 0x02;
 const INVALID: u16 = 0x04;
 const CAS_INVALID: u16 = 0x0f;
-/// A moment before the test's clock, as a CAS.
+/// A CAS of a time before the test's clock.
 const CAS: u64 = 1_600_000_000_000_000_000;
 
-/// The opcodes of versions with their metadata.
+/// Opcodes of writes with metadata.
 pub const SET: u8 = 0xa2;
 pub const ADD: u8 = 0xa4;
 pub const DELETE: u8 = 0xa8;
 
-/// Takes over a version: opcode, value, revision, CAS and options.
+/// Returns a write with metadata: opcode, value, revision, CAS and options.
 pub fn version(opcode: u8, value: &[u8], rev: u64, cas: u64, options: u32) -> Vec<u8> {
     let mut extras = vec![0, 0, 0, 7, 0, 0, 0, 0];
     extras.extend(rev.to_be_bytes());
@@ -96,7 +96,7 @@ fn world_now() -> u64 {
     1_700_000_000_000_000_000
 }
 
-/// A scan's options as JSON text.
+/// Begins a scan with options in JSON.
 fn scan(world: &World, connection: &mut Connection, options: &str) -> (u16, Vec<u8>) {
     connection.give(&request(0xda, b"", b"", options.as_bytes()));
     world.run_tasks();
@@ -120,7 +120,7 @@ fn a_scan_gives_the_keys_of_a_range_in_pieces() {
     for key in ["a", "b", "c", "d", "e"] {
         connection.set(key, "1");
     }
-    // From "b" to "d" without it: YQ== is "a".
+    // From "b" (inclusive) to "d" (exclusive); YQ== would be "a".
     let range = r#"{"key_only":true,"range":{"start":"Yg==","excl_end":"ZA=="}}"#;
     let (status, id) = scan(&world, &mut connection, range);
     assert_eq!((status, id.len()), (0, 16));

@@ -1,5 +1,5 @@
-//! The environment of buckets and sessions under test: a clock that the test moves, numbers from a counter, stores in memory,
-//! tasks by hand.
+//! The environment of buckets and sessions under test: a clock moved by the test, numbers from a counter, in-memory stores,
+//! and tasks stepped by hand.
 
 pub use crate::connection::*;
 pub use crate::host::Host as Node;
@@ -18,17 +18,17 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The node that the buckets are on.
+/// The node of the buckets.
 pub const NODE: NodeId = NodeId(1);
 
 pub struct World {
     now: Mutex<Now>,
     chance: AtomicU64,
-    /// By UUID of the bucket, and how often it was flushed.
+    /// Keyed by the bucket's UUID and the number of flushes.
     stores: Mutex<BTreeMap<String, Arc<FaultStore<MemoryStore>>>>,
-    /// Each with whether it wants another step without being woken.
+    /// Each task, and whether it requests another step without being woken.
     tasks: Mutex<Vec<(Box<dyn Task>, bool)>>,
-    /// The cluster as the last host left it.
+    /// The cluster state when the last host ended.
     pub cluster: Mutex<Option<Cluster>>,
 }
 
@@ -43,12 +43,12 @@ impl World {
         })
     }
 
-    /// A host with an administrator and the bucket `b`.
+    /// Opens a host with an administrator and the bucket `b`.
     pub fn node(self: &Arc<World>) -> Arc<Host> {
         self.node_with(BucketSettings::default())
     }
 
-    /// A host whose bucket `b` has these settings.
+    /// Opens a host whose bucket `b` has these settings.
     pub fn node_with(self: &Arc<World>, settings: BucketSettings) -> Arc<Host> {
         let host = Host::open(self);
         let admin =
@@ -63,7 +63,7 @@ impl World {
         host
     }
 
-    /// Opens a bucket over its store in this world.
+    /// Opens a bucket with its store in this world.
     pub fn open(
         self: &Arc<World>,
         config: &nacre_cluster::Bucket,
@@ -80,12 +80,12 @@ impl World {
         Bucket::open(config, &env, store, is_clean, Home::alone(NODE))
     }
 
-    /// The store of the bucket that was opened last.
+    /// Returns the store of the bucket that was opened last.
     pub fn store(&self) -> Arc<FaultStore<MemoryStore>> {
         Arc::clone(self.stores.lock().unwrap().values().last().unwrap())
     }
 
-    /// Steps the tasks that are new or were woken, until all wait.
+    /// Steps new and woken tasks until all wait.
     pub fn run_tasks(&self) {
         loop {
             let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap());
@@ -115,7 +115,7 @@ impl World {
         self.tasks.lock().unwrap().len()
     }
 
-    /// Ends the tasks without another step, as the end of a process does.
+    /// Drops the tasks without another step, as a killed process would.
     pub fn crash(&self) {
         self.tasks.lock().unwrap().clear();
     }
@@ -124,7 +124,7 @@ impl World {
         self.pass(seconds * 1000);
     }
 
-    /// Moves the clock, and lets every task that waits for a time take a step.
+    /// Advances the clock, and lets each task that waits for a time take a step.
     pub fn pass(&self, milliseconds: u64) {
         let mut now = self.now.lock().unwrap();
         now.unix_ns += milliseconds * 1_000_000;
@@ -147,7 +147,7 @@ impl BucketEnv for World {
     }
 }
 
-/// A cluster of one node without buckets.
+/// Returns a cluster of one node without buckets.
 pub fn cluster() -> Cluster {
     let mut cluster = Cluster::new("c".to_owned());
     let plain = Ports::from([("mgmt", 1), ("views", 2), ("query", 3), ("eventing", 4), ("kv", 5)]);
@@ -163,7 +163,7 @@ pub fn cluster() -> Cluster {
     cluster
 }
 
-/// The bucket `b` of four vBuckets in a cluster of one node.
+/// Returns the bucket `b` with four vBuckets in a cluster of one node.
 pub fn config() -> nacre_cluster::Bucket {
     let mut cluster = cluster();
     let settings = BucketSettings { vbucket_count: 4, ..BucketSettings::default() };

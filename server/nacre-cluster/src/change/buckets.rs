@@ -9,47 +9,47 @@ use std::collections::BTreeMap;
 /// A change of buckets, scopes or collections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BucketChange {
-    /// A new bucket with a fresh UUID.
+    /// Creates a bucket.
     CreateBucket {
         /// The name.
         name: String,
-        /// 32 hexadecimal digits.
+        /// A new UUID: 32 hexadecimal digits.
         uuid: String,
-        /// Settings that the operator chose.
+        /// Settings chosen by the operator.
         settings: BucketSettings,
     },
-    /// Other settings for a bucket.
+    /// Changes the settings of a bucket.
     UpdateBucket {
         /// The name.
         name: String,
-        /// New settings. Those that are fixed at creation must be unchanged.
+        /// The new settings. Settings that are fixed at creation must be unchanged.
         settings: BucketSettings,
     },
-    /// The end of a bucket and all in it.
+    /// Drops a bucket with its contents.
     DropBucket {
         /// The name.
         name: String,
     },
-    /// All documents of a bucket go.
+    /// Removes all documents of a bucket.
     FlushBucket {
         /// The name.
         name: String,
     },
-    /// A new scope.
+    /// Creates a scope.
     CreateScope {
         /// Bucket.
         bucket: String,
         /// The name.
         scope: String,
     },
-    /// The end of a scope and its collections.
+    /// Drops a scope and its collections.
     DropScope {
         /// Bucket.
         bucket: String,
         /// The name.
         scope: String,
     },
-    /// A new collection.
+    /// Creates a collection.
     CreateCollection {
         /// Bucket.
         bucket: String,
@@ -62,7 +62,7 @@ pub enum BucketChange {
         /// See [`crate::Collection::history`]; `None` for the bucket's setting.
         history: Option<bool>,
     },
-    /// Changes settings of a collection; a setting that is `None` stays.
+    /// Changes settings of a collection; `None` leaves a setting unchanged.
     UpdateCollection {
         /// Bucket.
         bucket: String,
@@ -75,7 +75,7 @@ pub enum BucketChange {
         /// See [`crate::Collection::history`].
         history: Option<bool>,
     },
-    /// The end of a collection.
+    /// Drops a collection.
     DropCollection {
         /// Bucket.
         bucket: String,
@@ -173,14 +173,14 @@ fn update_bucket(
     let known = &cluster.bucket(name)?.settings;
     known.check_change(settings)?;
     settings.check()?;
-    // A quota that stays or shrinks is never too large.
+    // A quota that does not grow is never too large.
     if settings.ram_quota_mb > known.ram_quota_mb {
         let others_mb = cluster.bucket_quotas_mb() - known.ram_quota_mb;
         cluster.check_data_quota(others_mb + settings.ram_quota_mb)?;
     }
     let bucket = cluster.bucket_mut(name)?;
     bucket.settings = settings.clone();
-    // Replicas that are missing come with the next rebalance.
+    // The next rebalance creates missing replicas.
     for chain in &mut bucket.chains {
         chain.copies.resize(1 + usize::from(settings.replicas), None);
     }

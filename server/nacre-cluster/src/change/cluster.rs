@@ -1,26 +1,26 @@
-//! A change of what concerns the cluster as a whole: its names and settings.
+//! Changes of the cluster as a whole: its names and settings.
 
 use crate::cluster_settings::change_settings;
 use crate::{Cluster, OUTGOING_MAX, OutgoingRule, Refusal, SettingsChange};
 use serde::{Deserialize, Serialize};
 
-/// The longest name of a cluster: it goes into every cluster map.
+/// The longest cluster name in bytes; it is part of every cluster map.
 const NAME_BYTES_MAX: usize = 256;
 
-/// A change of what concerns the cluster as a whole: its names and settings.
+/// A change of the cluster's names or settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClusterChange {
-    /// Another name for the cluster.
+    /// Renames the cluster.
     NameCluster {
         /// The name.
         name: String,
     },
-    /// Names the user who administers the cluster from its beginning on.
+    /// Records the name of the user who administers the cluster from its creation.
     NameAdministrator {
         /// The name.
         name: String,
     },
-    /// Another value of a section of the [settings](Cluster::settings).
+    /// Changes a section of the [settings](Cluster::settings).
     ChangeSettings {
         /// The section and its value.
         change: Box<SettingsChange>,

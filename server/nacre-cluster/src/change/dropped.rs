@@ -1,19 +1,19 @@
-//! The event of a dropped key space, for every domain of the agreed state.
+//! A dropped keyspace, for every part of the agreed state.
 
 use crate::{Cluster, FunctionId};
 
-/// A key space that is gone: a bucket, one of its scopes, or a collection of a scope.
+/// A dropped keyspace: a bucket, a scope, or a collection.
 #[derive(Clone, Copy)]
 pub(crate) struct DroppedKeyspace<'a> {
     pub bucket: &'a str,
-    /// `None` when the whole bucket is gone.
+    /// `None` if the whole bucket was dropped.
     pub scope: Option<&'a str>,
-    /// `None` when the whole scope is gone.
+    /// `None` if the whole scope was dropped.
     pub collection: Option<&'a str>,
 }
 
 impl DroppedKeyspace<'_> {
-    /// Lets every domain drop what belongs to the key space.
+    /// Removes everything that belongs to the keyspace from the agreed state.
     pub(crate) fn forget(&self, cluster: &mut Cluster) {
         if let Some(bucket) = cluster.buckets.get_mut(self.bucket) {
             bucket.forget_indexes();
@@ -26,14 +26,14 @@ impl DroppedKeyspace<'_> {
         cluster.service_records.forget(self);
     }
 
-    /// Returns true if the key space is a whole bucket, or a whole scope, that contains `scope` of `bucket`.
+    /// Returns true if the keyspace is a whole bucket or scope, and contains `scope` of `bucket`.
     pub(crate) fn contains_scope(&self, bucket: &str, scope: Option<&str>) -> bool {
         self.collection.is_none()
             && self.bucket == bucket
             && (self.scope.is_none() || self.scope == scope)
     }
 
-    /// Returns true if `key` is that of a function, library or sequence in a scope of the key space.
+    /// Returns true if `key` is that of a function, library or sequence in a scope of the keyspace.
     pub(crate) fn contains_key(&self, key: &str) -> bool {
         FunctionId::of_key(key)
             .scope

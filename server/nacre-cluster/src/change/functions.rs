@@ -1,55 +1,55 @@
-//! A change of functions that react to changes of documents.
+//! Changes of eventing functions.
 
 use crate::{
     Cluster, FunctionDefinition, FunctionId, FunctionKeyspace, FunctionState, Refusal, Since,
 };
 use serde::{Deserialize, Serialize};
 
-/// A change of functions that react to changes of documents.
+/// A change of an eventing function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FunctionChange {
-    /// A new or changed function.
+    /// Creates or changes a function.
     PutFunction {
-        /// The name, as text.
+        /// The [`FunctionId`] as text.
         id: String,
-        /// 32 hexadecimal digits, for one that is new.
+        /// UUID of a new function: 32 hexadecimal digits.
         uuid: String,
-        /// A number, for one that is new.
+        /// Number of a new function.
         number: u32,
         /// The definition.
         definition: Box<FunctionDefinition>,
     },
-    /// The end of a function.
+    /// Removes a function.
     DropFunction {
-        /// The name, as text.
+        /// The [`FunctionId`] as text.
         id: String,
     },
-    /// A function that is deployed or paused begins again with a new state.
+    /// Restarts a deployed or paused function with an empty state.
     RestartFunction {
-        /// The name, as text.
+        /// The [`FunctionId`] as text.
         id: String,
-        /// Where it begins to read.
+        /// Where the function starts to read.
         since: Since,
     },
-    /// A function acts with the rights of another user from now on.
+    /// Sets the user whose privileges a function has.
     SetFunctionOwner {
-        /// The name, as text.
+        /// The [`FunctionId`] as text.
         id: String,
         /// The user.
         owner: String,
     },
-    /// A function is deployed, paused, resumed or undeployed.
+    /// Deploys, pauses, resumes or undeploys a function.
     SetFunctionState {
-        /// The name, as text.
+        /// The [`FunctionId`] as text.
         id: String,
         /// New state.
         state: FunctionState,
-        /// When, in milliseconds since the Unix epoch.
+        /// The time in milliseconds since the Unix epoch.
         unix_ms: u64,
     },
-    /// True if functions may wake each other in a circle.
+    /// Allows or forbids that functions trigger each other in a cycle.
     AllowFunctionRecursion {
-        /// True if they may.
+        /// True if cycles are allowed.
         allowed: bool,
     },
 }
@@ -57,7 +57,7 @@ pub enum FunctionChange {
 impl FunctionChange {
     pub(crate) fn apply(&self, cluster: &mut Cluster) -> Result<(), Refusal> {
         match self {
-            // Checked again when it is deployed, as keyspaces may be dropped meanwhile.
+            // Checked again at deployment, because keyspaces may be dropped in between.
             FunctionChange::PutFunction { id, uuid, number, definition } => {
                 if let Some((bucket, scope)) = &FunctionId::of_key(id).scope {
                     cluster.bucket(bucket)?.manifest.collections(Some(scope), None)?;
@@ -94,7 +94,7 @@ impl FunctionChange {
     }
 }
 
-/// Checks that everything that a function names is there.
+/// Checks that all keyspaces of a function exist.
 fn check_keyspaces(cluster: &Cluster, definition: &FunctionDefinition) -> Result<(), Refusal> {
     let bound = definition.buckets.iter().map(|binding| &binding.keyspace);
     for keyspace in [&definition.source, &definition.metadata].into_iter().chain(bound) {

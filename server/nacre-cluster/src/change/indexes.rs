@@ -1,12 +1,12 @@
-//! A change of the design documents or indexes of a bucket.
+//! Changes of a bucket's design documents or indexes.
 
 use crate::{Cluster, Index, Refusal};
 use serde::{Deserialize, Serialize};
 
-/// A change of the design documents or indexes of a bucket.
+/// A change of a bucket's design document or index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IndexChange {
-    /// A new or changed design document.
+    /// Creates or changes a design document.
     PutDesignDocument {
         /// Bucket.
         bucket: String,
@@ -15,21 +15,21 @@ pub enum IndexChange {
         /// JSON text.
         document: String,
     },
-    /// The end of a design document.
+    /// Drops a design document.
     DropDesignDocument {
         /// Bucket.
         bucket: String,
         /// The name.
         name: String,
     },
-    /// A new index.
+    /// Creates an index.
     CreateIndex {
         /// Bucket.
         bucket: String,
         /// The index.
         index: Index,
     },
-    /// The end of an index.
+    /// Drops an index.
     DropIndex {
         /// Bucket.
         bucket: String,
@@ -40,7 +40,7 @@ pub enum IndexChange {
         /// The name.
         name: String,
     },
-    /// Indexes that were made to be built later are built.
+    /// Builds indexes whose build was deferred.
     BuildIndexes {
         /// Bucket.
         bucket: String,
@@ -48,7 +48,7 @@ pub enum IndexChange {
         scope: String,
         /// Collection.
         collection: String,
-        /// Their names.
+        /// Names of the indexes.
         names: Vec<String>,
     },
     /// Changes the number of copies of an index's partitions.

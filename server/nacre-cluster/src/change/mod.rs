@@ -1,5 +1,5 @@
-//! The changes of the agreed state, as nodes propose and store them: a type for each domain, with the one place where its
-//! changes are applied.
+//! The changes of the agreed state, in the form that nodes propose and store. Each domain has a type, and one place that
+//! applies its changes.
 
 mod buckets;
 mod cluster;
@@ -26,15 +26,15 @@ pub use plugins::PluginChange;
 pub use query::QueryChange;
 pub use records::RecordChange;
 
-/// One change of the agreed state.
+/// A change of the agreed state.
 ///
-/// Its serialised form does not name the domain: it is the form of the change itself, as nodes have always sent and stored it.
+/// The serialised form does not name the domain: it is the form of the change itself, as nodes have always sent and stored it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Change {
     /// The cluster as a whole.
     Cluster(ClusterChange),
-    /// Nodes, groups, and the copies of vBuckets.
+    /// Nodes, server groups, and the copies of vBuckets.
     Nodes(NodeChange),
     /// Buckets, scopes and collections.
     Buckets(BucketChange),
@@ -42,7 +42,7 @@ pub enum Change {
     Indexes(IndexChange),
     /// Packages and deployments of plugins.
     Plugins(PluginChange),
-    /// Functions that react to changes of documents.
+    /// Eventing functions.
     Functions(FunctionChange),
     /// Functions, libraries and sequences of the query language.
     Query(QueryChange),

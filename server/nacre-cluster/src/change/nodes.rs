@@ -1,4 +1,4 @@
-//! A change of nodes, of their groups, or of where the copies of vBuckets are.
+//! Changes of nodes, of their server groups, or of the placement of vBuckets.
 
 use crate::{
     Alternate, AutoFailover, Chain, Cluster, Endpoints, Member, Membership, Outcome, Refusal,
@@ -8,31 +8,31 @@ use nacre_types::NodeId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A change of nodes, of their groups, or of where the copies of vBuckets are.
+/// A change of nodes, of their server groups, or of the placement of vBuckets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeChange {
-    /// A node is added, or is reached elsewhere, or has another part.
+    /// Adds a node, or changes its addresses or membership.
     PutNode {
         /// ID of the node.
         id: NodeId,
         /// Addresses, services and membership of the node.
         member: Member,
     },
-    /// A node is reached elsewhere.
+    /// Changes the addresses of a node.
     MoveNode {
         /// ID of the node.
         id: NodeId,
         /// New addresses.
         endpoints: Endpoints,
     },
-    /// A node is reached from elsewhere at another address, or not any more.
+    /// Sets or removes the alternate address of a node.
     SetAlternate {
         /// ID of the node.
         id: NodeId,
         /// New alternate address, if any.
         alternate: Option<Alternate>,
     },
-    /// Changes the services of a node that is alone and has no buckets. The services of other nodes change with a
+    /// Changes the services of a single node without buckets. The services of other nodes change with a
     /// [rebalance](NodeChange::StartRebalance).
     SetServices {
         /// ID of the node.
@@ -40,89 +40,90 @@ pub enum NodeChange {
         /// New services.
         services: BTreeSet<ServiceName>,
     },
-    /// A new group of nodes, or another name for one.
+    /// Creates or renames a server group.
     PutGroup {
         /// UUID of the group: 32 hexadecimal digits, or the UUID of the first group.
         uuid: String,
         /// The name.
         name: String,
     },
-    /// The end of a group that no node is in.
+    /// Drops an empty server group.
     DropGroup {
         /// UUID of the group.
         uuid: String,
     },
-    /// Nodes are in other groups. Copies follow with the next rebalance.
+    /// Moves nodes to other server groups. The copies follow with the next rebalance.
     MoveToGroups {
-        /// By node: the identity of its group.
+        /// UUID of the new group of each node.
         groups: BTreeMap<NodeId, String>,
     },
-    /// A node has left.
+    /// Removes a node.
     DropNode {
         /// ID of the node.
         id: NodeId,
     },
-    /// Orders the replacement of nodes, whether or not they are heard.
+    /// Orders the failover of nodes, whether or not they are alive.
     FailOver {
-        /// Their numbers.
+        /// The IDs of the nodes.
         nodes: Vec<NodeId>,
     },
-    /// Gives a replaced node its share again, with the next rebalance.
+    /// Gives a failed-over node its share again in the next rebalance.
     Recover {
         /// ID of the node.
         id: NodeId,
-        /// True if all its copies are filled from nothing, instead of from their last common seqno.
+        /// True for a full recovery: all its copies are built from scratch. False for a delta recovery from the last
+        /// common seqno.
         #[serde(default)]
         full: bool,
     },
-    /// Sets what happens to silent nodes.
+    /// Changes the auto-failover settings.
     SetAutoFailover {
-        /// The settings; the count of those that were replaced stays.
+        /// The settings; the current count of failovers is kept.
         settings: AutoFailover,
     },
-    /// Allows as many silent nodes to be replaced again as when the cluster was new.
+    /// Resets the count of automatic failovers.
     ResetAutoFailover,
-    /// Starts to spread the copies evenly over these nodes.
+    /// Starts a rebalance: spreads the copies evenly over these nodes.
     StartRebalance {
-        /// 32 hexadecimal digits.
+        /// ID of the rebalance: 32 hexadecimal digits.
         id: String,
         /// Nodes that have a share afterwards.
         keep: BTreeSet<NodeId>,
-        /// Membership of all other nodes afterwards: they leave, or only have no share.
+        /// Membership of all other nodes afterwards: leaving, or failed over.
         rest: Membership,
         /// New services of the nodes whose services change.
         #[serde(default)]
         services: BTreeMap<NodeId, BTreeSet<ServiceName>>,
     },
-    /// The rebalance that is under way goes no further.
+    /// Stops the running rebalance.
     StopRebalance,
-    /// The map is given another revision, so that clients take it for news.
+    /// Gives the cluster map a new revision, so that clients adopt it.
     RenewMap,
-    /// Sets what happens after a failed rebalance.
+    /// Changes the settings for retries of failed rebalances.
     SetRetryRebalance {
         /// The settings.
         settings: RetryRebalance,
     },
-    /// The rebalance that is [pending](Cluster::pending_rebalance) is begun again.
+    /// Retries the [pending](Cluster::pending_rebalance) rebalance.
     BeginAgain {
         /// ID of the rebalance.
         id: String,
     },
-    /// The rebalance that is [pending](Cluster::pending_rebalance) is not begun again.
+    /// Cancels the [pending](Cluster::pending_rebalance) rebalance.
     GiveUpRebalance {
         /// ID of the rebalance.
         id: String,
     },
-    /// The rebalance that is under way has come to its end.
+    /// Completes the running rebalance.
     EndRebalance {
-        /// The part of each node.
+        /// The new membership of each node.
         memberships: BTreeMap<NodeId, Membership>,
     },
-    /// Copies of vBuckets are elsewhere, and nodes have another part, at once.
+    /// Changes copies of vBuckets and memberships of nodes atomically.
     MoveCopies {
-        /// The parts of nodes.
+        /// The new memberships.
         memberships: BTreeMap<NodeId, Membership>,
-        /// By bucket and number of the vBucket: where its copies are.
+        /// The new chains by bucket and vBucket.
         chains: BTreeMap<String, BTreeMap<u16, Chain>>,
     },
 }
@@ -160,7 +161,7 @@ impl NodeChange {
                     AutoFailover { count: cluster.auto_failover.count, ..*settings };
             }
             NodeChange::ResetAutoFailover => cluster.auto_failover.count = 0,
-            // Each change is another revision.
+            // Every change increments the revision.
             NodeChange::RenewMap => {}
             NodeChange::StartRebalance { id, keep, rest, services } => {
                 keep.iter().try_for_each(|id| cluster.check_node(*id))?;
@@ -197,7 +198,7 @@ fn move_copies(
     memberships.keys().try_for_each(|id| cluster.check_node(*id))?;
     for (bucket, moved) in chains {
         let known = &cluster.bucket(bucket)?.chains;
-        // Copies begin to move only for the rebalance under way: a proposal for an earlier one comes too late.
+        // Copies begin to move only for the running rebalance: a proposal for an earlier one is too late.
         let is_kept = |node: &&NodeId| {
             cluster.rebalance.as_ref().is_some_and(|rebalance| rebalance.keep.contains(node))
         };
@@ -222,7 +223,7 @@ fn move_copies(
     let keep = cluster.rebalance.iter().flat_map(|rebalance| &rebalance.keep);
     let lost: BTreeSet<NodeId> = keep.filter(is_lost).copied().collect();
     if !lost.is_empty() {
-        // The plan of the rebalance cannot be carried out any more.
+        // The plan of the rebalance can no longer be carried out.
         cluster.end_rebalance(Outcome::Failed { lost })?;
         cluster.settle_chains();
     }

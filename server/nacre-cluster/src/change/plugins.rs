@@ -1,12 +1,12 @@
-//! A change of packages of plugins, or of their deployments.
+//! Changes of plugin packages or of their deployments.
 
 use crate::{Cluster, Deployment, Package, Refusal, Since, Source};
 use serde::{Deserialize, Serialize};
 
-/// A change of packages of plugins, or of their deployments.
+/// A change of a plugin package or of a deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PluginChange {
-    /// A new version of a package of a plugin.
+    /// Adds a version of a plugin package.
     PutPackage {
         /// The name.
         name: String,
@@ -15,43 +15,43 @@ pub enum PluginChange {
         /// The package.
         package: Package,
     },
-    /// The end of a version of a package.
+    /// Removes a version of a package.
     DropPackage {
         /// The name.
         name: String,
         /// The version.
         version: String,
     },
-    /// A new deployment, or another version, configuration or grants for one.
+    /// Creates a deployment, or changes its version, configuration or grants.
     Deploy {
         /// The name.
         name: String,
         /// The deployment.
         deployment: Deployment,
     },
-    /// A deployment stops taking documents, or goes on.
+    /// Pauses or resumes a deployment.
     PauseDeployment {
         /// The name.
         name: String,
-        /// True if it stops.
+        /// True to pause.
         paused: bool,
     },
-    /// A deployment acts with the rights of another user from now on.
+    /// Sets the user whose privileges a deployment has.
     SetDeploymentOwner {
         /// The name.
         name: String,
         /// The user.
         owner: String,
     },
-    /// A deployment begins again with a new state.
+    /// Restarts a deployment with an empty state.
     ReplayDeployment {
         /// The name.
         name: String,
-        /// Where it begins, if that changes: since when, and after which token of changes.
+        /// The new start, if it changes: since when, and after which token of changes.
         #[serde(default)]
         begin: Option<(Since, Option<String>)>,
     },
-    /// The end of a deployment and its state.
+    /// Removes a deployment and its state.
     Undeploy {
         /// The name.
         name: String,

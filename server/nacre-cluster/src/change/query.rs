@@ -1,30 +1,30 @@
-//! A change of functions, libraries or sequences of the query language.
+//! Changes of user-defined functions, libraries or sequences of the query language.
 
 use crate::query_function::check_scope;
 use crate::{Cluster, FunctionId, QueryFunction, Refusal, Script, Sequence};
 use serde::{Deserialize, Serialize};
 
-/// A change of functions, libraries or sequences of the query language.
+/// A change of a user-defined function, library or sequence of the query language.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QueryChange {
-    /// A function of the query language, new or in the place of another.
+    /// Creates or replaces a function.
     PutQueryFunction {
         /// The function.
         id: FunctionId,
-        /// The statement that makes it.
+        /// The statement that creates it.
         text: String,
         /// The script to run, for a function in JavaScript.
         #[serde(default)]
         script: Option<Script>,
-        /// True if there may be one.
+        /// True if an existing function may be replaced.
         replace: bool,
     },
-    /// The end of a function of the query language.
+    /// Drops a function.
     DropQueryFunction {
         /// The function.
         id: FunctionId,
     },
-    /// A sequence of the query language, new or in the place of another.
+    /// Creates or replaces a sequence.
     PutSequence {
         /// The sequence.
         id: FunctionId,
@@ -33,28 +33,28 @@ pub enum QueryChange {
         /// True if the sequence must exist; false if it must not.
         replace: bool,
     },
-    /// The end of a sequence.
+    /// Drops a sequence.
     DropSequence {
         /// The sequence.
         id: FunctionId,
     },
-    /// The next values of a sequence are taken.
+    /// Allocates the next block of values of a sequence.
     AdvanceSequence {
         /// The sequence.
         id: FunctionId,
-        /// Epoch that the proposer has seen.
+        /// The epoch seen by the proposer.
         epoch: u64,
-        /// The first of the values, as it was seen.
+        /// The first value of the block, as seen by the proposer.
         from: i64,
     },
-    /// A library of functions in JavaScript, new or in the place of another.
+    /// Creates or replaces a JavaScript library.
     PutQueryLibrary {
         /// The library.
         id: FunctionId,
         /// The code.
         code: String,
     },
-    /// The end of such a library.
+    /// Drops a JavaScript library.
     DropQueryLibrary {
         /// The library.
         id: FunctionId,

@@ -1,29 +1,29 @@
-//! A change of the records that services keep.
+//! Changes of service records.
 
 use crate::{Cluster, Expected, Refusal, ServiceRecord};
 use serde::{Deserialize, Serialize};
 
-/// A change of the records that services keep.
+/// A change of a service record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RecordChange {
-    /// A new or changed record of a service.
+    /// Creates or changes a record of a service.
     PutServiceRecord {
         /// ID of the service.
         service: String,
-        /// Its name.
+        /// Name of the record.
         name: String,
         /// The record.
         record: Box<ServiceRecord>,
-        /// What must be there.
+        /// The precondition.
         expected: Expected,
     },
-    /// The end of a record of a service.
+    /// Drops a record of a service.
     DropServiceRecord {
         /// ID of the service.
         service: String,
-        /// Its name.
+        /// Name of the record.
         name: String,
-        /// What must be there.
+        /// The precondition.
         expected: Expected,
     },
 }

@@ -1,4 +1,4 @@
-//! Reads a change: its name says which domain it belongs to.
+//! Deserializes a change: the name of the change determines its domain.
 
 use crate::{
     BucketChange, Change, FunctionChange, IndexChange, NodeChange, PluginChange, QueryChange,
@@ -43,13 +43,13 @@ impl<'de> Visitor<'de> for ChangeVisitor {
         } else if is_of(names::<RecordChange>()) {
             read.into_domain().map(Change::Records)
         } else {
-            // An unknown name is refused here; the error contains it.
+            // This call also refuses an unknown name; the error contains it.
             read.into_domain().map(Change::Cluster)
         }
     }
 }
 
-/// A change whose name has been read, and whose content has not.
+/// A change whose name has been read, but not its content.
 struct Named<'a, V> {
     name: &'a str,
     content: V,
@@ -71,7 +71,7 @@ impl<'de, V: serde::de::VariantAccess<'de>> EnumAccess<'de> for Named<'_, V> {
     }
 }
 
-/// Returns the names of the changes of a domain, as its type passes them to every deserializer.
+/// Returns the names of a domain's changes, which its type passes to every deserializer.
 fn names<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
     match T::deserialize(NamesOnly) {
         Err(Names(names)) => names,
@@ -79,7 +79,7 @@ fn names<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
     }
 }
 
-/// Reads nothing: the names are in its error.
+/// A deserializer that reads nothing and returns the names as its error.
 struct NamesOnly;
 
 #[derive(Debug)]
@@ -128,10 +128,10 @@ mod tests {
     use crate::{Cluster, ClusterChange, FORM_VERSION};
     use std::path::PathBuf;
 
-    /// When this variable is set, the test writes the sample of the agreed state again.
+    /// When this variable is set, the test rewrites the sample of the agreed state.
     const WRITE: &str = "NACRE_WRITE_DOCS";
 
-    /// Returns the changes as nodes send and store them, one a line. Each can be applied after those before it.
+    /// Returns the sampled changes in their stored form, one per line. Each can be applied after those before it.
     fn sampled() -> String {
         let name = format!("changes-{FORM_VERSION}.jsonl");
         std::fs::read_to_string(path(&name)).expect("each version has samples")

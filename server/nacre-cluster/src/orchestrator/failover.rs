@@ -6,11 +6,11 @@ use crate::{Chain, Change, Cluster, Membership, NodeChange};
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long the leader assumes a lease to last: clocks may differ in speed by a fifth.
+/// The longest time that the leader assumes for a lease: clock speeds may differ by a fifth.
 const LEASE_KEPT_NS: u64 = LEASE_NS + LEASE_NS / 5;
 
 impl Orchestrator {
-    /// Returns the nodes with a present or future share that were not heard for too long.
+    /// Returns the nodes with a current or future share that were silent for too long.
     fn silent(&self, cluster: &Cluster, now: u64) -> BTreeSet<NodeId> {
         let timeout = cluster.auto_failover.timeout_ms * MS;
         let is_silent = |node: &NodeId| {
@@ -22,10 +22,10 @@ impl Orchestrator {
         cluster.active_nodes().into_iter().chain(targets).filter(is_silent).collect()
     }
 
-    /// Nodes to replace: those that an operator has named, those whose replacement may be made yet, and `silent` ones if all of
-    /// these may be gone at once.
+    /// Returns the nodes to fail over: those that an operator has named, those in an undecided proposal, and the `silent` ones
+    /// if all of these may be lost together.
     fn lost(&self, cluster: &Cluster, silent: &BTreeSet<NodeId>) -> BTreeSet<NodeId> {
-        // A proposal that is still open may be decided yet. Until then its nodes are not followed, and nothing else is
+        // An undecided proposal may still be accepted. Until then its nodes are not followed, and nothing else is
         // decided about them.
         let named = cluster.failing_over.iter().chain(&self.proposed).copied();
         let lost: BTreeSet<NodeId> =
@@ -45,9 +45,8 @@ impl Orchestrator {
         lost
     }
 
-    /// Returns true if all writes that were acknowledged as durable are on other nodes as well, as long as no other
-    /// copy fails: for each vBucket, either the active copy stays and is not in doubt, or fewer than a majority of the
-    /// copies are gone.
+    /// Returns true if all acknowledged durable writes also exist on other nodes, unless another copy fails: for each
+    /// vBucket, either the active copy stays and is not in doubt, or fewer than a majority of the copies are lost.
     fn spares(&self, cluster: &Cluster, gone: &BTreeSet<NodeId>) -> bool {
         cluster.buckets.iter().all(|(name, bucket)| {
             (0_u16..).zip(&bucket.chains).all(|(vbid, chain)| {
@@ -68,7 +67,7 @@ impl Orchestrator {
         doubted.is_some_and(|doubted| doubted.contains(&vbid))
     }
 
-    /// Proposes that other copies take over the vBuckets of lost nodes, and those of active copies in doubt.
+    /// Proposes that other copies take over the vBuckets of lost nodes and of active copies in doubt.
     pub(super) fn replace_lost(
         &mut self,
         cluster: &Cluster,
@@ -80,8 +79,8 @@ impl Orchestrator {
         let lost = self.lost(cluster, &silent);
         self.fence(&lost, cluster, now);
         if !self.proposed.is_empty() && !silent.is_subset(&lost) {
-            // Whether the silent nodes may be replaced depends on the outcome of the open proposal. Any later decision
-            // shows it, so one is proposed.
+            // Whether the silent nodes may be failed over depends on the outcome of the undecided proposal. Any later
+            // decision reveals it, so propose one.
             self.failover = None;
             effects.push(Effect::Propose(Change::Nodes(NodeChange::RenewMap)));
             return;
@@ -130,7 +129,7 @@ impl Orchestrator {
                     left.filter_map(|node| poll.standing(*node, name, *vbid)).map(|s| s.term);
                 terms.max().is_none_or(|term| term >= chain.term)
             };
-            // An active copy whose place is taken must not serve at the same time as its successor.
+            // An active copy that is replaced must not serve concurrently with its successor.
             let is_settled = |vbid: &u16| {
                 let chain = &bucket.chains[usize::from(*vbid)];
                 let active = chain.active().filter(|node| !lost.contains(node));
@@ -151,7 +150,7 @@ impl Orchestrator {
             chains.insert(name.clone(), moved.collect());
         }
         let memberships = lost.iter().map(|node| (*node, Membership::FailedOver)).collect();
-        // Kept until the outcome is known: the proposal may be decided later, and its nodes must stay fenced until
+        // Kept until the outcome is known: the proposal may be accepted later, and its nodes must stay fenced until
         // then.
         self.proposed = lost;
         effects
@@ -161,7 +160,7 @@ impl Orchestrator {
     }
 }
 
-/// The chain without lost nodes: the best of the copies that are left serves, under a new term.
+/// Returns the chain without lost nodes: the best remaining copy becomes active, under a new term.
 fn replaced(chain: &Chain, lost: &BTreeSet<NodeId>, poll: &Poll, name: &str, vbid: u16) -> Chain {
     let all: Vec<NodeId> = lost.iter().copied().collect();
     let serves = |node: &NodeId| {
@@ -171,12 +170,12 @@ fn replaced(chain: &Chain, lost: &BTreeSet<NodeId>, poll: &Poll, name: &str, vbi
     let active = chain.active().filter(serves);
     let best = active.or_else(|| {
         let left = chain.copies.iter().flatten().copied().filter(|node| !lost.contains(node));
-        // Reversed, because `max_by_key` returns the last of equal copies: the first in the chain should win.
+        // Reversed, because `max_by_key` returns the last of equal copies, and the first in the chain should win.
         left.rev().max_by_key(|node| poll.standing(*node, name, vbid).map(Standing::rank))
     });
     let mut replaced = chain.without(&all, best);
     if active.is_none() {
-        // Another branch of history, even if it is the same node.
+        // A new branch of history, even on the same node.
         replaced.term = chain.term + 1;
         replaced.chosen = poll.chosen(best, name, vbid);
     }

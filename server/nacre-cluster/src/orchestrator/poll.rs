@@ -1,22 +1,22 @@
-//! Asking nodes how far their copies are.
+//! Polls: ask nodes for the progress of their copies.
 
 use super::{Effect, Fence, MS, Message, Standing};
 use crate::Chosen;
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// When a poll that is not answered is sent again.
+/// Interval at which an unanswered poll is repeated.
 const POLL_AGAIN_NS: u64 = 300 * MS;
 
-/// A question to several nodes, and their answers.
+/// A question to several nodes, and their reports.
 #[derive(Debug)]
 pub(super) struct Poll {
-    /// Comes back with the answers.
+    /// Identifies the poll in the reports.
     pub(super) number: u64,
-    /// When it was sent first and last, 0 for never.
+    /// Times of the first and the last sending; 0 for never.
     begun_at: u64,
     sent_at: u64,
-    /// Nodes that are about to be replaced.
+    /// Nodes that are about to be failed over.
     pub(super) lost: BTreeSet<NodeId>,
     /// vBuckets, by bucket.
     pub(super) wanted: BTreeMap<String, BTreeSet<u16>>,
@@ -27,14 +27,14 @@ pub(super) struct Poll {
 /// The report of a node.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// Revision of the agreed state whose effects it had carried out before it looked.
+    /// Revision of the agreed state that the node had applied before it read its copies.
     pub(super) rev: u64,
-    /// State of each copy, by bucket and vBucket.
+    /// Standing of each copy, by bucket and vBucket.
     pub(super) standings: BTreeMap<String, BTreeMap<u16, Standing>>,
 }
 
 impl Poll {
-    /// One that was not sent yet.
+    /// Creates an unsent poll.
     pub(super) fn new(
         number: u64,
         lost: BTreeSet<NodeId>,
@@ -44,17 +44,17 @@ impl Poll {
         Poll { number, begun_at: 0, sent_at: 0, lost, wanted, asked, answers: BTreeMap::new() }
     }
 
-    /// Returns true if all have answered.
+    /// Returns true if all nodes have answered.
     pub(super) fn is_answered(&self) -> bool {
         self.missing().next().is_none()
     }
 
-    /// Returns the state that a node has reported for its copy.
+    /// Returns the standing that a node has reported for its copy.
     pub(super) fn standing(&self, node: NodeId, bucket: &str, vbid: u16) -> Option<&Standing> {
         self.answers.get(&node)?.standings.get(bucket)?.get(&vbid)
     }
 
-    /// Returns true if a node has answered with all in mind that was agreed on up to `rev`.
+    /// Returns true if a node has answered with the agreed state up to `rev` applied.
     pub(super) fn knows(&self, node: NodeId, rev: u64) -> bool {
         self.answers.get(&node).is_some_and(|answer| answer.rev >= rev)
     }
@@ -65,8 +65,8 @@ impl Poll {
         Some(Chosen { term, high_seqno })
     }
 
-    /// Sends the poll to the nodes that have not answered, when that is due, with the newest fence: nodes do not answer
-    /// to an older one.
+    /// Sends the poll to the nodes that have not answered, if that is due. Uses the newest fence, because nodes do not
+    /// answer with an older one.
     pub(super) fn send(&mut self, fence: &Fence, now: u64, effects: &mut Vec<Effect>) {
         if self.sent_at != 0 && now < self.sent_at + POLL_AGAIN_NS {
             return;
@@ -89,7 +89,7 @@ impl Poll {
         self.asked.iter().filter(|node| !self.answers.contains_key(node)).copied()
     }
 
-    /// Returns the nodes that have not answered although they were first asked `patience_ns` ago.
+    /// Returns the nodes that have not answered within `patience_ns` of the first sending.
     pub(super) fn late(&self, patience_ns: u64, now: u64) -> impl Iterator<Item = NodeId> {
         let is_late = self.begun_at != 0 && now.saturating_sub(self.begun_at) >= patience_ns;
         self.missing().filter(move |_| is_late)

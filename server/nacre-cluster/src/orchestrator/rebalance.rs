@@ -1,4 +1,4 @@
-//! Rebalance: moves copies to their destinations, step by step.
+//! Rebalance: moves copies to their destinations step by step.
 
 use super::poll::Poll;
 use super::{Effect, MS, Orchestrator, Standing};
@@ -6,26 +6,25 @@ use crate::{Chain, Change, Cluster, Copies, Membership, NodeChange, place};
 use nacre_types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// vBuckets of a bucket that get new copies at once in a rebalance.
+/// Maximum number of a bucket's vBuckets that receive new copies concurrently in a rebalance.
 pub const MOVES_MAX: usize = 64;
-/// Pause before the next moves. It leaves time for requests to the processors, and to the clients, which must learn
-/// each map.
+/// Pause before the next moves. It leaves processor time for requests, and gives clients time to adopt each map.
 const MOVES_PAUSE_NS: u64 = 100 * MS;
-/// vBuckets of a bucket that change their active copy at once in a rebalance.
+/// Maximum number of a bucket's vBuckets that change their active copy concurrently in a rebalance.
 pub(super) const HAND_OVERS_MAX: usize = MOVES_MAX / 2;
-/// How long a hand-over may keep writers from a vBucket.
+/// Maximum time for which a hand-over may block writers.
 pub(super) const HOLD_NS_MAX: u64 = 1000 * MS;
-/// Pause for the writers after a hand-over that took too long.
+/// Pause for writers after a hand-over that took too long.
 const HOLD_AGAIN_NS: u64 = 5000 * MS;
-/// How far a copy may be behind, in seqnos, to count as caught up while the active copy is written to.
+/// Maximum lag of a copy in seqnos that counts as caught up while the active copy accepts writes.
 const LAG_MAX: u64 = 256;
 
-/// A vBucket that is handed over.
+/// The state of a vBucket's hand-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// Held since then: no node accepts writes.
+    /// Held since this time: no node accepts writes.
     Since(u64),
-    /// The last hold took too long: the next one begins no earlier than this.
+    /// The last hold took too long; the next one begins at this time at the earliest.
     Again(u64),
 }
 
@@ -39,7 +38,7 @@ impl Hold {
     }
 }
 
-/// The vBuckets that each node sends or receives, and how many it may.
+/// Number of moves of each node, and its maximum.
 struct NodeLoad {
     moves: BTreeMap<NodeId, usize>,
     moves_max: Option<usize>,
@@ -56,7 +55,7 @@ impl NodeLoad {
         load
     }
 
-    /// Adds a move of `chain` to `target`; returns false, and adds nothing, if a node has as many moves as it may.
+    /// Adds a move of `chain` to `target`. Returns false without adding it if a node has reached its maximum.
     fn add(&mut self, chain: &Chain, target: &Copies) -> bool {
         let nodes = NodeLoad::nodes(chain, target);
         let is_full = |node: &NodeId| {
@@ -70,7 +69,7 @@ impl NodeLoad {
         true
     }
 
-    /// The sender and the receivers of a move.
+    /// Returns the sender and the receivers of a move.
     fn nodes(chain: &Chain, target: &Copies) -> BTreeSet<NodeId> {
         let is_new = |node: &NodeId| !chain.copies.contains(&Some(*node));
         target.iter().flatten().copied().filter(is_new).chain(chain.active()).collect()
@@ -78,7 +77,7 @@ impl NodeLoad {
 }
 
 impl Orchestrator {
-    /// Takes the next step of a rebalance, where one is wanted.
+    /// Takes the next step of the rebalance, if one is running.
     pub(super) fn rebalance(&mut self, cluster: &Cluster, now: u64, effects: &mut Vec<Effect>) {
         let Some(wanted) = &cluster.rebalance else {
             self.moving = None;
@@ -91,7 +90,7 @@ impl Orchestrator {
             let current: Vec<Copies> =
                 bucket.chains.iter().map(|chain| chain.copies.clone()).collect();
             let mut target = place(&current, &nodes, usize::from(bucket.settings.replicas));
-            // A vBucket that no node serves is looked for on the node that had it last, before any other move.
+            // Before any other move, a vBucket without an active copy is activated on the node that had it last.
             for (copies, chain) in target.iter_mut().zip(&bucket.chains) {
                 let last = chain.last.filter(|node| nodes.contains_key(node));
                 if let (Some(last), None) = (last, chain.active()) {
@@ -101,7 +100,7 @@ impl Orchestrator {
             }
             target
         };
-        // One bucket after another.
+        // Buckets move one after another.
         let unfinished = cluster.buckets.iter().find_map(|(name, bucket)| {
             let target = target(name);
             let differs = bucket.chains.iter().zip(&target).any(|(chain, target)| {
@@ -114,7 +113,7 @@ impl Orchestrator {
             let part = |node: &NodeId| match node {
                 _ if wanted.keep.contains(node) => Some((*node, Membership::Active)),
                 _ if wanted.leaving.contains(node) => Some((*node, wanted.rest)),
-                // The node has joined meanwhile: the next rebalance gives it a share.
+                // The node has joined since; the next rebalance gives it a share.
                 _ => None,
             };
             let memberships = cluster.nodes.keys().filter_map(part).collect();
@@ -128,7 +127,7 @@ impl Orchestrator {
             .collect();
         let mut chains = BTreeMap::new();
         if self.move_at.0 != wanted.id {
-            // Clients learn of new nodes and connect to them before the first vBucket is served there.
+            // Gives clients time to learn of new nodes and connect to them before the first vBucket is served there.
             self.move_at = (wanted.id.clone(), now + MOVES_PAUSE_NS);
         }
         if moving.len() < MOVES_MAX && now >= self.move_at.1 {
@@ -153,7 +152,7 @@ impl Orchestrator {
         }
     }
 
-    /// Begins the rebalance again that has failed, once its time has come: as long after a new leader as after the failure.
+    /// Retries the failed rebalance once its time has come. A new leader waits as long as after the failure.
     pub(super) fn begin_again(&mut self, cluster: &Cluster, now: u64, effects: &mut Vec<Effect>) {
         let Some(pending) = cluster.pending_rebalance() else {
             self.retry_at = None;
@@ -168,7 +167,7 @@ impl Orchestrator {
         self.retry_at = Some((id, due));
     }
 
-    /// Moves those on whose next copies have all there is.
+    /// Completes the moves whose next copies have caught up.
     fn advance(
         &mut self,
         cluster: &Cluster,
@@ -215,7 +214,7 @@ impl Orchestrator {
                     let chosen = poll.chosen(chain.next_active(), name, *vbid);
                     chains.insert(*vbid, Chain { term: chain.term + 1, chosen, ..moved });
                 }
-                // The next copy is too slow: the active one accepts writes again, on another branch of history.
+                // The next copy is too slow: the active copy accepts writes again, on a new branch of history.
                 (false, _, true) if hold.is_too_long(now) => {
                     self.holds.insert((name.to_owned(), *vbid), Hold::Again(now + HOLD_AGAIN_NS));
                     let mut released = chain.clone();
@@ -237,27 +236,27 @@ impl Orchestrator {
     }
 }
 
-/// Returns true if all future copies have what the active one has.
+/// Returns true if all future copies have everything that the active copy has.
 fn is_caught_up(chain: &Chain, poll: &Poll, name: &str, vbid: u16) -> bool {
     let Some(active) = chain.active() else { return true };
     let Some(source) = poll.standing(active, name, vbid) else { return false };
-    // The copy may have been held before and have made history again since; its report is of an earlier term then.
+    // The copy may have been held before and have made history again since; its report is then of an earlier term.
     if chain.held && (!source.rests || source.is_busy || source.term < chain.term) {
         return false;
     }
-    // `from` bounds the writes that were acknowledged as durable by the old copies only: once the new copies have those
-    // as well, the old ones may go.
+    // `from` bounds the writes that only the old copies had to acknowledge: once the new copies have those as well, the
+    // old copies may be dropped.
     let Some(joint) = source.joint.as_ref().filter(|joint| joint.next == chain.next) else {
         return false;
     };
-    // Requests wait for the hand-over on the next active copy, and writes that count because the active copy has stored
-    // them are stored on it too.
+    // The next active copy must know of the hold, so that requests wait there, and must have persisted the writes that
+    // count because the active copy has persisted them.
     let is_ready = |next: &Standing| next.is_known_held && next.persisted >= joint.stored;
     let next = chain.next_active().and_then(|next| poll.standing(next, name, vbid));
     if chain.held && !next.is_none_or(is_ready) {
         return false;
     }
-    // Writers go on until the vBucket is held: only then it is known where they end.
+    // Writers continue until the vBucket is held; only then the end of their writes is known.
     let lag = if chain.held { 0 } else { LAG_MAX };
     chain.next.iter().flatten().filter(|node| **node != active).all(|node| {
         poll.standing(*node, name, vbid).is_some_and(|copy| {

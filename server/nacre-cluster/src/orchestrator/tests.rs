@@ -26,7 +26,7 @@ fn member(membership: Membership) -> Member {
     Member { uuid: "u".into(), endpoints, group: "g".into(), services, membership, alternate: None }
 }
 
-/// A copy that has all up to there, of an active one that takes writes, whose node knows all.
+/// Returns the standing of an active copy with complete history up to there, whose node knows the agreed state.
 fn stands(term: u64, seqno: u64) -> Standing {
     Standing {
         term,
@@ -41,15 +41,15 @@ fn stands(term: u64, seqno: u64) -> Standing {
     }
 }
 
-/// The nodes as a leader sees them, node 1, until it proposes something.
+/// The nodes as seen by the leader, node 1, until it makes a proposal.
 struct World {
     cluster: Cluster,
     leader: Orchestrator,
     now: u64,
     down: Vec<NodeId>,
-    /// Reports of copies, by node.
+    /// Reports of copies by node.
     standings: BTreeMap<NodeId, Standing>,
-    /// Nodes without copies, each with the revision whose effects it has carried out.
+    /// Nodes without copies, with the revision that each has applied.
     bare: BTreeMap<NodeId, u64>,
     /// True if the outcome of proposals stays unknown.
     is_unsettled: bool,
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// A rebalance of which nothing was done yet: nodes are `added`, and it is about those to `keep`.
+    /// Creates a rebalance without progress: the nodes in `added` are new, and those in `keep` have a share afterwards.
     fn rebalancing(mut cluster: Cluster, added: &[u64], keep: &[u64]) -> World {
         for id in added {
             let member = member(Membership::Added);
@@ -131,7 +131,7 @@ impl World {
         proposed
     }
 
-    /// One tick, and all that is proposed.
+    /// Runs one tick and applies its proposals.
     fn step(&mut self) {
         for change in self.tick() {
             self.cluster.apply(&change).unwrap();
@@ -154,7 +154,7 @@ impl World {
         Message::Report { number, rev: self.cluster.rev, standings: standings.collect() }
     }
 
-    /// Ticks until something is proposed, for so long at most.
+    /// Ticks until a change is proposed, for at most this many seconds.
     fn until_proposed(&mut self, seconds: u64) -> Option<Change> {
         let end = self.now + seconds * SECOND;
         while self.now < end {
@@ -235,7 +235,7 @@ fn who_is_about_to_be_replaced_is_not_followed_before_it_is_known_what_came_of_t
     world.down = vec![lost];
     let change = world.until_proposed(20).unwrap();
     world.is_unsettled = true;
-    // The node is back, but the change may be on its way.
+    // The node has returned, but the change may still be decided.
     world.down.clear();
     for _ in 0..3 {
         assert_eq!(ask(&mut world, lost), None, "it must not serve again");
@@ -245,7 +245,7 @@ fn who_is_about_to_be_replaced_is_not_followed_before_it_is_known_what_came_of_t
         let again = world.tick();
         assert!(again.iter().all(|other| *other == change), "{again:?}");
     }
-    // Refused, or made.
+    // Refused or accepted.
     world.is_unsettled = false;
     for made in [false, true] {
         if made {
@@ -257,7 +257,7 @@ fn who_is_about_to_be_replaced_is_not_followed_before_it_is_known_what_came_of_t
     }
 }
 
-/// A write that two of three copies have acknowledged may be on no other.
+/// A write acknowledged by two of three copies may exist on no other copy.
 #[test]
 fn who_falls_silent_while_another_may_be_replaced_yet_waits_until_that_is_known() {
     for made in [false, true] {
@@ -351,7 +351,7 @@ fn the_place_of_a_copy_that_is_to_serve_and_does_not_is_taken_once_it_is_known_t
         };
         assert_eq!(decides(&change), is_settled, "{doubted:?}");
     }
-    // The node has no copies: it may not know of the bucket yet.
+    // The node has no copies: it may not know the bucket yet.
     for (behind, is_settled) in [(1, false), (0, true)] {
         let change = |world: &mut World| {
             world.bare.insert(NodeId(2), world.cluster.rev - behind);
@@ -412,7 +412,7 @@ fn whoever_has_a_copy_proves_anew_that_it_has_all_once_another_copy_is_gone() {
     let change = world.until_proposed(20).unwrap();
     world.cluster.apply(&change).unwrap();
     world.cluster.apply(&Change::Nodes(NodeChange::ResetAutoFailover)).unwrap();
-    // Writes that node 3 has acknowledged have not come to node 1 yet.
+    // Writes acknowledged by node 3 have not reached node 1 yet.
     let behind = stands(1, 7);
     world.standings.insert(NodeId(1), behind);
     world.down = vec![NodeId(2)];
@@ -446,7 +446,7 @@ fn a_map_is_renewed_for_what_was_heard_as_the_leader_and_seldom() {
 
 #[test]
 fn who_has_no_copy_is_not_waited_for() {
-    // Node 5 was replaced before and is still gone, and so is node 6, which has no share yet.
+    // Node 5 was failed over before and is still lost, and so is node 6, which has no share yet.
     let mut world = World::new(cluster(5, 2));
     world.cluster.auto_failover.count_max = 2;
     world.tick();
@@ -531,7 +531,7 @@ fn a_rebalance_leaves_time_for_requests() {
         if world.cluster.rebalance.is_none() {
             break;
         }
-        // At first durable writes do not end.
+        // At first durable writes are still in progress.
         let busy = (tick < 5).then(|| (NodeId(2), at_rest.clone()));
         world.standings = busy.into_iter().collect();
         let before = chains(&world);
@@ -728,7 +728,7 @@ fn a_rebalance_that_has_failed_is_begun_again_with_the_nodes_that_are_left_as_of
     let id = || "r".to_owned();
     let refused = Err(Refusal::NoRebalance);
     assert_eq!(world.cluster.apply(&Change::Nodes(NodeChange::BeginAgain { id: id() })), refused);
-    // The operator begins another, and stops it: nothing is pending then.
+    // The operator starts another one and stops it: nothing is pending then.
     let (keep, rest) = ([1, 2].map(NodeId).into(), Membership::Leaving);
     world
         .cluster
@@ -835,7 +835,7 @@ fn a_vbucket_is_not_handed_over_while_durable_writes_end_or_where_that_is_not_kn
 
 #[test]
 fn no_copy_is_dropped_before_others_have_stored_what_may_have_been_acknowledged_without_them() {
-    // The active copy goes, or another: 3 comes for one of 1 and 2.
+    // Either the active copy or the replica is dropped: 3 replaces 1 or 2.
     for keep in [[2, 3], [1, 3]] {
         let mut world = World::rebalancing(cluster(2, 1), &[3], &keep);
         world.standings.insert(NodeId(3), Standing { persisted: 7, ..stands(1, 9) });

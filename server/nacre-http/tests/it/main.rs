@@ -1,3 +1,3 @@
-//! The crate through its public interface.
+//! Tests of the crate's public interface.
 
 mod routes;

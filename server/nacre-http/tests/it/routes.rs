@@ -1,4 +1,4 @@
-//! Looking up requests: which route answers, with which parameters, and what other requests are told.
+//! Lookup of requests: the route that answers, its parameters, and the answers to other requests.
 
 use nacre_auth::{Keyspace, Privilege};
 use nacre_http::{
@@ -72,7 +72,7 @@ fn the_most_literal_route_answers_whatever_their_order() {
 fn another_method_of_a_known_path_is_told_which_there_are() {
     assert_eq!(answer("DELETE", "/settings"), "405 GET, PUT");
     assert_eq!(answer("OPTIONS", "/settings"), "405 GET, PUT");
-    // A route for GET is none for HEAD: what HEAD means is for the server to say.
+    // A route for GET does not answer HEAD: the server decides about HEAD.
     assert_eq!(answer("HEAD", "/settings"), "405 GET, PUT");
     assert_eq!(answer("get", "/settings"), "405 GET, PUT");
     assert_eq!(answer("PUT", "/buckets"), "405 GET, POST");
@@ -96,7 +96,7 @@ fn the_bound_of_a_body_is_that_of_its_route() {
     assert_eq!(bound("PUT", "/settings"), BODY_BYTES_MAX);
 }
 
-/// Notes what is asked for, and refuses everything.
+/// Records every check, and refuses everything.
 #[derive(Default)]
 struct Stranger(RefCell<Vec<String>>);
 

@@ -1,4 +1,4 @@
-//! The agreement of the nodes, by Raft.
+//! Agreement of the nodes by Raft.
 
 use super::directory::Directory;
 use super::election::Election;
@@ -39,73 +39,73 @@ use tokio::runtime::Handle;
 
 /// Interval of checks for nodes to remove.
 const SEE_OFF_INTERVAL: Duration = Duration::from_millis(500);
-/// Interval of the leader's heartbeats; also the time that another node may take for entries.
+/// Interval of the leader's heartbeats; also the timeout of a follower's answer to entries.
 const HEARTBEAT_MS: u64 = 150;
-/// Shortest and longest time until a candidate stands, after the leader has been silent for the longest: no node votes
-/// for another candidate before that. A machine with busy processors and disks delays heartbeats by hundreds of
-/// milliseconds, and a change of leaders delays everything.
+/// Minimum and maximum time until a node becomes a candidate, counted from the end of the leader's lease: before that,
+/// no node votes for another candidate. Busy processors and disks delay heartbeats by hundreds of milliseconds, and a
+/// change of leaders delays everything.
 const ELECTION_MS: (u64, u64) = (350, 600);
-// Nodes with a lease renew it in time: the loss of the leader stops none of them.
+// Nodes renew their serving lease in time even if the leader is lost.
 const _: () = assert!((ELECTION_MS.1 * 2 + HEARTBEAT_MS) * 1_000_000 + 4 * TICK_NS < LEASE_NS);
-/// How long a piece of a snapshot may take; the last one includes opening buckets.
+/// Timeout of a piece of a snapshot; the last piece includes opening buckets.
 const SNAPSHOT_PIECE_MS: u64 = 30_000;
-/// Size of a piece: other frames on the same connection wait for one piece at most.
+/// Size of a piece: other frames on the same connection wait for at most one piece.
 const SNAPSHOT_PIECE_BYTES: u64 = 256 << 10;
-/// A snapshot is taken after so many entries.
+/// Number of log entries after which a snapshot is taken.
 const ENTRIES_A_SNAPSHOT: u64 = 256;
-/// Entries that are kept although a snapshot holds them, for nodes that are a little behind.
+/// Entries kept after a snapshot, for nodes that lag slightly.
 const ENTRIES_KEPT: u64 = 64;
 /// How long the admission of a node waits for a new snapshot.
 const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(1);
-/// Entries that are sent at once.
+/// Maximum number of entries per request.
 const ENTRIES_A_REQUEST: u64 = 64;
-/// Longest time of a proposal.
+/// Timeout of a proposal.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long to wait for decisions of the other nodes, before the known ones are good enough.
+/// How long a read waits for the latest decisions before it uses the known ones.
 const CATCH_UP_PATIENCE: Duration = Duration::from_secs(1);
-/// How long to look for a leader.
+/// How long to search for a leader.
 const LEADER_PATIENCE: Duration = Duration::from_secs(15);
-/// How long a leader works on a request.
+/// Timeout of a request at the leader.
 const LEAD_PATIENCE: Duration = Duration::from_secs(45);
-/// How long a leader that must be removed stays silent: longer than any search for another one.
+/// How long a leader that must be removed stays silent: longer than any search for another leader.
 const ABDICATION: Duration = Duration::from_secs(20);
 /// Pause before this node announces its address again.
 const TELL_PAUSE: Duration = Duration::from_secs(1);
 /// Pause before another search for a leader.
 const LEADER_PAUSE: Duration = Duration::from_millis(50);
-/// Longest time of a change of voters: a newcomer gets the state first.
+/// Timeout of a change of voters: a new node first receives the state.
 const VOTERS_PATIENCE: Duration = Duration::from_secs(60);
-/// Messages that wait to be heard; more are dropped.
+/// Capacity of the queue of received messages; more are dropped.
 const HEARD_MAX: usize = 4096;
-/// Prefix of the names of logs' spaces; the node's UUID follows.
+/// Prefix of the spaces with Raft logs; the node's UUID follows.
 const SPACE: &str = "agreement/";
 
-/// A request to the leader.
+/// A request that only the leader can carry out.
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
-    /// A decision.
+    /// Decides a proposal.
     Propose(Box<Ticketed>),
-    /// Other voters.
+    /// Changes the voters.
     Change(Voters),
-    /// Asks for the last decided position.
+    /// Returns the index of the last decision.
     Position,
 }
 
-/// Answer of the node that was asked as the leader.
+/// The answer of the node that was asked as the leader.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
-    /// Decided: the index of the entry, or of the last one; and the reason if it was refused.
+    /// Decided: the index of the entry (or of the last entry), and the reason if the proposal was refused.
     Decided(u64, Option<String>),
     /// Failed for this reason.
     Failed(String),
-    /// Another node leads, perhaps this one.
+    /// The node is not the leader; the leader if known, which may be the asking node.
     NotLeader(Option<u64>),
 }
 
-/// Another set of voters.
+/// A change of the set of voters.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Voters {
-    /// A node learns, and then votes.
+    /// Adds a node as a learner and then as a voter.
     Add(NodeId, Place),
     /// Removes a voter.
     Remove(NodeId),
@@ -125,28 +125,28 @@ pub struct Consensus {
     peers: Arc<Peers>,
     questions: Arc<Peers>,
     waiting: Waiting,
-    /// The wait for disk space of the running Raft.
+    /// The disk-space wait of the running Raft.
     room: Mutex<Arc<Room>>,
     directory: Arc<Directory>,
-    /// Leadership by the running Raft. That by an earlier one was of another cluster, whose terms begin at 1 as well.
+    /// Leadership of the running Raft. An earlier Raft belonged to another cluster, whose terms also begin at 1.
     leadership: Mutex<Known>,
     election: Arc<Election>,
-    /// Set while this node is not to lead any more.
+    /// True while this node must not lead.
     pub(super) abdicates: Arc<AtomicBool>,
     heard: Sender<(NodeId, Vec<u8>)>,
-    /// Held while this node joins, leaves, or lets another one join.
+    /// Locked while this node joins, leaves, or admits another node.
     pub(super) entering: Mutex<()>,
-    /// Creates what a new cluster needs before any login.
+    /// Creates the objects that a new cluster needs before any login.
     initialise: Box<Initialise>,
 }
 
 impl Consensus {
-    /// Lets `node`, which has this `key`, agree with others from now on, on the threads of `runtime`, and answer their
-    /// questions on those of `answering`. If the node is alone, it can change its state when this returns, and
-    /// `initialise` was applied to a new cluster.
+    /// Starts the agreement of `node`, identified by `key`, on the threads of `runtime`; questions of other nodes are
+    /// answered on those of `answering`. A single node can change its state when this returns, and `initialise` has
+    /// been applied to a new cluster.
     ///
     /// # Errors
-    /// The damage of the stored log, or the reason why there cannot be another thread.
+    /// The damage of the stored log, or the reason why no thread could be started.
     pub fn start(
         node: &Arc<Node>,
         platform: Arc<dyn Platform>,
@@ -195,7 +195,7 @@ impl Consensus {
         Ok(consensus)
     }
 
-    /// The node.
+    /// Returns the node.
     pub fn node(&self) -> &Arc<Node> {
         &self.node
     }
@@ -213,12 +213,12 @@ impl Consensus {
         &self.directory
     }
 
-    /// Sends requests to other nodes.
+    /// Returns a sender of requests to other nodes.
     pub(super) fn caller(&self) -> Caller<'_> {
         Caller { runtime: &self.answering, key: self.directory.key() }
     }
 
-    /// The links to other nodes.
+    /// Returns the links to other nodes.
     pub fn peers(&self, lane: Lane) -> &Arc<Peers> {
         match lane {
             Lane::Agreement => &self.peers,
@@ -226,7 +226,7 @@ impl Consensus {
         }
     }
 
-    /// Runs `work` on the agreement's threads and waits for it. Not for these threads themselves.
+    /// Runs `work` on the agreement's threads and waits for it. Must not be called on these threads.
     fn wait<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
         let (done, waited) = bounded(1);
         self.runtime.spawn(async move {
@@ -235,7 +235,7 @@ impl Consensus {
         waited.recv().ok()
     }
 
-    /// Starts Raft from the stored state. `founds`: this node admits the others.
+    /// Starts Raft from the stored state. With `founds`, this node admits the others.
     fn begin(self: &Arc<Self>, founds: bool) -> Result<(), String> {
         let name = match self.node.cluster().regroups {
             0 => format!("{SPACE}{}", self.node.uuid()),
@@ -244,14 +244,14 @@ impl Consensus {
         let spaces = self.platform.spaces();
         let failed = |error: nacre_store::Error| error.to_string();
         let known = spaces.names().map_err(failed)?;
-        // Checked before the log is opened, which would create an empty one.
+        // Check before opening the log, which would create an empty one.
         if !known.iter().any(|known| known.starts_with(SPACE)) {
             self.check_lost_log()?;
         }
         let room = Arc::new(Room::new(self.waiting.clone()));
         *self.room.lock() = Arc::clone(&room);
         let log = Log::open(spaces.open(&name).map_err(failed)?, Arc::clone(&room))?;
-        // Behind the open: there is always one, once there was one.
+        // Remove the others after the open, so that there is always at least one log.
         for other in known.iter().filter(|known| known.starts_with(SPACE) && **known != name) {
             spaces.remove(other).map_err(failed)?;
         }
@@ -270,15 +270,15 @@ impl Consensus {
         self.election.begin();
         self.runtime.spawn(Arc::clone(&self.election).run(raft.clone()));
         let known = Known::default();
-        // A fresh cell for each Raft: a late confirmation of the one before must not count for this one.
+        // A new cell for each Raft: a late confirmation of the previous Raft must not count.
         *self.leadership.lock() = Arc::clone(&known);
         self.runtime.spawn(confirm(Weak::clone(&self.this), raft.clone(), known));
         self.directory.replace(Some(raft));
         Ok(())
     }
 
-    /// Called if there is no log of the agreement. A node that has agreed with others has also voted, and must not vote
-    /// twice in a term; a node that is alone begins another log with its state.
+    /// Called when the node has no Raft log. A node that has agreed with others has also voted, and must not vote twice
+    /// in a term. A single node may begin a new log with its state.
     ///
     /// # Errors
     /// Fails when the log was lost, with advice for the operator.
@@ -301,7 +301,7 @@ impl Consensus {
     }
 
     /// Makes a node that has never agreed with others its own leader. Its state becomes the first snapshot, because no
-    /// log leads to it; nodes that join get the snapshot.
+    /// log leads to it; joining nodes receive the snapshot.
     fn found(&self, log: &Log) -> Result<(), String> {
         let failed = |error: &dyn std::fmt::Display| error.to_string();
         let cluster = self.node.cluster();
@@ -319,7 +319,7 @@ impl Consensus {
         self.node.skip_to(&position.to_bytes()).map_err(|error| failed(&error))
     }
 
-    /// Ends Raft and all links.
+    /// Stops Raft and closes all links.
     fn end(&self) {
         *self.leadership.lock() = Known::default();
         self.room.lock().give_up();
@@ -331,7 +331,7 @@ impl Consensus {
     }
 
     /// Replaces the state of this node by another cluster, in which it becomes `id`. A cluster with other nodes admits
-    /// it as soon as their leader lets it learn.
+    /// it once their leader makes it a learner.
     ///
     /// # Errors
     /// The error of the disk.
@@ -349,8 +349,8 @@ impl Consensus {
         entered
     }
 
-    /// Goes on with the state of this node and another secret, without a majority. `founds`: this node admits the other
-    /// remaining nodes; otherwise it waits to be admitted.
+    /// Continues with the state of this node and a new secret, without a majority. With `founds`, this node admits the
+    /// other remaining nodes; otherwise it waits to be admitted.
     ///
     /// # Errors
     /// The error of the disk.
@@ -361,7 +361,7 @@ impl Consensus {
         regrouped
     }
 
-    /// If there are other nodes, the cluster was initialised.
+    /// Initialises a cluster of one node. A cluster with other nodes already is.
     fn settle(&self) -> Result<(), String> {
         if self.directory.others().is_empty() { (self.initialise)(&self.node) } else { Ok(()) }
     }
@@ -377,19 +377,19 @@ impl Consensus {
         })
     }
 
-    /// Takes a message of another node.
+    /// Handles a message of another node.
     pub fn heard(&self, from: NodeId, message: Vec<u8>) {
         if message.is_empty() {
             return self.node.hear(from, &message);
         }
-        // Messages that do not fit are lost, like messages lost on the way.
+        // Messages that do not fit are dropped, as if lost in transit.
         let _ = self.heard.try_send((from, message));
     }
 
     /// Answers a request of another node.
     ///
     /// # Errors
-    /// Why there is no answer, for people.
+    /// The reason why there is no answer, as a sentence.
     pub async fn answer(self: &Arc<Self>, kind: Kind, payload: Vec<u8>) -> Result<Vec<u8>, String> {
         if kind == Kind::Ask {
             let node = Arc::clone(&self.node);
@@ -416,8 +416,8 @@ impl Consensus {
         }
     }
 
-    /// Finds the leader and sends it the request, here or over a link. Returns the index of its last entry, and the
-    /// reason if the request was refused.
+    /// Finds the leader and sends it the request, locally or over a link. Returns the index of the leader's last entry,
+    /// and the reason if the request was refused.
     async fn ask_leader(
         &self,
         request: Request,
@@ -434,7 +434,7 @@ impl Consensus {
             if others.is_empty() {
                 others = self.directory.others();
             }
-            // Without a known leader the other nodes are asked in turn: perhaps only this node does not hear of it.
+            // Without a known leader, ask the other nodes in turn: perhaps only this node is unaware of it.
             let answer = match hint.take().or(known.map(NodeId)).or_else(|| others.pop_first()) {
                 Some(id) if id == own => Ok(lead(&raft, &self.abdicates, parse(&bytes)?).await),
                 Some(id) => {
@@ -447,7 +447,7 @@ impl Consensus {
                 Ok(Answer::Decided(index, refused)) => return Ok((index, refused)),
                 Ok(Answer::NotLeader(other)) => hint = other.map(NodeId),
                 Ok(Answer::Failed(reason)) => return Ok((0, Some(reason))),
-                // A repeated request counts once, even if it is unknown whether the first one has arrived.
+                // Requests are idempotent, so repeat the request even if the first one may have arrived.
                 Err(error) => problem = error.to_string(),
             }
             tokio::time::sleep(LEADER_PAUSE).await;
@@ -455,11 +455,11 @@ impl Consensus {
         Err(problem)
     }
 
-    /// Lets the leader decide about a proposal, and reports outcomes that this node cannot see otherwise.
+    /// Submits a proposal to the leader, and reports outcomes that this node cannot observe otherwise.
     async fn submit(self: Arc<Self>, ticketed: Ticketed) {
         let ticket = ticketed.ticket;
         match self.ask_leader(Request::Propose(Box::new(ticketed)), PATIENCE).await {
-            // An applied entry reports itself, unless it comes with a snapshot.
+            // An applied entry reports itself, unless it arrives in a snapshot.
             Ok((index, refused)) => {
                 if self.applied(index).await {
                     let refusal = refused.map(|reason| Err(Error::Unavailable(reason)));
@@ -470,17 +470,17 @@ impl Consensus {
         }
     }
 
-    /// Waits until the entry at `index` is applied here.
+    /// Waits until this node has applied the entry at `index`.
     async fn applied(&self, index: u64) -> bool {
         let Ok(raft) = self.raft() else { return false };
         let waiting = raft.wait(Some(PATIENCE));
         waiting.applied_index_at_least(Some(index), "applied").await.is_ok()
     }
 
-    /// Lets the leader change the voters. Waits until a majority has agreed; returns the index of the entry.
+    /// Asks the leader to change the voters. Waits until a majority has agreed. Returns the index of the entry.
     ///
     /// # Errors
-    /// The reason of the failure, for people.
+    /// The reason of the failure, as a sentence.
     pub fn change_voters(self: &Arc<Self>, change: Voters) -> Result<u64, String> {
         let consensus = Arc::clone(self);
         let changed = self.wait(async move {
@@ -509,15 +509,15 @@ impl Consensus {
         heard * 2 > voters
     }
 
-    /// The index of the last entry that was applied here.
+    /// Returns the index of the last entry that this node has applied.
     pub fn applied_index(&self) -> u64 {
         let metrics = self.directory.raft().map(|raft| raft.metrics());
         let applied = metrics.and_then(|metrics| metrics.borrow().last_applied);
         applied.map_or(0, |applied| applied.index)
     }
 
-    /// Removes nodes that a rebalance has left without vBuckets, whenever this node leads. In a thread of its own: it asks
-    /// other nodes.
+    /// Removes nodes that a rebalance has emptied, whenever this node leads. Runs on its own thread, because it asks other
+    /// nodes.
     pub fn see_off(self: &Arc<Self>) {
         let consensus = Arc::downgrade(self);
         let run = move || {
@@ -534,7 +534,7 @@ impl Consensus {
         let cluster = self.node.cluster();
         let leaving = cluster.nodes.iter();
         let leaving = leaving.filter(|(_, node)| node.membership == Part::Leaving);
-        // The leader itself goes last: somebody else leads then.
+        // The leader itself goes last, after another node has taken over.
         let mut leaving: Vec<_> = leaving.collect();
         leaving.sort_by_key(|(id, _)| **id == self.node.id());
         for (id, _) in leaving {
@@ -547,8 +547,8 @@ impl Consensus {
         }
     }
 
-    /// Announces this node's new address to the others, until they know it. The node does not stand for leader before:
-    /// no other node could reach it.
+    /// Announces this node's new address to the others until they know it. Before that, the node does not become a
+    /// candidate, because no other node could reach it.
     pub fn tell_where(self: &Arc<Self>) {
         if self.node.moved().is_none() {
             return;
@@ -645,7 +645,7 @@ async fn lead(raft: &Raft, abdicates: &Arc<AtomicBool>, request: Request) -> Ans
             Request::Propose(ticketed) => decided(raft.client_write(*ticketed).await),
             Request::Change(Voters::Add(id, place)) => decided(add_voter(raft, id.0, place).await),
             Request::Change(Voters::Remove(id)) => decided(remove_voter(raft, id.0).await),
-            // An answer would have the others follow it for longer.
+            // An answer would make the others follow this node for longer.
             Request::Position if abdicates.load(Ordering::Relaxed) => Answer::NotLeader(None),
             Request::Position => position(raft).await,
         }
@@ -664,7 +664,7 @@ fn decided(written: Written) -> Answer {
     }
 }
 
-/// The last decision, once most nodes have said that this one still leads.
+/// Returns the last decision, after a majority has confirmed that this node still leads.
 async fn position(raft: &Raft) -> Answer {
     match raft.get_read_log_id().await {
         Ok((last, _)) => Answer::Decided(last.map_or(0, |last| last.index), None),
@@ -681,21 +681,21 @@ type Written = Result<
     RaftError<u64, ClientWriteError<u64, Place>>,
 >;
 
-/// Lets a node learn until it knows nearly everything, and then vote. It begins with a new snapshot: hundreds of
-/// entries since an older one would be applied one by one on threads with a higher priority than those that serve
-/// documents, and would take a processor from them.
+/// Adds a node as a learner until it has nearly caught up, and then as a voter. Starts from a new snapshot. Otherwise
+/// the node would apply hundreds of entries one by one, on threads with a higher priority than those that serve
+/// documents, and take processor time from them.
 pub(super) async fn add_voter(raft: &Raft, id: u64, place: Place) -> Written {
     let applied = raft.metrics().borrow().last_applied;
     raft.trigger().snapshot().await?;
     let is_taken = |metrics: &Metrics| metrics.snapshot >= applied;
-    // A snapshot is not necessary.
+    // The snapshot is optional.
     let _ = raft.wait(Some(SNAPSHOT_PATIENCE)).metrics(is_taken, "a snapshot of now").await;
     raft.add_learner(id, place, true).await?;
     raft.change_membership(ChangeMembers::AddVoterIds(BTreeSet::from([id])), false).await
 }
 
-/// Lets a leader that must be removed fall silent, so that another one is elected, which can remove it: openraft's
-/// leaders cannot remove themselves. A leader that is not removed after all goes on.
+/// Silences a leader that must be removed, so that another node is elected and can remove it: an openraft leader cannot
+/// remove itself. A leader that is not removed after all continues.
 pub(super) fn abdicate(raft: &Raft, abdicates: Arc<AtomicBool>) {
     fn set(raft: &Raft, abdicates: &AtomicBool, silent: bool) {
         abdicates.store(silent, Ordering::Relaxed);
@@ -713,7 +713,7 @@ pub(super) fn abdicate(raft: &Raft, abdicates: Arc<AtomicBool>) {
     });
 }
 
-/// Lets a node neither vote nor learn.
+/// Removes a node as voter and learner.
 async fn remove_voter(raft: &Raft, id: u64) -> Written {
     let membership = Arc::clone(&raft.metrics().borrow().membership_config);
     let nodes = BTreeSet::from([id]);

@@ -1,7 +1,7 @@
 //! The nodes of the cluster and their addresses.
 //!
-//! The agreed state knows them once a change is decided. Raft must reach them earlier: a node that has just got an
-//! older state learns of its new leader from the log only. So the log's list of voters includes their places.
+//! The agreed state contains the nodes once a change is decided. Raft needs them earlier: a node that has just received
+//! an older state learns of its new leader only from the log. So the voters in the log include their addresses.
 
 use super::types::{Place, Raft};
 use crate::tls::NodeKey;
@@ -12,22 +12,22 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The nodes, according to the agreed state and to Raft's log.
+/// The nodes according to the agreed state and to Raft's log.
 pub struct Directory {
     node: Arc<Node>,
     key: Arc<NodeKey>,
     /// `None` while the node changes from one cluster to another.
     raft: RwLock<Option<Raft>>,
-    /// Addresses that connecting nodes have given: a node that has moved cannot announce that before the others reach
-    /// it.
+    /// Addresses that connecting nodes have reported. A node that has moved cannot announce its address through the
+    /// agreement before the others reach it.
     told: Mutex<BTreeMap<NodeId, String>>,
-    /// The nodes at the time when this one joined. The first state that it gets may be old, and lack even the leader
-    /// that sends the rest.
+    /// The nodes when this one joined. The first state that it receives may be old and lack even the leader that sends
+    /// the rest.
     met: Mutex<BTreeMap<NodeId, Place>>,
 }
 
 impl Directory {
-    /// Creates the directory of `node`, which has this key; Raft is added later.
+    /// Creates the directory of `node`, identified by `key`; Raft is added later.
     pub fn new(node: &Arc<Node>, key: Arc<NodeKey>) -> Arc<Directory> {
         Arc::new(Directory {
             node: Arc::clone(node),
@@ -38,7 +38,7 @@ impl Directory {
         })
     }
 
-    /// This node.
+    /// Returns this node.
     pub fn node(&self) -> &Arc<Node> {
         &self.node
     }
@@ -48,29 +48,29 @@ impl Directory {
         &self.key
     }
 
-    /// The Raft that runs, if any.
+    /// Returns the running Raft, if any.
     pub fn raft(&self) -> Option<Raft> {
         self.raft.read().clone()
     }
 
-    /// Puts another Raft in the place of the one there was, which it gives.
+    /// Replaces the running Raft. Returns the previous one.
     pub fn replace(&self, raft: Option<Raft>) -> Option<Raft> {
         self.told.lock().clear();
         std::mem::replace(&mut *self.raft.write(), raft)
     }
 
-    /// Notes the nodes of the cluster that this node joins.
+    /// Records the nodes of the cluster that this node joins.
     pub fn meet(&self, cluster: &Cluster) {
         let places = cluster.nodes.iter().map(|(id, member)| (*id, Place::of(member)));
         *self.met.lock() = places.collect();
     }
 
-    /// Notes where a node says it is.
+    /// Records the address that a node reports.
     pub fn tell(&self, id: NodeId, address: &str) {
         self.told.lock().insert(id, address.to_owned());
     }
 
-    /// Returns true if another node of the cluster has the key with that fingerprint.
+    /// Returns true if another node of the cluster has the key with this fingerprint.
     pub fn knows(&self, key: &Fingerprint) -> bool {
         let met: Vec<NodeId> = self.met.lock().keys().copied().collect();
         let others = self.others().into_iter().chain(met);
@@ -102,7 +102,7 @@ impl Directory {
         }
     }
 
-    /// All nodes but this one.
+    /// Returns all nodes except this one.
     pub fn others(&self) -> BTreeSet<NodeId> {
         let mut known: BTreeSet<NodeId> = self.node.cluster().nodes.keys().copied().collect();
         if let Some(raft) = &*self.raft.read() {

@@ -1,11 +1,12 @@
-//! The time at which this node stands for leader: once it has heard no leader for a while.
+//! Election timeout: this node becomes a candidate once it has heard no leader for a while.
 //!
-//! Raft counts the time, too, but in ticks of 225 ms; and a node that was ever refused because its log was shorter
-//! waits for 1.2 s more the next time, however long ago that was: nodes that had been cut off once left the others
-//! without a leader for 2.8 s. So the time is counted here, and Raft's own timeout is seldom reached.
+//! Raft has its own timeout, but in ticks of 225 ms. Besides, a node that was ever refused because its log was shorter
+//! waits 1.2 s longer from then on: nodes that had once been cut off left the others without a leader for 2.8 s. So the
+//! time is measured here, and Raft's own timeout is rarely reached.
 //!
-//! A node that refuses a candidate because its log is shorter stands at once. The candidate has voted for itself in the
-//! same term, and if it has the greater number no node is elected; so the node stands again in the next term.
+//! A node that refuses a candidate for a shorter log becomes a candidate at once. The refused candidate has voted for
+//! itself in the same term, and if it has the greater ID no node is elected; then the node tries again in the next
+//! term.
 
 use super::types::{Metrics, Raft};
 use openraft::ServerState;
@@ -16,34 +17,34 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often a node with a longer log stands in a row.
+/// Maximum number of consecutive candidacies of a node with a longer log.
 const TRIES: usize = 3;
-/// How long the other nodes may take to answer meanwhile.
+/// Timeout of the other nodes' answers between them.
 const ANSWER_PATIENCE: Duration = Duration::from_millis(200);
-/// A node that is this late with looking at its messages was suspended: it may only have to read them.
+/// A node that handles its messages this late was suspended: a leader's message may already be in its queue.
 const LATE: Duration = Duration::from_millis(100);
 
 /// See the [module](self).
 pub struct Election {
-    /// How long after a leader's message no node votes for another one.
+    /// The leader's lease: how long after its last message no node votes for another.
     lease: Duration,
-    /// Shortest and longest wait after that, in milliseconds. The time of each node is random.
+    /// Minimum and maximum wait after the lease, in milliseconds. Each node waits for a random time.
     wait_ms: (u64, u64),
     random: Box<dyn Fn() -> u64 + Send + Sync>,
-    /// True if the node is not to lead.
+    /// True if the node must not lead.
     abdicates: Arc<AtomicBool>,
     times: Mutex<Times>,
 }
 
 struct Times {
-    /// When a leader was heard last, or this began.
+    /// The time of the last message of a leader, or of the start.
     heard: Instant,
-    /// When to stand.
+    /// The time to become a candidate.
     due: Instant,
 }
 
 impl Election {
-    /// Creates the election of a node that starts now. `random`: any number.
+    /// Creates the election of a node that starts now. `random` returns any number.
     pub fn new(
         lease: Duration,
         wait_ms: (u64, u64),
@@ -55,7 +56,7 @@ impl Election {
         Election { lease, wait_ms, random: Box::new(random), abdicates, times }
     }
 
-    /// Waits for a leader from now on.
+    /// Restarts the timeout.
     pub fn begin(&self) {
         let heard = Instant::now();
         *self.times.lock() = Times { heard, due: heard + self.lease + self.wait() };
@@ -66,14 +67,15 @@ impl Election {
         Duration::from_millis(least + (self.random)() % (most - least + 1))
     }
 
-    /// A leader has said something, to which this is the answer.
+    /// Handles a message of a leader, given this node's answer to it.
     pub fn hear(&self, answer: &AppendEntriesResponse<u64>) {
         if !matches!(answer, AppendEntriesResponse::HigherVote(_)) {
             self.begin();
         }
     }
 
-    /// Answers a candidate. If it refuses the candidate for a shorter log, while no leader is heard, it stands itself.
+    /// Answers a candidate. If no leader is heard and the candidate has a shorter log, this node becomes a candidate
+    /// itself.
     ///
     /// # Errors
     /// Fails when Raft has ended.
@@ -97,7 +99,7 @@ impl Election {
         !self.abdicates.load(Ordering::Relaxed)
     }
 
-    /// Stands whenever it is time to, until `raft` ends.
+    /// Becomes a candidate whenever the timeout has passed, until `raft` ends.
     pub async fn run(self: Arc<Self>, raft: Raft) {
         loop {
             let due = self.times.lock().due;
@@ -125,7 +127,7 @@ impl Election {
     }
 }
 
-/// Asks for votes until somebody leads.
+/// Requests votes until there is a leader.
 async fn stand(raft: Raft) {
     for _ in 0..TRIES {
         let before = raft.metrics().borrow().vote;

@@ -1,7 +1,8 @@
-//! A node whose Raft has failed ends: it would serve on, by a map that it does not hear change.
+//! Ends the process of a node whose Raft has failed. Otherwise the node would continue to serve with a map whose changes it does
+//! not receive.
 //!
-//! Raft gives up for good where its store fails, other than for want of [space](super::room), or where it panics. Started again the
-//! node agrees with the others, or says why it cannot.
+//! Raft stops permanently when its store fails, other than for lack of [space](super::room), or when it panics. After a restart
+//! the node agrees with the others again, or reports why it cannot.
 
 use super::room::Room;
 use super::types::Metrics;
@@ -9,7 +10,7 @@ use openraft::error::Fatal;
 use std::sync::Arc;
 use tokio::sync::watch::Receiver;
 
-/// Ends the process, with SIGABRT, once its Raft has failed.
+/// Aborts the process (SIGABRT) once its Raft has failed.
 pub async fn end_with_it(metrics: Receiver<Metrics>, room: Arc<Room>) {
     if let Some(error) = failure(metrics, &room).await {
         tracing::error!(
@@ -19,11 +20,11 @@ pub async fn end_with_it(metrics: Receiver<Metrics>, room: Arc<Room>) {
     }
 }
 
-/// Why a Raft has failed, once it has; nothing of one that is stopped.
+/// Waits for the failure of a Raft and returns it; returns `None` for a Raft that was stopped.
 async fn failure(mut metrics: Receiver<Metrics>, room: &Room) -> Option<Fatal<u64>> {
     let is_over = |metrics: &Metrics| metrics.running_state.is_err();
     let state = metrics.wait_for(is_over).await.ok()?.running_state.clone();
-    // A stop ends the wait for space, which fails then.
+    // Stopping Raft also ends the wait for space, which then fails.
     state.err().filter(|error| *error != Fatal::Stopped && !room.is_over())
 }
 

@@ -5,7 +5,7 @@
 //! field   length  kind   id    payload     numbers are big-endian
 //! ```
 //!
-//! The node that made the connection sends messages and requests, the other one answers with the ID of the request.
+//! The connecting node sends messages and requests; the other node answers with the ID of the request.
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -18,11 +18,11 @@ const HEADER_BYTES: usize = 13;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// A message of one node to another, without an answer; an empty one only says that the node is there.
+    /// A message to the other node without an answer; an empty one is only a sign of life.
     Message = 0,
-    /// Raft: entries, or a heartbeat.
+    /// Raft: entries or a heartbeat.
     Append = 1,
-    /// Raft: a candidate asks for a vote.
+    /// Raft: a candidate's request for a vote.
     Vote = 2,
     /// Raft: a piece of a snapshot.
     Snapshot = 3,
@@ -30,9 +30,9 @@ pub enum Kind {
     Lead = 4,
     /// The answer to a request.
     Answer = 5,
-    /// Why a request has no answer, for people.
+    /// The reason why a request has no answer, as a sentence.
     Failure = 6,
-    /// A question about vBuckets that another node serves.
+    /// A question about vBuckets that the receiving node serves.
     Ask = 7,
 }
 
@@ -49,16 +49,16 @@ impl Kind {
 pub struct Frame {
     /// The kind.
     pub kind: Kind,
-    /// ID that the requester has chosen; 0 in messages.
+    /// ID chosen by the requester; 0 in messages.
     pub id: u64,
-    /// Payload, according to the kind.
+    /// Payload. Its form depends on the kind.
     pub payload: Vec<u8>,
 }
 
 /// Reads the next frame; `None` at the end of the connection.
 ///
 /// # Errors
-/// Fails when the connection breaks within a frame, or the bytes are no frame.
+/// Fails when the connection breaks within a frame, or the bytes are not a frame.
 pub async fn read(from: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Option<Frame>> {
     let mut header = [0; HEADER_BYTES];
     match from.read_exact(&mut header).await {
@@ -73,7 +73,7 @@ pub async fn read(from: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Option
         return Err(invalid(format!("a frame announces {length} bytes")));
     }
     let mut payload = Vec::new();
-    // Memory is taken for bytes that have arrived, not for announced ones.
+    // Memory grows with the received bytes, not with the announced length.
     from.take(length as u64).read_to_end(&mut payload).await?;
     if payload.len() < length {
         return Err(std::io::ErrorKind::UnexpectedEof.into());
@@ -81,7 +81,7 @@ pub async fn read(from: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Option
     Ok(Some(Frame { kind, id: u64::from_be_bytes(id), payload }))
 }
 
-/// Writes a frame and sends it off.
+/// Writes a frame and flushes it.
 ///
 /// # Errors
 /// Fails when the connection breaks, or the payload is too large.

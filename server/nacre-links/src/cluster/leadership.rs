@@ -1,4 +1,4 @@
-//! A node's certain knowledge of its leadership.
+//! A node's confirmed knowledge of its leadership.
 
 use super::consensus::Consensus;
 use super::types::Raft;
@@ -9,37 +9,37 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Interval at which a leader asks whether the others still follow it.
+/// Interval at which a leader asks the others whether they still follow it.
 const CONFIRM_INTERVAL: Duration = Duration::from_millis(100);
-/// How long it waits for their answer before it asks again.
+/// Timeout of their answers.
 const CONFIRM_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Knowledge of the leadership by one Raft.
+/// The confirmed leadership of one Raft.
 pub(super) type Known = Arc<Mutex<Option<Leadership>>>;
 
 /// The end of the log when the node was first seen to lead in a term.
 ///
-/// A leader that is started again before another is elected leads on in its term, with entries at the end of its log
-/// that may not be decided. Raft waits for the first entry of the term only, which was applied long ago.
+/// A leader that restarts before another is elected continues to lead in its term, with entries at the end of its log
+/// that may be undecided. Raft only waits for the first entry of the term, which was applied long ago.
 #[derive(Default)]
 struct Tail(Option<(u64, Option<u64>)>);
 
 impl Tail {
-    /// The node leads in that term, if it does, with a log up to that index.
+    /// Records that the node leads in a term, if it does, and that its log ends at `last`.
     fn see(&mut self, leads: Option<u64>, last: Option<u64>) {
         if self.0.map(|(term, _)| term) != leads {
             self.0 = leads.map(|term| (term, last));
         }
     }
 
-    /// Returns true if entries are applied up to there.
+    /// Returns true if entries are applied up to the recorded end.
     fn is_applied(&self, applied: Option<u64>) -> bool {
         self.0.is_some_and(|(_, last)| applied >= last)
     }
 }
 
-/// Keeps `known` up to date: asks the others while the node believes that it leads, until Raft ends. The clock is read
-/// after the node was seen to lead and before it asks, because the process may be suspended at any moment.
+/// Keeps `known` up to date until Raft ends: asks the others while the node believes that it leads. The clock is read
+/// after the node was seen to lead and before it asks, because the process may be suspended at any time.
 pub(super) async fn confirm(consensus: Weak<Consensus>, raft: Raft, known: Known) {
     let seen = || {
         let metrics = raft.metrics();
@@ -73,14 +73,14 @@ pub(super) async fn confirm(consensus: Weak<Consensus>, raft: Raft, known: Known
     }
 }
 
-/// Returns the knowledge after the others were asked, given what was `known` and what they confirm.
+/// Returns the confirmed leadership after asking the others, given the previous one (`known`).
 fn after(
     known: Option<Leadership>,
     asked: Option<Leadership>,
     is_confirmed: bool,
 ) -> Option<Leadership> {
     let asked = asked?;
-    // A late node may answer the next time: the last confirmation holds until it is too old.
+    // A slow node may answer the next time, so the last confirmation stays valid until it is too old.
     if is_confirmed { Some(asked) } else { known.filter(|known| known.term == asked.term) }
 }
 

@@ -1,14 +1,14 @@
 //! Opens connections between nodes: an HTTP request to the management port with TLS becomes a stream of frames.
 //!
 //! ```text
-//! both show their keys        ──►  403 for a node that shows none
+//! both present their keys     ──►  403 for a node that presents none
 //! GET /_nacre/link                 401 without the cluster's secret
 //! Upgrade: nacre/2                 403 from another cluster, from a node that was removed, or with the key of another
 //! Nacre-Cluster: <uuid>            421 if it is for another node
 //! Nacre-From: <id> <uuid>
 //! Nacre-To: <id>                   426 for another protocol
 //! Nacre-At: <host:port>
-//! Nacre-Lane: <purpose>      ◄──  101, and then frames
+//! Nacre-Lane: <purpose>      ◄──  101, then frames
 //! ```
 
 use super::consensus::Consensus;
@@ -47,12 +47,12 @@ const FROM: &str = "nacre-from";
 const TO: &str = "nacre-to";
 const AT: &str = "nacre-at";
 const LANE: &str = "nacre-lane";
-/// A connection that is silent for so long is dead: its node says each second that it is there.
+/// Silence after which a connection counts as dead: its node sends a sign of life every second.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
-/// Purpose of a connection. Each has its own threads on both sides, so that large answers do not delay a heartbeat.
+/// Purpose of a connection. Each has separate threads on both sides, so that large answers do not delay heartbeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Agreeing, and messages.
+    /// Raft and messages.
     Agreement,
     /// Questions about vBuckets that the other node serves.
     Questions,
@@ -66,20 +66,20 @@ impl Lane {
         }
     }
 
-    /// Requests of one connection that are worked on at the same time.
+    /// Maximum number of concurrent requests per connection.
     fn requests_max(self) -> usize {
         match self {
             Lane::Agreement => 64,
-            // Many of them wait.
+            // Most of them wait.
             Lane::Questions => 512,
         }
     }
 }
 
-/// Connects to another node of the cluster, as that is known now.
+/// Connects to another node of the cluster at its currently known address.
 ///
 /// # Errors
-/// The reason why not, for people.
+/// The reason of the failure, as a sentence.
 pub async fn connect(
     directory: &Directory,
     to: NodeId,
@@ -94,7 +94,7 @@ pub async fn connect(
         .await
         .map_err(|error| format!("{address}: {error}"))?;
     tokio::spawn(connection.with_upgrades());
-    // A newcomer has an old state at first, and does not know its own address.
+    // A new node has an old state at first, which lacks its own address.
     let endpoints = node.endpoints();
     let at = endpoints.host.as_ref().and_then(|_| endpoints.internal()).unwrap_or_default();
     let login = STANDARD.encode(format!("{user}:{password}"));
@@ -129,10 +129,11 @@ pub async fn connect(
     upgraded.map(TokioIo::new).map_err(|error| format!("{address}: {error}"))
 }
 
-/// An encrypted connection as the management port serves it.
+/// An encrypted connection of the management port.
 type Encrypted = Lenient<Lingering<Patient<server::TlsStream<Socket>>>>;
 
-/// Takes a connection of another node, which has `shown` its key: the answer to its request, after which frames are served.
+/// Accepts a connection of another node, which has `shown` its key. Returns the response to its request, after which frames
+/// are served.
 pub async fn accept(
     consensus: &Arc<Consensus>,
     shown: &Shown,
@@ -154,7 +155,7 @@ pub async fn accept(
         let parts = upgraded.downcast::<TokioIo<Encrypted>>();
         let parts = parts.expect("whoever shows a key comes with TLS");
         let mut stream = parts.io.into_inner();
-        // The socket moves to this runtime, so that other requests on its old one do not delay it.
+        // Move the socket to this runtime, so that requests on the previous runtime do not delay it.
         let tls = stream.get_mut().get_mut().get_mut();
         if tls.get_mut().0.move_here().is_err() {
             return;
@@ -171,7 +172,7 @@ pub async fn accept(
     reply
 }
 
-/// Returns the node that asks, if it may.
+/// Returns the requesting node if it is authorised.
 async fn check(
     consensus: &Arc<Consensus>,
     shown: &Shown,
@@ -183,7 +184,7 @@ async fn check(
     };
     let login = basic(text(AUTHORIZATION).as_bytes()).filter(|(name, _)| name == INTERNAL);
     let (name, password) = login.ok_or_else(unauthorized)?;
-    // The secret of the nodes is not stretched: this takes microseconds.
+    // The nodes' secret is not stretched: this takes microseconds.
     if consensus.node().users().verify(&name, &password).is_none() {
         return Err(unauthorized());
     }
@@ -218,7 +219,7 @@ async fn check(
     Ok(from)
 }
 
-/// Serves the frames of a node until its connection ends, or one of the two is in another cluster.
+/// Serves the frames of a node until its connection ends, or one of the two nodes changes its cluster.
 async fn serve(
     consensus: &Arc<Consensus>,
     (from, lane): (NodeId, Lane),

@@ -3,11 +3,11 @@
 //! ```text
 //! row          value
 //! vote         the last vote, JSON
-//! purged       the id of the last entry that was removed since a snapshot holds it, JSON
+//! purged       the ID of the last entry that a snapshot has made obsolete and that was removed, JSON
 //! log/<index>  an entry, JSON; the index as 8 bytes, big-endian
 //! ```
 //!
-//! The log is short, as snapshots are taken often: all of it is also in memory.
+//! The log is short, because snapshots are frequent, so all of it is also in memory.
 
 use super::room::Room;
 use super::types::{Entry, StorageError, Types};
@@ -26,7 +26,7 @@ const VOTE: &[u8] = b"vote";
 const PURGED: &[u8] = b"purged";
 const ENTRY: &[u8] = b"log/";
 
-/// The log of a node. Clones are the same log.
+/// The log of a node. Clones share the log.
 #[derive(Clone)]
 pub struct Log {
     space: Arc<dyn Space>,
@@ -42,10 +42,10 @@ struct Held {
 }
 
 impl Log {
-    /// Reads the stored log. Writes wait for `room`.
+    /// Reads the stored log. Later writes wait for `room`.
     ///
     /// # Errors
-    /// The error of the disk, or that a row is damaged.
+    /// The error of the disk, or the damaged row.
     pub fn open(space: Arc<dyn Space>, room: Arc<Room>) -> Result<Log, String> {
         let mut held = Held::default();
         for (key, value) in space.load().map_err(|error| error.to_string())? {
@@ -62,7 +62,7 @@ impl Log {
         Ok(Log { space, room, held: Arc::new(Mutex::new(held)) })
     }
 
-    /// Stores a vote before there is a Raft that would.
+    /// Stores a vote before a Raft runs that could.
     ///
     /// # Errors
     /// The error of the disk.
@@ -72,7 +72,7 @@ impl Log {
         Ok(())
     }
 
-    /// Stores rows away from the thread that sends heartbeats.
+    /// Stores rows on another thread than the one that sends heartbeats.
     async fn store(&self, writes: Vec<Write>) -> Result<(), std::io::Error> {
         let (space, room) = (Arc::clone(&self.space), Arc::clone(&self.room));
         let store = move || room.wait(|| Ok(space.apply(&writes, true)?));
@@ -80,7 +80,7 @@ impl Log {
         stored.map_err(std::io::Error::other)?.map_err(std::io::Error::other)
     }
 
-    /// Removes the entries of `range` from memory. Returns their rows, to be removed.
+    /// Removes the entries of `range` from memory. Returns the rows to remove.
     fn remove(&self, range: impl RangeBounds<u64>) -> Vec<Write> {
         let mut held = self.held.lock();
         let indexes: Vec<u64> = held.entries.range(range).map(|(index, _)| *index).collect();

@@ -1,7 +1,7 @@
 //! Applies Raft's entries to the node.
 //!
-//! The node stores its state with each entry, so that a snapshot is only taken to shorten the log and for nodes that
-//! are far behind: it is kept in memory, and made again after a start.
+//! The node stores its state with each entry, so a snapshot only serves to shorten the log and to bring nodes up to
+//! date that lag far behind. It is kept in memory, and taken again after a start.
 
 use super::room::Room;
 use super::types::{Decided, Entry, Place, Position, StorageError, Types};
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::Cursor;
 use std::sync::Arc;
 
-/// The outcome of a proposal: the state after it.
+/// The outcome of a proposal: the resulting state, or the error.
 pub type Outcome = Result<Arc<Cluster>, Error>;
 
 /// Proposers on this node that wait for an outcome, by ticket.
@@ -26,24 +26,24 @@ pub type Outcome = Result<Arc<Cluster>, Error>;
 pub struct Waiting(Arc<Mutex<BTreeMap<u64, Sender<Outcome>>>>);
 
 impl Waiting {
-    /// Sends the outcome of the proposal with that ticket to `sender`.
+    /// Registers `sender` for the outcome of the proposal with this ticket.
     pub fn insert(&self, ticket: u64, sender: Sender<Outcome>) {
         self.0.lock().insert(ticket, sender);
     }
 
-    /// Stops to wait for the ticket.
+    /// Stops waiting for a ticket.
     pub fn forget(&self, ticket: u64) {
         self.0.lock().remove(&ticket);
     }
 
-    /// Reports an outcome to all that wait.
+    /// Reports an outcome to all waiting proposers.
     pub fn tell_all(&self, outcome: impl Fn() -> Outcome) {
         for sender in std::mem::take(&mut *self.0.lock()).into_values() {
             let _ = sender.try_send(outcome());
         }
     }
 
-    /// Reports an outcome; the first report counts.
+    /// Reports an outcome. Only the first report of a ticket counts.
     pub fn tell(&self, ticket: u64, outcome: Outcome) {
         if let Some(sender) = self.0.lock().remove(&ticket) {
             // Fails if the proposer has given up.
@@ -78,7 +78,7 @@ impl Machine {
         Ok(Machine { node: Arc::clone(node), waiting, room, position, snapshot: Arc::default() })
     }
 
-    /// Applies an entry on a thread that may wait: buckets are opened.
+    /// Applies an entry on a thread that may block, because buckets are opened.
     async fn apply_one(&mut self, entry: Entry) -> Result<Decided, StorageError> {
         let log_id = entry.log_id;
         self.position.log_id = Some(log_id);
@@ -111,7 +111,7 @@ impl Machine {
             let decided = match &outcome {
                 Ok(_) => Decided::default(),
                 Err(error) if error.is_refusal() => Decided { refused: Some(error.to_string()) },
-                // The entry is decided and stored; this node is only behind with its effect.
+                // The entry is decided and stored; only its effect on this node has failed.
                 Err(Error::Effect(error)) => {
                     tracing::error!("a change did not take effect on this node: {error}");
                     Decided::default()
@@ -149,7 +149,7 @@ impl RaftStateMachine<Types> for Machine {
 
     async fn get_snapshot_builder(&mut self) -> Builder {
         let node = Arc::clone(&self.node);
-        // Taken here, where nothing is applied at the same time.
+        // Taken here, where nothing is applied concurrently.
         let agreed = tokio::task::spawn_blocking(move || node.agreed()).await;
         Builder {
             position: self.position.clone(),
@@ -202,20 +202,20 @@ impl RaftStateMachine<Types> for Machine {
     }
 }
 
-/// Encodes a snapshot: the length of the tickets, these as JSON, and the agreed state.
+/// Encodes a snapshot: the length of the tickets, the tickets as JSON, and the agreed state.
 fn pack(position: &Position, agreed: &[u8]) -> Vec<u8> {
     let recent = serde_json::to_vec(&position.recent).expect("tickets are numbers");
     [&(recent.len() as u32).to_be_bytes(), &recent[..], agreed].concat()
 }
 
-/// Decodes a snapshot of [`pack`]; `None` if it is none.
+/// Decodes a snapshot of [`pack`]; `None` if it is malformed.
 fn unpack(snapshot: &[u8]) -> Option<(VecDeque<u64>, &[u8])> {
     let (length, rest) = snapshot.split_first_chunk()?;
     let (recent, agreed) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
     Some((serde_json::from_slice(recent).ok()?, agreed))
 }
 
-/// The state at one position, to become a snapshot.
+/// The state at one position, for a snapshot.
 pub struct Builder {
     position: Position,
     bytes: Vec<u8>,

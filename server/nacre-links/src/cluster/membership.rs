@@ -1,28 +1,28 @@
-//! Joining and leaving of nodes. Texts are those that Couchbase's clients show to people.
+//! Joining and leaving of nodes. The messages are those that Couchbase's clients show to users.
 //!
 //! ```text
-//! addNode on a member       asks the newcomer for its port with TLS                  GET  /_nacre/node
-//!                           notes the key that it shows there; later requests accept only that key
+//! addNode on a member       asks the new node for its TLS port                       GET  /_nacre/node
+//!                           records the key that it presents; later requests accept only that key
 //!                           asks for its identity, as its administrator             GET  /controller/engage
 //!                           assigns its ID: NodeChange::PutNode
-//!                           gives it the cluster: uuid, secret, nodes               POST /controller/engage
-//!                           lets the leader admit it as a learner, then as a voter
+//!                           sends it the cluster: uuid, secret, nodes               POST /controller/engage
+//!                           asks the leader to admit it as a learner, then as a voter
 //! doJoinCluster elsewhere   asks a member to add this node
-//! ejectNode on a member     lets the leader remove its vote: NodeChange::DropNode
-//!                           informs it, by its ID: it may be back as another one    POST /controller/leave
+//! ejectNode on a member     asks the leader to remove its vote: NodeChange::DropNode
+//!                           informs it, by its ID: it may have rejoined as another  POST /controller/leave
 //! ```
 //!
-//! A failure in between leaves a node that `ejectNode` can remove.
+//! A failure between these steps leaves a node that `ejectNode` can remove.
 //!
 //! ```text
-//! failOver with allowUnsafe on a node that is left, when most nodes are gone
+//! failOver with allowUnsafe on a remaining node, when most nodes are lost
 //!                           asks the other remaining nodes for their state          GET  /controller/engage
-//!                           goes on alone, with another secret
+//!                           continues alone, with a new secret
 //!                           sends it to each of them, and admits them as voters     POST /controller/regroup
 //!                           lets the remaining copies take over: NodeChange::FailOver
 //! ```
 //!
-//! The lost nodes know only the old secret: when they come back, no other node accepts them, and they cannot decide
+//! The lost nodes know only the old secret: when they return, no other node accepts them, and they cannot decide
 //! anything.
 
 use super::Consensus;
@@ -42,68 +42,68 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Version of the links, the log and the agreed state. Nodes with different versions cannot agree.
+/// Version of the links, the log and the agreed state. Nodes with different versions cannot form a cluster.
 pub const VERSION: u32 = nacre_cluster::FORM_VERSION;
-/// How long a joining node may take to leave its cluster before.
+/// Timeout of a joining node to leave its previous cluster.
 const LEAVING_PATIENCE: Duration = Duration::from_secs(5);
-/// How long it may take for a request.
+/// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a member may take to add a node, which takes several requests.
+/// Timeout of a member to add a node, which takes several requests.
 const ADD_TIMEOUT: Duration = Duration::from_secs(150);
-/// Largest difference between the wall clocks of nodes when one joins.
+/// Maximum difference between the wall clocks when a node joins.
 const CLOCK_DIFFERENCE_S_MAX: u64 = 60;
-/// Pause before a newcomer is asked again.
+/// Pause before the new node is polled again.
 const SETTLED_PAUSE: Duration = Duration::from_millis(10);
-/// A node that was not heard for so long is unhealthy.
+/// Silence after which a node is unhealthy, in nanoseconds.
 pub const SILENCE_NS_MAX: u64 = 2_000_000_000;
 /// Path at which a node reports its identity, and joins a cluster.
 const ENGAGE: &str = "/controller/engage";
 /// Path at which a node learns that it was removed.
 const LEAVE: &str = "/controller/leave";
-/// Path at which a node learns that the remaining nodes go on without a majority.
+/// Path at which a node learns that the remaining nodes continue without a majority.
 const REGROUP: &str = "/controller/regroup";
-/// Path of packages for other nodes; the digest follows.
+/// Path prefix of packages for other nodes; the digest follows.
 const PACKAGES: &str = "/_nacre/packages/";
-/// Message about a node that is not a member, or not any more.
+/// Message about a node that is not a member.
 const UNKNOWN: &str = "Server does not exist.";
 /// Message about a node with another version.
 const INCOMPATIBLE: &str = "Incompatible version: that node cannot join. All nodes of a cluster run the same version of nacre.";
 
-/// A node that may join, as it describes itself.
+/// A node's description of itself before it joins.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Candidate {
     /// [`VERSION`] of that node.
     pub version: u32,
-    /// The cluster it is in.
+    /// UUID of its cluster.
     pub cluster: String,
     /// Number of nodes in its cluster.
     pub nodes: usize,
-    /// Number of its buckets.
+    /// Number of buckets in its cluster.
     pub buckets: usize,
     /// Its endpoints.
     pub endpoints: Endpoints,
     /// Its alternate address, if it has one.
     pub alternate: Option<Alternate>,
-    /// Its position in the decisions of its cluster.
+    /// Index of the last decision of its cluster that it has applied.
     pub applied: u64,
     /// Its wall clock, in seconds since the Unix epoch.
     pub unix_seconds: u64,
 }
 
-/// The message that admits a newcomer.
+/// The message that makes a node join.
 #[derive(Serialize, Deserialize)]
 pub struct Engagement {
-    /// ID of the node.
+    /// ID assigned to the node.
     pub id: NodeId,
-    /// The identity from now on.
+    /// UUID assigned to the node.
     pub uuid: String,
-    /// The cluster, without buckets, users and other state that comes with the log.
+    /// The cluster, without buckets, users and other state that arrives with the log.
     pub cluster: Cluster,
 }
 
-/// A node that is not a member yet, or of another cluster, with the credentials for it.
+/// A node that is not a member, with the credentials for it.
 pub struct Other {
-    /// Address as the operator wrote it: see [`Address::parse`].
+    /// Address as entered by the operator: see [`Address::parse`].
     pub address: String,
     /// Fingerprint of its key, if the operator knows it.
     pub fingerprint: Option<Fingerprint>,
@@ -113,10 +113,11 @@ pub struct Other {
     pub password: String,
 }
 
-/// The port of management that names of nodes leave out. Source: nodes of Couchbase have no port in their names.
+/// The management port, which names of nodes omit. Source: node names of Couchbase have no port.
 const MANAGEMENT_PORT: u16 = 8091;
 
-/// The name of a node in REST requests: its host, and its port if that is not the usual one, as of several nodes on a machine.
+/// Returns the name of a node in REST requests: its host, and its port unless it is the usual one, as for several nodes on one
+/// machine.
 pub fn otp_node(endpoints: &Endpoints) -> String {
     let whole = format!("ns_1@{}", endpoints.management());
     match whole.strip_suffix(&format!(":{MANAGEMENT_PORT}")) {
@@ -125,7 +126,7 @@ pub fn otp_node(endpoints: &Endpoints) -> String {
     }
 }
 
-/// Returns true if `otp` names the node, with its port or, if that is the usual one, without.
+/// Returns true if `otp` names the node. The usual port may be omitted.
 pub fn is_named(endpoints: &Endpoints, otp: &str) -> bool {
     otp == otp_node(endpoints) || otp.strip_prefix("ns_1@") == Some(&*endpoints.management())
 }
@@ -146,19 +147,20 @@ pub fn candidate(consensus: &Consensus) -> Candidate {
     }
 }
 
-/// The role of a newcomer.
+/// The role of a new node.
 #[derive(Debug)]
 pub struct Seat {
     /// Its services.
     pub services: BTreeSet<ServiceName>,
-    /// The name of its group.
+    /// The name of its server group.
     pub group: String,
 }
 
-/// Adds the node at `to` to the cluster of this one. Returns its name. Takes seconds, and is bounded.
+/// Adds the node at `to` to this node's cluster. Returns the name of the new node. Takes seconds; every step has a
+/// timeout.
 ///
 /// # Errors
-/// The reason why not, for people.
+/// The reason of the failure, as a sentence.
 pub fn add(consensus: &Arc<Consensus>, to: &Other, seat: Seat) -> Result<String, String> {
     let Some(_entering) = consensus.entering.try_lock() else {
         return Err("Another node is just being added.".into());
@@ -169,7 +171,7 @@ pub fn add(consensus: &Arc<Consensus>, to: &Other, seat: Seat) -> Result<String,
     let mut to = secured(caller, &address, to)?;
     let (newcomer, key) =
         ask(caller, &to).map_err(|reason| format!("Prepare join failed. {reason}"))?;
-    // Later requests must meet the node that was believed first.
+    // Later requests must reach the node that was trusted first.
     to.fingerprint = Some(key);
     let cluster = node.cluster();
     check_kin(&cluster, node.id(), &newcomer)?;
@@ -194,21 +196,20 @@ pub fn add(consensus: &Arc<Consensus>, to: &Other, seat: Seat) -> Result<String,
         .and_then(|()| consensus.change_voters(Voters::Add(id, place.clone())))
         .and_then(|index| wait_until_applied(caller, &place, &cluster, index));
     if let Err(reason) = engaged {
-        // It is no member before it votes.
+        // The node is not a member before it votes.
         let removed = consensus.change_voters(Voters::Remove(id));
         if removed.is_ok() {
             let _ = node.change(&Change::Nodes(NodeChange::DropNode { id }));
         }
         return Err(format!("Join completion call failed. {reason}"));
     }
-    // It has just answered, so it counts as healthy at once.
+    // The node has just answered, so it counts as healthy at once.
     node.hear(id, b"");
     tracing::info!("{id} has joined: {}, with the key {key}", member.endpoints.management());
     Ok(otp_node(&member.endpoints))
 }
 
-/// Returns how to ask a node over TLS. If its port without TLS was named, it is asked for the other port, and for
-/// nothing else.
+/// Returns the login for requests over TLS. If the operator named the plain port, asks there only for the TLS port.
 fn secured(caller: Caller<'_>, at: &Address, other: &Other) -> Result<Login, String> {
     let failed = |reason: &str| format!("Prepare join failed. {reason}");
     let mut port = at.port;
@@ -231,7 +232,7 @@ fn secured(caller: Caller<'_>, at: &Address, other: &Other) -> Result<Login, Str
     })
 }
 
-/// Connects and says by which address of this machine.
+/// Connects, and returns the local address of the connection.
 fn reach(Address { host, port, .. }: &Address) -> Result<String, String> {
     let failed = || {
         format!(
@@ -249,7 +250,7 @@ fn reach(Address { host, port, .. }: &Address) -> Result<String, String> {
     Err(failed())
 }
 
-/// Asks a node for its description, and returns the key that it has shown.
+/// Asks a node for its description. Returns that and the key that the node has presented.
 fn ask(caller: Caller<'_>, to: &Login) -> Result<(Candidate, Fingerprint), String> {
     let answer = caller.ask(to, Call::get(ENGAGE, TIMEOUT));
     let answer = answer?;
@@ -264,7 +265,7 @@ fn ask(caller: Caller<'_>, to: &Login) -> Result<(Candidate, Fingerprint), Strin
     Ok((candidate, answer.key))
 }
 
-/// Refuses a node that is in this cluster, or was. `own` is the node that is asked to add it.
+/// Refuses a node that is or was in this cluster. `own` is the node that adds it.
 fn check_kin(cluster: &Cluster, own: NodeId, newcomer: &Candidate) -> Result<(), String> {
     if newcomer.cluster != cluster.uuid {
         return Ok(());
@@ -280,7 +281,7 @@ fn check_kin(cluster: &Cluster, own: NodeId, newcomer: &Candidate) -> Result<(),
     Err(format!("Prepare join failed. {problem}"))
 }
 
-/// Checks that a node may join `cluster` now.
+/// Checks that a node may join `cluster`.
 fn check(cluster: &Cluster, unix_seconds: u64, newcomer: &Candidate) -> Result<(), String> {
     let ahead_s = newcomer.unix_seconds.cast_signed() - unix_seconds.cast_signed();
     let problem = if newcomer.cluster == cluster.uuid {
@@ -303,7 +304,7 @@ fn check(cluster: &Cluster, unix_seconds: u64, newcomer: &Candidate) -> Result<(
     Err(format!("Prepare join failed. {problem}"))
 }
 
-/// Checks that the key that a node has shown can be taken for it alone.
+/// Checks that the presented key is the node's own and unique.
 fn check_key(cluster: &Cluster, newcomer: &Candidate, key: &Fingerprint) -> Result<(), String> {
     let problem = if newcomer.endpoints.fingerprint != Some(*key) {
         "Another node answers there: it has not the key that it speaks of."
@@ -315,7 +316,7 @@ fn check_key(cluster: &Cluster, newcomer: &Candidate, key: &Fingerprint) -> Resu
     Err(format!("Prepare join failed. {problem}"))
 }
 
-/// A node that is alone needs no name; one that others know does. They know its key, too.
+/// Gives this node a name and a key in the agreed state; a single node needs neither.
 fn name_this(node: &Arc<Node>, local: &str) -> Result<(), String> {
     let mut endpoints = node.endpoints();
     endpoints.host.get_or_insert_with(|| local.to_owned());
@@ -333,14 +334,14 @@ fn put(node: &Arc<Node>, member: &Member) -> Result<(NodeId, Arc<Cluster>), Stri
         let id = node.cluster().next_node();
         match node.change(&Change::Nodes(NodeChange::PutNode { id, member: member.clone() })) {
             Ok(cluster) => return Ok((id, cluster)),
-            // Another node was faster; this one has applied that by now.
+            // Another node was faster; this node has applied that change by now.
             Err(Error::Refused(Refusal::NodeNumberTaken { .. })) => {}
             Err(error) => return Err(error.to_string()),
         }
     }
 }
 
-/// Sends a newcomer its new cluster.
+/// Sends a new node its cluster.
 fn engage(
     caller: Caller<'_>,
     to: &Login,
@@ -364,7 +365,7 @@ fn engage(
     }
 }
 
-/// Waits until a newcomer has the state: then the cluster's users can log in there.
+/// Waits until a new node has the state, because only then the cluster's users can log in there.
 fn wait_until_applied(
     caller: Caller<'_>,
     place: &Place,
@@ -384,10 +385,10 @@ fn wait_until_applied(
     }
 }
 
-/// The bytes of a package, from the first node that has them.
+/// Returns the bytes of a package from the first node that has them.
 ///
 /// # Errors
-/// That none has them, or cannot be asked.
+/// Fails when no node has the package or can be asked.
 pub fn fetch_package(peers: &Peers, digest: &str) -> Result<Vec<u8>, String> {
     let directory = peers.directory();
     let cluster = directory.node().cluster();
@@ -405,10 +406,10 @@ pub fn fetch_package(peers: &Peers, digest: &str) -> Result<Vec<u8>, String> {
     Err(format!("no node that answers has the package {digest}: upload it again"))
 }
 
-/// Takes a message of [`add`] from another node, which has shown `key`: this node joins that cluster.
+/// Handles a message of [`add`] from another node, which has presented `key`: this node joins that cluster.
 ///
 /// # Errors
-/// The reason why not, for people.
+/// The reason of the failure, as a sentence.
 pub fn engaged(consensus: &Arc<Consensus>, key: &Fingerprint, body: &[u8]) -> Result<(), String> {
     // This node may be about to leave another cluster. The wait is limited, because two nodes may add each other.
     let Some(_entering) = consensus.entering.try_lock_for(LEAVING_PATIENCE) else {
@@ -433,11 +434,11 @@ pub fn engaged(consensus: &Arc<Consensus>, key: &Fingerprint, body: &[u8]) -> Re
     consensus.enter(id, uuid, cluster)
 }
 
-/// Asks a member of another cluster to add this node, with `services` as the request names them, and with name and
-/// password of that cluster's administrator. Returns the answer.
+/// Asks a member of another cluster to add this node with `services` as given in the request, with the name and
+/// password of that cluster's administrator. Returns the response.
 ///
 /// # Errors
-/// The reason why it could not be asked, for people.
+/// The reason why the member could not be asked, as a sentence.
 pub fn join(
     consensus: &Arc<Consensus>,
     member: &Other,
@@ -466,20 +467,20 @@ pub fn join(
     Ok((answer.status, answer.body))
 }
 
-/// Removes the node with that name from the cluster. One that serves has to be failed over first.
+/// Removes the node with this name from the cluster. An active node must be failed over first.
 ///
 /// # Errors
-/// The reason why not, for people.
+/// The reason of the failure, as a sentence.
 pub fn eject(consensus: &Arc<Consensus>, otp: &str) -> Result<(), String> {
     let cluster = consensus.node().cluster();
     let found = cluster.nodes.iter().find(|(_, known)| is_named(&known.endpoints, otp));
     remove(consensus, *found.ok_or(UNKNOWN)?.0)
 }
 
-/// Removes the node with that ID. A node that joins again has another ID, so that a late request does not remove it.
+/// Removes the node with this ID. A node that rejoins has another ID, so a late request does not remove it.
 ///
 /// # Errors
-/// The reason why not, for people.
+/// The reason of the failure, as a sentence.
 pub fn remove(consensus: &Arc<Consensus>, id: NodeId) -> Result<(), String> {
     let node = consensus.node();
     let cluster = node.cluster();
@@ -499,13 +500,13 @@ pub fn remove(consensus: &Arc<Consensus>, id: NodeId) -> Result<(), String> {
     let told = Login::of_node(&Place::of(member), &cluster);
     consensus.change_voters(Voters::Remove(id))?;
     if id == node.id() {
-        // The others must know before this one forgets them.
+        // The others must know before this node forgets them.
         return leave_by_others(consensus.caller(), id, &cluster);
     }
     node.change(&Change::Nodes(NodeChange::DropNode { id })).map_err(|error| error.to_string())?;
     tracing::info!("{id} was removed: {}", member.endpoints.management());
     let body = serde_json::to_vec(&id).map_err(|error| error.to_string())?;
-    // A lost node cannot be informed; it is refused when it comes back.
+    // A lost node cannot be informed; it is refused when it returns.
     let told =
         told.and_then(|node| consensus.caller().ask(&node, Call::post(LEAVE, &body, TIMEOUT)));
     if let Err(error) = told {
@@ -514,7 +515,7 @@ pub fn remove(consensus: &Arc<Consensus>, id: NodeId) -> Result<(), String> {
     Ok(())
 }
 
-/// Asks another member to drop this node, which cannot agree any more.
+/// Asks another member to remove this node.
 fn leave_by_others(caller: Caller<'_>, id: NodeId, cluster: &Cluster) -> Result<(), String> {
     let form = format!("id={}", id.0);
     let mut problem = "no other node answers".to_owned();
@@ -530,11 +531,12 @@ fn leave_by_others(caller: Caller<'_>, id: NodeId, cluster: &Cluster) -> Result<
     Err(problem)
 }
 
-/// Goes on with the remaining nodes without a majority, and lets them take over from `lost`. Writes that only those had
+/// Continues with the remaining nodes without a majority, and fails over the `lost` nodes. Writes that only those had
 /// are lost.
 ///
 /// # Errors
-/// The reason why not, for people. Nothing has changed then, unless a node stopped to answer in between.
+/// The reason of the failure, as a sentence. Nothing has changed in that case, unless a node stopped answering in
+/// between.
 pub fn regroup(consensus: &Arc<Consensus>, lost: &BTreeSet<NodeId>) -> Result<(), String> {
     let Some(_entering) = consensus.entering.try_lock() else {
         return Err("Another node is just being added.".into());
@@ -582,10 +584,10 @@ pub fn regroup(consensus: &Arc<Consensus>, lost: &BTreeSet<NodeId>) -> Result<()
         .map_err(|error| error.to_string())
 }
 
-/// Takes a message of [`regroup`] from another node.
+/// Handles a message of [`regroup`] from another node.
 ///
 /// # Errors
-/// The reason why not, for people.
+/// The reason of the failure, as a sentence.
 pub fn regrouped(consensus: &Arc<Consensus>, body: &[u8]) -> Result<(), String> {
     let _entering = consensus.entering.lock();
     let secret =
@@ -594,10 +596,10 @@ pub fn regrouped(consensus: &Arc<Consensus>, body: &[u8]) -> Result<(), String> 
     consensus.regroup(secret, false)
 }
 
-/// Leaves the cluster in which this node has the ID that `body` names: it begins its own, without buckets and users.
+/// Leaves the cluster in which this node has the ID in `body`, and begins a new cluster without buckets and users.
 ///
 /// # Errors
-/// That it has another ID by now, or the error of the disk.
+/// Fails when this node has another ID by now, or with the error of the disk.
 pub fn leave(consensus: &Arc<Consensus>, body: &[u8]) -> Result<(), String> {
     let _entering = consensus.entering.lock();
     let named =
@@ -610,10 +612,10 @@ pub fn leave(consensus: &Arc<Consensus>, body: &[u8]) -> Result<(), String> {
     consensus.enter(id, uuid, cluster)
 }
 
-/// Lets a node that is alone forget its state, including buckets and users.
+/// Resets a single node: removes its state including buckets and users.
 ///
 /// # Errors
-/// The reason why not, for people.
+/// The reason of the failure, as a sentence.
 pub fn reset(consensus: &Arc<Consensus>) -> Result<(), String> {
     let _entering = consensus.entering.lock();
     let (id, uuid, cluster) = consensus.node().new_cluster();

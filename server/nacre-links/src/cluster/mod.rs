@@ -1,13 +1,13 @@
-//! Several nodes as one: how they agree (Raft), how they reach each other, how one joins and leaves.
+//! Several nodes as one cluster: agreement (Raft), links between nodes, joining and leaving.
 //!
 //! ```text
 //! Node::change ─► Consensus::propose ─► leader ─► Log (synced, on most nodes) ─► Machine ─► Node::apply, on each node
 //! Platform::send ─► Peers ─► link ─► Node::hear
-//! POST /controller/addNode ─► membership::add ─► the newcomer takes the state ─► it learns, and then votes
+//! POST /controller/addNode ─► membership::add ─► the new node receives the state ─► learner ─► voter
 //! ```
 //!
-//! A node that is alone runs Raft too, with one voter: there is one way from a change to its effect. Raft has a thread of
-//! its own, so that neither requests nor slow disks keep a heartbeat waiting.
+//! A single node runs Raft too, with one voter, so that there is only one path from a change to its effect. Raft has its
+//! own thread, so that neither requests nor slow disks delay heartbeats.
 
 mod consensus;
 mod directory;

@@ -1,4 +1,4 @@
-//! Raft's requests, over the links between nodes.
+//! Raft's requests over the links between nodes.
 
 use super::frame::Kind;
 use super::peers::{CallError, Peers};
@@ -17,16 +17,16 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Pause before Raft tries an unreachable node again.
+/// Pause before Raft retries an unreachable node.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The failure of a request whose own errors are `E`.
+/// The failure of a request with the specific error `E`.
 type Failure<E> = RPCError<u64, Place, RaftError<u64, E>>;
 
-/// Ways to all nodes.
+/// Creates Raft's connections to all nodes.
 pub struct Network(pub Arc<Peers>);
 
-/// The way to one node.
+/// Raft's connection to one node.
 pub struct Way {
     peers: Arc<Peers>,
     to: u64,
@@ -66,14 +66,14 @@ fn json(request: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(request).expect("requests are plain data with text keys")
 }
 
-/// Encodes a piece of a snapshot: the length of its metadata, these as JSON, and the bytes.
+/// Encodes a piece of a snapshot: the length of its metadata, the metadata as JSON, and the bytes.
 fn encode_piece(mut request: InstallSnapshotRequest<Types>) -> Vec<u8> {
     let data = std::mem::take(&mut request.data);
     let about = json(&request);
     [&(about.len() as u32).to_be_bytes(), &about[..], &data].concat()
 }
 
-/// Decodes a piece of [`encode_piece`]; `None` if it is none.
+/// Decodes a piece encoded by [`encode_piece`]; `None` if it is malformed.
 pub fn decode_piece(payload: &[u8]) -> Option<InstallSnapshotRequest<Types>> {
     let (length, rest) = payload.split_first_chunk()?;
     let (about, data) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;

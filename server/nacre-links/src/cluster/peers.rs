@@ -1,7 +1,7 @@
-//! The other nodes, as this one reaches them: a connection to each, made again when it breaks.
+//! Links to the other nodes: one connection to each, which is re-established when it breaks.
 //!
 //! A link has a queue for requests and one for messages; requests go first. A message that finds its queue full is
-//! dropped and counted. While there is no connection requests fail at once or at their deadline, messages wait.
+//! dropped and counted. Without a connection, requests fail at once or at their deadline, and messages wait.
 
 use super::directory::Directory;
 use super::frame::{self, Frame, Kind};
@@ -20,20 +20,20 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-/// Requests that wait to be sent.
+/// Capacity of the queue of requests.
 const CALLS_MAX: usize = 256;
-/// Messages that wait to be sent.
+/// Capacity of the queue of messages.
 const MESSAGES_MAX: usize = 4096;
-/// Longest time to open a connection.
+/// Timeout of opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a request waits for a connection that is down: a search for the leader then tries another node.
+/// How long a request waits for a broken connection; after that, a search for the leader tries another node.
 const DOWN_PATIENCE: Duration = Duration::from_millis(300);
-/// Shortest and longest pause after a failed connection.
+/// Minimum and maximum pause after a failed connection attempt.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// Interval of signs of life.
+/// Interval of the signs of life.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
-/// Why a request has no answer.
+/// The reason why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The request did not leave this node.
@@ -57,7 +57,7 @@ struct Link {
     calls: mpsc::Sender<Call>,
     messages: mpsc::Sender<Vec<u8>>,
     connected: watch::Receiver<bool>,
-    /// Makes the next attempt at once.
+    /// Triggers the next connection attempt at once.
     nudge: Arc<Notify>,
     task: AbortHandle,
 }
@@ -68,11 +68,11 @@ struct Call {
     answer: oneshot::Sender<Result<Vec<u8>, CallError>>,
 }
 
-/// The requests of a connection that have no answer yet.
+/// The unanswered requests of a connection.
 type Pending = Mutex<BTreeMap<u64, oneshot::Sender<Result<Vec<u8>, CallError>>>>;
 
 impl Peers {
-    /// Links for one purpose, on `runtime`.
+    /// Creates links for one purpose, on `runtime`.
     pub fn new(directory: &Arc<Directory>, lane: Lane, runtime: Handle) -> Arc<Peers> {
         let (directory, links) = (Arc::clone(directory), Mutex::default());
         let peers = Peers { directory, lane, runtime, links, dropped: AtomicU64::new(0) };
@@ -86,17 +86,17 @@ impl Peers {
         &self.directory
     }
 
-    /// Sends requests to other nodes.
+    /// Returns a sender of requests to other nodes.
     pub(super) fn caller(&self) -> Caller<'_> {
         Caller { runtime: &self.runtime, key: self.directory.key() }
     }
 
-    /// Breaks all links: this node is another one from now on, or talks to others.
+    /// Closes all links, because this node or its cluster has changed.
     pub fn reset(&self) {
         std::mem::take(&mut *self.links.lock()).into_values().for_each(|link| link.task.abort());
     }
 
-    /// Breaks the links to nodes that have left.
+    /// Closes the links to nodes that have left.
     fn tidy(&self) {
         let others = self.directory.others();
         self.links.lock().retain(|id, link| {
@@ -125,7 +125,7 @@ impl Peers {
         Link { calls, messages, connected, nudge, task: task.abort_handle() }
     }
 
-    /// The other node is there: where it was not reached before, it is tried at once.
+    /// Reports that the other node is alive: a broken link is retried at once.
     pub fn found(&self, to: NodeId) {
         self.with_link(to, |link| {
             if !*link.connected.borrow() {
@@ -134,7 +134,7 @@ impl Peers {
         });
     }
 
-    /// Sends a message; drops it when too many wait.
+    /// Sends a message; drops it when the queue is full.
     pub fn send(&self, to: NodeId, message: Vec<u8>) {
         let sent = self.with_link(to, |link| link.messages.try_send(message));
         if sent.is_err() {
@@ -147,7 +147,7 @@ impl Peers {
         }
     }
 
-    /// Sends a question; `told` gets the answer.
+    /// Sends a question. `told` receives the answer.
     pub fn ask(
         self: &Arc<Self>,
         to: NodeId,
@@ -165,7 +165,7 @@ impl Peers {
         });
     }
 
-    /// Sends a request and waits for its answer, at most until `patience` ends.
+    /// Sends a request and waits for its answer, at most for `patience`.
     ///
     /// # Errors
     /// `CallError`.
@@ -202,7 +202,7 @@ async fn say_that_we_are_there(peers: Arc<Peers>) {
         ticks.tick().await;
         peers.tidy();
         for id in peers.directory.others() {
-            // One waiting sign of life is as good as many.
+            // One queued sign of life is enough.
             let idle = |link: &Link| link.messages.capacity() == MESSAGES_MAX;
             if peers.with_link(id, idle) {
                 peers.send(id, Vec::new());
@@ -211,10 +211,10 @@ async fn say_that_we_are_there(peers: Arc<Peers>) {
     }
 }
 
-/// When a connection that did not come about is tried again.
+/// The back-off of connection attempts.
 struct Retry {
     pause: Duration,
-    /// Ends the pause.
+    /// Ends the pause early.
     nudge: Arc<Notify>,
 }
 
@@ -223,12 +223,12 @@ impl Retry {
         Retry { pause: PAUSE.0, nudge }
     }
 
-    /// The connection is there: the next pause is a short one.
+    /// Resets the pause after a successful connection.
     fn begin_anew(&mut self) {
         self.pause = PAUSE.0;
     }
 
-    /// Waits for longer and longer, unless it was nudged since the last time.
+    /// Waits for the current pause, which grows, unless a nudge has arrived since the last wait.
     async fn wait(&mut self) {
         match timeout(self.pause, self.nudge.notified()).await {
             Ok(()) => self.begin_anew(),
@@ -242,7 +242,7 @@ struct Queues {
     messages: mpsc::Receiver<Vec<u8>>,
 }
 
-/// Keeps a connection to a node for as long as there is a link.
+/// Maintains the connection to a node while the link exists.
 async fn keep_up(
     directory: Arc<Directory>,
     (to, lane): (NodeId, Lane),
@@ -278,10 +278,10 @@ async fn keep_up(
     }
 }
 
-/// Sends queued frames and hands out answers until the connection breaks. Returns the reason.
+/// Sends queued frames and delivers answers until the connection breaks. Returns the reason.
 async fn converse(stream: impl AsyncRead + AsyncWrite, queues: &mut Queues) -> String {
     let (mut reader, mut writer) = tokio::io::split(stream);
-    // Dropped at the end, so that waiting requests learn that the connection broke.
+    // Dropped at the end, which fails the waiting requests.
     let pending = Pending::default();
     let reading = async {
         loop {
@@ -300,7 +300,7 @@ async fn converse(stream: impl AsyncRead + AsyncWrite, queues: &mut Queues) -> S
                 Some(Call { kind, payload, answer }) = queues.calls.recv() => {
                     last_id += 1;
                     let mut pending = pending.lock();
-                    // Requests whose caller has given up need no answer.
+                    // Callers that have given up need no answer.
                     pending.retain(|_, answer| !answer.is_closed());
                     pending.insert(last_id, answer);
                     Frame { kind, id: last_id, payload }

@@ -1,4 +1,4 @@
-//! Requests of one node to another: HTTP within a connection in which both have shown their keys.
+//! Requests from one node to another: HTTP over a connection on which both have presented their keys.
 
 use super::types::Place;
 use crate::tls::{NodeKey, Purpose};
@@ -18,30 +18,30 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-/// Longest time to connect to a node.
+/// Timeout of connecting to a node.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The largest answer of another node: a package.
+/// Maximum size of a response of another node: a package.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Largest answer of a server that has shown no key.
+/// Maximum size of a response of an unauthenticated server.
 const INTRODUCTION_BYTES_MAX: usize = 4 << 10;
-/// Path at which a node describes how other nodes reach it.
+/// Path at which a node describes how to reach it.
 pub const INTRODUCTION: &str = "/_nacre/node";
 
-/// A node's description of how others reach it, for which it needs no login.
+/// A node's description of how to reach it, available without a login.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Introduction {
     /// [`VERSION`](super::membership::VERSION) of that node.
     pub version: u32,
-    /// The port of its management with TLS.
+    /// Its management port with TLS.
     pub port: u16,
-    /// Fingerprint of its key. It must not be believed when it was read without TLS.
+    /// Fingerprint of its key. Must not be trusted when it was read without TLS.
     pub fingerprint: Fingerprint,
 }
 
-/// A node to ask, and the credentials.
+/// A node to ask, with the credentials.
 #[derive(Clone)]
 pub struct Login {
-    /// `host:port` of its management with TLS.
+    /// `host:port` of its TLS management port.
     pub address: String,
     /// Fingerprint of its key, if known.
     pub fingerprint: Option<Fingerprint>,
@@ -52,10 +52,10 @@ pub struct Login {
 }
 
 impl Login {
-    /// A node of the same cluster, asked by this one.
+    /// Returns the login of this node at another node of the same cluster.
     ///
     /// # Errors
-    /// Fails when the cluster does not know its key: such a node is asked nothing.
+    /// Fails when the cluster does not know that node's key; such a node must not be asked.
     pub fn of_node(place: &Place, cluster: &Cluster) -> Result<Login, String> {
         let fingerprint = Some(place.known_key()?);
         let (address, user) = (place.address.clone(), INTERNAL.to_owned());
@@ -63,51 +63,51 @@ impl Login {
     }
 }
 
-/// The answer of a node.
+/// The response of a node.
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
     /// The body.
     pub body: Vec<u8>,
-    /// Fingerprint of the key that the node has shown.
+    /// Fingerprint of the key that the node has presented.
     pub key: Fingerprint,
 }
 
-/// Sends requests to other nodes, and waits for the answers. Not for threads of an event loop.
+/// Sends requests to other nodes and waits for the responses. Must not be used on threads of an event loop.
 #[derive(Clone, Copy)]
 pub struct Caller<'a> {
     /// Runtime for the connections.
     pub runtime: &'a Handle,
-    /// The key to show to other nodes.
+    /// The key to present to other nodes.
     pub key: &'a NodeKey,
 }
 
-/// A request, without the parts that are the same in all.
+/// The variable parts of a request.
 pub struct Call<'a> {
     /// Method.
     pub method: Method,
     /// Path.
     pub path: &'a str,
-    /// Type of the body.
+    /// Content type of the body.
     pub kind: &'static str,
     /// Body.
     pub body: &'a [u8],
-    /// Longest time of the request.
+    /// Timeout of the request.
     pub patience: Duration,
 }
 
 impl<'a> Call<'a> {
-    /// A question.
+    /// Creates a GET request.
     pub fn get(path: &'a str, patience: Duration) -> Call<'a> {
         Call { method: Method::GET, path, kind: "application/json", body: b"", patience }
     }
 
-    /// A request with JSON.
+    /// Creates a POST request with JSON.
     pub fn post(path: &'a str, body: &'a [u8], patience: Duration) -> Call<'a> {
         Call { method: Method::POST, path, kind: "application/json", body, patience }
     }
 
-    /// A request with the fields of a form.
+    /// Creates a POST request with form fields.
     pub fn form(path: &'a str, form: &'a str, patience: Duration) -> Call<'a> {
         let kind = "application/x-www-form-urlencoded";
         Call { method: Method::POST, path, kind, body: form.as_bytes(), patience }
@@ -115,10 +115,10 @@ impl<'a> Call<'a> {
 }
 
 impl Caller<'_> {
-    /// Asks a node.
+    /// Sends a request to a node.
     ///
     /// # Errors
-    /// Why it has not answered, for people.
+    /// The reason why the node has not answered, as a sentence.
     pub fn ask(&self, to: &Login, call: Call<'_>) -> Result<Answer, String> {
         let login = STANDARD.encode(format!("{}:{}", to.user, to.password));
         let request = Request::builder()
@@ -140,10 +140,10 @@ impl Caller<'_> {
         })
     }
 
-    /// Asks the node with management at `address`, without TLS, how others reach it. The answer is not authenticated.
+    /// Asks the node at the management port `address`, without TLS, how to reach it. The response is not authenticated.
     ///
     /// # Errors
-    /// Fails when it has not answered; an answer of another kind is [`None`].
+    /// Fails when there is no response; returns [`None`] for a response of another kind.
     pub fn introduction(&self, address: &str) -> Result<Option<Introduction>, String> {
         let request = Request::get(INTRODUCTION).header(HOST, address);
         let request = request.body(Full::default()).map_err(|error| error.to_string())?;
@@ -164,7 +164,7 @@ fn silent(address: &str) -> String {
     format!("{address} does not answer")
 }
 
-/// Sends a request over a connection of its own; gives status and body.
+/// Sends a request over its own connection. Returns status and body.
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Full<Bytes>>,
@@ -180,7 +180,7 @@ async fn exchange(
         let body = body.map_err(|error| error.to_string())?.to_bytes();
         Ok((status, body.to_vec()))
     };
-    // The answer reports a broken connection.
+    // `answering` reports a broken connection.
     let (answered, _) = tokio::join!(answering, connection);
     answered
 }

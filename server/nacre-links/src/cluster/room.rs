@@ -1,7 +1,8 @@
-//! Makes decisions wait for disk space while a disk is full.
+//! Lets decisions wait for disk space while the disk is full.
 //!
-//! Raft gives up when its store fails, until the process is started again. A full disk fails for a while only, and
-//! nothing was written: proposers get an error, the other nodes go on, and this one joins them once there is space.
+//! Raft stops permanently when its store fails, until the process restarts. A full disk is a temporary failure that
+//! writes nothing: proposers receive an error, the other nodes continue, and this node rejoins them once there is
+//! space.
 
 use super::machine::Waiting;
 use nacre_node::Error;
@@ -9,17 +10,17 @@ use nacre_store::Error as StoreError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Pause before the next try.
+/// Pause before a retry.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Message about a full disk.
 const NO_SPACE: &str = "the disk of this node has no space left: free some";
 
-/// Said of changes while something waits already.
+/// Message about changes while a write waits for space.
 const NO_ROOM: &str =
     "this node cannot write to its disk for the time being: it has no space or no descriptors left";
 
-/// The wait for disk space.
+/// The wait of a Raft for disk space.
 #[derive(Default)]
 pub struct Room {
     waiting: Waiting,
@@ -34,10 +35,10 @@ impl Room {
         Room { waiting, ..Room::default() }
     }
 
-    /// Checks that something may be proposed.
+    /// Checks that proposals are allowed.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] while something waits for space.
+    /// [`Error::Unavailable`] while a write waits for space.
     pub fn check(&self) -> Result<(), Error> {
         match self.is_full.load(Ordering::Relaxed) {
             true => Err(Error::Unavailable(format!("{NO_ROOM}; nothing was changed"))),
@@ -45,20 +46,20 @@ impl Room {
         }
     }
 
-    /// Ends the wait, with or without space.
+    /// Ends the wait even without space.
     pub fn give_up(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// See [`Room::give_up`].
+    /// Returns true after [`Room::give_up`].
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Repeats `write` while the disk is full, and reports that to proposers. Blocks.
+    /// Repeats `write` while the disk is full, and reports that to the proposers. Blocks.
     ///
     /// # Errors
-    /// The error of the last try.
+    /// The error of the last attempt.
     pub fn wait<T>(&self, mut write: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
         loop {
             let outcome = write();

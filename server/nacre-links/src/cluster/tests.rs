@@ -1,5 +1,4 @@
-//! The store under Raft, by the suite that comes with openraft; and leaders that must be removed, or join another
-//! cluster.
+//! Tests Raft's store with openraft's test suite, and leaders that must be removed or that join another cluster.
 
 use super::consensus::{Consensus, abdicate, add_voter};
 use super::election::Election;
@@ -32,7 +31,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::runtime::Builder;
 
-/// A new node.
+/// Opens a new node.
 fn open(folder: &Path) -> Result<(Arc<SystemPlatform>, Arc<Node>), Box<dyn Error>> {
     let platform = Arc::new(SystemPlatform::open(folder, folder.join("plugins"), &Embedded)?);
     let plain = Ports::from([("mgmt", 1), ("views", 2), ("query", 5), ("eventing", 4), ("kv", 3)]);
@@ -84,7 +83,7 @@ fn nobody() -> Unreachable {
     Unreachable::new(&std::io::Error::other("nobody is there"))
 }
 
-/// Rafts in one process, and which of them hears nothing.
+/// Several Rafts in one process, and those that receive no messages.
 #[derive(Default)]
 struct Hall {
     rafts: parking_lot::Mutex<BTreeMap<u64, (Raft, Arc<Election>)>>,
@@ -99,7 +98,7 @@ impl Hall {
     }
 }
 
-/// The way to another one in the same hall, if it is there.
+/// The connection to another Raft in the same hall, if it exists.
 struct Across(Arc<Hall>, u64);
 
 impl RaftNetworkFactory<Types> for Across {
@@ -151,7 +150,7 @@ fn place(id: u64) -> Place {
     Place { uuid: id.to_string(), ..Place::default() }
 }
 
-/// Three nodes of which the first leads, and no other stands by Raft's own timeout.
+/// Returns three nodes led by the first; Raft's own timeout makes no other node a candidate.
 async fn three_in_a_hall() -> (Arc<Hall>, Vec<TempDir>) {
     let (hall, folders) = in_a_hall(1..=3).await;
     let voters = (1..=3).map(|id| (id, place(id)));
@@ -165,7 +164,7 @@ async fn three_in_a_hall() -> (Arc<Hall>, Vec<TempDir>) {
     (hall, folders)
 }
 
-/// Some that are in no cluster yet.
+/// Returns nodes that are not in a cluster yet.
 async fn in_a_hall(ids: RangeInclusive<u64>) -> (Arc<Hall>, Vec<TempDir>) {
     let hall = Arc::new(Hall::default());
     let mut folders = Vec::new();
@@ -187,7 +186,7 @@ async fn in_a_hall(ids: RangeInclusive<u64>) -> (Arc<Hall>, Vec<TempDir>) {
     (hall, folders)
 }
 
-/// Longest time for an expected event.
+/// Timeout of an expected event.
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
 
 #[tokio::test(flavor = "multi_thread")]
@@ -201,7 +200,7 @@ async fn who_hears_no_leader_stands() {
     third.shutdown().await.unwrap();
 }
 
-/// The own time does not come here at all.
+/// The election timeout plays no part here.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_refuses_a_shorter_log_leads_instead() {
     let (hall, _folders) = three_in_a_hall().await;
@@ -219,7 +218,7 @@ async fn who_refuses_a_shorter_log_leads_instead() {
     third.shutdown().await.unwrap();
 }
 
-/// Each entry takes time of a thread with a higher priority than those that serve documents.
+/// Applying each entry takes time of a thread with a higher priority than those that serve documents.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_taken_in_begins_with_a_snapshot_of_now() {
     let (hall, _folders) = in_a_hall(1..=2).await;
@@ -238,7 +237,7 @@ async fn who_is_taken_in_begins_with_a_snapshot_of_now() {
     second.shutdown().await.unwrap();
 }
 
-/// A leader that must be removed is silent for longer than this test may take.
+/// A leader that must be removed stays silent for longer than this test may take.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_has_left_may_lead_again_where_it_comes_next() {
     let (_folder, log, machine) = InFolders.build().await.unwrap();
@@ -260,8 +259,7 @@ async fn a_leader_that_has_left_may_lead_again_where_it_comes_next() {
     assert!(ended.is_ok(), "it would lead its next cluster without a word");
 }
 
-/// Both clusters count their terms from 1: messages as the leader of one could be taken for those of the other's
-/// leader.
+/// Both clusters count terms from 1: messages as the leader of one could be mistaken for those of the other's leader.
 #[test]
 fn who_enters_a_cluster_leads_no_more() {
     let folder = tempfile::tempdir().unwrap();

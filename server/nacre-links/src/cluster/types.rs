@@ -1,4 +1,4 @@
-//! Types of Raft.
+//! Raft's type parameters.
 
 use nacre_cluster::{Fingerprint, Member};
 use nacre_node::agreement::Proposal;
@@ -33,7 +33,7 @@ pub type StorageError = openraft::StorageError<u64>;
 pub struct Place {
     /// See [`Member::uuid`].
     pub uuid: String,
-    /// `host:port` of its management with TLS.
+    /// `host:port` of its TLS management port.
     #[serde(default)]
     pub address: String,
     /// Fingerprint of its key.
@@ -54,48 +54,48 @@ impl Place {
     /// Returns the fingerprint of its key.
     ///
     /// # Errors
-    /// Fails if the cluster does not know it: no peer may be taken for that node.
+    /// Fails if the cluster does not know the key: no peer may be accepted as that node.
     pub fn known_key(&self) -> Result<Fingerprint, String> {
         self.fingerprint
             .ok_or_else(|| format!("the cluster does not know the key of {}", self.uuid))
     }
 }
 
-/// A proposal, with a number by which the node that proposed it finds it again.
+/// A proposal with a number that identifies it to its proposer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ticketed {
-    /// A random number of the proposer.
+    /// A random number chosen by the proposer.
     pub ticket: u64,
     /// The proposal.
     pub proposal: Proposal,
-    /// The term in which it is decided, or not at all.
+    /// The only term in which it may be decided; `None` for any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub term: Option<u64>,
 }
 
-/// The result of a log entry: the reason if it was refused. The same on each node.
+/// The result of a log entry: the reason if the proposal was refused. It is the same on each node.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Decided {
-    /// For people.
+    /// The reason, as a sentence.
     pub refused: Option<String>,
 }
 
-/// Number of tickets that are remembered: more than arrive while a proposer repeats its proposal.
+/// Number of tickets kept: more than arrive while a proposer retries.
 const RECENT_MAX: usize = 256;
 
-/// The position of a state, stored with it.
+/// The position of a state, which is stored with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
-    /// The last entry that was applied.
+    /// The last applied entry.
     pub log_id: Option<LogId<u64>>,
-    /// The last voters and learners among the entries that were applied.
+    /// The last voters and learners among the applied entries.
     pub membership: StoredMembership<u64, Place>,
-    /// Tickets of the last entries: a proposal that is repeated for lack of an answer counts once.
+    /// Tickets of the last entries, so that a proposal retried for lack of an answer counts once.
     pub recent: VecDeque<u64>,
 }
 
 impl Position {
-    /// Notes a ticket; says whether it is new.
+    /// Records a ticket. Returns true if it is new.
     pub fn take(&mut self, ticket: u64) -> bool {
         let is_new = !self.recent.contains(&ticket);
         if is_new {

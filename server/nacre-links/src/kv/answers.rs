@@ -1,16 +1,16 @@
-//! Answers of a connection, sent from where they are: a long document is not copied.
+//! A connection's answers, sent from their original memory: long documents are not copied.
 
 use nacre_bucket::kv::{Session, ZeroCopyBody};
 
-/// Pieces that the kernel takes at once. Source: `UIO_MAXIOV` of Linux.
+/// Maximum number of buffers per system call. Source: `UIO_MAXIOV` of Linux.
 const PIECES_MAX: usize = 1024;
 
-/// Answers in the order in which they go out: bytes, and between them long bodies of documents.
+/// Answers in sending order: bytes, interleaved with long bodies of documents.
 #[derive(Default)]
 pub(super) struct Answers {
     pub bytes: Vec<u8>,
     pub bodies: Vec<ZeroCopyBody>,
-    /// Bytes of both.
+    /// Total number of bytes.
     pub length: usize,
 }
 
@@ -31,7 +31,7 @@ impl Answers {
         outcome
     }
 
-    /// Returns the answers as pieces, without the first `from` bytes.
+    /// Returns the answers as buffers, without the first `from` bytes.
     pub fn pieces(&self, mut from: usize) -> impl Iterator<Item = &[u8]> {
         let mut begin = 0;
         let last = (self.bytes.len(), &[][..]);
@@ -49,7 +49,7 @@ impl Answers {
     }
 }
 
-/// Description of answers in several places, for the kernel.
+/// A scattered message for the kernel.
 pub(super) struct Message {
     header: libc::msghdr,
     pieces: Vec<libc::iovec>,
@@ -61,7 +61,7 @@ impl Message {
         Message { header: unsafe { std::mem::zeroed() }, pieces: Vec::new() }
     }
 
-    /// Makes it one of these pieces, which must stay where they are until it is sent.
+    /// Sets the buffers, which must not move until the message is sent.
     pub fn of<'a>(&mut self, pieces: impl Iterator<Item = &'a [u8]>) -> *const libc::msghdr {
         let piece = |piece: &[u8]| libc::iovec {
             iov_base: piece.as_ptr().cast_mut().cast(),

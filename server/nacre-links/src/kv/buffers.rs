@@ -1,4 +1,4 @@
-//! Memory that the kernel fills: a ring of equal buffers, of which it takes one for each piece that arrives.
+//! Buffers filled by the kernel: a ring of equal buffers, of which each completed read uses one.
 
 use io_uring::IoUring;
 use io_uring::types::BufRingEntry;
@@ -7,11 +7,11 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Names the ring of buffers to the kernel.
+/// Identifies the buffer ring to the kernel.
 pub(super) const GROUP: u16 = 0;
-/// A power of two; when all are taken, connections take turns.
+/// Number of buffers, a power of two. When all are in use, connections take turns.
 const COUNT: u16 = 32;
-/// Bytes of one, and the most that are read at a time.
+/// Size of a buffer, and the maximum of one read.
 pub(super) const BYTES: usize = 64 << 10;
 const PAGE_BYTES: usize = 4096;
 
@@ -28,7 +28,7 @@ impl Buffers {
         Layout::from_size_align(bytes, PAGE_BYTES).expect("the size is a constant that fits")
     }
 
-    /// Makes the buffers known to `ring`, whose owner must keep them as long as the ring lives.
+    /// Registers the buffers with `ring`. The owner must keep them as long as the ring lives.
     pub fn register(ring: &IoUring) -> io::Result<Buffers> {
         let layout = Buffers::layout();
         // SAFETY: the layout has a size.
@@ -59,10 +59,10 @@ impl Buffers {
         &self.memory[begin..begin + length.min(BYTES)]
     }
 
-    /// Lets the kernel take a buffer again.
+    /// Returns a buffer to the kernel.
     pub fn give_back(&mut self, id: u16) {
         let address = self.memory[usize::from(id) * BYTES..].as_ptr() as u64;
-        // SAFETY: the index is below the number of entries, and the kernel does not look at an entry beyond the tail.
+        // SAFETY: the index is below the number of entries, and the kernel does not read entries beyond the tail.
         unsafe {
             let entry = &mut *self.entries.as_ptr().add(usize::from(self.tail & (COUNT - 1)));
             entry.set_addr(address);
@@ -70,7 +70,7 @@ impl Buffers {
             entry.set_bid(id);
         }
         self.tail = self.tail.wrapping_add(1);
-        // SAFETY: the tail is within the first entry; the kernel reads it while we write, hence the atomic.
+        // SAFETY: the tail is within the first entry; the kernel reads it concurrently, hence the atomic.
         unsafe {
             let tail = BufRingEntry::tail(self.entries.as_ptr()).cast::<AtomicU16>();
             (*tail).store(self.tail, Ordering::Release);

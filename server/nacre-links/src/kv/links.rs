@@ -1,4 +1,4 @@
-//! Connections to the key-value ports of other nodes, encrypted, for the links of the node: a thread of its own with an event loop.
+//! Encrypted connections to the key-value ports of other nodes, for the node's links. One thread with an event loop serves them.
 
 use crate::tls::{NodeKey, Purpose};
 use crate::vital::depend_on_this_thread;
@@ -13,11 +13,11 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Longest time to open a connection.
+/// Timeout of opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// When a connection that was lost or refused is made again.
+/// Pause before a lost or refused connection is retried.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// Number of doublings of the pause: it becomes seconds.
+/// Maximum number of doublings of the pause, which reaches seconds.
 const DOUBLINGS_MAX: u32 = 6;
 /// Size of a read.
 const READ_BYTES: usize = 256 << 10;
@@ -32,14 +32,14 @@ impl Waiter for Wakeup {
     }
 }
 
-/// The thread that all links of a process share.
+/// The thread shared by all links of a process.
 pub struct Links {
     runtime: Handle,
     key: Arc<NodeKey>,
 }
 
 impl Links {
-    /// Starts the thread, which ends with the process. Other nodes are shown `key`.
+    /// Starts the thread, which ends with the process. `key` is presented to other nodes.
     pub fn start(key: &Arc<NodeKey>) -> Links {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("the machine has room for an event loop");
@@ -53,7 +53,7 @@ impl Links {
         Links { runtime: handle, key: Arc::clone(key) }
     }
 
-    /// Keeps `link` connected to the key-value port of `peer` with TLS until it is over. `now` reads the clocks.
+    /// Keeps `link` connected to the TLS key-value port of `peer` until it is over. `now` reads the clocks.
     pub fn run(
         &self,
         peer: &Endpoints,
@@ -85,7 +85,7 @@ impl Links {
     }
 }
 
-/// Returns address and key of a node; `None` if the node has no key, so that nothing could recognise it.
+/// Returns address and key of a node; `None` if the node has no key by which to authenticate it.
 fn target(peer: &Endpoints) -> Option<(String, Fingerprint)> {
     Some((peer.address(peer.tls.as_ref()?.kv()), peer.fingerprint?))
 }
@@ -104,27 +104,27 @@ async fn connect(
 /// The end of a connection.
 #[derive(Debug, thiserror::Error)]
 enum End {
-    /// The connection broke, or is not needed any more.
+    /// The connection broke or is no longer needed.
     #[error("{0}")]
     Lost(String),
-    /// The other node sent something that the link refuses, such as a refused login.
+    /// The link refuses what the other node sent, for example a refused login.
     #[error("{0}")]
     Contradicted(String),
 }
 
-/// Connections in a row that were contradicted.
+/// Consecutive refused connections.
 #[derive(Default)]
 struct Refusals {
     count: u32,
-    /// Why, as it was said last.
+    /// The last logged reason.
     said: String,
 }
 
 impl Refusals {
-    /// Notes the end of a connection that lasted for `lived`. Returns the reason if it is new: repeated failures are
+    /// Records the end of a connection that lasted for `lived`. Returns the reason if it is new: repeated failures are
     /// logged once.
     fn note(&mut self, end: End, lived: Duration) -> Option<&str> {
-        // A node that is not accepted is refused at once, so a connection that lasted was accepted.
+        // A node that is not accepted is refused at once, so a longer connection was accepted.
         if lived > self.pause() {
             self.count = 0;
         }
@@ -151,19 +151,20 @@ impl Refusals {
     }
 }
 
-/// Returns the pause after this many refusals: it grows, because the other node may accept in a moment, or never, for
-/// instance if it goes on without this one.
+/// Returns the pause after this many refusals. It grows, because the other node may accept soon or, if it has continued
+/// without this node, never.
 fn pause_after(refusals: u32) -> Duration {
     RETRY_INTERVAL * (1 << refusals.saturating_sub(1).min(DOUBLINGS_MAX))
 }
 
-/// Waits for `pause`, however often the link is woken by news meanwhile; less when it is over, as when the node stops.
+/// Waits for `pause`, even if the link is woken in between. Returns early when the link is over, for example when the
+/// node stops.
 async fn rest(pause: Duration, link: &mut dyn Link, wakeup: &Wakeup) {
     let end = Instant::now() + pause;
     while !link.is_over() && tokio::time::timeout_at(end, wakeup.0.notified()).await.is_ok() {}
 }
 
-/// Moves bytes until the connection ends, or the link is over; says why.
+/// Transfers bytes until the connection ends or the link is over. Returns the reason.
 async fn talk(
     stream: impl AsyncRead + AsyncWrite,
     link: &mut dyn Link,
@@ -172,7 +173,7 @@ async fn talk(
 ) -> End {
     let (mut reader, mut writer) = tokio::io::split(stream);
     let (mut input, mut out) = (Vec::with_capacity(READ_BYTES), Vec::new());
-    // The encryption may still hold written bytes.
+    // TLS may still buffer written bytes.
     let mut is_flushed = true;
     link.connected(&mut out);
     loop {
@@ -203,7 +204,7 @@ async fn talk(
     }
 }
 
-/// Writes bytes, and returns how many were taken; without bytes, flushes earlier ones.
+/// Writes bytes, and returns how many were accepted; an empty slice flushes earlier bytes.
 async fn send(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<usize> {
     match bytes {
         [] => to.flush().await.map(|()| 0),

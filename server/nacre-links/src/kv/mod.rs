@@ -1,10 +1,10 @@
-//! Sockets of the key-value protocol: a thread accepts connections and deals them out to threads with an event loop each.
+//! Sockets of the key-value protocol: one thread accepts connections and distributes them to threads with event loops.
 //!
-//! Plain connections go to rings (`ring`) where the kernel has io_uring, all others to streams of tokio (`stream`).
-//! Both pass bytes to a [`nacre_bucket::kv::Session`] and send its answers, once for all bytes of a read.
+//! Plain connections use io_uring (`ring`) where the kernel supports it; all others use tokio (`stream`). Both pass
+//! bytes to a [`nacre_bucket::kv::Session`] and send its answers once per read.
 //!
-//! An idle connection holds no buffer: buffers belong to the threads. A connection only keeps the begin of an
-//! incomplete frame, or answers that its client does not take.
+//! An idle connection holds no buffer, because buffers belong to the threads. A connection only keeps the beginning of
+//! an incomplete frame, or answers that its client does not read.
 
 mod answers;
 mod buffers;
@@ -23,38 +23,38 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Buffers that grew beyond this for one large document are given back afterwards.
+/// Buffers that grew beyond this for a large document are freed afterwards.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
-/// Bytes of a long frame that are read, and that memory is reserved for, at a time. Others wait while they are copied.
+/// Bytes of a long frame that are read and reserved at a time. Other connections wait while they are copied.
 const PIECE_BYTES: usize = 256 << 10;
-/// Unit in which the system gives memory to a process that has grown large.
+/// The size of huge pages, in which the system gives memory to a large process.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
-/// Unit of advice to the kernel about memory.
+/// The page size, for memory advice to the kernel.
 #[cfg(target_os = "linux")]
 const SMALL_PAGE_BYTES: usize = 4096;
-/// How long the rest of a frame that has begun, or the next piece of a long one, may take.
+/// Timeout of the rest of a frame, or of the next piece of a long one.
 const HALF_FRAME_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a client may take none of its answers while there is no memory for more.
+/// Timeout of a client that reads none of its answers while no memory is left.
 const STUCK_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a client may take to log in.
+/// Timeout of the login.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// State shared by the connections of all ports.
 pub struct Door {
     /// The node.
     pub node: Arc<Node>,
-    /// Encrypts the connections of the ports that want it.
+    /// Encrypts the connections of TLS ports.
     pub tls: Arc<Tls>,
-    /// True if passwords may cross a network as they are.
+    /// True if plain-text passwords may cross a network.
     pub allow_plain_logins: bool,
-    /// Connections that came from nodes of no cluster, or of another one.
+    /// Number of connections from nodes that are not in this cluster.
     pub strangers: AtomicU64,
     /// Limits of connections, shared with the other protocols.
     pub connections: Arc<Connections>,
 }
 
 impl Door {
-    /// Describes the peer of a connection `from` there that has `shown` its identity.
+    /// Returns the description of a peer at `from` that has `shown` its identity.
     fn peer(&self, from: SocketAddr, encrypted: bool, shown: Shown) -> Peer {
         let Shown { user, key } = shown;
         let loopback = from.ip().to_canonical().is_loopback();
@@ -63,7 +63,7 @@ impl Door {
         Peer { confidential, user, is_node, address: Some(from.ip()) }
     }
 
-    /// Logs that a node is refused. A removed node tries again and again.
+    /// Counts and logs a refused node. A removed node retries repeatedly, so only some refusals are logged.
     fn turn_away(&self, from: SocketAddr) {
         let strangers = self.strangers.fetch_add(1, Ordering::Relaxed) + 1;
         if strangers.is_power_of_two() {
@@ -74,15 +74,15 @@ impl Door {
     }
 }
 
-/// A port to accept connections on.
+/// A listening port.
 pub struct Port {
     /// The listener.
     pub listener: TcpListener,
-    /// True if they are encrypted.
+    /// True if its connections are encrypted.
     pub encrypted: bool,
 }
 
-/// A connection on its way to the thread that will handle it.
+/// An accepted connection before its thread takes it over.
 struct Accepted {
     stream: TcpStream,
     from: SocketAddr,
@@ -91,13 +91,14 @@ struct Accepted {
     permit: Permit,
 }
 
-/// Passes a connection to the thread whose turn it is.
+/// Passes a connection to the next thread in turn.
 type Deal = Box<dyn FnMut(Accepted) + Send>;
 
-/// Serves `ports` with `threads` threads for each way to serve, until the process ends; with `io_uring` where there is one.
+/// Serves `ports` with `threads` threads for each kind of connection, until the process ends. Uses io_uring if requested
+/// and available.
 ///
 /// # Errors
-/// Fails when there is no room for another thread.
+/// Fails when a thread cannot be started.
 pub fn serve(
     door: &Arc<Door>,
     ports: Vec<Port>,
@@ -121,11 +122,11 @@ pub fn serve(
     Ok(())
 }
 
-/// Reserves memory for the next piece of the frame at the start of `rest`, of which `missing` bytes have not come.
-/// Returns false if there is none.
+/// Reserves memory for the next piece of the frame at the start of `rest`, which lacks `missing` bytes. Returns false
+/// if no memory is left.
 ///
-/// `rest` has capacity for the whole frame then, so that it never moves: unwritten memory costs only addresses. Written
-/// memory is accounted for in huge pages, because a byte may take a whole one.
+/// `rest` then has capacity for the whole frame, so that it never moves: untouched memory costs only address space.
+/// Touched memory is charged in huge pages, because a single byte may occupy one.
 fn reserve_piece(session: &mut Session, rest: &mut Vec<u8>, missing: usize) -> bool {
     let whole = rest.len() + missing;
     let touched = rest.len() + missing.min(PIECE_BYTES);
@@ -142,8 +143,8 @@ fn reserve_piece(session: &mut Session, rest: &mut Vec<u8>, missing: usize) -> b
     has_room
 }
 
-/// Has the kernel take memory for `room` in small pages. It clears a page before the first byte is written: clearing 2 MiB in the middle of
-/// a round keeps all connections of the thread waiting, for a millisecond where the machine is a virtual one.
+/// Advises the kernel to use small pages for `room`. The kernel clears a page before its first use, and clearing 2 MiB in the
+/// middle of a round delays all connections of the thread, by a millisecond on a virtual machine.
 #[cfg(target_os = "linux")]
 fn avoid_huge_pages(room: &mut [std::mem::MaybeUninit<u8>]) {
     let range = room.as_ptr_range();
@@ -164,12 +165,13 @@ fn accept(port: &Port, connections: &Arc<Connections>, mut deal: Deal) {
         match port.listener.accept() {
             Ok((stream, from)) => {
                 let Some(permit) = connections.enter(from.ip(), 1) else { continue };
-                // Answers are sent once for all requests that were read together; waiting for more would only delay them.
+                // Answers are sent once for all requests that were read together; Nagle's algorithm would only delay
+                // them.
                 let _ = stream.set_nodelay(true);
                 deal(Accepted { stream, from, encrypted, permit });
             }
             Err(error) => {
-                // Out of file descriptors, most likely: others must close before there can be another connection.
+                // Most likely the process is out of file descriptors: wait for other connections to close.
                 tracing::warn!("cannot accept a connection: {error}");
                 std::thread::sleep(crate::ACCEPT_PAUSE);
             }

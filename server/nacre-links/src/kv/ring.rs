@@ -1,15 +1,15 @@
-//! Connections on io_uring: each thread has a ring, and does all its reading, writing and waiting with one system call a
-//! round.
+//! Connections on io_uring: each thread has a ring, and does all its reading, writing and waiting with one system call
+//! per round.
 //!
-//! A round takes the completed operations: bytes that have arrived (the kernel puts them into buffers of the thread),
-//! answers that were sent, letters from other threads. Bytes go to the session at once; its answers are sent at the end
-//! of the round, with one write for each connection.
+//! A round handles the completed operations: received bytes (in the thread's buffers), sent answers, and letters from
+//! other threads. Bytes go to the session at once; its answers are sent at the end of the round, with one write per
+//! connection.
 //!
-//! A frame that is longer than a buffer is read to its final place, once its header has arrived, in pieces for which
-//! the node has memory. Without memory the frame is refused and skipped. Long documents are sent from their own memory.
+//! Once its header has arrived, a frame longer than a buffer is read to its final place, in pieces for which the node
+//! has memory. Without memory the frame is refused and skipped. Long documents are sent from their own memory.
 //!
-//! The kernel writes to buffers and reads answers while we do other things. Therefore a connection is only dropped once
-//! no operation is under way for it ([`Connection::is_idle`]).
+//! The kernel writes to buffers and reads answers concurrently. Therefore a connection is dropped only when no
+//! operation is in progress for it ([`Connection::is_idle`]).
 
 use super::answers::{Answers, Message};
 use super::buffers::{self, Buffers};
@@ -38,21 +38,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Operations that are passed to the kernel at once.
+/// Size of the submission queue.
 const ENTRIES: u32 = 1024;
-/// Bytes of answers that a connection may hold while its client does not read.
+/// Maximum bytes of answers that a connection holds while its client does not read.
 const ANSWERS_HELD_MAX: usize = 256 << 10;
-/// Bytes of a refused frame that are skipped at a time.
+/// Bytes of a refused frame that are skipped per operation.
 const SKIPPED_BYTES_MAX: usize = 1 << 20;
-/// Interval of checks of connections without a login.
+/// Interval of checks for late connections.
 const TICK: Duration = Duration::from_secs(5);
-/// Buffers for answers that a thread keeps for its connections.
+/// Number of spare answer buffers kept by a thread.
 const SPARE_BUFFERS_MAX: usize = 64;
-/// Makes the kernel wait for bytes without looking for some first. Source: `IORING_RECVSEND_POLL_FIRST` of its
-/// interface.
+/// Makes the kernel poll for bytes before it tries to receive. Source: `IORING_RECVSEND_POLL_FIRST` of its interface.
 const POLL_FIRST: u16 = 1;
 
-/// The purpose of an operation; in its user data, above the connection's number.
+/// The kind of an operation, stored in its user data above the connection's number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Receive,
@@ -81,17 +80,17 @@ impl Kind {
     }
 }
 
-/// Letters to a thread, and the bell that ends its wait.
+/// Letters to a thread, and the bell that wakes it.
 struct Mailbox {
     letters: Mutex<Vec<Letter>>,
-    /// True if the bell was rung since the thread last looked.
+    /// True if the bell was rung since the thread last took its letters.
     rung: AtomicBool,
     bell: File,
 }
 
 enum Letter {
     Accepted(Accepted),
-    /// The connection of this number and name has something to look at.
+    /// Wakes the connection with this number and unique name.
     Wake(usize, u64),
 }
 
@@ -110,7 +109,7 @@ impl Mailbox {
     fn post(&self, letter: Letter) {
         self.letters.lock().push(letter);
         if !self.rung.swap(true, Ordering::AcqRel) {
-            // Fails only if the counter overflows, and then the bell rings anyway.
+            // Fails only if the counter overflows, in which case the bell is ringing anyway.
             let _ = (&self.bell).write(&1u64.to_ne_bytes());
         }
     }
@@ -125,7 +124,7 @@ impl Mailbox {
 struct Bell {
     mailbox: Arc<Mailbox>,
     connection: usize,
-    /// Numbers are used again, names are not.
+    /// Unique, unlike the number, which is reused.
     name: u64,
 }
 
@@ -135,7 +134,7 @@ impl Waiter for Bell {
     }
 }
 
-/// Returns true if this kernel has all operations that rings need.
+/// Returns true if this kernel supports all required operations.
 pub(super) fn is_available() -> bool {
     new_ring(8).and_then(|ring| Buffers::register(&ring)).is_ok()
 }
@@ -157,7 +156,7 @@ pub(super) fn serve(door: &Arc<Door>, threads: usize) -> io::Result<Deal> {
         mailboxes.push(Arc::clone(&mailbox));
         let door = Arc::clone(door);
         let thread = std::thread::Builder::new().name(format!("kv-{index}"));
-        // Conflicts may be resolved by plugins.
+        // The stack is large because plugins may resolve conflicts.
         thread.stack_size(STACK_BYTES).spawn(move || {
             depend_on_this_thread();
             let outcome = Thread::new(door, mailbox).and_then(|mut thread| thread.run());
@@ -178,32 +177,33 @@ struct Connection {
     from: SocketAddr,
     name: u64,
     session: Session,
-    /// Bytes that were read and not handled: part of a frame, or frames behind requests that are under way.
+    /// Unhandled bytes: part of a frame, or frames behind parked requests.
     rest: Vec<u8>,
-    /// The begin of a long frame; the kernel appends the rest of it. No other bytes are held meanwhile.
+    /// The beginning of a long frame, to which the kernel appends. No other bytes are held meanwhile.
     filling: Vec<u8>,
-    /// Bytes that come next and belong to a frame that was refused.
+    /// Number of following bytes that belong to a refused frame.
     skipped: usize,
-    /// Since when the rest of a frame, or the next piece of it, is waited for, in monotonic nanoseconds.
+    /// Start of the wait for the rest of a frame or its next piece, in monotonic nanoseconds.
     half_since: Option<u64>,
-    /// Since when it has answers to send for which there is no memory, in monotonic nanoseconds: no more requests are taken meanwhile.
+    /// Start of the time in which no memory is left for the connection's answers, in monotonic nanoseconds. No requests are
+    /// handled meanwhile.
     stuck_since: Option<u64>,
-    /// Answers that are not yet on their way.
+    /// Answers not yet submitted.
     output: Answers,
-    /// Answers on their way, sent up to `sent`.
+    /// Answers being sent; the first `sent` bytes are sent.
     sending: Answers,
     sent: usize,
-    /// Description of the answers for the kernel, if they are in several places.
+    /// The scattered message for the kernel, if the answers are in several places.
     message: Box<Message>,
-    /// The kernel is at it.
+    /// True while the kernel sends.
     sends: bool,
     next: Next,
     receiving: bool,
-    /// More has arrived than was read last.
+    /// True if the socket has more bytes.
     has_more: bool,
-    /// The peer has sent all it will send.
+    /// True once the peer has closed its sending side.
     ended: bool,
-    /// In the list of those to look at, at the end of the round.
+    /// True if the connection is in the list for the end of the round.
     listed: bool,
     opened: Now,
     /// Dropped after the stream.
@@ -211,19 +211,19 @@ struct Connection {
 }
 
 impl Connection {
-    /// Returns true if the kernel does nothing for it.
+    /// Returns true if no operation of the kernel is in progress.
     fn is_idle(&self) -> bool {
         !self.receiving && !self.sends
     }
 
-    /// Returns true if more may be handled.
+    /// Returns true if more requests may be handled.
     fn takes_requests(&self) -> bool {
         matches!(self.next, Next::More)
             && self.stuck_since.is_none()
             && (self.sending.length == 0 || self.output.length < ANSWERS_HELD_MAX)
     }
 
-    /// Reserves memory for the next piece; without memory, refuses the request and skips the rest of it.
+    /// Reserves memory for the next piece; without memory, refuses the request and skips the rest of the frame.
     fn reserve(&mut self) {
         let missing = missing_bytes(&self.rest);
         if reserve_piece(&mut self.session, &mut self.rest, missing) {
@@ -239,12 +239,12 @@ impl Connection {
         self.rest = Vec::new();
     }
 
-    /// Starts a read.
+    /// Returns the next read operation.
     fn read(&mut self, index: usize, now: Now) -> Entry {
         let fd = Fd(self.stream.as_raw_fd());
         if self.skipped > 0 {
-            // Skipped bytes are not copied: a client that floods the node with refused requests takes few buffers and
-            // little time.
+            // Skipped bytes are not copied, so that a client that floods the node with refused requests takes few
+            // buffers and little time.
             let count = self.skipped.min(SKIPPED_BYTES_MAX) as u32;
             let skip = opcode::Recv::new(fd, std::ptr::null_mut(), count).flags(libc::MSG_TRUNC);
             return skip.build().user_data(Kind::Skip.tag(index));
@@ -255,7 +255,7 @@ impl Connection {
             false => drop(self.half_since.get_or_insert(now.monotonic_ns)),
         }
         if missing > buffers::BYTES {
-            // The length of the frame was checked when its header came.
+            // The length of the frame was checked when its header arrived.
             let piece = missing.min(PIECE_BYTES);
             self.filling = std::mem::take(&mut self.rest);
             debug_assert!(self.filling.capacity() >= self.filling.len() + piece);
@@ -271,18 +271,18 @@ impl Connection {
             .user_data(Kind::Receive.tag(index))
     }
 
-    /// Takes so many bytes that were read behind the beginning of a long frame.
+    /// Accepts `count` bytes that were read after the beginning of a long frame.
     ///
     /// # Safety
-    /// The kernel has written them there.
+    /// The kernel has written these bytes.
     unsafe fn take_filled(&mut self, count: usize) {
         self.rest = std::mem::take(&mut self.filling);
-        // SAFETY: the capacity covers the requested bytes, and the kernel writes no more; the caller says that it has
-        // written them.
+        // SAFETY: the capacity covers the requested bytes, and the kernel writes no more; the caller guarantees that
+        // they are written.
         unsafe { self.rest.set_len(self.rest.len() + count) };
     }
 
-    /// Handles bytes that have arrived.
+    /// Handles received bytes.
     fn receive(&mut self, bytes: &[u8], now: Now) {
         if !self.takes_requests() || !self.rest.is_empty() {
             self.rest.extend_from_slice(bytes);
@@ -295,14 +295,14 @@ impl Connection {
         self.rest.extend_from_slice(&bytes[consumed..]);
     }
 
-    /// Notes that frames have come to their end.
+    /// Restarts the frame timeout after `consumed` bytes of complete frames.
     fn progress(&mut self, consumed: usize) {
         if consumed > 0 {
             self.half_since = None;
         }
     }
 
-    /// Returns why the connection must close, if it has held its bytes for too long.
+    /// Returns the reason to close the connection if it has exceeded a timeout.
     fn is_late(&self, now: Now) -> Option<String> {
         let has_passed = |since: u64, limit: Duration| {
             now.monotonic_ns.saturating_sub(since) > limit.as_nanos() as u64
@@ -322,7 +322,7 @@ impl Connection {
             .then(|| format!("nobody has logged in for {LOGIN_TIMEOUT:?}"))
     }
 
-    /// Accounts for the answers that it holds.
+    /// Charges the answers that the connection holds.
     fn account(&mut self, now: Now) {
         match self.session.hold_output(self.output.length + self.sending.length) {
             true => self.stuck_since = None,
@@ -330,11 +330,11 @@ impl Connection {
         }
     }
 
-    /// Goes on with everything that is possible by now.
+    /// Makes all progress that is possible now.
     fn go_on(&mut self, now: Now) {
         if let Some(reason) = self.session.cut() {
             self.next = Next::Close(Some(reason.into()));
-            // Also ends an answer that is not read.
+            // Also aborts a write that the client does not read.
             let _ = self.stream.shutdown(Shutdown::Both);
         }
         if self.permit.is_closed() {
@@ -371,7 +371,7 @@ impl Connection {
             let (consumed, next) = self.output.add(&mut self.session, receive);
             self.progress(consumed);
             self.rest.drain(..consumed);
-            // Frees the memory: an idle connection must hold no buffer.
+            // Free the memory: an idle connection must hold no buffer.
             if self.rest.is_empty() {
                 self.rest = Vec::new();
             }
@@ -383,7 +383,7 @@ impl Connection {
     }
 }
 
-/// One thread with its ring. The ring is dropped before the memory that the kernel was given.
+/// One thread with its ring. The ring is dropped before the memory that the kernel uses.
 struct Thread {
     ring: IoUring,
     buffers: Buffers,
@@ -391,7 +391,7 @@ struct Thread {
     mailbox: Arc<Mailbox>,
     connections: Slab<Connection>,
     names: u64,
-    /// Connections to look at, at the end of the round.
+    /// Connections to handle at the end of the round.
     list: Vec<usize>,
     spare: Vec<Vec<u8>>,
     letter: Box<[u8; 8]>,
@@ -447,19 +447,18 @@ impl Thread {
                     }
                 }
             }
-            // Writes are submitted after all completions of the round were handled, so that each connection gets one
-            // write.
+            // Submit writes after all completions of the round, so that each connection needs one write.
             while let Some(index) = self.list.pop() {
                 self.look_at(index, now)?;
             }
         }
     }
 
-    /// Passes an operation to the kernel, with the others of the round or, when there are very many, before them.
+    /// Queues an operation. Submits the queue first if it is full.
     fn push(&mut self, entry: &Entry) -> io::Result<()> {
         loop {
-            // SAFETY: the memory of an operation lives until it is complete: the buffers and boxes of the thread as
-            // long as the ring, the answers of a connection and the frame that is read until it is idle.
+            // SAFETY: the memory of an operation outlives it: the thread's buffers and boxes live as long as the ring,
+            // and a connection's answers and frame until it is idle.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
@@ -548,7 +547,7 @@ impl Thread {
                     let bytes = self.buffers.filled(buffer, result as usize);
                     connection.receive(bytes, now);
                 }
-                // There was no buffer free: its turn comes again.
+                // No buffer was free; the connection reads again in its next turn.
                 (_, _) if result == -libc::ENOBUFS => {}
                 _ => connection.ended = true,
             }
@@ -559,13 +558,13 @@ impl Thread {
         self.list(index);
     }
 
-    /// More of a long frame is there: all that was missing, unless the peer went away.
+    /// Handles the arrival of more of a long frame.
     fn filled(&mut self, index: usize, result: i32, flags: u32) {
         let Some(connection) = self.connections.get_mut(index) else { return };
         connection.receiving = false;
         connection.has_more = cqueue::sock_nonempty(flags);
         if result > 0 {
-            // SAFETY: the kernel says that it has written so many.
+            // SAFETY: the kernel reports that it has written this many bytes.
             unsafe { connection.take_filled(result as usize) };
             connection.half_since = None;
         } else {
@@ -574,7 +573,7 @@ impl Thread {
         self.list(index);
     }
 
-    /// Some of a frame that was refused has come, and is gone.
+    /// Handles skipped bytes of a refused frame.
     fn skipped(&mut self, index: usize, result: i32) {
         let Some(connection) = self.connections.get_mut(index) else { return };
         connection.receiving = false;
@@ -589,7 +588,7 @@ impl Thread {
         let Some(connection) = self.connections.get_mut(index) else { return };
         connection.sends = false;
         if result <= 0 {
-            // The peer has gone away; its answers are dropped.
+            // The peer has gone away; drop its answers.
             connection.ended = true;
             connection.output = Answers::default();
             connection.sending = Answers::default();
@@ -606,7 +605,7 @@ impl Thread {
         self.list(index);
     }
 
-    /// Carries out for a connection what the round has made possible.
+    /// Makes the progress of a connection that the round allows.
     fn look_at(&mut self, index: usize, now: Now) -> io::Result<()> {
         let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
         connection.listed = false;
@@ -645,7 +644,7 @@ impl Thread {
                 self.close(index);
                 return Ok(());
             }
-            // Ends the wait for more, and with it the connection.
+            // Ends the pending read, and with it the connection.
             let _ = connection.stream.shutdown(Shutdown::Both);
         }
         if !connection.receiving && !closes && connection.takes_requests() {
@@ -665,13 +664,13 @@ impl Thread {
         }
     }
 
-    /// Closes connections whose clients have not logged in for long, or do not go on.
+    /// Closes connections whose clients have exceeded a timeout.
     fn show_out(&mut self, now: Now) {
         let mut late = Vec::new();
         for (index, connection) in &mut self.connections {
             if let Some(reason) = connection.is_late(now) {
                 connection.next = Next::Close(Some(reason));
-                // Also ends an answer that is not read.
+                // Also aborts a write that the client does not read.
                 let _ = connection.stream.shutdown(Shutdown::Both);
                 late.push(index);
             }

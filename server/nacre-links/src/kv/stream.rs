@@ -1,8 +1,8 @@
-//! Connections on tokio: a thread has an event loop, and a plain loop for each connection. Used for encrypted
-//! connections, and for all others without io_uring.
+//! Connections on tokio: each thread has an event loop, and each connection a task. Used for encrypted connections, and
+//! for all connections without io_uring.
 //!
-//! A thread's connections read into one buffer, because bytes are handled before anything else happens, and take a
-//! buffer for answers only while they send them.
+//! A thread's connections share one input buffer, because bytes are handled before any other task runs. They take an
+//! output buffer only while they send.
 
 use super::{
     Accepted, BUFFER_BYTES_KEPT, Deal, Door, HALF_FRAME_TIMEOUT, LOGIN_TIMEOUT, PIECE_BYTES,
@@ -27,9 +27,9 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-/// Bytes read at a time. All whole frames among them are handled before anything is written.
+/// Bytes per read. All complete frames in them are handled before anything is written.
 const READ_BYTES: usize = 64 << 10;
-/// Interval of checks whether the node at the other end is still a member.
+/// Interval of checks whether the peer node is still a member.
 const REMOVAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Wakes one connection.
@@ -50,7 +50,7 @@ pub(super) fn serve(door: &Arc<Door>, threads: usize) -> std::io::Result<Deal> {
         senders.push(sender);
         let door = Arc::clone(door);
         let thread = std::thread::Builder::new().name(format!("kv-stream-{index}"));
-        // Conflicts may be resolved by plugins.
+        // The stack is large because plugins may resolve conflicts.
         thread.stack_size(STACK_BYTES).spawn(move || {
             depend_on_this_thread();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -60,7 +60,7 @@ pub(super) fn serve(door: &Arc<Door>, threads: usize) -> std::io::Result<Deal> {
     }
     let mut turn = 0;
     Ok(Box::new(move |accepted| {
-        // The thread is there as long as the process.
+        // The thread lives as long as the process.
         let _ = senders[turn % senders.len()].send(accepted);
         turn += 1;
     }))
@@ -79,7 +79,7 @@ async fn converse(door: Arc<Door>, mut accepted: mpsc::UnboundedReceiver<Accepte
     }
 }
 
-/// Encrypts a connection if its port wants that, and handles it to its end.
+/// Encrypts a connection if its port requires it, and handles it to its end.
 async fn welcome(door: &Door, accepted: Accepted, buffers: &Buffers) -> Result<(), String> {
     let bell = Arc::new(Bell::default());
     let Accepted { stream, from, encrypted, permit } = accepted;
@@ -113,7 +113,7 @@ async fn welcome(door: &Door, accepted: Accepted, buffers: &Buffers) -> Result<(
     }
 }
 
-/// Returns once no node of the cluster has that key any more.
+/// Completes when no node of the cluster has this key any more.
 async fn removal(door: &Door, key: &Fingerprint) {
     while door.node.cluster().node_with_key(key).is_some() {
         tokio::time::sleep(REMOVAL_INTERVAL).await;
@@ -136,10 +136,10 @@ impl Default for Buffers {
 }
 
 impl Buffers {
-    /// Waits for bytes. They are in `input` then, after the `held` part of a frame. Returns the length of both, or
-    /// `None` if the peer has gone away, properly or not.
+    /// Reads bytes into `input`, after the `held` part of a frame. Returns the length of both, or `None` if the peer
+    /// has closed the connection or it broke.
     ///
-    /// The caller must take them before the thread waits again.
+    /// The caller must consume the bytes before the thread's next await.
     async fn read(&self, stream: &mut (impl AsyncRead + Unpin), held: &[u8]) -> Option<usize> {
         poll_fn(|context| {
             let mut input = self.input.borrow_mut();
@@ -170,7 +170,7 @@ fn rest_is_late() -> String {
     format!("the rest of a message has not come for {HALF_FRAME_TIMEOUT:?}")
 }
 
-/// Handles one connection to its end; the error says why the server closed it.
+/// Handles one connection to its end. The error is the reason why the server closed it.
 pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
     mut session: Session,
     mut stream: S,
@@ -178,7 +178,7 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
     bell: &Bell,
     permit: &Permit,
 ) -> Result<(), String> {
-    // Bytes that were read and not handled: part of a frame, or frames behind requests that are under way.
+    // Unhandled bytes: part of a frame, or frames behind parked requests.
     let mut rest: Vec<u8> = Vec::new();
     let mut next = Next::More;
     let mut half = Half::default();
@@ -222,7 +222,7 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
                 let input = &buffers.input.borrow()[..length];
                 let input = half.skip(input);
                 if half.is_skipping() && length > 0 {
-                    // There are no other bytes.
+                    // All bytes were skipped.
                 } else if rest.is_empty() && !input.is_empty() {
                     let consumed;
                     (consumed, next) = session.receive(input, &mut output, session.now());
@@ -280,17 +280,17 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// A frame that has begun and not come to its end.
+/// The state of an incomplete frame.
 #[derive(Default)]
 struct Half {
-    /// Bytes that come next and belong to a frame that was refused.
+    /// Number of following bytes that belong to a refused frame.
     skipped: usize,
-    /// The size of the frame's part when it last grew, and the deadline for more.
+    /// The size of the partial frame when it last grew, and the deadline for more.
     known: Option<(usize, Instant)>,
 }
 
 impl Half {
-    /// Until when there has to be more, while `held` bytes of a frame are there.
+    /// Returns the deadline for more bytes while `held` bytes of a frame are present.
     fn deadline(&mut self, held: usize) -> Option<Instant> {
         if held == 0 {
             self.known = None;
@@ -303,14 +303,14 @@ impl Half {
         self.known.map(|(_, deadline)| deadline)
     }
 
-    /// Frames of so many bytes have come to their end.
+    /// Resets the deadline after `consumed` bytes of complete frames.
     fn progress(&mut self, consumed: usize) {
         if consumed > 0 {
             self.known = None;
         }
     }
 
-    /// Returns the rest of the bytes, without those that are skipped.
+    /// Returns the bytes after the skipped ones.
     fn skip<'a>(&mut self, input: &'a [u8]) -> &'a [u8] {
         let skipped = self.skipped.min(input.len());
         self.skipped -= skipped;
@@ -322,7 +322,7 @@ impl Half {
     }
 
     /// Reserves memory for the next piece of the frame at the start of `rest`; without memory, refuses the request and
-    /// skips the rest of it. Returns false if it is no request.
+    /// skips the rest of the frame. Returns false if the frame is not a request.
     fn reserve(&mut self, session: &mut Session, rest: &mut Vec<u8>, out: &mut Vec<u8>) -> bool {
         let missing = missing_bytes(rest);
         if reserve_piece(session, rest, missing) {
@@ -334,7 +334,7 @@ impl Half {
     }
 }
 
-/// Returns at that time, or never.
+/// Completes at that time, or never.
 async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
@@ -342,14 +342,14 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// Returns once the session has something to send by itself, or must end.
+/// Completes when the session can send without input, or must end.
 async fn ready(session: &Session, bell: &Bell) {
     while !session.is_ready() && session.cut().is_none() {
         bell.0.notified().await;
     }
 }
 
-/// Returns once the connection must end whatever is left to send, with the reason.
+/// Completes when the connection must end at once. Returns the reason.
 async fn cut(session: &Session, bell: &Bell) -> &'static str {
     loop {
         if let Some(reason) = session.cut() {
@@ -359,7 +359,7 @@ async fn cut(session: &Session, bell: &Bell) -> &'static str {
     }
 }
 
-/// Handles the whole frames in `rest` and removes them.
+/// Handles and removes the complete frames in `rest`.
 fn receive(
     session: &mut Session,
     rest: &mut Vec<u8>,
@@ -384,14 +384,14 @@ mod tests {
     use std::net::IpAddr;
     use tokio::io::{AsyncReadExt, DuplexStream};
 
-    /// A request without parts.
+    /// Returns a request with a header only.
     fn bare(opcode: u8) -> Vec<u8> {
         let mut bytes = vec![0; 24];
         bytes[..2].copy_from_slice(&[0x80, opcode]);
         bytes
     }
 
-    /// Returns why a connection without a login is closed, with `client` at its other end.
+    /// Returns the reason why a connection without a login is closed, given the behaviour of its `client`.
     async fn closed<F: Future<Output = ()> + 'static>(
         client: impl FnOnce(DuplexStream) -> F,
     ) -> String {

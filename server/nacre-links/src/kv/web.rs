@@ -1,12 +1,12 @@
-//! Connections of devices: a WebSocket on the port for management, whose binary messages are the bytes of a session. So a device gets
-//! through proxies that let nothing but HTTP pass, and needs one port.
+//! Connections of devices: a WebSocket on the management port, whose binary messages carry the bytes of a session. Devices thus
+//! pass proxies that allow only HTTP, and need only one port.
 //!
 //! ```text
-//! GET /_sync/{bucket} ─► rights ─► 101 ─► text: Hello ─► binary: frames of the key-value protocol, cut anywhere
+//! GET /_sync/{bucket} ─► privileges ─► 101 ─► text: Hello ─► binary: frames of the key-value protocol, split anywhere
 //! ```
 //!
-//! A thread of its own serves them: the loops are those of `stream`, with their limits. The session has the user of
-//! the request, and that user's rights, which it checks again whenever they change.
+//! A separate thread serves them, with the loops and limits of `stream`. The session has the user of the request and
+//! that user's privileges, which it checks again whenever they change.
 
 use super::stream::{Bell, Buffers, connection};
 use super::{Door, LOGIN_TIMEOUT};
@@ -32,24 +32,24 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{self, Bytes, Message};
 
-/// Bytes of a message of a device, at most: it may cut frames anywhere.
+/// Maximum size of a message from a device, which may split frames anywhere.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// Bytes of a message to a device.
+/// Size of a message to a device.
 const PIECE_BYTES: usize = 64 << 10;
-/// Bytes that wait for the socket before the session makes more.
+/// Maximum bytes that wait for the socket; the session pauses above it.
 const WRITE_BYTES_MAX: usize = 4 << 20;
-/// Interval of checks whether the login still counts.
+/// Interval of checks whether the login is still valid.
 const LOGIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A connection whose request was accepted.
+/// A connection whose upgrade request was accepted.
 pub struct Upgrade {
-    /// Becomes the connection once the answer is sent.
+    /// Yields the connection once the response is sent.
     pub upgrade: OnUpgrade,
     /// The login of the request.
     pub login: Login,
     /// The address of the client.
     pub from: IpAddr,
-    /// The place of the connection.
+    /// The connection's permit.
     pub permit: Permit,
     /// The first message.
     pub hello: String,
@@ -65,7 +65,7 @@ impl WebSessions {
     /// Starts the thread, which ends with the process.
     ///
     /// # Errors
-    /// Fails when there is no room for another thread.
+    /// Fails when the thread cannot be started.
     pub fn start(door: &Arc<Door>) -> io::Result<WebSessions> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let door = Arc::clone(door);
@@ -81,7 +81,7 @@ impl WebSessions {
 
     /// Serves a connection.
     pub fn serve(&self, upgrade: Upgrade) {
-        // The thread is there as long as the process.
+        // The thread lives as long as the process.
         let _ = self.sender.send(upgrade);
     }
 }
@@ -116,7 +116,7 @@ async fn welcome(door: &Door, accepted: Upgrade, buffers: &Buffers) -> Result<()
     }
     let bell = Arc::new(Bell::default());
     let peer = Peer {
-        // A password was not and will not be sent: the login is that of the request.
+        // No password is sent over this connection: the login is that of the request.
         confidential: false,
         user: Some(login.user.clone()),
         is_node: false,
@@ -131,17 +131,17 @@ async fn welcome(door: &Door, accepted: Upgrade, buffers: &Buffers) -> Result<()
     }
 }
 
-/// Returns once a login does not count any more: the user was deleted, or has another password.
+/// Completes when a login is no longer valid: the user was deleted, or has another password.
 async fn end_of(door: &Door, login: &Login) {
     while door.node.users().holder(login).is_some() {
         tokio::time::sleep(LOGIN_INTERVAL).await;
     }
 }
 
-/// The binary messages of a WebSocket as a stream of bytes.
+/// The binary messages of a WebSocket as a byte stream.
 struct Pipe<S> {
     socket: WebSocketStream<S>,
-    /// The rest of a message.
+    /// The unread rest of a message.
     input: Bytes,
 }
 

@@ -1,4 +1,4 @@
-//! Certificates and their keys: created for a first start, or read from an operator's files.
+//! Certificates and their keys: generated, or read from an operator's files.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -12,17 +12,17 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Validity of a certificate before its creation: clocks of clients may be behind.
+/// How long before its creation a certificate is valid, because clients' clocks may be slow.
 const GRACE: Duration = DAY;
 const AUTHORITY_LIFE: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
-/// Each start issues a new one. Some clients refuse certificates for more than 825 days.
+/// Each start issues a new certificate. Some clients refuse certificates with more than 825 days of validity.
 const NODE_LIFE: Duration = Duration::from_secs(800 * 24 * 60 * 60);
 
-/// The authority that signs a node's certificate: its own certificate and key, in one text in PEM.
+/// The authority that signs a node's certificate: its own certificate and key, together in PEM.
 pub struct Authority(String);
 
 impl Authority {
-    /// Creates an authority. `name` tells it from others, for people.
+    /// Creates an authority. `name` distinguishes it for people.
     pub fn generate(name: &str) -> Result<Authority, String> {
         Authority::generate_at(name, SystemTime::now())
     }
@@ -39,30 +39,31 @@ impl Authority {
         Ok(Authority(format!("{}{}", certificate.pem(), key.serialize_pem())))
     }
 
-    /// The one that was stored as [`Authority::secret_pem`], valid now or not: see [`Authority::validity`].
+    /// Reads an authority stored as [`Authority::secret_pem`], whether it is currently valid or not: see
+    /// [`Authority::validity`].
     pub fn read(pem: &[u8]) -> Result<Authority, String> {
         let unusable = |reason: String| format!("the node's own authority is unusable: {reason}");
         Identity::read(pem, pem).map_err(unusable)?;
         String::from_utf8(pem.to_vec()).map(Authority).map_err(|error| unusable(error.to_string()))
     }
 
-    /// Returns its present validity.
+    /// Returns the current validity.
     pub fn validity(&self) -> Validity {
         // The certificate was parsed before.
         validity(&self.certificate()).unwrap_or(Validity::Valid)
     }
 
-    /// Certificate and key.
+    /// Returns certificate and key in PEM.
     pub fn secret_pem(&self) -> &str {
         &self.0
     }
 
-    /// The certificate, which clients need.
+    /// Returns the certificate, which clients need.
     pub fn certificate(&self) -> CertificateDer<'static> {
         CertificateDer::from_pem_slice(self.0.as_bytes()).expect("the certificate was read before")
     }
 
-    /// A certificate for a node that is reached by `names`, which are host names and addresses.
+    /// Issues a certificate for a node with these host names and addresses.
     pub fn issue(&self, names: &[String]) -> Result<Identity, String> {
         let failed = |error: rcgen::Error| format!("cannot sign a certificate: {error}");
         let own_key = PrivateKeyDer::from_pem_slice(self.0.as_bytes())
@@ -76,7 +77,7 @@ impl Authority {
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let certificate = params.signed_by(&key, &issuer).map_err(failed)?;
-        // The authority goes along, so that a client may learn it from the connection.
+        // The chain includes the authority, so that clients can learn it from the connection.
         let chain = format!("{}{}", certificate.pem(), self.0);
         Identity::read(chain.as_bytes(), key.serialize_pem().as_bytes())
     }
@@ -93,14 +94,14 @@ fn params(name: &str, names: Vec<String>, life: Duration) -> Result<CertificateP
     Ok(params)
 }
 
-/// A certificate with the chain behind it, and its key, which belong together.
+/// A certificate with its chain, and the matching key.
 pub struct Identity {
     pub chain: Vec<CertificateDer<'static>>,
     pub key: PrivateKeyDer<'static>,
 }
 
 impl Identity {
-    /// Reads and checks both, in PEM. The error is a sentence for the operator.
+    /// Parses and checks both from PEM. The error is a sentence for the operator.
     pub fn read(chain: &[u8], key: &[u8]) -> Result<Identity, String> {
         let chain = read_certificates(chain)?;
         let key = PrivateKeyDer::from_pem_slice(key)
@@ -119,7 +120,7 @@ impl Identity {
     }
 }
 
-/// The certificates of a text in PEM, at least one.
+/// Parses the certificates of a text in PEM, at least one.
 pub fn read_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let certificates =
@@ -131,7 +132,7 @@ pub fn read_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Str
     Ok(certificates)
 }
 
-/// A certificate of an authority, which may sign others.
+/// Checks that a certificate is of an authority, which may sign others.
 pub fn check_authority(certificate: &CertificateDer<'_>) -> Result<(), String> {
     check_time(certificate)?;
     if parse(certificate)?.is_ca() {
@@ -140,7 +141,7 @@ pub fn check_authority(certificate: &CertificateDer<'_>) -> Result<(), String> {
     Err("the certificate is not that of an authority: it may not sign others".into())
 }
 
-/// Validity of a certificate at present, by the clock of this machine.
+/// Current validity of a certificate, by the clock of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
     Early,
@@ -172,16 +173,16 @@ fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>,
         .map_err(|error| format!("the certificate cannot be read: {error}"))
 }
 
-/// Description of a certificate for people.
+/// A certificate's description for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// Distinguished name of its owner.
+    /// Distinguished name of the subject.
     pub subject: String,
     /// Unix time in seconds.
     pub not_before: i64,
     /// Unix time in seconds.
     pub not_after: i64,
-    /// The certificate itself.
+    /// The certificate in PEM.
     pub pem: String,
 }
 
@@ -195,7 +196,7 @@ pub fn describe(certificate: &CertificateDer<'_>) -> Result<Description, String>
     })
 }
 
-/// Returns true if a certificate is valid now, and less than half of its time is over.
+/// Returns true if a certificate is valid and less than half of its lifetime has passed.
 pub fn is_fresh(about: &Description) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
     now >= about.not_before && now <= about.not_before + (about.not_after - about.not_before) / 2
@@ -212,7 +213,7 @@ fn pem(certificate: &CertificateDer<'_>) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
-/// The names in a certificate that a user's name can be taken from.
+/// The names in a certificate from which a user name can be derived.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Names {
     pub common: Vec<String>,

@@ -1,22 +1,22 @@
-//! Certificates of clients: whether they are asked for, and which user one names.
+//! Client certificates: whether they are requested, and which user one names.
 
 use super::certificate::Names;
 use serde::{Deserialize, Serialize};
 
-/// Demand for a certificate of the client.
+/// Whether clients must present a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Demand {
     /// No certificate is requested.
     #[default]
     Disable,
-    /// The client may show one, or log in.
+    /// The client may present a certificate, or log in otherwise.
     Enable,
-    /// A connection without one is refused.
+    /// Connections without a certificate are refused.
     Mandatory,
 }
 
-/// Part of a certificate that has a user's name.
+/// The part of a certificate that contains the user name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
     /// The common name of the subject.
@@ -33,7 +33,7 @@ pub enum Place {
     Email,
 }
 
-/// Rule for a user's name: the text after `prefix`, up to the first character in `delimiter`.
+/// Rule for the user name: the text after `prefix`, up to the first character in `delimiter`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
@@ -44,19 +44,19 @@ pub struct Rule {
     pub delimiter: String,
 }
 
-/// An operator's settings for clients' certificates. The serialised form is that of REST and of the stored file.
+/// An operator's settings for client certificates. The serialised form is that of REST and of the stored file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientCertificates {
-    /// Whether clients have to show a certificate.
+    /// Whether clients must present a certificate.
     pub state: Demand,
-    /// Rules that find the user in a certificate; the first that applies counts.
+    /// Rules that derive the user name from a certificate; the first match counts.
     #[serde(default)]
     pub prefixes: Vec<Rule>,
 }
 
 impl ClientCertificates {
-    /// The user that a certificate names: by the first rule that fits.
+    /// Returns the user named by a certificate, by the first matching rule.
     pub fn user(&self, names: &Names) -> Option<String> {
         self.prefixes.iter().find_map(|rule| {
             let candidates = match rule.path {

@@ -1,20 +1,20 @@
-//! TLS: the node's certificate, the authorities it trusts, and how a connection is encrypted.
+//! TLS: the node's certificate, its trusted authorities, and the encryption of connections.
 //!
 //! ```text
 //! data directory
-//! ├─ tls/authority.pem               signs the node's certificate: certificate and key, made at the first start
-//! ├─ tls/authority-before.pem        the authority before that one, which had expired
-//! ├─ tls/ca.pem                      the certificate of that, for clients
-//! ├─ tls/node.pem                    chain and key that an operator gave by REST, instead of one signed here
-//! ├─ tls/trusted/<id>.pem            authorities whose clients are trusted, in addition to the own one
-//! ├─ tls/clients.json                settings for clients' certificates
+//! ├─ tls/authority.pem               signs the node's certificate: certificate and key, created at the first start
+//! ├─ tls/authority-before.pem        the previous authority, which had expired
+//! ├─ tls/ca.pem                      the authority's certificate, for clients
+//! ├─ tls/node.pem                    chain and key uploaded by REST, instead of a generated certificate
+//! ├─ tls/trusted/<id>.pem            authorities whose client certificates are trusted, besides the own one
+//! ├─ tls/clients.json                settings for client certificates
 //! ├─ tls/settings-key                encrypts the settings: see [`crate::sealed`]
 //! ├─ tls/node-key.pem                key that identifies this node to others: see [`node_key`]
-//! └─ inbox/chain.pem, pkey.key, CA/  where an operator puts files for the node to take over
+//! └─ inbox/chain.pem, pkey.key, CA/  where an operator puts files for the node to load
 //! ```
 //!
-//! All of it is read into a `State`, which is replaced as a whole: a change that cannot be read leaves connections as
-//! they are. A connection uses the state of its beginning.
+//! All files are read into a `State`, which is replaced as a whole: a change that cannot be read has no effect on
+//! connections. A connection keeps the state with which it began.
 
 mod certificate;
 mod client;
@@ -45,29 +45,29 @@ use tokio_rustls::rustls::server::{Acceptor, WebPkiClientVerifier, danger::Clien
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
-/// Longest time of a handshake.
+/// Timeout of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The file of the node's own authority.
 const AUTHORITY: &str = "authority.pem";
-/// The file of the authority that had expired before the present one was made. A clock that was wrong may have said so.
+/// The file of the previous authority, which had expired, perhaps only according to a wrong clock.
 const BEFORE: &str = "authority-before.pem";
-/// The file of the certificate that an operator gave.
+/// The file of the operator's certificate.
 const GIVEN: &str = "node.pem";
 
-/// An operator's own certificate: files that are read again when asked.
+/// Files of the operator's certificate, which are read again on request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
-    /// The certificate and the chain behind it, in PEM.
+    /// The certificate with its chain, in PEM.
     pub chain: PathBuf,
     /// The private key, in PEM.
     pub key: PathBuf,
 }
 
-/// An authority whose certificates are believed.
+/// A trusted authority.
 #[derive(Clone, Debug)]
 pub struct Trusted {
-    /// 0 for the node's own.
+    /// 0 for the node's own authority.
     pub id: u32,
     /// The certificate.
     pub about: Description,
@@ -78,20 +78,20 @@ pub struct Trusted {
 struct State {
     config: Arc<ServerConfig>,
     chain: Vec<CertificateDer<'static>>,
-    /// True if the node's certificate was signed here.
+    /// True if the node's certificate was generated.
     generated: bool,
     trusted: Vec<Trusted>,
     clients: ClientCertificates,
-    /// The versions and suites that it allows.
+    /// The versions and cipher suites in effect.
     security: Security,
 }
 
-/// The identity that the peer has proved in the handshake.
+/// The identity that a peer has proved in the handshake.
 #[derive(Clone, Debug, Default)]
 pub struct Shown {
-    /// The user whom the client's certificate names.
+    /// The user named by the client's certificate.
     pub user: Option<String>,
-    /// The key of a node, of this cluster or of none.
+    /// The key of a node of any cluster.
     pub key: Option<Fingerprint>,
 }
 
@@ -99,27 +99,27 @@ pub struct Shown {
 pub struct Tls {
     folder: PathBuf,
     inbox: PathBuf,
-    /// The operator's paths of certificate and key, if given.
+    /// The paths of the operator's certificate and key, if configured.
     files: Option<Files>,
-    /// Host names and addresses for a certificate that is signed here.
+    /// Host names and addresses for a generated certificate.
     names: Vec<String>,
-    /// Tells authorities that are created here from others, for people.
+    /// Distinguishes generated authorities for people.
     authority_name: String,
     /// Settings for connections of other nodes, for each [`Purpose`].
     management: Arc<ServerConfig>,
     copies: Arc<ServerConfig>,
     state: RwLock<Arc<State>>,
-    /// Knows which versions and suites the cluster allows.
+    /// Provides the versions and cipher suites that the cluster allows.
     node: OnceLock<Arc<Node>>,
-    /// Held through a change of the files.
+    /// Locked while files are changed.
     changing: Mutex<()>,
 }
 
 impl Tls {
-    /// Reads the files in `data_dir`; at a first start, creates an authority there. Nodes are shown `node_key`.
+    /// Reads the files in `data_dir`. At a first start, creates an authority. `node_key` is presented to other nodes.
     ///
     /// # Errors
-    /// The problem with a file, in a sentence.
+    /// The problem with a file, as a sentence.
     pub fn open(
         data_dir: &Path,
         files: Option<Files>,
@@ -157,9 +157,9 @@ impl Tls {
         })
     }
 
-    /// From now on, applies the settings of the node's cluster to clients.
+    /// Applies the settings of the node's cluster to clients from now on.
     pub fn follow(&self, node: Arc<Node>) {
-        // A second call is about the same node.
+        // A second call is for the same node.
         let _ = self.node.set(node);
     }
 
@@ -167,7 +167,7 @@ impl Tls {
         self.node.get().map(|node| node.cluster().settings.security.clone()).unwrap_or_default()
     }
 
-    /// The state, which is another one when the settings of the cluster have changed.
+    /// Returns the state, rebuilt if the settings of the cluster have changed.
     fn current(&self) -> Arc<State> {
         let state = Arc::clone(&self.state.read());
         if self.node.get().is_none_or(|node| node.cluster().settings.security == state.security) {
@@ -180,11 +180,11 @@ impl Tls {
         Arc::clone(&self.state.read())
     }
 
-    /// Encrypts a connection to a port. Nodes use the port for `purpose`, if they use it. Returns the connection and
-    /// the peer's identity.
+    /// Encrypts a connection to a port; nodes may use the port for `purpose`, if given. Returns the connection and the
+    /// peer's identity.
     ///
     /// # Errors
-    /// The reason why it could not be encrypted, for the log.
+    /// The reason of the failure, for the log.
     pub async fn accept(
         &self,
         stream: TcpStream,
@@ -224,28 +224,28 @@ impl Tls {
         Ok((stream, Shown { user, key: None }))
     }
 
-    /// Takes over the certificate in the inbox or, if the node was given files, in these. New connections are shown it.
+    /// Loads the certificate from the inbox or, if configured, from the operator's files. New connections present it.
     ///
     /// # Errors
-    /// The problem with it; the old one stays.
+    /// The problem with the files; the current certificate stays.
     pub fn reload(&self) -> Result<(), String> {
         let _changing = self.changing.lock();
         if self.files.is_none() {
             let chain = read(&self.inbox.join("chain.pem"))?;
             let key = read(&self.inbox.join("pkey.key"))?;
             Identity::read(&chain, &key)?.check_time()?;
-            // In one file, so that no crash can part them.
+            // In one file, so that a crash cannot separate them.
             write(&self.folder.join(GIVEN), &[&chain[..], b"\n", &key].concat())?;
         }
         self.read_state()
     }
 
-    /// Makes a new certificate, and a new authority if that has expired, where the present certificate is not valid any more, or half
-    /// of its time is over. Nothing is done about a certificate that an operator gave. To be called now and then: the clock may be
-    /// set, and the node may run for years.
+    /// Renews the generated certificate if it is invalid or half of its lifetime has passed, and its authority if that has
+    /// expired. Does not touch an operator's certificate. Call this regularly: the clock may be set, and the node may run for
+    /// years.
     ///
     /// # Errors
-    /// Fails when it cannot be stored.
+    /// Fails when the certificate cannot be stored.
     pub fn renew(&self) -> Result<(), String> {
         let _changing = self.changing.lock();
         let (about, is_generated) = self.certificate();
@@ -258,10 +258,10 @@ impl Tls {
         Ok(())
     }
 
-    /// Makes a new authority and a new certificate by it, which count from now on.
+    /// Replaces the authority and the certificate by new ones, effective immediately.
     ///
     /// # Errors
-    /// Fails when it cannot be stored.
+    /// Fails when they cannot be stored.
     pub fn regenerate(&self, authority_name: &str) -> Result<(), String> {
         let _changing = self.changing.lock();
         let authority = Authority::generate(authority_name)?;
@@ -271,10 +271,10 @@ impl Tls {
         self.read_state()
     }
 
-    /// Trusts the authorities of a text in PEM from now on.
+    /// Adds the authorities in a PEM text to the trusted ones.
     ///
     /// # Errors
-    /// The problem with one of them; none is added then.
+    /// The problem with one of them; none is added in that case.
     pub fn trust(&self, pem: &[u8]) -> Result<(), String> {
         let _changing = self.changing.lock();
         let known = self.trusted();
@@ -291,10 +291,10 @@ impl Tls {
         self.read_state()
     }
 
-    /// Trusts the authorities in the folder `CA` of the inbox from now on.
+    /// Adds the authorities in the folder `CA` of the inbox to the trusted ones.
     ///
     /// # Errors
-    /// As for [`Tls::trust`]; those of files before the bad one are added.
+    /// As for [`Tls::trust`]; authorities in files before the bad one are added.
     pub fn trust_inbox(&self) -> Result<(), String> {
         let folder = self.inbox.join("CA");
         for path in files_in(&folder)? {
@@ -304,7 +304,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Stops trusting an authority. Returns true if it was trusted; the own one always is.
+    /// Stops trusting an authority. Returns true if it was trusted; the own authority is always trusted.
     ///
     /// # Errors
     /// Fails when the file cannot be removed.
@@ -318,7 +318,7 @@ impl Tls {
         Ok(true)
     }
 
-    /// Changes the settings for clients' certificates, for new connections.
+    /// Changes the settings for client certificates of new connections.
     ///
     /// # Errors
     /// Fails when they cannot be stored.
@@ -329,17 +329,17 @@ impl Tls {
         self.read_state()
     }
 
-    /// Returns the settings for clients' certificates.
+    /// Returns the settings for client certificates.
     pub fn clients(&self) -> ClientCertificates {
         self.state.read().clients.clone()
     }
 
-    /// The authorities that are believed, the own one first.
+    /// Returns the trusted authorities, the own one first.
     pub fn trusted(&self) -> Vec<Trusted> {
         self.state.read().trusted.clone()
     }
 
-    /// The node's certificate, and whether it was signed here.
+    /// Returns the node's certificate, and true if it was generated.
     pub fn certificate(&self) -> (Description, bool) {
         let state = self.state.read();
         let about = certificate::describe(&state.chain[0]);
@@ -360,8 +360,8 @@ fn read_authority(path: &Path) -> Result<Authority, String> {
         .map_err(|reason| format!("{}: {reason}: {put_back}", path.display()))
 }
 
-/// Replaces an expired authority by a new one, or by the one before if that is valid: the clock was wrong when that was
-/// replaced, and clients know it. An authority that is not valid yet stays, because the clock is behind.
+/// Replaces an expired authority by a new one, or by the previous one if that is valid: then the clock was wrong when
+/// it was replaced, and clients know it. An authority that is not valid yet stays, because the clock is slow.
 fn renew_authority(folder: &Path, name: &str) -> Result<(), String> {
     let (path, path_before) = (folder.join(AUTHORITY), folder.join(BEFORE));
     let now = read_authority(&path)?;
@@ -435,7 +435,7 @@ impl Trusted {
     }
 }
 
-/// TLS as `security` allows it.
+/// Returns the TLS configuration with the versions and suites of `security`.
 fn configure(
     identity: Identity,
     trusted: &[Trusted],
@@ -470,12 +470,12 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-/// The id of an authority, from the name of its file; `None` for other files.
+/// Returns the ID of an authority from its file name; `None` for other files.
 fn id_of(path: &Path) -> Option<u32> {
     path.file_name()?.to_str()?.strip_suffix(".pem")?.parse().ok()
 }
 
-/// The files of a folder, by name. A folder that does not exist has none.
+/// Returns the files of a folder by name. A missing folder has none.
 fn files_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let failed = |error: std::io::Error| format!("cannot read {}: {error}", folder.display());
     let entries = match fs::read_dir(folder) {
@@ -489,7 +489,7 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// Replaces a file as a whole. Others of the machine may not read it: it can be a private key.
+/// Replaces a file atomically. Other users cannot read it, because it may be a private key.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
     let new = path.with_extension("new");

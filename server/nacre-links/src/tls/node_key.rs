@@ -1,15 +1,15 @@
 //! The key that identifies this node to others, and the encryption of connections between nodes.
 //!
 //! ```text
-//! a node ──► a port with TLS of another one     ALPN: "nacre/2" for management, "nacre-dcp/1" for copies of documents
-//!            both show their bare public keys   TLS 1.3, RFC 7250
-//!            both compare SHA-256 of that with the fingerprint that the cluster has agreed on
+//! a node ──► a TLS port of another one          ALPN: "nacre/2" for management, "nacre-dcp/1" for copies of documents
+//!            both present bare public keys      TLS 1.3, RFC 7250
+//!            both compare its SHA-256 with the fingerprint that the cluster has agreed on
 //! ```
 //!
-//! There is no authority, no name and no date: membership depends on nothing that an operator gives, renews or lets
-//! expire. The connecting node checks the fingerprint within the handshake, before it sends anything. The other one
-//! accepts any key that the peer proves to have, and decides afterwards which requests it allows: a node that is about
-//! to join is not a member yet.
+//! There is no authority, name or date: membership does not depend on anything that an operator provides, renews or
+//! lets expire. The connecting node checks the fingerprint within the handshake, before it sends anything. The other
+//! node accepts any key whose possession the peer proves, and decides afterwards which requests it allows, because a
+//! joining node is not a member yet.
 
 use nacre_cluster::Fingerprint;
 use rcgen::{KeyPair, PublicKeyData};
@@ -42,26 +42,26 @@ use tokio_rustls::rustls::{
     SignatureScheme, SupportedCipherSuite,
 };
 
-/// The file of the key, in the folder for TLS.
+/// Name of the key's file in the TLS folder.
 const FILE: &str = "node-key.pem";
 /// How long the system tries to send bytes to a lost machine.
 const UNSENT_MAX: Duration = Duration::from_secs(5);
 /// Size of a read: rustls alone would make one system call for each 4 KiB.
 const READ_BYTES: usize = 64 << 10;
-/// A connection needs some name. It is neither sent nor compared.
+/// A required server name, which is neither sent nor compared.
 const NAME: &str = "node.invalid";
 
-/// Purpose of a node's connection to a port with TLS. A port that serves clients otherwise accepts none.
+/// Purpose of a node's connection to a TLS port. Ports with another protocol for clients accept no node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Requests over HTTP, and links.
+    /// HTTP requests, and links.
     Management,
-    /// Copies of documents, over the binary protocol.
+    /// Replication of documents, over the binary protocol.
     Copies,
 }
 
 impl Purpose {
-    /// Returns its name in the handshake (ALPN, RFC 7301).
+    /// Returns the protocol's name in the handshake (ALPN, RFC 7301).
     pub fn protocol(self) -> &'static [u8] {
         match self {
             Purpose::Management => b"nacre/2",
@@ -78,10 +78,10 @@ pub struct NodeKey {
 }
 
 impl NodeKey {
-    /// Reads the key in the folder for TLS; creates it at a first start.
+    /// Reads the key in the TLS folder, or creates it at a first start.
     ///
     /// # Errors
-    /// The problem with the file, in a sentence.
+    /// The problem with the file, as a sentence.
     pub fn open(data_dir: &Path) -> Result<NodeKey, String> {
         let folder = data_dir.join("tls");
         nacre_store::create_private_directory(&folder)
@@ -100,7 +100,7 @@ impl NodeKey {
         NodeKey::read(&super::read(&path)?).map_err(unusable)
     }
 
-    /// The file of the key.
+    /// Returns the path of the key's file.
     pub fn path(data_dir: &Path) -> PathBuf {
         data_dir.join("tls").join(FILE)
     }
@@ -118,17 +118,16 @@ impl NodeKey {
         })
     }
 
-    /// By which others recognise it.
+    /// Returns the fingerprint by which other nodes recognise this one.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// Connects to a node at `address`, and encrypts. With `expected` there is no connection to one that has another
-    /// key; without, the first one that answers is believed, as with a host that one logs in to for the first time.
-    /// Returns the key that the other has shown.
+    /// Connects to a node at `address` with TLS. With `expected`, fails if the peer has another key; without, trusts
+    /// the key that the peer presents, as SSH does for an unknown host. Returns the peer's key.
     ///
     /// # Errors
-    /// The reason why not, for people.
+    /// The reason of the failure, as a sentence.
     pub async fn connect(
         &self,
         address: &str,
@@ -148,7 +147,7 @@ impl NodeKey {
         Ok((stream, shown))
     }
 
-    /// Sessions are not resumed: the peer may have been removed from the cluster since a session began.
+    /// Disables session resumption, because the peer may have been removed from the cluster since a session began.
     fn client(
         &self,
         purpose: Purpose,
@@ -185,7 +184,7 @@ impl NodeKey {
     }
 }
 
-/// Nodes prefer AES-128: it is the fastest on processors, and no known attack breaks it.
+/// Nodes prefer AES-128: it is the fastest on processors, and no practical attack is known.
 fn provider() -> CryptoProvider {
     let mut provider = ring::default_provider();
     let is_first =
@@ -194,17 +193,17 @@ fn provider() -> CryptoProvider {
     provider
 }
 
-/// The fingerprint of a public key in DER.
+/// Returns the fingerprint of a public key in DER.
 fn fingerprint(public: &[u8]) -> Fingerprint {
     Fingerprint(Sha256::digest(public).into())
 }
 
-/// The fingerprint of the key that the other side of a connection has proved to have.
+/// Returns the fingerprint of the key whose possession the peer has proved.
 pub(super) fn shown(keys: Option<&[CertificateDer<'_>]>) -> Option<Fingerprint> {
     keys?.first().map(|key| fingerprint(key))
 }
 
-/// Makes the peer prove that it has the key it shows, which may have to be a certain one.
+/// Verifies that the peer possesses its key, and that the key is the expected one if given.
 #[derive(Debug)]
 struct Verifier {
     expected: Option<Fingerprint>,
@@ -233,7 +232,7 @@ impl Verifier {
     }
 }
 
-/// Nodes speak TLS 1.3 only.
+/// Nodes support only TLS 1.3.
 fn too_old() -> Result<HandshakeSignatureValid, Error> {
     Err(Error::General("nodes do not speak TLS 1.2".into()))
 }
@@ -344,7 +343,7 @@ mod tests {
         assert!(refused.contains("node-key.pem is unusable"), "{refused}");
     }
 
-    /// A node that takes one connection, for management. Returns the key that it was shown.
+    /// Accepts one connection for management. Returns the key that the peer presented.
     async fn take(
         key: &Arc<NodeKey>,
     ) -> (String, tokio::task::JoinHandle<Result<Option<Fingerprint>, String>>) {
@@ -381,7 +380,7 @@ mod tests {
         let ((_a, first), (_b, second)) = (key(), key());
         for (purpose, expected, words) in [
             (Purpose::Management, Some(first.fingerprint()), "another node answers there"),
-            // A port that does not serve nodes shows the certificate for clients.
+            // A port that does not serve nodes presents the certificate for clients.
             (Purpose::Copies, Some(second.fingerprint()), "HandshakeFailure"),
         ] {
             let (address, taken) = take(&second).await;

@@ -1,4 +1,4 @@
-//! Versions of TLS and cipher suites as the operator of the cluster allows them.
+//! TLS versions and cipher suites that the operator of the cluster allows.
 
 use nacre_cluster::{Security, TlsFloor};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 
-/// The name of a cipher suite at IANA.
+/// Returns the IANA name of a cipher suite.
 fn name(suite: &SupportedCipherSuite) -> &'static str {
     match suite.suite().as_str() {
         Some("TLS13_AES_256_GCM_SHA384") => "TLS_AES_256_GCM_SHA384",
@@ -17,7 +17,7 @@ fn name(suite: &SupportedCipherSuite) -> &'static str {
     }
 }
 
-/// The names of all cipher suites at IANA, in the usual order of preference.
+/// Returns the IANA names of all cipher suites, in the default order of preference.
 pub fn suite_names() -> Vec<&'static str> {
     ring::default_provider().cipher_suites.iter().map(name).collect()
 }

@@ -6,7 +6,7 @@ use nacre_auth::{Keyspace, User};
 use nacre_cluster::Manifest;
 use serde_json::{Value, json};
 
-/// `GET /api/v1/buckets`: all that the user may see.
+/// `GET /api/v1/buckets`: all buckets, scopes and collections that the user may see.
 pub(super) fn list(call: &Call) -> Reply {
     let cluster = call.node.cluster();
     let users = call.node.users();

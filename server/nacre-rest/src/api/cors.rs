@@ -1,8 +1,9 @@
-//! Pages of other sites that may use the API: an allow-list in the settings of the cluster, empty at first.
+//! Cross-origin requests (CORS): pages of other sites may use the API if an allow-list in the cluster's settings names
+//! their origin. The list is empty by default.
 //!
-//! The list lifts one rule only, that a page of another site sends nothing (see [`origin`](super::super::origin)); the name of the node
-//! is checked as before. Such a page has no session: cookies do not count, and no answer allows credentials of the browser. It sends
-//! `Authorization` itself.
+//! The list lifts only the rule that refuses requests of pages of other sites (see [`origin`](super::super::origin)); the server checks
+//! the name of the node as usual. Such a page has no session: the server ignores its cookies, and no answer allows the browser to send
+//! credentials. The page sends the header `Authorization` itself.
 
 use super::super::body::{Reply, ok, reply};
 use super::super::{Call, Service, settings};
@@ -27,12 +28,13 @@ const SHOWN: &str = "ETag, Location, Nacre-Expiry, Retry-After, Allow";
 /// How long a browser remembers the permission, in seconds.
 const MAX_AGE: &str = "600";
 
-/// The origin of a page of another site that may use the API. Marks a request that has one.
+/// The origin of a page of another site that may use the API. A request with such an origin carries this as an
+/// extension.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Allowed(HeaderValue);
 
 impl Allowed {
-    /// The origin of a request, if pages of that origin may send it.
+    /// Returns the origin of a request if pages of that origin may send the request.
     pub fn of(head: &Parts, service: Service, settings: &ClusterSettings) -> Option<Allowed> {
         if service != Service::Management || !is_api(head.uri.path()) {
             return None;
@@ -43,7 +45,7 @@ impl Allowed {
         is_allowed.then(|| Allowed(origin.clone()))
     }
 
-    /// Answers the question of a browser whether a page may send a request.
+    /// Answers a preflight request, by which a browser asks whether a page may send a request.
     pub fn preflight(head: &Parts) -> Option<Reply> {
         if head.method != Method::OPTIONS {
             return None;
@@ -56,7 +58,7 @@ impl Allowed {
         Some(answer)
     }
 
-    /// Lets the page read an answer.
+    /// Adds the headers that let the page read an answer.
     pub fn apply(self, answer: &mut Reply) {
         let headers = answer.headers_mut();
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, self.0);

@@ -1,4 +1,4 @@
-//! `/api/v1`: nacre's own HTTP API on the port for management, as other tools expect one.
+//! `/api/v1`: nacre's own HTTP API on the management port, with the conventions that general-purpose tools expect.
 //!
 //! ```text
 //! GET  /api/v1/buckets                           buckets, scopes and collections that the user may see
@@ -7,8 +7,9 @@
 //! GET  /api/v1/openapi.json                      all of it, for programs
 //! ```
 //!
-//! Every error is a problem of RFC 9457, also those that other parts of the server answer: see [`problem`]. A path that is known with
-//! other methods is answered by 405. Pages of other sites may use the API if the operator allows them: see [`cors`].
+//! Every error is a problem document (RFC 9457), including errors from other parts of the server: see [`problem`]. The API answers
+//! 405 if a path exists with other methods only. Pages of other sites may use the API if the operator allows their origin: see
+//! [`cors`].
 
 mod collections;
 pub(super) mod cors;
@@ -29,7 +30,7 @@ use serde_json::json;
 
 /// First segments of the paths of the API.
 const ROOT: [&str; 2] = ["api", "v1"];
-/// Largest body of a request that is no document, in bytes.
+/// Largest body of a request that does not carry a document, in bytes.
 const SMALL_BYTES_MAX: usize = 64 << 10;
 
 const DOCUMENTS: &str = "/api/v1/buckets/{bucket}/documents";
@@ -88,7 +89,7 @@ pub(super) fn is_document(path: &[String]) -> bool {
     )
 }
 
-/// Answers a request whose path is known with other methods only; `None` for any other.
+/// Answers a request whose path exists with other methods only; returns `None` for any other request.
 pub(super) fn other_methods(table: &Table<routes::Handler>, call: &Call) -> Option<Reply> {
     if !call.path.iter().map(String::as_str).take(ROOT.len()).eq(ROOT) {
         return None;
@@ -112,7 +113,7 @@ fn about() -> Reply {
     }))
 }
 
-/// Reads a JSON body whose members are all known.
+/// Reads a JSON body, and refuses unknown members.
 fn read_body<T: DeserializeOwned>(call: &Call) -> Result<T, Reply> {
     serde_json::from_slice(&call.body).map_err(|error| invalid("_", error.to_string()))
 }

@@ -1,7 +1,7 @@
-//! The description of the API in OpenAPI 3.1, made from the table of routes.
+//! The OpenAPI 3.1 description of the API, generated from the table of routes.
 //!
-//! Method, path, path parameters and right come from the row of a route. What a row does not know, such as the shape of a body, is in
-//! [`OPERATIONS`]: a test compares both lists, so that no route is missing and none is described that does not exist.
+//! Method, path, path parameters and privilege come from the row of a route. [`OPERATIONS`] adds what a row does not know, such as
+//! the schema of a body. A test compares both lists, so that the description covers exactly the routes that exist.
 
 use super::super::body::{Reply, reply};
 use super::ROUTES;
@@ -10,21 +10,21 @@ use nacre_http::Method;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
-/// Schemas, parameters and the ways to log in.
+/// Schemas, parameters and authentication schemes.
 const COMPONENTS: &str = include_str!("components.json");
 
-/// Properties of an endpoint that the table of routes does not have.
+/// Properties of an endpoint that the table of routes does not contain.
 struct Operation {
     method: Method,
-    /// End of the path: behind the collection for documents.
+    /// End of the path. For documents, this is the part after the collection.
     path: &'static str,
     id: &'static str,
     summary: &'static str,
-    /// Parameters of the query and headers, by the names of components.
+    /// Query parameters and request headers, by the names of their components.
     parameters: &'static [&'static str],
     /// Schema of the body.
     body: Option<&'static str>,
-    /// Status and schema of the answer; an empty name for none.
+    /// Status and schema of the answer; an empty name means that the answer has no body.
     answer: (u16, &'static str),
     /// Headers of the answer.
     headers: &'static [&'static str],
@@ -32,7 +32,7 @@ struct Operation {
     errors: &'static [u16],
 }
 
-/// Statuses that every request can have.
+/// Statuses that every request can return.
 const ERRORS: [u16; 4] = [401, 403, 421, 503];
 const LIST: &[&str] = &["limit", "prefix", "after"];
 const TAGGED: &[&str] = &["ETag"];
@@ -56,7 +56,8 @@ const fn read(
     }
 }
 
-/// Endpoints by method and path. Those of documents are there for the default collection and for any.
+/// Endpoints by method and path. The endpoints for documents exist both for the default collection and for any
+/// collection.
 const OPERATIONS: &[Operation] = &[
     read("/api/v1", "about", "Show the version of the node", "About"),
     read("/api/v1/openapi.json", "openapi", "Show this description", "OpenApi"),
@@ -147,13 +148,14 @@ const OPERATIONS: &[Operation] = &[
     ),
 ];
 
-/// Paths of documents without their ends: of the default collection, and of any.
+/// Prefixes of the paths of documents, for the default collection and for any collection, with the suffix of their
+/// operation IDs.
 const PLACES: [(&str, &str); 2] = [
     ("/api/v1/buckets/{bucket}", ""),
     ("/api/v1/buckets/{bucket}/scopes/{scope}/collections/{collection}", "InCollection"),
 ];
 
-/// Splits a path of the table into what [`OPERATIONS`] has of it and the end of the operation's ID.
+/// Splits a path of the table into the path that [`OPERATIONS`] has for it and the suffix of the operation's ID.
 fn known_as(path: &'static str) -> (&'static str, &'static str) {
     let of_documents = |(place, suffix): &(&str, &'static str)| {
         let end = path.strip_prefix(*place)?;

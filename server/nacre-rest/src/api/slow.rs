@@ -1,4 +1,4 @@
-//! Operations of this node that took long.
+//! Slow operations of this node.
 
 use super::super::Call;
 use super::super::body::{Reply, ok};
@@ -8,7 +8,8 @@ use nacre_bucket::{SlowOperation, SlowService};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// `GET /api/v1/slow-operations`: the last ones, newest first. Keys and statements are for those who may see them anyway.
+/// `GET /api/v1/slow-operations`: the latest slow operations, newest first. Keys and statements are shown only to users
+/// who may read them anyway.
 pub(super) fn list(call: &Call) -> Result<Reply, Reply> {
     let users = call.node.users();
     let user = call.holder(&users);
@@ -42,7 +43,7 @@ fn describe(operation: &SlowOperation, asker: Option<&User>) -> Value {
     described
 }
 
-/// Returns true if a user may see the data of users in an operation.
+/// Returns true if a user may see the user data in an operation.
 fn sees(asker: &User, operation: &SlowOperation) -> bool {
     let bucket = Some(operation.bucket.as_str()).filter(|bucket| !bucket.is_empty());
     let place = Keyspace { bucket, ..Keyspace::default() };

@@ -1,4 +1,4 @@
-//! Tokens of the API: created, listed and revoked by their user, and revoked by administrators of users.
+//! Tokens of the API: users create, list and revoke their own tokens, and administrators of users may revoke any token.
 
 use super::super::Call;
 use super::super::body::{Reply, invalid, json_reply, ok, reply, unauthorized};
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Life of a token if the request names none, in seconds: 30 days.
+/// Default lifetime of a token, in seconds: 30 days.
 const LIFE_S_DEFAULT: u64 = 30 * 24 * 3600;
 
 /// Body of `POST /api/v1/tokens`.
@@ -21,20 +21,20 @@ const LIFE_S_DEFAULT: u64 = 30 * 24 * 3600;
 struct Wanted {
     /// A name for people.
     name: String,
-    /// Roles; without them, the token has all rights of its user.
+    /// Roles of the token. Without roles, the token has all privileges of its user.
     scopes: Option<Vec<String>>,
-    /// Life of the token, in seconds.
+    /// Lifetime of the token, in seconds.
     ttl: Option<u64>,
 }
 
-/// The tokens of the request's user.
+/// Lists the tokens of the user who asks.
 pub(super) fn list(call: &Call) -> Result<Reply, Reply> {
     let users = call.node.users();
     let name = call.person();
     Ok(describe_all(users.person(name)))
 }
 
-/// The tokens of another user.
+/// Lists the tokens of another user.
 pub(super) fn list_of(call: &Call) -> Result<Reply, Reply> {
     let users = call.node.users();
     let name = call.segment("user");
@@ -50,7 +50,7 @@ fn describe_all(user: Option<&User>) -> Reply {
     ok(&json!({"tokens": tokens.collect::<Vec<_>>()}))
 }
 
-/// A token without its text, of which only a hash is kept.
+/// Describes a token, without its text: the server stores only a hash of it.
 fn describe(token: &ApiToken) -> Value {
     let scopes = token.scopes.as_ref();
     let scopes = scopes.map(|scopes| scopes.iter().map(ToString::to_string).collect::<Vec<_>>());

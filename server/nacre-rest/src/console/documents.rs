@@ -1,6 +1,8 @@
-//! Documents of a collection over HTTP, for people: pages, one document, and writes that name the version they replace.
+//! Documents of a collection over HTTP, for the console: pages, single documents, and writes that name the version that
+//! they replace.
 //!
-//! Paths and forms are Couchbase's, with CAS as text in addition: it does not fit into a JavaScript number.
+//! Paths and formats are Couchbase's. In addition, answers contain the CAS as text, because it does not fit into a
+//! JavaScript number.
 
 use super::super::Call;
 use super::super::body::{Reply, invalid, json_reply, ok};
@@ -17,7 +19,7 @@ use serde_json::{Value, json};
 
 /// Bytes of a document that a page shows.
 const HEAD_BYTES: usize = 200;
-/// The `cas` of a document that must not be there yet.
+/// The `cas` with which a request creates a document that must not exist yet.
 const NEW: &str = "0";
 
 fn id_of(call: &Call) -> Result<String, Reply> {
@@ -42,7 +44,7 @@ pub(super) async fn list(call: Call) -> Result<Reply, Reply> {
     Ok(ok(&json!({"rows": rows, "next": next, "count": count, "sorted": is_sorted})))
 }
 
-/// A document in a page: its beginning is enough.
+/// Describes a document in a page, with the beginning of its body only.
 fn in_page(row: &Row) -> Value {
     let body: &[u8] = &row.body;
     let head = &body[..body.len().min(HEAD_BYTES)];
@@ -65,7 +67,7 @@ fn meta(row: &Row) -> Value {
     })
 }
 
-/// A document as a whole: JSON as text, so that no number of it is rounded on its way.
+/// Describes a whole document. JSON is sent as text, so that no number is rounded on the way.
 fn whole(row: &Row) -> Value {
     let body: &[u8] = &row.body;
     match std::str::from_utf8(body) {

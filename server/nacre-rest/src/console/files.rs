@@ -1,7 +1,7 @@
-//! The files of the console, for anybody: they hold nothing that is secret.
+//! The files of the console. Anybody may read them: they contain no secrets.
 //!
-//! `/` leads browsers to the page. Names below `ui/assets` change with their content and are kept for good; the page is asked for again
-//! each time, by its tag.
+//! `/` redirects browsers to the page. Names below `ui/assets` change with the content of the file, so browsers cache these files
+//! forever; browsers revalidate the page each time, by its ETag.
 
 use super::super::body::{Reply, reply};
 use bytes::Bytes;
@@ -16,19 +16,19 @@ use nacre_cluster::Security;
 use nacre_console::Asset;
 use std::io::Read;
 
-/// What the console's pages may do: load its own files and speak to its own node. Scripts run from files only, and become part of the
-/// page only by the two policies that its framework and its worker need.
+/// What the console's pages may do: load their own files and talk to their own node. Scripts run from files only, and may insert HTML
+/// only through the two trusted-types policies that the framework and the worker need.
 pub(in super::super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
      font-src 'self'; connect-src 'self'; worker-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; \
      require-trusted-types-for 'script'; trusted-types svelte-trusted-html nacre";
 
-/// Marks an answer that is a file of the console.
+/// Marks an answer that carries a file of the console.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct OfConsole;
 
 const PAGE: &str = "index.html";
 
-/// Answers a request for a file of the console; `None` when it is for something else.
+/// Answers a request for a file of the console; returns `None` for any other request.
 pub(in super::super) fn file(head: &Parts, security: &Security, encrypted: bool) -> Option<Reply> {
     let is_read = head.method == Method::GET || head.method == Method::HEAD;
     let path = head.uri.path();
@@ -42,7 +42,7 @@ pub(in super::super) fn file(head: &Parts, security: &Security, encrypted: bool)
     }
     let is_disabled = if encrypted { security.disable_ui_https } else { security.disable_ui_http };
     if is_disabled {
-        // Other clients than browsers are given at "/" what they always were.
+        // At "/", clients that are not browsers get the same answer as always.
         return (path != "/").then(missing);
     }
     if is_page {
@@ -103,7 +103,7 @@ fn of_asset(asset: &Asset, headers: &HeaderMap) -> Reply {
     answer
 }
 
-/// What was compressed when the binary was built.
+/// Decompresses a file that was compressed when the binary was built.
 fn plain(compressed: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
     GzDecoder::new(compressed).read_to_end(&mut plain).expect("the binary's own files are whole");

@@ -1,4 +1,4 @@
-//! The web console over HTTP: its files, sessions of browsers, one origin for all services, a stream of measurements, and documents.
+//! The web console over HTTP: its files, browser sessions, one origin for all services, a stream of measurements, and documents.
 
 mod documents;
 mod files;

@@ -1,4 +1,5 @@
-//! One origin for all services: a page may speak to the port it came from only, so that this one passes on to the others of the node.
+//! One origin for all services: a page may only talk to the port that it came from, so this port forwards requests to the node's
+//! other ports.
 //!
 //! ```text
 //! /_p/query/query/service     8093 /query/service
@@ -7,12 +8,13 @@
 //! /_p/ID/…                    the port with that ID, of any service in the registry
 //! ```
 //!
-//! Nothing is sent: the request is looked up in the table of the other port, with the same login and the same rights.
+//! Nothing goes over the network: the server looks up the request in the other port's table of routes, with the same
+//! login and privileges.
 
 use super::super::Service;
 use nacre_node::service::{Protocol, ServiceTable};
 
-/// Couchbase's names of services, and the IDs of their ports here.
+/// Couchbase's names of services, and the IDs of their ports in nacre.
 const NAMES: [(&str, &str); 5] = [
     ("view", "views"),
     ("event", "eventing"),
@@ -21,7 +23,8 @@ const NAMES: [(&str, &str); 5] = [
     ("backup", "backup"),
 ];
 
-/// Returns what answers a request to `service` at `path`, and at which path there; `None` when the node has no such service.
+/// Returns the service that answers a request to `service` at `path`, and the path there; `None` if the node does not have
+/// the service.
 pub(in super::super) fn target(
     service: Service,
     path: Vec<String>,
@@ -41,7 +44,7 @@ pub(in super::super) fn target(
     let of = |id: &str| ports.iter().find(|port| port.id == id && port.protocol == Protocol::Http);
     let port = of(name).or_else(|| of(named?))?;
     match Service::at(port) {
-        // A request does not go in circles.
+        // This prevents a loop.
         Service::Management => None,
         other => Some((other, path[skipped..].to_vec())),
     }

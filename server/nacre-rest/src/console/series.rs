@@ -1,4 +1,4 @@
-//! `GET /_nacre/series?range=3600&names=reads,writes`: what the nodes have measured over a stretch of time.
+//! `GET /_nacre/series?range=3600&names=reads,writes`: measurements of the nodes over a period.
 
 use super::super::Call;
 use super::super::body::{Reply, invalid, ok};
@@ -6,9 +6,9 @@ use nacre_console::{Console, History};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// The longest stretch of time, in seconds: a week.
+/// Longest period, in seconds: a week.
 const RANGE_S_MAX: u64 = 7 * 86_400;
-/// Characters of the list of names.
+/// Maximum length of the list of names.
 const NAMES_BYTES_MAX: usize = 4 << 10;
 
 pub(super) async fn answer(call: Call) -> Result<Reply, Reply> {
@@ -37,7 +37,7 @@ pub(super) async fn answer(call: Call) -> Result<Reply, Reply> {
     Ok(ok(&json!({"nodes": nodes, "missing": missing})))
 }
 
-/// A gap is null: JSON has no word for what is not a number.
+/// Describes a history. A gap is null, because JSON has no NaN.
 fn described(history: History) -> Value {
     let History { step_s, start_s, series } = history;
     let values = |values: Vec<f32>| -> Vec<Option<f32>> {

@@ -1,8 +1,8 @@
-//! Sessions of browsers: `/uilogin` gives a cookie for a password, and the cookie stands for Basic on the port for management.
+//! Browser sessions: `/uilogin` exchanges a password for a cookie, and on the management port the cookie replaces Basic authentication.
 //!
-//! Path, fields, cookie and header are Couchbase's. The cookie counts only with the header `ns-server-ui: yes`, which a page of another
-//! site cannot send, and for the stream of measurements, whose client in a browser cannot send headers. It is good on every node of
-//! the cluster: see [`BrowserSession`].
+//! Path, fields, cookie and header are Couchbase's. The cookie is valid only with the header `ns-server-ui: yes`, which a page of
+//! another site cannot send, and for the stream of measurements, because a browser's EventSource cannot send headers. The cookie is
+//! valid on every node of the cluster: see [`BrowserSession`].
 
 use super::super::body::{Reply, blocking, error_reply, form, reply};
 use super::super::{Call, Door, audited, login, memory, settings};
@@ -19,26 +19,27 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Header of requests that a page of the console has sent.
+/// Header of requests that a page of the console sends.
 const OF_CONSOLE: &str = "ns-server-ui";
-/// Header of those that no person has caused, as of a timer: they do not renew a session.
+/// Header of requests that no person has triggered, such as those of a timer. They do not renew a session.
 const BACKGROUND: &str = "nacre-background";
-/// The largest body of a login, in bytes.
+/// Maximum size of the body of a login, in bytes.
 const LOGIN_BYTES_MAX: usize = 4 << 10;
-/// A session is signed anew when it was last signed so many seconds ago.
+/// Age of a session's signature, in seconds, after which a request renews the session.
 const RENEWED_AFTER_S: u64 = 30;
 
-/// Returns true if a page of the console has sent the request.
+/// Returns true if a page of the console sent the request.
 pub(in super::super) fn is_of_console(headers: &HeaderMap) -> bool {
     headers.get(OF_CONSOLE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"yes"))
 }
 
-/// Removes the challenge from an answer to the console, which asks for a password by itself.
+/// Removes the authentication challenge from an answer to the console, which shows its own login form.
 pub(in super::super) fn hides_challenge(answer: &mut Reply) {
     answer.headers_mut().remove(WWW_AUTHENTICATE);
 }
 
-/// The name of the cookie. Cookies know no ports, and nodes on one machine have a session each.
+/// Returns the name of the cookie. It contains the port: cookies do not distinguish ports, and several nodes on one
+/// machine have separate sessions.
 fn cookie_name(headers: &HeaderMap) -> Option<String> {
     let host = headers.get(HOST)?.to_str().ok()?;
     Some(format!("ui-auth-{}", utf8_percent_encode(host, NON_ALPHANUMERIC)))
@@ -48,7 +49,7 @@ fn now_s(node: &Node) -> u64 {
     u64::from(node.now().unix_s())
 }
 
-/// Finds the session of a request, if it counts.
+/// Returns the session of a request, if it is valid.
 pub(in super::super) fn session_of(node: &Node, head: &Parts) -> Option<BrowserSession> {
     let is_stream = head.method == Method::GET && head.uri.path() == stream::PATH;
     if !is_of_console(&head.headers) && !is_stream {
@@ -62,7 +63,7 @@ pub(in super::super) fn session_of(node: &Node, head: &Parts) -> Option<BrowserS
     counts(node, &session).then_some(session)
 }
 
-/// Returns true if a session has not ended. Whether its login holds is asked with each right.
+/// Returns true if a session has not ended. The check of each privilege also checks that its login is valid.
 pub(super) fn counts(node: &Node, session: &BrowserSession) -> bool {
     let BrowserSession { login, id, begun_s, .. } = session;
     session.is_alive(now_s(node))
@@ -71,7 +72,7 @@ pub(super) fn counts(node: &Node, session: &BrowserSession) -> bool {
         && !node.cluster().settings.ended_sessions.contains(&login.user, id, *begun_s)
 }
 
-/// Returns the value of `Set-Cookie`; without a token, one that removes the cookie.
+/// Returns the value of `Set-Cookie`. Without a token, the value removes the cookie.
 fn cookie(headers: &HeaderMap, token: Option<&str>, encrypted: bool) -> Option<HeaderValue> {
     let name = cookie_name(headers)?;
     let secure = if encrypted { "; Secure" } else { "" };
@@ -82,11 +83,11 @@ fn cookie(headers: &HeaderMap, token: Option<&str>, encrypted: bool) -> Option<H
     HeaderValue::from_str(&value).ok()
 }
 
-/// A session that goes on because its user did something.
+/// The cookie that renews a session after a request of its user.
 pub(in super::super) struct Renewal(HeaderValue);
 
 impl Renewal {
-    /// The renewal of a request's session, if it is time for one.
+    /// Returns the renewal of a request's session, if it is due.
     pub fn of(
         node: &Node,
         session: &BrowserSession,
@@ -103,14 +104,14 @@ impl Renewal {
         cookie(&head.headers, Some(&token), encrypted).map(Renewal)
     }
 
-    /// Puts the cookie into an answer.
+    /// Adds the cookie to an answer.
     pub fn apply(self, answer: &mut Reply) {
-        // An answer that ends the session, or begins another, has a cookie already.
+        // An answer that ends the session, or starts another one, already sets a cookie.
         answer.headers_mut().entry(SET_COOKIE).or_insert(self.0);
     }
 }
 
-/// Answers `POST /uilogin`; `None` for anything else, with the body to be read by others.
+/// Answers `POST /uilogin`. Returns `None` for any other request, whose body others then read.
 pub(in super::super) async fn at_login(
     door: &Door,
     from: SocketAddr,
@@ -157,7 +158,7 @@ async fn log_in(
     let now_s = now_s(node);
     let id = format!("{:016x}{:016x}", node.random(), node.random());
     let session = BrowserSession { login: found, id, begun_s: now_s, seen_s: now_s };
-    // A login within the second in which all sessions were ended would be one of them.
+    // A login within the second in which all sessions were ended counts as ended with them.
     if !counts(node, &session) {
         let reason = "all sessions of the user have just been ended: try again in a second";
         return Err(error_reply(StatusCode::SERVICE_UNAVAILABLE, "try_again", reason));
@@ -180,7 +181,7 @@ async fn log_in(
     Ok(answer)
 }
 
-/// Answers `POST /uilogout`: ends the session, or with `everywhere=true` all that the user has.
+/// Answers `POST /uilogout`: ends the session, or all sessions of the user with `everywhere=true`.
 pub(super) async fn logout(call: Call) -> Result<Reply, Reply> {
     let is_everywhere =
         call.form().iter().any(|field| *field == ("everywhere".into(), "true".into()));

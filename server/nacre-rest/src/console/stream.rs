@@ -1,4 +1,5 @@
-//! `GET /_nacre/stream`: what the nodes measure, second by second, and that the agreed state has changed: server-sent events.
+//! `GET /_nacre/stream`: a stream of server-sent events with each second's measurements of the nodes, and with changes of the
+//! agreed state.
 //!
 //! ```text
 //! event: snapshot  data: {"t":1764340000000,"keys":["cpu","reads:dev"],"nodes":{"127.0.0.1:8091":[3.5,12]},"missing":[]}
@@ -6,7 +7,8 @@
 //! event: revision  data: {"rev":41}
 //! ```
 //!
-//! A browser has one stream, whatever it shows. A client that reads slowly is sent the newest frame and not the ones between.
+//! A browser has one stream, whatever it shows. A client that reads slowly receives the newest frame and skips the ones in
+//! between.
 
 use super::super::Call;
 use super::super::body::Reply;
@@ -26,9 +28,9 @@ use std::time::Duration;
 
 pub(super) const PATH: &str = "/_nacre/stream";
 
-/// How long a stream is silent at most. It is also how soon one ends whose node stops measuring.
+/// Longest silence of a stream. It is also the longest time until a stream ends after its node has stopped measuring.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// How long a client waits before it connects again, in milliseconds.
+/// Time after which a client reconnects, in milliseconds.
 const RETRY_MS: u32 = 2_000;
 
 pub(super) async fn answer(call: Call) -> Result<Reply, Reply> {
@@ -53,15 +55,15 @@ pub(super) async fn answer(call: Call) -> Result<Reply, Reply> {
     Ok(reply)
 }
 
-/// A client that watches.
+/// A client of the stream.
 struct Watcher {
     node: Arc<Node>,
     login: Option<Login>,
     session: Option<BrowserSession>,
     sender: Sender,
-    /// Names of the values, as the client knows them.
+    /// Names of the values, as last sent to the client.
     keys: Vec<String>,
-    /// Revision of the agreed state that the client knows.
+    /// Revision of the agreed state that was last sent to the client.
     rev: Option<u64>,
 }
 
@@ -101,8 +103,9 @@ impl Watcher {
         tokio::time::timeout(STALLED_MAX, self.sender.send(text)).await.unwrap_or(false)
     }
 
-    /// Returns true as long as the login, the session and the right hold. What a page does by itself does not renew a session, so
-    /// that a stream ends with the session that it began with, and is begun again with one that was renewed.
+    /// Returns true as long as the login, the session and the privilege are valid. Requests that a page makes by itself do not
+    /// renew a session. A stream therefore ends with the session with which it began, and the page starts a new stream with the
+    /// renewed session.
     fn may_watch(&self) -> bool {
         let users = self.node.users();
         let user = self.login.as_ref().and_then(|login| users.holder(login));
@@ -111,7 +114,7 @@ impl Watcher {
         may && self.session.as_ref().is_none_or(|session| sessions::counts(&self.node, session))
     }
 
-    /// Says that the agreed state is another one, if it is.
+    /// Returns an event with the revision of the agreed state if it has changed, else an empty text.
     fn revision(&mut self) -> String {
         let rev = self.node.cluster().rev;
         match self.rev.replace(rev) == Some(rev) {
@@ -136,11 +139,11 @@ impl Watcher {
         format!("event: {}\ndata: {data}\n\n", if is_same { "delta" } else { "snapshot" })
     }
 
-    /// Values in the order of the keys; null for what a node has not measured.
+    /// Returns the values in the order of the keys; null for a value that a node has not measured.
     fn row(&self, values: &[(String, f64)]) -> Value {
         let of = |key: &String| {
             let value = values.iter().find(|(name, _)| name == key).map(|(_, value)| *value);
-            // Six digits are more than a chart shows.
+            // Three decimals are more than a chart shows.
             json!(value.map(|value| if value.abs() < 1e6 {
                 (value * 1e3).round() / 1e3
             } else {

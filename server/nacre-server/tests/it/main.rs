@@ -66,4 +66,5 @@ mod user_functions;
 mod users;
 mod views;
 mod xdcr;
+mod xdcr_distance;
 mod xdcr_failures;

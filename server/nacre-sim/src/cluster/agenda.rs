@@ -1,11 +1,11 @@
-//! What is to happen, in the order of its moments.
+//! A priority queue of future events.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Events that are to happen, each at a moment; of those of one moment that which was added first comes first.
+/// Future events, ordered by time; events at the same time are ordered by insertion.
 ///
-/// Moments are moved about again and again as others come and go, so they stand apart from the events.
+/// The heap moves its times frequently, so they are stored apart from the events.
 pub(super) struct Agenda<E> {
     moments: BinaryHeap<Reverse<Moment>>,
     places: Vec<Option<E>>,
@@ -13,13 +13,13 @@ pub(super) struct Agenda<E> {
     added: u64,
 }
 
-/// The moment, the number of the event, and its place, from the highest bits down: one comparison orders two.
+/// Time, sequence number and slot of an event, from the highest bits down, so that one comparison orders two.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Moment(u128);
 
-/// Bits for the place of an event: how many wait at a time.
+/// Number of bits for the slot of an event, which limits the number of pending events.
 const PLACE_BITS: u32 = 24;
-/// Bits for its number.
+/// Number of bits for the sequence number.
 const NUMBER_BITS: u32 = 40;
 
 impl Moment {
@@ -48,7 +48,7 @@ impl<E> Default for Agenda<E> {
 }
 
 impl<E> Agenda<E> {
-    /// Adds what is to happen at `at`.
+    /// Adds an event at time `at`.
     pub fn add(&mut self, at: u64, event: E) {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
@@ -59,7 +59,7 @@ impl<E> Agenda<E> {
         self.moments.push(Reverse(Moment::new(at, self.added, place)));
     }
 
-    /// Takes the next that happens until `until`: its moment, its number in the order of adding, and what it is.
+    /// Removes the next event up to time `until`: its time, its sequence number, and the event.
     pub fn next(&mut self, until: u64) -> Option<(u64, u64, E)> {
         let Reverse(moment) = *self.moments.peek()?;
         if moment.at() > until {
@@ -71,7 +71,7 @@ impl<E> Agenda<E> {
         Some((moment.at(), moment.number(), event))
     }
 
-    /// How many were taken so far.
+    /// Returns the number of removed events.
     pub fn taken(&self) -> u64 {
         self.added - self.moments.len() as u64
     }

@@ -1,7 +1,7 @@
-//! Which copies are chosen to serve instead of lost nodes: of those that have said how far they are, none has acknowledged more,
-//! and none has gone on since.
+//! Checks the choice of copies in a failover: of the copies that were polled, none has acknowledged more than the chosen one,
+//! and none has made history since its report.
 //!
-//! What a leader has of itself is not sent, and so not looked at.
+//! A leader's report of its own copies is not sent as a message, so it is not checked.
 
 use super::index;
 use nacre_cluster::orchestrator::{Message, Standing};
@@ -10,35 +10,35 @@ use nacre_node::agreement::Proposal;
 use nacre_types::NodeId;
 use std::collections::BTreeMap;
 
-/// What a node has said of its copies: which question that answers, and how far each copy is, by bucket and vBucket.
+/// A node's report: the number of the poll, and the standing of each copy by bucket and vBucket.
 type Report = (u64, BTreeMap<String, BTreeMap<u16, Standing>>);
 
 /// See the [module](self).
 #[derive(Default)]
 pub struct Choices {
-    /// What was heard last, by who heard it and of whom it is.
+    /// The last report, by the receiving and the reporting node.
     reports: BTreeMap<(usize, usize), Report>,
-    /// How many decisions were looked at.
+    /// Number of decisions checked.
     judged: u64,
     /// The last term of each vBucket, by bucket and number.
     terms: BTreeMap<(String, u16), u64>,
 }
 
 impl Choices {
-    /// A message of `from` has come to `to`.
+    /// Records a message that `to` has received from `from`.
     pub fn hear(&mut self, to: usize, from: usize, message: &[u8]) {
         if let Ok(Message::Report { number, standings, .. }) = postcard::from_bytes(message) {
             self.reports.insert((to, from), (number, standings));
         }
     }
 
-    /// How many decisions were looked at.
+    /// Returns the number of decisions checked.
     pub fn judged(&self) -> u64 {
         self.judged
     }
 
-    /// The next decisions are these, made as `by` proposed the last. Gives the first that is not as it must be. `end`: where the
-    /// history of a node's copy of a vBucket ends now.
+    /// Checks the next decisions, the last of which `by` has proposed. Returns the first violation. `end` returns the current
+    /// end of the history of a node's copy of a vBucket.
     pub fn judge(
         &mut self,
         by: Option<usize>,
@@ -79,7 +79,8 @@ impl Choices {
         broken
     }
 
-    /// A copy that was asked when the active one of `chain` was, and is better; none where it only goes on.
+    /// Returns a better copy that was polled together with the active one of `chain`; `None` if the active copy was not
+    /// newly chosen.
     fn better(&self, by: usize, bucket: &str, vbid: u16, chain: &Chain) -> Option<usize> {
         let best = |standing: &Standing| (standing.term, standing.prepared);
         let chosen =
@@ -88,7 +89,7 @@ impl Choices {
         said.find(|(_, standing)| best(standing) > chosen).map(|(node, _)| node)
     }
 
-    /// A copy whose history has become longer since it was asked.
+    /// Returns a copy whose history has grown since its report.
     fn restless(
         &self,
         by: usize,
@@ -101,8 +102,8 @@ impl Choices {
         said.find(|(node, standing)| end(*node) > Some(standing.high_seqno)).map(|(node, _)| node)
     }
 
-    /// How far the copies of `chain` are that were asked when the active one was, which is the first; nothing where it only goes
-    /// on.
+    /// Returns the standings of the copies of `chain` that were polled together with the active one, which is the first; nothing
+    /// if the active copy was not newly chosen.
     fn said(
         &self,
         by: usize,
@@ -114,7 +115,7 @@ impl Choices {
             let (number, standings) = self.reports.get(&(by, index(node)))?;
             Some((*number, index(node), standings.get(bucket)?.get(&vbid)?))
         };
-        // What was heard last need not be what was decided by: an answer to an earlier question may come after it.
+        // The last report need not be the one of the decision: the answer to an earlier poll may arrive after it.
         let chosen = chain.chosen.and_then(|chosen| {
             let is_chosen = |standing: &Standing| {
                 (standing.term, standing.high_seqno) == (chosen.term, chosen.high_seqno)

@@ -1,8 +1,8 @@
-//! Nodes, and what is under way between them: whole nodes in one thread, one event after another.
+//! Nodes and the messages between them: whole nodes in one thread, one event at a time.
 //!
-//! Whatever happens is an [`Event`] at a moment of true time: a task takes a step, bytes arrive, a node learns of a
-//! decision. When the code of a node has run, what it wants next is made into events, with delays by chance. The same
-//! chance gives the same events.
+//! Everything that happens is an [`Event`] at a point of true time: a task takes a step, bytes arrive, a node learns of
+//! a decision. After the code of a node has run, its requests become events with random delays. The same random numbers
+//! produce the same events.
 
 mod agenda;
 mod choices;
@@ -24,68 +24,68 @@ use std::sync::Arc;
 use std::time::Duration;
 use wires::{Side, Wire, Wires};
 
-/// A microsecond and a millisecond in nanoseconds.
+/// A microsecond in nanoseconds.
 pub const US: u64 = 1000;
-/// See [`US`].
+/// A millisecond in nanoseconds.
 pub const MS: u64 = 1000 * US;
 
-/// How often the council looks who reaches whom.
+/// Interval at which the council checks which nodes reach each other.
 const MEET_NS: u64 = 50 * MS;
-/// When a process that did not start is started again.
+/// Pause before a process that failed to start is started again.
 const START_AGAIN_NS: u64 = 500 * MS;
-/// How many messages wait for a process: enough for some of each kind and sender.
+/// Maximum number of messages kept for a stopped process: enough for some of each kind and sender.
 const WAITING_MAX: usize = 64;
-/// The user that clients are.
+/// The user name of all clients.
 pub const USER: &str = "admin";
 
-/// A message between nodes, apart from connections.
+/// A message between nodes, outside of connections.
 struct Letter {
     from: usize,
     to: usize,
     message: Vec<u8>,
 }
 
-/// What happens at a moment. There are many, and they are moved about: each is small.
+/// An event. There are many, and they are moved frequently, so each is small.
 enum Event {
     /// A task of a node takes a step.
     Step { node: u16, task: u64 },
-    /// A connection between nodes is made.
+    /// A connection between nodes is established.
     Connect { wire: u64 },
-    /// The caller's end of a connection between nodes looks whether there is something to say.
+    /// The caller's end of a connection between nodes checks whether it has output.
     Look { wire: u64 },
-    /// The session of a connection looks whether there is something to say.
+    /// The session of a connection checks whether it has output.
     Resume { wire: u64 },
     /// Bytes arrive.
     Arrive { wire: u64, side: Side },
-    /// An end of a connection notices that it is gone.
+    /// An end of a connection notices its loss.
     Lost { wire: u64 },
     /// A message arrives.
     Hear(Box<Letter>),
-    /// A node learns what was decided.
+    /// A node learns of decisions.
     Learn { node: u16, life: u32 },
-    /// A process that did not start is started again.
+    /// A process that failed to start is started again.
     Start { node: usize },
-    /// It is looked who leads.
+    /// The council meets.
     Meet,
-    /// Whoever set the alarm is called.
+    /// An alarm goes off.
     Alarm(u64),
 }
 
-/// What concerns those outside the cluster.
+/// An event that concerns the clients.
 pub enum Happening {
-    /// Bytes have arrived for a client.
+    /// A client has received bytes.
     Told {
-        /// On which of its connections.
+        /// The client's connection.
         wire: u64,
-        /// What was not consumed before, and what is new.
+        /// The unconsumed bytes from before, and the new ones.
         bytes: Vec<u8>,
     },
-    /// A client's connection is gone.
+    /// A client has lost a connection.
     Broken {
-        /// Which.
+        /// The connection.
         wire: u64,
     },
-    /// A moment that was asked for.
+    /// An alarm set by [`Cluster::set_alarm`].
     Alarm(u64),
 }
 
@@ -105,51 +105,51 @@ impl Process {
 struct Running {
     number: u64,
     task: Box<dyn Task>,
-    /// Of the task.
+    /// The signal of the task.
     signal: Signal,
-    /// When it takes its next step.
+    /// Time of its next step.
     due_at: Option<u64>,
 }
 
-/// A machine, with or without a process.
+/// A machine with or without a running process.
 struct Machine {
     disk: Arc<Disk>,
     clock: Clock,
     process: Option<Process>,
-    /// Counts the processes.
+    /// Number of processes so far.
     life: u32,
-    /// What the process before knew of what was agreed.
+    /// The agreed state known to the previous process.
     knew: Option<Arc<Agreed>>,
-    /// It does nothing before.
+    /// The process is paused until this time.
     paused_until: u64,
-    /// It learns of no decision before.
+    /// The node learns of no decision until this time.
     unaware_until: u64,
-    /// Messages that came while there was no process: those who sent them keep them for the next.
+    /// Messages received without a running process: the senders keep them for the next one.
     waiting: Vec<Letter>,
-    /// How long its flusher may wait for the disk, at most; as long as for anything else if it is 0.
+    /// Maximum delay of the flusher by the disk; the usual delay if 0.
     disk_delay_ns: u64,
 }
 
-/// Who hears whom, and how well.
+/// Connectivity and quality of the network.
 pub struct Network {
-    /// `blocked[from][to]`: nothing arrives.
+    /// `blocked[from][to]` is true if no message arrives.
     pub blocked: Vec<Vec<bool>>,
-    /// Clients do not reach these nodes.
+    /// True for nodes that clients cannot reach.
     pub closed: Vec<bool>,
-    /// A message between nodes in so many is lost; none for 0.
+    /// One message in this many between nodes is lost; none for 0.
     pub loss: u64,
-    /// How long things are under way, in nanoseconds, at least and at most.
+    /// Minimum and maximum delay, in nanoseconds.
     pub delay_ns: (u64, u64),
-    /// Something in so many takes as long as `spike_ns`.
+    /// One delay in this many is `spike_ns`.
     pub spikes: u64,
-    /// See `spikes`.
+    /// Length of a delay spike, in nanoseconds.
     pub spike_ns: u64,
-    /// In so many cases bytes that are sent at once arrive in two parts, the second up to `split_ns` later; in none for 0.
+    /// One transmission in this many arrives in two parts, the second up to `split_ns` later; none for 0.
     pub splits: u64,
-    /// See `splits`.
+    /// Maximum delay of the second part, in nanoseconds.
     pub split_ns: u64,
-    /// How much later than messages most nodes learn of one decision in four, and how long every other time that a node learns
-    /// something it acts on that before it learns more; in nanoseconds, at most.
+    /// Maximum lag in learning decisions, in nanoseconds. Most nodes learn of one decision in four this much later than of
+    /// messages, and every other time a node acts on a decision for this long before it learns more.
     pub lag_ns: u64,
 }
 
@@ -161,23 +161,23 @@ pub struct Cluster {
     machines: Vec<Machine>,
     wires: Wires,
     tasks_seen: u64,
-    /// Room for the tasks that are to take a step soon.
+    /// Buffer for the tasks that are due soon.
     due: Vec<u64>,
     chance: Chance,
     choices: Choices,
-    /// A decision that is not as it must be, and why.
+    /// A decision that violates the rules, and the reason.
     pub broken_choice: Option<String>,
-    /// Who decides.
+    /// The agreement of the nodes.
     pub council: Arc<Council>,
-    /// What is between the nodes.
+    /// The network between the nodes.
     pub network: Network,
 }
 
 impl Cluster {
-    /// Nodes with these clocks, which have agreed on nothing but each other.
+    /// Creates nodes with these clocks, which have agreed only on the members.
     ///
     /// # Panics
-    /// When a node does not start.
+    /// If a node fails to start.
     pub fn new(clocks: &[Clock], mut chance: Chance, lost_answers: u64) -> Cluster {
         let count = clocks.len();
         let council = Council::new(count, chance.fork(), lost_answers);
@@ -250,82 +250,82 @@ impl Cluster {
         cluster
     }
 
-    /// True time, in nanoseconds since the beginning.
+    /// Returns true time in nanoseconds since the beginning.
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// Everything that has happened so far in one number: the same for the same seed.
+    /// Returns a hash of all events so far, which is the same for the same seed.
     pub fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// How many events there were.
+    /// Returns the number of events so far.
     pub fn event_count(&self) -> u64 {
         self.agenda.taken()
     }
 
-    /// How many nodes there are, up or not.
+    /// Returns the number of nodes, running or not.
     pub fn len(&self) -> usize {
         self.machines.len()
     }
 
-    /// Never true.
+    /// Always returns false.
     pub fn is_empty(&self) -> bool {
         self.machines.is_empty()
     }
 
-    /// The process of a node, if it is up.
+    /// Returns the process of a node if it is running.
     pub fn node(&self, index: usize) -> Option<&Arc<Node>> {
         self.machines[index].process.as_ref().map(|process| &process.node)
     }
 
-    /// The nodes that are up.
+    /// Iterates over the running nodes.
     pub fn nodes(&self) -> impl Iterator<Item = (usize, &Arc<Node>)> {
         (0..self.len()).filter_map(|index| Some((index, self.node(index)?)))
     }
 
-    /// The newest of what nodes know of what was agreed, and have acted on; also those that are not up.
+    /// Returns the newest agreed state on which any node has acted, including stopped nodes.
     pub fn newest(&self) -> Option<Arc<Agreed>> {
         let knew = self.machines.iter().filter_map(|machine| machine.knew.clone());
         let known = self.nodes().map(|(_, node)| node.cluster());
         knew.chain(known).max_by_key(|agreed| agreed.rev)
     }
 
-    /// Whether a node is up and at work.
+    /// Returns true if a node is running and not paused.
     pub fn works(&self, index: usize) -> bool {
         let machine = &self.machines[index];
         machine.process.is_some() && machine.paused_until <= self.now
     }
 
-    /// What outlives the processes of a node.
+    /// Returns the disk of a node, which outlives its processes.
     pub fn disk(&self, index: usize) -> &Disk {
         &self.machines[index].disk
     }
 
-    /// How many processes a node has had.
+    /// Returns the number of processes that a node has had.
     pub fn life(&self, index: usize) -> u32 {
         self.machines[index].life
     }
 
-    /// What a node's clocks show, if it is up.
+    /// Returns a node's clocks, if it is running.
     pub fn clock_of(&self, index: usize) -> Option<nacre_types::Now> {
         let process = self.machines[index].process.as_ref()?;
         process.world.set_time(self.now);
         Some(process.node.now())
     }
 
-    /// The cluster as the leader knows it, or whoever is up.
+    /// Returns the agreed state as known to the leader, or else to any running node.
     pub fn agreed(&self) -> Option<Arc<Agreed>> {
         let leader = self.council.leader().and_then(|leader| self.node(leader));
         let node = leader.or_else(|| self.nodes().next().map(|(_, node)| node))?;
         Some(node.cluster())
     }
 
-    /// Proposes a change at a node that is up and can decide.
+    /// Proposes a change on a running node that can decide.
     ///
     /// # Errors
-    /// Why it is not made; or it may be, when that is not known.
+    /// The reason why the change is not made, or why its outcome is unknown.
     pub fn change(&mut self, change: &nacre_cluster::Change) -> Result<(), Error> {
         let able = (0..self.len()).find(|index| self.works(*index) && self.council.teaches(*index));
         let unavailable = || Error::Unavailable("no node is able to decide".into());
@@ -338,10 +338,10 @@ impl Cluster {
 
     // Faults.
 
-    /// Starts the process of a node with what is on its disk; again after a while when that fails.
+    /// Starts the process of a node from its disk; retries later if that fails.
     ///
     /// # Panics
-    /// When it does not start for another reason.
+    /// If the process fails to start for an unexpected reason.
     pub fn start(&mut self, index: usize) {
         if self.machines[index].process.is_some() {
             return;
@@ -371,7 +371,7 @@ impl Cluster {
         }
     }
 
-    /// The process of a node is gone. `tears`: in the middle of a commit, of which the first half is stored.
+    /// Kills the process of a node. With `tears`, in the middle of a commit whose first half is stored.
     pub fn kill(&mut self, index: usize, tears: bool) {
         if tears && self.machines[index].process.is_some() {
             self.machines[index].disk.inject(Some(Fault::Torn));
@@ -384,14 +384,14 @@ impl Cluster {
             self.machines[index].disk.inject(None);
         }
         if let Some(process) = self.machines[index].process.take() {
-            // Nothing of it works any more; this only keeps what is left of it from connecting again.
+            // The process no longer runs; this only prevents its remains from connecting again.
             process.node.stop();
             drop(process.tasks);
             self.end(index, process.node);
         }
     }
 
-    /// The process of a node stops as an operator stops it: all that was written is stored, if the disk works.
+    /// Stops the process of a node cleanly: all writes are stored if the disk works.
     pub fn stop(&mut self, index: usize) {
         self.enter(index);
         let Some(mut process) = self.machines[index].process.take() else { return };
@@ -399,10 +399,10 @@ impl Cluster {
         let mut tasks: Vec<_> = process.tasks.drain(..).map(|running| running.task).collect();
         tasks.extend(process.world.take_wishes().unwrap_or_default().tasks);
         for mut task in tasks {
-            // Tasks end when their node stops; those that wait for something else are dropped.
+            // Tasks end when their node stops; tasks that wait for another event are dropped.
             while task.step() == Next::Again {}
         }
-        // On a broken disk it is not: the next process finds out.
+        // Fails on a broken disk, which the next process detects.
         process.node.mark_clean().ok();
         self.end(index, process.node);
     }
@@ -428,22 +428,22 @@ impl Cluster {
         drop(node);
     }
 
-    /// The process of a node stands still for so long.
+    /// Pauses the process of a node.
     pub fn pause(&mut self, index: usize, for_ns: u64) {
         self.machines[index].paused_until = self.now + for_ns;
     }
 
-    /// The disk of a node fails like that, or works again.
+    /// Injects a fault into the disk of a node, or repairs it.
     pub fn break_disk(&mut self, index: usize, fault: Option<Fault>) {
         self.machines[index].disk.inject(fault);
     }
 
-    /// The disk of a node takes up to so long for a commit.
+    /// Sets the maximum delay of commits on the disk of a node.
     pub fn slow_disk(&mut self, index: usize, delay_ns: u64) {
         self.machines[index].disk_delay_ns = delay_ns;
     }
 
-    /// The wall clock of a node steps.
+    /// Steps the wall clock of a node.
     pub fn step_wall_clock(&mut self, index: usize, by_ns: i64) {
         self.machines[index].clock.skew_ns += by_ns;
         if let Some(process) = &self.machines[index].process {
@@ -451,14 +451,14 @@ impl Cluster {
         }
     }
 
-    /// Has [`Happening::Alarm`] given in so many nanoseconds.
+    /// Schedules a [`Happening::Alarm`] in `in_ns` nanoseconds.
     pub fn set_alarm(&mut self, in_ns: u64, alarm: u64) {
         self.at(in_ns, Event::Alarm(alarm));
     }
 
     // Events.
 
-    /// Goes on until something happens that concerns those outside, or it is `until`.
+    /// Processes events until one concerns the clients, or until the time `until`.
     pub fn next(&mut self, until: u64) -> Option<Happening> {
         loop {
             let Some((at, number, event)) = self.agenda.next(until) else {
@@ -489,7 +489,7 @@ impl Cluster {
         self.chance.between(low, high)
     }
 
-    /// When the event of a node that stands still is to happen instead.
+    /// Returns the time to which an event of a paused node is postponed.
     fn postponed(&self, node: usize) -> Option<u64> {
         let machine = &self.machines[node];
         (machine.paused_until > self.now).then(|| machine.paused_until - self.now)
@@ -553,14 +553,14 @@ impl Cluster {
         None
     }
 
-    /// The node, at this moment of its own time.
+    /// Returns the node after setting its clocks to the current time.
     fn enter(&mut self, index: usize) -> Option<&Arc<Node>> {
         let process = self.machines[index].process.as_ref()?;
         process.world.set_time(self.now);
         Some(&process.node)
     }
 
-    /// Makes events of what a node wants after its code has run.
+    /// Turns a node's requests into events after its code has run.
     fn settle(&mut self, index: usize) {
         let Some(process) = &mut self.machines[index].process else { return };
         let mut wishes = process.world.take_wishes();
@@ -587,7 +587,8 @@ impl Cluster {
         self.see_news(Some(index));
     }
 
-    /// Makes events of what was decided, as node `by` proposed it; or later, of which less can be said.
+    /// Checks new decisions, the last of which node `by` has proposed, and schedules their delivery. Without `by`,
+    /// fewer checks are possible.
     fn see_news(&mut self, by: Option<usize>) {
         if self.council.take_news() {
             let decisions = self.council.decisions_after(self.choices.judged());
@@ -602,7 +603,7 @@ impl Cluster {
         }
     }
 
-    /// Makes events of what a node wants of others.
+    /// Turns a node's requests to other nodes into events.
     fn fulfil(&mut self, index: usize, wishes: Wishes) {
         for (to, mut link) in wishes.links {
             let wire = self.wires.next();
@@ -618,7 +619,7 @@ impl Cluster {
             let loss = self.network.loss;
             if !self.network.blocked[index][to] && !self.chance.once_in(loss) {
                 self.count(FixedState::with_seed(0).hash_one(&message));
-                // They arrive in order: each takes as long as any.
+                // Messages arrive in order: each takes the maximum delay.
                 let delay = self.network.delay_ns.1;
                 self.at(delay, Event::Hear(Box::new(Letter { from: index, to, message })));
             }
@@ -648,7 +649,7 @@ impl Cluster {
         self.enter(node);
         let Some(process) = &mut self.machines[node].process else { return };
         let Some(running) = process.running(task) else { return };
-        // Later ones may have been due earlier than it was before.
+        // A later event may have been due earlier than the task's current due time.
         if running.due_at.is_none_or(|due_at| due_at > now) {
             return;
         }
@@ -719,7 +720,7 @@ impl Cluster {
 
     fn learn(&mut self, index: usize, life: u32) {
         let machine = &self.machines[index];
-        // Whoever lags behind is reminded of it when they meet.
+        // A node that lags behind is reminded when the council meets.
         let is_unaware = machine.unaware_until > self.now;
         if machine.life != life || is_unaware || !self.council.teaches(index) {
             return;
@@ -729,12 +730,12 @@ impl Cluster {
         let lag_ns = self.network.lag_ns;
         let leader = self.council.leader().filter(|leader| *leader != index);
         match leader.and_then(|leader| self.node(leader).cloned()) {
-            // It acts on a decision that is not the last one for a while.
+            // The node acts on an intermediate decision for a while.
             _ if lag_ns > 0 && self.chance.once_in(2) => {
                 self.machines[index].unaware_until = self.now + self.chance.between(0, lag_ns);
                 self.council.teach(&node, 1).ok();
             }
-            // It lacks so much that it is given the whole.
+            // The node lags so far behind that it receives the whole state.
             Some(leader) if behind > 4 && self.chance.once_in(2) => {
                 Council::install(&leader, &node)
             }
@@ -751,23 +752,23 @@ impl Cluster {
 }
 
 impl Drop for Cluster {
-    /// A node and its world hold each other until it stops.
+    /// A node and its world reference each other until the node stops.
     fn drop(&mut self) {
         (0..self.machines.len()).for_each(|index| self.kill(index, false));
     }
 }
 
-/// The number that a node has in the cluster.
+/// Returns the ID of a node.
 pub fn id(index: usize) -> NodeId {
     NodeId(index as u64 + 1)
 }
 
-/// The index of the node with that number.
+/// Returns the index of a node.
 pub fn index(id: NodeId) -> usize {
     id.0 as usize - 1
 }
 
-/// The one user, made once: it takes long.
+/// Returns the only user, created once because that is slow.
 fn admin() -> nacre_auth::User {
     use std::sync::OnceLock;
     static ADMIN: OnceLock<nacre_auth::User> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! Connections, and the bytes that are under way on them: between nodes, and from clients.
+//! Connections between nodes and from clients, and the bytes in flight on them.
 
 use super::{Cluster, Event, Happening, MS, US, USER};
 use foldhash::fast::FixedState;
@@ -8,36 +8,36 @@ use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// When a connection that could not be made is tried again.
+/// Pause before a failed connection attempt is repeated.
 const CONNECT_AGAIN_NS: u64 = 100 * MS;
-/// When bytes that are held up are tried again.
+/// Interval at which blocked bytes are retried.
 const HELD_UP_NS: u64 = 20 * MS;
-/// How long bytes may be held up before the connection is given up.
+/// Time after which a connection with blocked bytes breaks.
 const CONNECTION_PATIENCE_NS: u64 = 8000 * MS;
 
-/// Room for what a session says at once, mostly.
+/// Typical size of a session's output.
 const OUT_BYTES: usize = 256;
 
-/// How much of what is sent at once counts in the hash of what happened.
+/// Maximum bytes of a transmission that are included in the hash of events.
 const HASHED_BYTES_MAX: usize = 512;
 
-/// One end of a connection.
+/// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// The node that has a session for it.
+    /// The node with the session.
     Server,
-    /// Whoever made it.
+    /// The node or client that opened the connection.
     Caller,
 }
 
-/// Bytes on their way in one direction.
+/// Bytes in flight in one direction.
 #[derive(Default)]
 pub(super) struct Pipe {
     under_way: VecDeque<(u64, Vec<u8>)>,
-    /// What has arrived and is not consumed.
+    /// Bytes that have arrived but are not consumed.
     arrived: Vec<u8>,
     held_up_since: Option<u64>,
-    /// When bytes that are held up are tried again, all at once.
+    /// Time at which blocked bytes are retried, all at once.
     again_at: u64,
 }
 
@@ -50,19 +50,20 @@ pub(super) struct Woken {
 
 /// A connection.
 pub(super) struct Wire {
-    /// The node that made it; none for clients.
+    /// The node that opened it; `None` for clients.
     pub(super) from: Option<usize>,
     pub(super) to: usize,
     pub(super) link: Option<Box<dyn Link>>,
     pub(super) session: Option<Session>,
     towards: Pipe,
     back: Pipe,
-    /// Whether each end was woken, and has not looked yet: as in a real loop, more wakes until then are the same one.
+    /// Whether each end was woken and has not looked yet. As in a real event loop, further wakes until then have no
+    /// effect.
     pub(super) woken: Woken,
 }
 
 impl Wire {
-    /// One with nothing under way yet.
+    /// Creates a connection without bytes in flight.
     pub(super) fn new(
         from: Option<usize>,
         to: usize,
@@ -74,12 +75,12 @@ impl Wire {
     }
 }
 
-/// All connections by number, from 1: they are looked up many times for each event.
+/// All connections by number, from 1, in a vector because each event looks them up many times.
 #[derive(Default)]
 pub(super) struct Wires(Vec<Option<Box<Wire>>>);
 
 impl Wires {
-    /// The number of the next.
+    /// Returns the number of the next connection.
     pub(super) fn next(&self) -> u64 {
         self.0.len() as u64 + 1
     }
@@ -104,7 +105,7 @@ impl Wires {
         (1..).zip(&self.0).filter_map(|(number, wire)| Some((number, wire.as_deref()?)))
     }
 
-    /// Drops those of which `keeps` says so.
+    /// Drops the connections for which `keeps` returns false.
     pub(super) fn retain(&mut self, mut keeps: impl FnMut(u64, &mut Wire) -> bool) {
         for (number, wire) in (1..).zip(&mut self.0) {
             wire.take_if(|wire| !keeps(number, wire));
@@ -113,7 +114,7 @@ impl Wires {
 }
 
 impl Cluster {
-    /// A connection of a client to a node, if that is up and lets clients in.
+    /// Opens a connection of a client to a node, if the node is running and reachable for clients.
     pub fn connect(&mut self, to: usize) -> Option<u64> {
         if self.network.closed[to] {
             return None;
@@ -127,17 +128,17 @@ impl Cluster {
         Some(wire)
     }
 
-    /// A client sends bytes.
+    /// Sends bytes of a client.
     pub fn send(&mut self, wire: u64, bytes: Vec<u8>) {
         self.put(wire, Side::Server, bytes);
     }
 
-    /// A client closes a connection.
+    /// Closes a connection of a client.
     pub fn close(&mut self, wire: u64) {
         self.wires.remove(wire);
     }
 
-    /// Connections between two nodes break.
+    /// Breaks the connections between two nodes.
     pub fn reset(&mut self, one: usize, other: usize) {
         let between = |wire: &Wire| {
             (wire.from, wire.to) == (Some(one), other) || (wire.from, wire.to) == (Some(other), one)
@@ -147,7 +148,7 @@ impl Cluster {
         broken.into_iter().for_each(|wire| self.break_wire(wire));
     }
 
-    /// An end of a connection is to look soon: that of node `index`.
+    /// Schedules a look of node `index` at its end of a connection.
     pub(super) fn wake(&mut self, wire: u64, index: usize) {
         let Some(known) = self.wires.get_mut(wire) else { return };
         let is_link = known.from == Some(index);
@@ -193,12 +194,12 @@ impl Cluster {
         self.at(1, Event::Look { wire });
     }
 
-    /// Puts bytes on their way.
+    /// Puts bytes in flight.
     fn put(&mut self, wire: u64, side: Side, mut bytes: Vec<u8>) {
         if bytes.is_empty() {
             return;
         }
-        // A large value says nothing more than its beginning does.
+        // The rest of a large value carries no further information.
         let begin = &bytes[..bytes.len().min(HASHED_BYTES_MAX)];
         self.count(FixedState::with_seed(bytes.len() as u64).hash_one(begin));
         let delay = self.delay();
@@ -265,14 +266,14 @@ impl Cluster {
         }
     }
 
-    /// What a client has not consumed of [`Happening::Told`].
+    /// Keeps the bytes of [`Happening::Told`] that a client has not consumed.
     pub fn keep(&mut self, wire: u64, rest: &[u8]) {
         if let Some(known) = self.wires.get_mut(wire).filter(|_| !rest.is_empty()) {
             known.back.arrived = rest.to_vec();
         }
     }
 
-    /// The session of a connection works.
+    /// Runs the session of a connection.
     pub(super) fn serve(&mut self, wire: u64, resumes: bool) -> Option<Happening> {
         let to = self.wires.get(wire)?.to;
         let now = self.enter(to)?.now();
@@ -305,7 +306,7 @@ impl Cluster {
         None
     }
 
-    /// The link of a connection between nodes works.
+    /// Runs the link of a connection between nodes.
     pub(super) fn look(&mut self, wire: u64) {
         let Some(from) = self.wires.get(wire).and_then(|known| known.from) else { return };
         let Some(now) = self.enter(from).map(|node| node.now()) else { return };
@@ -333,7 +334,7 @@ impl Cluster {
         self.settle(from);
     }
 
-    /// A connection breaks: both ends notice.
+    /// Breaks a connection; both ends notice.
     pub(super) fn break_wire(&mut self, wire: u64) {
         let Some(known) = self.wires.get_mut(wire) else { return };
         let (session, to) = (known.session.take(), known.to);
@@ -345,7 +346,7 @@ impl Cluster {
         self.at(delay, Event::Lost { wire });
     }
 
-    /// Whoever made a connection notices that it is gone.
+    /// Lets the opener of a connection notice its loss.
     pub(super) fn lose(&mut self, wire: u64) -> Option<Happening> {
         let known = self.wires.get_mut(wire)?;
         if known.session.is_some() {

@@ -1,4 +1,4 @@
-//! What must be true once the clusters have come to rest.
+//! Conditions that must hold once the clusters are at rest.
 
 use super::ledger::Lineage;
 use super::simulation::{Simulation, Summary};
@@ -8,10 +8,10 @@ use nacre_value::xattr::Xattrs;
 use nacre_vbucket::Resolution;
 use nacre_xdcr::{History, Policy, attribute, known_here};
 
-/// Merges after the last write, at most, for each document and pair of clusters.
+/// Maximum number of merges after the last write, per document and pair of clusters.
 const MADE_MAX: u64 = 2;
 
-/// What must be the same in all clusters.
+/// The parts of a document that must be equal in all clusters.
 #[derive(Debug, PartialEq, Eq)]
 struct Content {
     meta: Meta,
@@ -24,12 +24,12 @@ fn content(world: &Simulation, cluster: usize, document: &Document) -> Content {
     let attributes = Xattrs::parse(document.xattrs()).expect("attributes are well-formed");
     let others = attributes.iter().filter(|(name, _)| *name != attribute::HISTORY);
     Content {
-        // A version has another place in each history, and the attribute of its own cluster's version is computed when it leaves.
+        // A version has another seqno in each history, and the attribute of its own cluster's version is computed when it leaves.
         meta: Meta { seqno: Seqno::ZERO, datatype: 0, ..document.meta },
         body: document.body().to_vec(),
         attributes: others.map(|(name, value)| (name.to_owned(), value.to_vec())).collect(),
-        // Without a resolver nobody reads histories: clusters that have made the same version at the same time, as an expiry
-        // does, keep their own ones.
+        // Without a resolver no cluster reads histories: clusters that made the same version at the same time, for example
+        // by an expiry, keep their own histories.
         history: known_here(document, &world.plan.clusters[cluster].site)
             .history
             .filter(|_| matches!(world.plan.policy, Policy::Resolver(_))),
@@ -41,7 +41,7 @@ fn find<'a>(world: &'a Simulation, cluster: usize, key: &[u8]) -> Option<&'a Doc
     world.clusters[cluster].vbuckets[vbid.index()].active.find(key)
 }
 
-/// Every pair of clusters has the same, and no acknowledged write is lost without a word.
+/// Checks that every pair of clusters has the same documents, and that every lost acknowledged write is accounted for.
 pub(super) fn converged(world: &Simulation) {
     for name in &world.plan.keys {
         let key = DocKey::new(CollectionId::DEFAULT, name.as_bytes());
@@ -77,7 +77,7 @@ fn is_same(
     };
     match pair {
         (None, None) => true,
-        // A tombstone may be forgotten on one side.
+        // One side may have purged the tombstone.
         (Some(one), None) | (None, Some(one)) => {
             (!one.is_alive() && (world.plan.mix.purges > 0)) || is_excused()
         }
@@ -118,12 +118,12 @@ fn nothing_lost(world: &Simulation, key: &[u8]) {
     }
 }
 
-/// Nothing goes round in circles: after the last write each version that is not everywhere crosses each link at most once,
-/// and replication makes few of them.
+/// Checks that replication terminates: after the last write, each version that is not everywhere crosses each link at most
+/// once, and replication makes few new versions.
 ///
-/// A merge is a version, and two clusters that follow each other make one each of the same conflict at the same time: those
-/// are equal, so that the lesser one ends where it meets the other. No state of one cluster says that the other one is about
-/// to merge, so that this cannot be avoided; and with n clusters in a mesh up to n - 1 merges of each meet before one of them
+/// A merge is a version, and two clusters that replicate to each other may each merge the same conflict at the same time.
+/// These merges are equal, so the lesser one ends where it meets the other. No cluster can know that the other is about to
+/// merge, so this cannot be avoided; and with n clusters in a mesh, up to n - 1 merges of each meet before one of them
 /// contains all. Hence the bound on versions is per pair of clusters, not per cluster.
 pub(super) fn bounded(world: &Simulation) {
     let links = world.links.len() as u64;

@@ -1,4 +1,4 @@
-//! One vBucket of one cluster: the copy that serves, one that follows it in another node's memory, and the disk.
+//! One vBucket of one cluster: the active copy, a replica in another node's memory, and the disk.
 
 use nacre_dcp::{Backfill, Limit, Past, Portion, ResumePoint};
 use nacre_types::{Cas, Document, FailoverLog, Seqno, VbRecord, VbState, VbUuid, Vbid};
@@ -7,7 +7,7 @@ use nacre_xdcr::Run;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
-/// A copy that has a part of the history.
+/// A copy with a prefix of the history.
 #[derive(Clone, Debug)]
 struct Follower {
     documents: BTreeMap<Vec<u8>, Document>,
@@ -15,12 +15,12 @@ struct Follower {
     seqno: Seqno,
     purge_seqno: Seqno,
     purged_rev: u64,
-    /// The greatest CAS that it knows of.
+    /// The greatest CAS that it has seen.
     max_cas: Cas,
 }
 
 impl Follower {
-    /// A copy without documents, which knows of versions up to `max_cas`.
+    /// Creates a copy without documents that has seen versions up to `max_cas`.
     fn of(active: &Vbucket, max_cas: Cas) -> Follower {
         Follower {
             max_cas,
@@ -32,9 +32,9 @@ impl Follower {
         }
     }
 
-    /// Takes in what follows in the history of `active`.
+    /// Receives the next part of the history of `active`.
     fn follow(&mut self, active: &Vbucket) {
-        // Who stopped below a tombstone that is forgotten may have missed it.
+        // A copy that stopped below a purged tombstone may have missed the deletion.
         if self.seqno < active.purge_seqno() {
             *self = Follower::of(active, self.max_cas);
         }
@@ -50,7 +50,7 @@ impl Follower {
         self.purged_rev = active.purged_rev();
     }
 
-    /// The vBucket that it is when it is loaded.
+    /// Loads the copy as a vBucket.
     fn load(&self, vbid: Vbid, state: VbState, term: u64) -> Vbucket {
         let record = VbRecord {
             state,
@@ -78,7 +78,7 @@ impl Follower {
     }
 }
 
-/// The versions after `seqno` as a store has them: the newest of each key.
+/// Returns the versions after `seqno` as a store would: the newest version of each key.
 fn documents_after(vbucket: &Vbucket, seqno: Seqno) -> Vec<Document> {
     let newer = vbucket.documents().filter(|it| it.meta.seqno > seqno);
     let mut documents: Vec<Document> = newer.cloned().collect();
@@ -86,39 +86,39 @@ fn documents_after(vbucket: &Vbucket, seqno: Seqno) -> Vec<Document> {
     documents
 }
 
-/// What becomes the serving copy after the one before has ended.
+/// The copy that becomes active after the previous one has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Successor {
-    /// The one that follows.
+    /// The replica.
     Replica,
-    /// What the same node finds on its disk.
+    /// The disk of the same node.
     Disk,
 }
 
-/// All copies.
+/// All copies of the vBucket.
 pub struct Copies {
-    /// The one that serves.
+    /// The active copy.
     pub active: Vbucket,
-    /// Until then nobody serves.
+    /// The vBucket is not served until this time.
     pub moving_until_ns: u64,
     replica: Follower,
     disk: Follower,
 }
 
 impl Copies {
-    /// An empty vBucket.
+    /// Creates an empty vBucket.
     pub fn new(vbid: Vbid, vb_uuid: VbUuid) -> Copies {
         let active = Vbucket::create(vbid, vb_uuid, 0);
         let follower = Follower::of(&active, Cas::ANY);
         Copies { active, moving_until_ns: 0, replica: follower.clone(), disk: follower }
     }
 
-    /// The copy that follows catches up.
+    /// Lets the replica catch up.
     pub fn replicate(&mut self) {
         self.replica.follow(&self.active);
     }
 
-    /// All there is is stored; `keeps` has memory keep it as well.
+    /// Stores the whole history. With `keeps`, memory keeps it as well.
     pub fn flush(&mut self, keeps: bool) {
         self.disk.follow(&self.active);
         self.disk.max_cas = self.active.max_cas();
@@ -131,7 +131,7 @@ impl Copies {
         }
     }
 
-    /// Forgets tombstones of before `unix_s`. Gives how many.
+    /// Purges tombstones from before `unix_s`. Returns their number.
     pub fn purge(&mut self, unix_s: u32) -> usize {
         let tombstones = self.active.documents().filter(|it| !it.is_alive());
         let before: Vec<Document> = tombstones.cloned().collect();
@@ -149,7 +149,7 @@ impl Copies {
         count
     }
 
-    /// The serving copy ends, and another one takes its place under a new branch of history. Gives the last seqno that is left.
+    /// Ends the active copy, and activates another one on a new branch of history. Returns the last remaining seqno.
     pub fn succeed(&mut self, successor: Successor, vb_uuid: VbUuid) -> Seqno {
         let (vbid, term) = (self.active.id(), self.active.term());
         match successor {
@@ -168,7 +168,7 @@ impl Copies {
         }
     }
 
-    /// All documents are thrown away.
+    /// Discards all documents.
     pub fn throw_away(&mut self, vb_uuid: VbUuid) {
         self.active.clear(VbState::Active, vb_uuid);
         for follower in [&mut self.replica, &mut self.disk] {
@@ -177,12 +177,12 @@ impl Copies {
     }
 }
 
-/// A reader of the history, as a stream of the bucket is one: what left memory comes from the store.
+/// A reader of the history, equivalent to a stream of the bucket: history that has left memory comes from the store.
 #[derive(Default)]
 pub struct Reader(Option<(Run, Backfill<Infallible>)>);
 
 impl Reader {
-    /// The next part after `after`; `None` when there is nothing yet.
+    /// Reads the next part after `after`; `None` if there is none yet.
     pub fn read(
         &mut self,
         vbucket: &Vbucket,

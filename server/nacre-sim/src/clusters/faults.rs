@@ -1,4 +1,4 @@
-//! What goes wrong, and how it is put right.
+//! Faults and their repair.
 
 use super::copies::Successor;
 use super::plan::{MS, SECOND};
@@ -6,10 +6,10 @@ use super::simulation::{Event, Simulation};
 use nacre_types::{Seqno, VbUuid, Vbid};
 use nacre_xdcr::Input;
 
-/// Tombstones older than this many seconds are forgotten in worlds where that may be too early.
+/// Age in seconds at which tombstones are purged in worlds with premature purges.
 const PURGED_AFTER_S: u32 = 3;
 
-/// Breaks something, and has the next fault follow.
+/// Injects a fault, and schedules the next one.
 pub(super) fn strike(world: &mut Simulation) {
     if world.is_healed {
         return;
@@ -36,7 +36,7 @@ pub(super) fn strike(world: &mut Simulation) {
     }
 }
 
-/// Puts everything right.
+/// Repairs everything.
 pub(super) fn heal(world: &mut Simulation) {
     world.is_healed = true;
     for link in &mut world.links {
@@ -73,7 +73,7 @@ fn fail_over(world: &mut Simulation) {
     world.summary.failovers += 1;
     world.say(|| format!("cluster {cluster} {vbid}: {successor:?} goes on at {left} of {had}"));
     if away_ns == 0 && world.chance.once_in(2) {
-        // The pipelines outlive it.
+        // The pipelines survive the failover.
         for pipe in world.pipes_of(cluster, vbid) {
             let state = world.source_state(pipe);
             world.feed(pipe, Input::SourceChanged(state));

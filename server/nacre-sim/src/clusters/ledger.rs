@@ -1,35 +1,35 @@
-//! What became of each write of a client.
+//! Accounts for every write of a client.
 //!
-//! Every version in every cluster has a lineage: the writes that it has taken account of, because it contains them, was
-//! written over them, or was decided against them. Whatever a cluster decides because of a history must agree with that:
-//! a version may replace another one without a question only if it has taken account of all that the other one has.
+//! Every version in every cluster has a lineage: the writes that it accounts for, because it contains them, was written
+//! over them, or was decided against them. Decisions that a cluster makes by histories must agree with that: a version
+//! may replace another one without a question only if it accounts for the whole lineage of the other.
 
 use nacre_types::{Cas, Seqno, Vbid};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Writes, by number.
+/// Writes by number.
 pub type Lineage = BTreeSet<u32>;
 
 /// An acknowledged write.
 #[derive(Clone, Debug)]
 pub struct Write {
-    /// Where.
+    /// The cluster.
     pub cluster: usize,
-    /// In which vBucket of the cluster.
+    /// The vBucket of the cluster.
     pub vbid: Vbid,
-    /// What.
+    /// The key.
     pub key: Vec<u8>,
-    /// Its place in history.
+    /// The seqno.
     pub seqno: Seqno,
     /// Its CAS.
     pub cas: Cas,
     /// Its revision.
     pub rev: u64,
-    /// Its cluster has lost it since: it was not durable.
+    /// True if its cluster has lost it since, because it was not durable.
     pub is_lost: bool,
 }
 
-/// A version that a cluster has stored, by what it has of the cluster's own versions.
+/// A version that a cluster has stored, identified by the cluster's own version in it.
 #[derive(Clone, Debug)]
 struct Stored {
     cluster: usize,
@@ -44,49 +44,49 @@ struct Stored {
 #[derive(Clone, Copy, Debug)]
 struct Lost {
     own: Cas,
-    /// The number of the first write after the loss.
+    /// Number of the first write after the loss.
     before: u32,
 }
 
-/// All writes, and the lineage of all versions.
+/// All writes, and the lineages of all versions.
 #[derive(Debug, Default)]
 pub struct Ledger {
     writes: Vec<Write>,
     lineages: BTreeMap<(usize, Vec<u8>, Cas), Lineage>,
-    /// Writes that may be gone: those that ended with one of two deletions that did not know of each other, as the other one
-    /// stayed; and those that went with the lost end of a history.
+    /// Writes that may be missing: those of a deletion that yielded to a concurrent deletion, and those in the lost end of a
+    /// history.
     settled: BTreeMap<Vec<u8>, Lineage>,
-    /// Of keys of which a cluster has no version left.
+    /// Lineages of keys of which a cluster has no version left.
     forgotten: BTreeMap<(usize, Vec<u8>), Lineage>,
-    /// Every version in the histories of the clusters, also those that others have taken the place of. Each of them may have
-    /// reached another cluster, which knows it when its own cluster has lost it.
+    /// Every version in the histories of the clusters, including superseded ones. Each may have reached another cluster,
+    /// which still has it after its own cluster has lost it.
     stored: Vec<Stored>,
-    /// Versions that a cluster has lost, by key.
+    /// Lost versions by cluster and key.
     lost: BTreeMap<(usize, Vec<u8>), Vec<Lost>>,
 }
 
 impl Ledger {
-    /// The number of the next write.
+    /// Returns the number of the next write.
     pub fn next(&self) -> u32 {
         self.writes.len() as u32
     }
 
-    /// Notes a write.
+    /// Adds a write.
     pub fn add(&mut self, write: Write) {
         self.writes.push(write);
     }
 
-    /// All writes, each with its number.
+    /// Iterates over all writes with their numbers.
     pub fn writes(&self) -> impl Iterator<Item = (u32, &Write)> {
         (0..).zip(&self.writes)
     }
 
-    /// Notes that a cluster has stored a version, into which `own` went as the newest version of the cluster itself.
+    /// Records that a cluster has stored a version, which includes `own` as the newest version of the cluster itself.
     pub fn store(&mut self, cluster: usize, vbid: Vbid, key: &[u8], seqno: Seqno, own: Cas) {
         self.stored.push(Stored { cluster, vbid, key: key.to_vec(), seqno, own });
     }
 
-    /// Notes that a cluster lost what it had of a vBucket after `left`.
+    /// Records that a cluster has lost the history of a vBucket after `left`.
     pub fn lose(&mut self, cluster: usize, vbid: Vbid, left: Seqno) {
         let of_it = |write: &&mut Write| write.cluster == cluster && write.vbid == vbid;
         for write in self.writes.iter_mut().filter(of_it) {
@@ -99,7 +99,7 @@ impl Ledger {
         }
     }
 
-    /// What the version with this CAS has taken account of; without a version, what the forgotten ones had.
+    /// Returns the lineage of the version with this CAS; without a CAS, that of the purged versions.
     pub fn of(&self, cluster: usize, key: &[u8], cas: Option<Cas>) -> Lineage {
         let known = match cas {
             Some(cas) => self.lineages.get(&(cluster, key.to_vec(), cas)),
@@ -108,25 +108,25 @@ impl Ledger {
         known.cloned().unwrap_or_default()
     }
 
-    /// Returns true if the cluster of a write had lost a version of its own with a greater CAS before: its clock was behind the
-    /// versions that it lost. By its numbers the lost one is later, for all clusters but that one, which decides when it meets it.
+    /// Returns true if the cluster of a write had previously lost a version of its own with a greater CAS, because its clock was
+    /// behind. All other clusters consider the lost version later; the cluster itself decides when it meets it.
     pub fn is_outdated(&self, number: u32) -> bool {
         let write = &self.writes[number as usize];
         let lost = self.lost.get(&(write.cluster, write.key.clone()));
         lost.is_some_and(|all| all.iter().any(|it| it.before <= number && it.own >= write.cas))
     }
 
-    /// Returns true if a write is lost where it was made.
+    /// Returns true if a write was lost where it was made.
     pub fn is_lost(&self, number: u32) -> bool {
         self.writes[number as usize].is_lost
     }
 
-    /// Notes that a deletion gave way to another one, with all that it had taken account of.
+    /// Records that a deletion with this lineage yielded to another one.
     pub fn settle(&mut self, key: &[u8], lineage: Lineage) {
         self.settled.entry(key.to_vec()).or_default().extend(lineage);
     }
 
-    /// Writes of `lineage` that are not in `known`, and were not settled.
+    /// Returns the writes of `lineage` that are neither in `known` nor settled.
     pub fn missed(&self, key: &[u8], lineage: &Lineage, known: &Lineage) -> Vec<u32> {
         let settled = self.settled.get(key);
         let is_settled = |write: &u32| settled.is_some_and(|writes| writes.contains(write));
@@ -138,13 +138,13 @@ impl Ledger {
         self.lineages.contains_key(&(cluster, key.to_vec(), cas))
     }
 
-    /// Notes the lineage of a version.
+    /// Records the lineage of a version.
     pub fn note(&mut self, cluster: usize, key: &[u8], cas: Cas, lineage: Lineage) {
         let known = self.lineages.entry((cluster, key.to_vec(), cas)).or_default();
         known.extend(lineage);
     }
 
-    /// Notes that a cluster has forgotten a version.
+    /// Records that a cluster has purged a version.
     pub fn forget(&mut self, cluster: usize, key: &[u8], cas: Cas) {
         let lineage = self.of(cluster, key, Some(cas));
         self.forgotten.entry((cluster, key.to_vec())).or_default().extend(lineage);
@@ -166,8 +166,9 @@ mod tests {
         number
     }
 
-    /// A cluster merges, and takes over a merge of another cluster, which does not name the first one: nobody has to know the
-    /// version of a merge. It loses both, and writes with a clock that is behind the first one, which a third cluster has.
+    /// A cluster merges, and then adopts a merge of another cluster that does not list the first one (the version number of a
+    /// merge need not be listed). It loses both, and writes with a clock that is behind the first one, which a third cluster
+    /// still has.
     #[test]
     fn a_version_that_another_one_has_replaced_is_lost_with_it() {
         let mut ledger = Ledger::default();

@@ -1,123 +1,123 @@
-//! One world of clusters, as a seed draws it: who follows whom, who decides, and what goes wrong how often.
+//! The random plan of a world of clusters: topology, policies, and the frequency of faults.
 
 use crate::Chance;
 use nacre_types::Cas;
 use nacre_vbucket::Resolution;
 use nacre_xdcr::{Echo, Judge, Policy, Settings, Site, SourceId};
 
-/// A thousandth of a second, in nanoseconds.
+/// A millisecond in nanoseconds.
 pub const MS: u64 = 1_000_000;
 /// A second, in nanoseconds.
 pub const SECOND: u64 = 1000 * MS;
 
-/// Which clusters follow which.
+/// The replication topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
-    /// Each follows each.
+    /// Each cluster replicates to every other.
     Mesh,
-    /// Each follows the one before, and no other.
+    /// Each cluster replicates from its predecessor only.
     Ring,
-    /// The first follows all others, and they follow it.
+    /// The first cluster replicates to and from all others.
     Star,
 }
 
-/// How the resolver of a cluster decides. Each is deterministic; only [`Resolver::Union`] and [`Resolver::Later`] give the
+/// The behaviour of a cluster's resolver. Each is deterministic; only [`Resolver::Union`] and [`Resolver::Later`] give the
 /// same answer when the sides are swapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolver {
-    /// The version that is here.
+    /// Keeps the local version.
     Local,
-    /// The version that arrived.
+    /// Keeps the arriving version.
     Remote,
-    /// The parts of both bodies.
+    /// Unites the parts of both bodies.
     Union,
-    /// The version with the greater CAS.
+    /// Keeps the version with the greater CAS.
     Later,
-    /// Any of the three, by what the bodies are and which side they are on.
+    /// Chooses one of the above by the bodies and their sides.
     Erratic,
 }
 
-/// One cluster.
+/// The plan of a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterPlan {
-    /// Its bucket in version histories.
+    /// Identity of its bucket in version histories.
     pub site: Site,
-    /// vBuckets of its bucket.
+    /// Number of vBuckets.
     pub vbuckets: u16,
-    /// What its clock is ahead, or behind, in nanoseconds.
+    /// Offset of its clock in nanoseconds.
     pub skew_ns: i64,
-    /// How it decides.
+    /// Its resolver.
     pub resolver: Resolver,
 }
 
-/// What goes wrong. Each number is a weight among the faults, or one in so many times; 0 is never.
+/// Frequency of faults. Each number is a weight among the faults, or one in so many times; 0 is never.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mix {
-    /// A message is lost.
+    /// One message in this many is lost.
     pub loses_one_in: u64,
-    /// A message comes twice.
+    /// One message in this many arrives twice.
     pub repeats_one_in: u64,
-    /// A copy takes over, or a node is killed and started again.
+    /// Weight of failovers to another copy, and of crashes with a restart.
     pub failovers: u64,
-    /// A link is cut, both ways or one way.
+    /// Weight of cut links, in one or both directions.
     pub cuts: u64,
-    /// A replication is paused and resumed.
+    /// Weight of paused replications.
     pub pauses: u64,
-    /// A cluster has no memory, refuses documents, or its resolver fails.
+    /// Weight of temporary trouble: no memory, refused documents, or a failing resolver.
     pub troubles: u64,
-    /// A bucket is flushed.
+    /// Weight of bucket flushes.
     pub flushes: u64,
-    /// Old tombstones are forgotten although a replication may not have sent them.
+    /// Weight of premature purges of tombstones.
     pub purges: u64,
-    /// The clock of a cluster steps.
+    /// Weight of clock steps.
     pub steps: u64,
 }
 
-/// A world.
+/// The plan of a world.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The clusters.
     pub clusters: Vec<ClusterPlan>,
-    /// Who follows whom.
+    /// Replication topology.
     pub topology: Topology,
-    /// Who decides between versions.
+    /// Conflict resolution policy.
     pub policy: Policy,
     /// True if histories are sent.
     pub keeps_histories: bool,
-    /// Which side decides.
+    /// The side that judges.
     pub judge: Judge,
-    /// What is done with versions that come back.
+    /// Handling of versions that originate at the target.
     pub echo: Echo,
     /// True if conflicts are logged.
     pub logs_conflicts: bool,
     /// Names of the documents.
     pub keys: Vec<String>,
-    /// A document that no cluster takes over, ever: as one that is too big.
+    /// Index of a document that every cluster permanently refuses, as if it were too big.
     pub refused: Option<usize>,
-    /// How long clients write.
+    /// Duration of the clients' writes.
     pub writes_ns: u64,
-    /// The mean time between two writes.
+    /// Mean time between two writes.
     pub pause_ns: u64,
-    /// The longest way of a message.
+    /// Maximum delay of a message.
     pub delay_ns_max: u64,
-    /// Clocks show multiples of this: coarse ones give several clusters the same CAS.
+    /// Resolution of the clocks; a coarse one gives several clusters the same CAS.
     pub clock_step_ns: u64,
-    /// What goes wrong.
+    /// Frequency of faults.
     pub mix: Mix,
-    /// Knobs of pipelines.
+    /// Optimistic replication threshold of the pipelines, in bytes.
     pub optimistic_bytes: usize,
-    /// Documents in a request, at most.
+    /// Maximum number of documents in a request.
     pub batch_count: usize,
-    /// The least and the greatest window.
+    /// Minimum and maximum window in bytes.
     pub window_bytes: (usize, usize),
-    /// Time between two records.
+    /// Checkpoint interval.
     pub checkpoint_ns: u64,
-    /// How long an answer is waited for at first.
+    /// Initial timeout of answers.
     pub timeout_ns: u64,
 }
 
 impl Plan {
-    /// Draws a world with at least `clusters.0` and at most `clusters.1` clusters.
+    /// Draws a world of `clusters.0` to `clusters.1` clusters.
     pub fn draw(chance: &mut Chance, clusters: (u64, u64)) -> Plan {
         let count = chance.between(clusters.0, clusters.1) as usize;
         let topology =
@@ -176,7 +176,7 @@ impl Plan {
         }
     }
 
-    /// The links: from which cluster to which.
+    /// Returns the links as pairs of source and target.
     pub fn links(&self) -> Vec<(usize, usize)> {
         let count = self.clusters.len();
         let all = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
@@ -191,7 +191,7 @@ impl Plan {
         all.filter(follows).collect()
     }
 
-    /// The settings of a pipeline.
+    /// Returns the settings of a pipeline.
     pub fn settings(&self, (from, to): (usize, usize), vbid: nacre_types::Vbid) -> Settings {
         let (source, target) = (&self.clusters[from], &self.clusters[to]);
         let of_sites = (source.site.clone(), target.site.clone());
@@ -213,12 +213,12 @@ impl Plan {
         }
     }
 
-    /// Returns true if no cluster takes this key over.
+    /// Returns true if every cluster refuses this key.
     pub fn is_refused(&self, key: &[u8]) -> bool {
         self.refused.is_some_and(|number| key[1..] == *self.keys[number].as_bytes())
     }
 
-    /// Returns true if no cluster loses what it has acknowledged.
+    /// Returns true if no cluster loses acknowledged writes.
     pub fn loses_nothing(&self) -> bool {
         self.mix.failovers + self.mix.flushes == 0
     }
@@ -240,7 +240,7 @@ impl Mix {
         }
     }
 
-    /// All weights.
+    /// Returns the sum of the weights.
     pub fn total(&self) -> u64 {
         let Mix { failovers, cuts, pauses, troubles, flushes, purges, steps, .. } = *self;
         failovers + cuts + pauses + troubles + flushes + purges + steps

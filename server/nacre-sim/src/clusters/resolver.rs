@@ -1,13 +1,13 @@
-//! Resolvers of the simulated clusters: what they decide is a function of the two versions and of the sides they are on.
+//! Resolvers of the simulated clusters. Their decisions depend only on the two versions and their sides.
 
 use super::plan::Resolver;
 use nacre_vbucket::{Verdict, Version};
 use std::collections::BTreeSet;
 
-/// The longest body that parts are added to.
+/// The longest body to which parts are added.
 const PARTS_BYTES_MAX: usize = 2000;
 
-/// What `resolver` decides.
+/// Returns the decision of `resolver`.
 pub fn decide(resolver: Resolver, local: &Version, remote: &Version) -> Verdict {
     match resolver {
         Resolver::Local => Verdict::KeepLocal,
@@ -24,7 +24,7 @@ pub fn decide(resolver: Resolver, local: &Version, remote: &Version) -> Verdict 
     }
 }
 
-/// The parts of both bodies: those of the version here first, so that another side makes another body.
+/// Unites the parts of both bodies, the local ones first, so that the other side makes a different body.
 fn unite(local: &Version, remote: &Version) -> Verdict {
     match (local.is_deleted, remote.is_deleted) {
         (false, true) => return Verdict::KeepLocal,
@@ -39,7 +39,7 @@ fn unite(local: &Version, remote: &Version) -> Verdict {
     Verdict::Merged(body)
 }
 
-/// A number of a body.
+/// Maps a body to a number.
 fn weigh(version: &Version) -> u64 {
     version
         .body

@@ -1,4 +1,4 @@
-//! One run: what happens when, from one seed.
+//! One run: all events, determined by one seed.
 
 use super::conflict_log::ConflictLog;
 use super::copies::{Copies, Reader};
@@ -18,38 +18,38 @@ use nacre_xdcr::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Wall clocks begin at this moment.
+/// Start of the wall clocks.
 const EPOCH_UNIX_NS: u64 = 1_700_000_000_000_000_000;
-/// How long it may take to come to rest after everything is put right.
+/// Maximum time to come to rest after all faults are repaired.
 const REST_NS_MAX: u64 = 600 * SECOND;
 
-/// What is on its way, or will happen.
+/// A future event.
 pub(super) enum Event {
     /// A client writes.
     Write,
-    /// Something breaks.
+    /// A fault is injected.
     Break,
-    /// Nothing is broken any more.
+    /// All faults are repaired.
     Heal,
-    /// A copy follows, a disk stores, a clock finds what has expired.
+    /// Periodic work: a replica catches up, a disk stores, documents expire.
     Chore,
-    /// A vBucket is served again, and its pipelines begin.
+    /// A vBucket is served again, and its pipelines start.
     Serve { cluster: usize, vbid: Vbid },
-    /// A paused pipeline begins again.
+    /// A paused pipeline resumes.
     Resume { pipe: usize },
-    /// A pipeline looks at its clock.
+    /// A timer of a pipeline is due.
     Tick { pipe: usize },
-    /// A pipeline may read on.
+    /// A pipeline may read.
     Read { pipe: usize, run: Run },
-    /// An answer comes to the present pipeline, perhaps to one that was there before.
+    /// An answer reaches the current pipeline; the request may be of a previous one.
     Input { pipe: usize, input: Box<Input> },
-    /// A request comes to a target.
+    /// A request reaches a target.
     Request { pipe: usize, run: Run, request: Box<Request> },
-    /// A resolver has decided at the target.
+    /// A resolver at the target has decided.
     Decided { pipe: usize, run: Run, decision: Box<Decision> },
 }
 
-/// What a target is asked.
+/// A request to a target.
 #[derive(Clone)]
 pub(super) enum Request {
     Ask(Vec<Vbid>),
@@ -57,11 +57,11 @@ pub(super) enum Request {
     Write(Operation),
 }
 
-/// What a resolver at the target has looked at, and its answer.
+/// The input of a resolver at the target, and its answer.
 pub(super) struct Decision {
     pub operation: Operation,
     pub local: Document,
-    /// `None` when the resolver failed.
+    /// `None` if the resolver failed.
     pub verdict: Option<Verdict>,
 }
 
@@ -69,15 +69,15 @@ pub(super) struct Decision {
 pub(super) struct Cluster {
     pub vbuckets: Vec<Copies>,
     pub skew_ns: i64,
-    /// Until then writes are refused as for want of memory.
+    /// Until this time writes are refused for lack of memory.
     pub busy_until_ns: u64,
-    /// Until then documents whose number is odd are refused for good.
+    /// Until this time documents with odd numbers are refused permanently.
     pub refuses_until_ns: u64,
-    /// Until then the resolver fails.
+    /// Until this time the resolver fails.
     pub fails_until_ns: u64,
 }
 
-/// One direction between two clusters.
+/// Replication in one direction between two clusters.
 pub(super) struct Link {
     pub from: usize,
     pub to: usize,
@@ -85,60 +85,60 @@ pub(super) struct Link {
     pub answers_lost_until_ns: u64,
 }
 
-/// A pipeline with whoever drives it.
+/// A pipeline with its simulated driver.
 pub(super) struct Pipe {
     pub link: usize,
     pub vbid: Vbid,
     pub pipeline: Pipeline,
-    /// What was stored, oldest first.
+    /// Stored records, oldest first.
     pub saved: Vec<Records>,
     reader: Reader,
-    /// It wants to read on.
+    /// The pending read.
     reading: Option<(Run, ResumePoint)>,
     armed_ns: u64,
     pub is_resting: bool,
-    /// A user has paused it.
+    /// True if a user has paused it.
     pub is_paused: bool,
-    /// Its last question to the target.
+    /// The last question to the target.
     asked: Option<Run>,
-    /// When the target last said how far it is, and the time before.
+    /// Times of the target's last two answers.
     heard_ns: (u64, u64),
 }
 
-/// What has happened in a run.
+/// Statistics of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Summary {
     /// Writes of clients.
     pub writes: u64,
-    /// Versions that were sent.
+    /// Versions sent.
     pub messages: u64,
-    /// Of them, after everything was put right and the last write made.
+    /// Versions sent after the repair and the last write.
     pub messages_at_end: u64,
-    /// Versions that were read, or were to be read, and not done at that time.
+    /// Versions at that time that were unread, or read and not done.
     pub pending_at_end: u64,
-    /// Versions that resolvers and merges of one side have made since.
+    /// Versions made since then by resolvers, or by merges with one side.
     pub made_at_end: u64,
     /// Writes that were replaced without a question because of the lost end of a history.
     pub excused: u64,
-    /// Keys, times clusters.
+    /// Number of keys times number of clusters.
     pub places: u64,
     /// Answers of resolvers.
     pub decisions: u64,
     /// Conflicts that were logged.
     pub logged: u64,
-    /// Conflicts that were decided and not logged: the target had no document when it was looked up.
+    /// Conflicts that were decided without being logged, because the look-up found no document at the target.
     pub unlogged: u64,
-    /// vBuckets that were served by another copy.
+    /// Failovers of vBuckets.
     pub failovers: u64,
-    /// Writes that a cluster lost.
+    /// Writes lost by their cluster.
     pub lost: u64,
-    /// Versions that were put aside.
+    /// Versions put aside.
     pub stuck: u64,
-    /// Nanoseconds that it took.
+    /// Simulated duration in nanoseconds.
     pub virtual_ns: u64,
 }
 
-/// A world and where it is.
+/// A world and its current state.
 pub struct Simulation {
     pub(super) plan: Plan,
     pub(super) chance: Chance,
@@ -152,29 +152,29 @@ pub struct Simulation {
     pub(super) ledger: Ledger,
     pub(super) log: ConflictLog,
     pub(super) summary: Summary,
-    /// The last time that something but replication happened.
+    /// Time of the last event outside replication.
     disturbed_ns: u64,
-    /// The last time that anything happened.
+    /// Time of the last event.
     active_ns: u64,
     pub(super) is_healed: bool,
     is_traced: bool,
-    /// Versions that a cluster has taken over or made since something but replication has happened.
+    /// Versions that clusters have adopted or made since the last event outside replication.
     pub(super) spread: BTreeSet<(Vec<u8>, Cas)>,
-    /// vBuckets of which a pipeline has said that deletions may be missing at its target.
+    /// vBuckets for which a pipeline has reported possibly missing deletions.
     pub(super) noticed: BTreeSet<(usize, Vbid)>,
 }
 
 impl Simulation {
-    /// The world of a seed, with between `clusters.0` and `clusters.1` clusters.
+    /// Creates the world of a seed, with `clusters.0` to `clusters.1` clusters.
     pub fn new(seed: u64, clusters: (u64, u64)) -> Simulation {
         let mut chance = Chance::new(seed);
         let mut plan = Plan::draw(&mut chance, clusters);
-        // Not drawn, so that the other seeds go on as they were.
+        // Not drawn at random, so that other seeds keep their worlds.
         plan.logs_conflicts = plan.keeps_histories && seed.is_multiple_of(3);
         Simulation::with(plan, chance)
     }
 
-    /// A world that is drawn already.
+    /// Creates a world from a plan.
     pub fn with(plan: Plan, mut chance: Chance) -> Simulation {
         let clusters = plan.clusters.iter().map(|cluster| Cluster {
             vbuckets: (0..cluster.vbuckets)
@@ -220,7 +220,7 @@ impl Simulation {
         simulation
     }
 
-    /// Prints what happens.
+    /// Prints all events.
     pub fn trace(&mut self) {
         self.is_traced = true;
         eprintln!("{:#?}", self.plan);
@@ -266,7 +266,7 @@ impl Simulation {
     /// Runs to the end.
     ///
     /// # Panics
-    /// When something is not as it must be.
+    /// If a condition is violated.
     pub fn run(mut self) -> Summary {
         while let Some(((at_ns, _), event)) = self.queue.pop_first() {
             self.now_ns = at_ns.max(self.now_ns);
@@ -288,8 +288,8 @@ impl Simulation {
         self.summary
     }
 
-    /// Returns true if nothing is on its way, and each pipeline has asked its target since anything happened, which is when it
-    /// notices what that has lost: the last but one answer may have been given before.
+    /// Returns true if nothing is in flight, and each pipeline has asked its target since the last event, by which it notices
+    /// losses of the target. Two answers are needed, because the first may be older.
     fn is_at_rest(&self) -> bool {
         self.now_ns > self.active_ns + 5 * self.plan.delay_ns_max
             && self.pipes.iter().all(|pipe| {
@@ -297,7 +297,7 @@ impl Simulation {
                 pipe.heard_ns.1 > self.active_ns
                     && pipe.pipeline.is_streaming()
                     && pipe.pipeline.outstanding() == pipe.pipeline.stuck().count()
-                    // A version that was put aside for another reason is tried again.
+                    // Versions that were put aside for another reason are retried.
                     && pipe.pipeline.stuck().all(|key| self.plan.is_refused(key))
                     && pipe.pipeline.read_to() == source.active.high_seqno()
             })
@@ -315,7 +315,7 @@ impl Simulation {
         self.queue.insert((self.now_ns + delay_ns, self.order), event);
     }
 
-    /// What the clocks of a cluster show.
+    /// Returns the clocks of a cluster.
     pub(super) fn clock(&self, cluster: usize) -> Now {
         let skew_ns = self.clusters[cluster].skew_ns;
         let unix_ns = (EPOCH_UNIX_NS + self.now_ns).saturating_add_signed(skew_ns);
@@ -349,7 +349,7 @@ impl Simulation {
             Event::Chore => self.do_chores(),
             Event::Serve { cluster, vbid } => self.serve(cluster, vbid),
             Event::Resume { pipe } => {
-                // It may take as long as an answer to come to rest.
+                // The pipeline may take as long as an answer to come to rest.
                 match (self.pipes[pipe].is_paused, self.pipes[pipe].is_resting) {
                     (true, true) => self.start(pipe),
                     (true, false) => self.after(100 * MS, Event::Resume { pipe }),
@@ -367,7 +367,7 @@ impl Simulation {
         }
     }
 
-    /// Has a pipeline begin.
+    /// Starts a pipeline.
     pub(super) fn start(&mut self, pipe: usize) {
         self.pipes[pipe].is_resting = false;
         self.pipes[pipe].is_paused = false;
@@ -375,7 +375,7 @@ impl Simulation {
         self.feed(pipe, Input::Start(state));
     }
 
-    /// Gives a pipeline what has happened, and does what it wants.
+    /// Passes an input to a pipeline, and carries out its effects.
     pub(super) fn feed(&mut self, pipe: usize, input: Input) {
         let now = self.clock(self.link_of(pipe).0);
         let it = &mut self.pipes[pipe];
@@ -480,12 +480,12 @@ impl Simulation {
         self.active_ns = self.now_ns;
     }
 
-    /// Replication has made a version.
+    /// Records that replication has made a version.
     pub(super) fn note_made(&mut self) {
         self.summary.made_at_end += 1;
     }
 
-    /// Something but replication has happened.
+    /// Records an event outside replication.
     pub(super) fn note_disturbance(&mut self) {
         self.disturbed_ns = self.now_ns;
         self.summary.messages_at_end = 0;
@@ -501,7 +501,7 @@ impl Simulation {
         self.note_activity();
     }
 
-    /// How long messages take that are sent now: none when they are lost, two when they come twice.
+    /// Returns the delays of a message sent now: none if it is lost, two if it is duplicated.
     pub(super) fn ways(&mut self, pipe: usize, is_answer: bool) -> Vec<u64> {
         let mix = self.plan.mix;
         let link = &self.links[self.pipes[pipe].link];
@@ -526,7 +526,7 @@ impl Simulation {
         }
     }
 
-    /// Sends an answer back to a pipeline.
+    /// Sends an answer to a pipeline.
     pub(super) fn answer(&mut self, pipe: usize, input: &Input) {
         for way_ns in self.ways(pipe, true) {
             let input = Box::new(input.clone());
@@ -534,7 +534,7 @@ impl Simulation {
         }
     }
 
-    /// Has a pipeline read on soon, if it wants to.
+    /// Schedules the pending read of a pipeline.
     fn wake(&mut self, pipe: usize) {
         let Some((run, _)) = self.pipes[pipe].reading else { return };
         let delay_ns = self.chance.below(3 * MS);
@@ -556,7 +556,7 @@ impl Simulation {
         self.feed(pipe, Input::Portion { run, documents, position, purge_seqno });
     }
 
-    /// Something was written to a vBucket: whoever waits for it reads on.
+    /// Wakes the pipelines that wait for new history of a vBucket.
     pub(super) fn wake_readers(&mut self, cluster: usize, vbid: Vbid) {
         for pipe in 0..self.pipes.len() {
             let it = &self.pipes[pipe];
@@ -567,10 +567,10 @@ impl Simulation {
         }
     }
 
-    /// The pipelines of a vBucket end, as their process does, or as it serves nobody any more.
+    /// Ends the pipelines of a vBucket, because their process has ended or the vBucket is not served.
     pub(super) fn end_pipes(&mut self, cluster: usize, vbid: Vbid) {
         for pipe in self.pipes_of(cluster, vbid) {
-            // What was stored last may be lost with the process.
+            // The last stored records may be lost with the process.
             let age = self.chance.below(3) as usize;
             let it = &mut self.pipes[pipe];
             let records = it.saved[it.saved.len().saturating_sub(1 + age)].clone();
@@ -601,8 +601,8 @@ impl Simulation {
         }
     }
 
-    /// Changes a vBucket as its own cluster does, and keeps the books: a version that takes the place of another one has taken
-    /// account of that. `write` is the number of a client's write.
+    /// Changes a vBucket as its own cluster does, and updates the lineages: a version accounts for the one that it replaces.
+    /// `write` is the number of a client's write.
     pub(super) fn change<T>(
         &mut self,
         cluster: usize,
@@ -646,7 +646,7 @@ impl Simulation {
         result
     }
 
-    /// Notes which version of a cluster went into the one that it has just stored.
+    /// Records which version of the cluster itself went into the version just stored.
     pub(super) fn note_stored(&mut self, cluster: usize, vbid: Vbid, key: &[u8]) {
         let site = &self.plan.clusters[cluster].site;
         let stored = self.clusters[cluster].vbuckets[vbid.index()].active.find(key);
@@ -751,7 +751,7 @@ impl Simulation {
         }
     }
 
-    /// The seqno of the newest version of a key at the source of a pipeline, if it is that one.
+    /// Returns the current version of a key at the source of a pipeline, if it has this seqno.
     pub(super) fn source_version(
         &self,
         pipe: usize,

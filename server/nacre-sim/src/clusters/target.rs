@@ -1,4 +1,4 @@
-//! What clusters do with requests of others, and where resolvers decide.
+//! The target side: requests from other clusters, and decisions of resolvers.
 
 use super::ledger::Lineage;
 use super::plan::MS;
@@ -14,7 +14,7 @@ use nacre_xdcr::{
     first_loss, known_here, receive, settle,
 };
 
-/// How two versions relate by their histories, if both have one.
+/// Returns the relation of two versions by their histories, if both have one.
 fn relation(incoming: &Arriving, local: &Known) -> Option<Relation> {
     let attributes = incoming.split().ok()?.0;
     let incoming: Option<History> = Known::arriving(&incoming.meta, attributes).ok()?.history;
@@ -43,7 +43,7 @@ impl Simulation {
         self.answer(pipe, &input);
     }
 
-    /// The outer `None` is no answer at all.
+    /// Returns the target's answer; the outer `None` means no answer at all.
     #[allow(clippy::type_complexity, reason = "as the input has it")]
     fn states(
         &mut self,
@@ -79,7 +79,7 @@ impl Simulation {
         let Some(document) = self.find(target, lookup.vbid, &lookup.key) else {
             return Found::Nothing;
         };
-        // Whoever looks up may decide that the version here stays.
+        // The source may decide after this look-up that the target's version wins.
         if let Some(incoming) = self.source_version(pipe, &lookup.key, lookup.id.seqno).cloned() {
             let arriving = self.as_sent(source, &incoming);
             let lineage = self.ledger.of(source, &lookup.key, Some(incoming.meta.cas));
@@ -107,7 +107,7 @@ impl Simulation {
         Found::Version(Arriving { meta: Meta { datatype, ..document.meta }, value })
     }
 
-    /// A version with its history, which nobody elsewhere could compute.
+    /// Returns a version with its history, which the target could not compute.
     fn as_sent(&self, source: usize, document: &Document) -> Arriving {
         let known = known_here(document, &self.plan.clusters[source].site);
         let Some(history) = known.history.filter(|_| self.plan.keeps_histories) else {
@@ -119,7 +119,7 @@ impl Simulation {
         Arriving { meta: Meta { datatype, ..document.meta }, value }
     }
 
-    /// Gives `None` when a resolver is asked first.
+    /// Stores a version. Returns `None` if a resolver is asked first.
     fn take_version(&mut self, pipe: usize, run: Run, operation: Operation) -> Option<Answer> {
         let target = self.link_of(pipe).1;
         if self.is_moving(target, operation.vbid) {
@@ -149,7 +149,7 @@ impl Simulation {
             }
             (Over::Anything | Over::Judged(_), _) => {
                 self.check_logged(pipe, &operation, local.as_ref());
-                // As a condition on the CAS has it, the answer does not say that the version here stays.
+                // Under a CAS condition, the answer does not say that the local version wins.
                 let is_judged = operation.over != Over::Anything;
                 let answer = self.judge(pipe, run, operation, local);
                 answer.map(|answer| match answer {
@@ -160,7 +160,7 @@ impl Simulation {
         }
     }
 
-    /// A target that is about to decide finds that the conflict is logged.
+    /// Checks that the conflict is logged that the target is about to decide.
     fn check_logged(&mut self, pipe: usize, operation: &Operation, local: Option<&Document>) {
         let Some(local) = local.filter(|_| self.plan.logs_conflicts) else { return };
         let way = self.link_of(pipe);
@@ -174,8 +174,8 @@ impl Simulation {
         if self.log.has(way, key, cas, local.meta.cas) {
             return;
         }
-        // Nothing or a tombstone was there when it was looked up, of which a request cannot make a condition; or another version with the
-        // same CAS, of a clock that showed the same time.
+        // The look-up found nothing or a tombstone, for which a request has no condition; or it found another version with the
+        // same CAS, from a clock that showed the same time.
         assert!(
             operation.over == Over::Anything || self.log.is_ambiguous(way.1, key, local.meta.cas),
             "{} of cluster {}: the conflict of {:?} and {here:?} is not logged",
@@ -186,7 +186,7 @@ impl Simulation {
         self.summary.unlogged += 1;
     }
 
-    /// The CAS of a write that is greater than all versions at hand.
+    /// Returns a CAS greater than that of all versions involved.
     fn next_cas(&self, cluster: usize, vbid: Vbid, beside: Cas) -> Cas {
         let vbucket = &self.clusters[cluster].vbuckets[vbid.index()].active;
         vbucket.cas_above(beside, self.clock(cluster))
@@ -253,7 +253,7 @@ impl Simulation {
                     self.note_made();
                     Some(self.store(pipe, &operation, Some(&local), &merge, true))
                 } else {
-                    // Another version is here than the one that was shown: all over again.
+                    // The local version has changed since the resolver saw it: start over.
                     self.take_version(pipe, run, operation)
                 }
             }
@@ -297,7 +297,7 @@ impl Simulation {
         }
     }
 
-    /// What a version that is stored over `local` has taken account of because of that.
+    /// Returns the lineage that a version gains when it is stored over `local`.
     fn lineage_over(
         &mut self,
         target: usize,
@@ -338,17 +338,17 @@ impl Simulation {
         known
     }
 
-    /// Returns true if writes may be replaced by a version that never heard of them: each of them was lost where it was made, so
-    /// that what its cluster wrote afterwards counts as later; or its cluster has lost a version that counts as later, and decides
-    /// when it meets that one. The latter are not settled: at the end they are there, or somebody has decided; unless both versions
-    /// are deletions, about which nobody is asked.
+    /// Returns true if writes may be replaced by a version that does not account for them. That holds if each write was lost
+    /// where it was made, so that later writes of its cluster supersede it; or if its cluster has lost a version that counts as
+    /// later, and decides when it meets that one. Writes of the second kind are not settled: at the end they exist or were
+    /// decided against, unless both versions are deletions, about which no resolver is asked.
     fn excuse(&mut self, key: &[u8], missed: &[u32], are_deleted: bool) -> bool {
         let may_be =
             |number: &u32| self.ledger.is_lost(*number) || self.ledger.is_outdated(*number);
         if missed.is_empty() || !missed.iter().all(may_be) {
             return false;
         }
-        // A target that does not judge never meets it with a question.
+        // A target that does not judge never asks about it.
         let is_by_source = self.plan.judge == Judge::Source;
         let is_settled = |number: &u32| is_by_source || are_deleted || self.ledger.is_lost(*number);
         let settled: Lineage = missed.iter().copied().filter(is_settled).collect();
@@ -357,7 +357,7 @@ impl Simulation {
         true
     }
 
-    /// A version that came, or was looked up for, changes nothing: the one here has taken account of it.
+    /// Records that a version was not stored, because the local one accounts for it.
     fn note_kept(
         &mut self,
         target: usize,
@@ -393,7 +393,8 @@ impl Simulation {
         }
     }
 
-    /// The history of a version for the trace, with the numbers of clusters: `0:30 merged 0:10 1:20 previous 2:5`.
+    /// Formats the history of a version for the trace, with the numbers of clusters: `0:30 merged 0:10 1:20 previous
+    /// 2:5`.
     fn history_of(&self, version: &Arriving) -> String {
         let known = version
             .split()
@@ -413,7 +414,7 @@ impl Simulation {
         text
     }
 
-    /// Writes a version with its metadata over just `local`.
+    /// Writes a version with its metadata over exactly `local`.
     fn write_version(
         &mut self,
         cluster: usize,
@@ -440,7 +441,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// The source's own resolver, for targets that have none.
+    /// Asks the source's own resolver, for targets without one.
     pub(super) fn resolve_here(&mut self, pipe: usize, run: Run, id: VersionId, of: &Conflict) {
         let way @ (source, _) = self.link_of(pipe);
         if self.plan.logs_conflicts {
@@ -485,7 +486,7 @@ fn is_deletion(kind: &Kind) -> bool {
     *kind != Kind::Alive
 }
 
-/// A key as text, without its collection.
+/// Formats a key without its collection prefix.
 pub(super) fn shown(key: &[u8]) -> String {
     String::from_utf8_lossy(&key[1..]).into_owned()
 }

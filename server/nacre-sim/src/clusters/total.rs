@@ -1,16 +1,16 @@
-//! What many runs have come to.
+//! Statistics of many runs.
 
 use super::simulation::Summary;
 use std::fmt;
 
-/// All runs so far.
+/// The sum of all runs so far.
 #[derive(Debug, Default)]
 pub struct Total {
     runs: u64,
     sum: Summary,
-    /// Messages after the last write for each document and cluster, at most, and the seed.
+    /// Maximum number of messages after the last write per document and cluster, with its seed.
     messages: (f64, u64),
-    /// The same of versions that replication made.
+    /// Maximum number of versions made by replication per document and cluster, with its seed.
     made: (f64, u64),
 }
 
@@ -42,7 +42,7 @@ impl Total {
 }
 
 impl Total {
-    /// Returns true if runs had all that they are about: conflicts, failovers, losses and versions that were put aside.
+    /// Returns true if the runs covered everything: conflicts, failovers, losses and versions put aside.
     pub fn has_everything(&self) -> bool {
         let Summary { writes, decisions, logged, failovers, lost, stuck, .. } = self.sum;
         [writes, decisions, logged, failovers, lost, stuck].iter().all(|count| *count > 0)
@@ -76,10 +76,10 @@ impl fmt::Display for Total {
     }
 }
 
-/// Reads how many clusters there are to be: `3`, or `2..4` for both and what is between.
+/// Parses a number of clusters: `3`, or an inclusive range such as `2..4`.
 ///
 /// # Errors
-/// A sentence for anything else, and for fewer than 2 or more than 4.
+/// A sentence for any other text, and for fewer than 2 or more than 4 clusters.
 pub fn parse_range(text: &str) -> Result<(u64, u64), String> {
     let (least, most) = text.split_once("..").unwrap_or((text, text));
     let number = |text: &str| text.parse().ok().filter(|number| (2..=4).contains(number));

@@ -1,4 +1,5 @@
-//! Clusters that follow each other: seeds that every change has to survive; `cargo xtask sim --clusters 2..4` has more.
+//! Clusters that replicate to each other, with seeds that every change must pass. `cargo xtask sim --clusters 2..4`
+//! runs more.
 
 use nacre_sim::clusters::{Simulation, Total};
 
@@ -16,15 +17,16 @@ fn whatever_breaks_clusters_that_follow_each_other_end_the_same() {
     assert!(total.has_everything(), "{total}");
 }
 
-/// A cluster lost a merge that it had replaced by a version of another cluster before, and that a third cluster had. The books
-/// did not have that loss, so that a write was taken to be gone about which the cluster decides when the merge comes back.
+/// A cluster lost a merge that a version of another cluster had already replaced and that a third cluster still had. The
+/// record of losses did not contain it. A write was then assumed to be lost although the cluster decides about it when the
+/// merge comes back.
 #[test]
 fn a_version_that_was_replaced_before_it_was_lost_comes_back() {
     Simulation::new(12119, (2, 4)).run();
 }
 
-/// A cluster lost a version, wrote another one that does not know it, and lost the end of its history once more, after that: the lost
-/// version replaced the other one without a question, which was taken to be older than the loss.
+/// A cluster lost a version, wrote another one without knowledge of it, and then lost the end of its history again. The lost version
+/// replaced the other one without a conflict, because that was assumed to be older than the loss.
 #[test]
 fn what_was_written_between_two_losses_does_not_give_way_to_what_the_first_one_lost() {
     Simulation::new(4323, (2, 4)).run();

@@ -1,4 +1,4 @@
-//! Runs of the simulation that every change has to survive; `cargo xtask sim` has more.
+//! Runs of the simulation that every change must pass; `cargo xtask sim` runs more.
 
 mod clusters;
 mod promises;

@@ -1,20 +1,21 @@
-//! What is promised for an acknowledged write: the table of `docs/concepts/durability.md`, cell by cell.
+//! The guarantees for an acknowledged write: each cell of the table in `docs/concepts/durability.md`.
 
 use nacre_sim::cluster::MS;
 use nacre_sim::faults::{Fault, Mix};
 use nacre_sim::{Chance, Simulation};
 
-/// Runs for each cell that promises something.
+/// Number of runs for each cell with a guarantee.
 const SEEDS: u64 = 12;
-/// Runs in which a loss is looked for where nothing is promised.
+/// Maximum number of runs that search for a loss in a cell without a guarantee.
 const SEEDS_MAX: u64 = 4000;
 const SECOND: u64 = 1000 * MS;
 
-/// Level and replicas of a column.
+/// Durability level and number of replicas of a column.
 type Column = (u8, u8);
 const COLUMNS: [Column; 8] = [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2)];
 
-/// What happens, as the table calls it; how; and where the write is kept: `+`, or may be lost: `-`.
+/// Name of an event in the table, its simulation, and for each column `+` if the write is kept or `-` if it may be
+/// lost.
 type Row = (&'static str, fn(&mut Simulation), &'static str);
 const ROWS: [Row; 8] = [
     ("a node is stopped, and started again", stop, "++++++++"),
@@ -69,12 +70,12 @@ fn power_cut(simulation: &mut Simulation) {
     strike(simulation, Fault::PowerCut, SECOND);
 }
 
-/// Whether something was lost in the run of a seed.
+/// Returns true if the run of a seed loses something.
 fn loses(seed: u64, (level, replicas): Column, happens: fn(&mut Simulation)) -> bool {
     let mut chance = Chance::new(seed);
     let calm_ms = 1000 + chance.below(1000);
     let mut simulation = Simulation::with(Mix::calm(3, replicas, level), chance);
-    // Disks and networks take their time: what is only in memory, or only here, is so for a while.
+    // Disks and networks are slow, so that a write exists only in memory, or only on one node, for a while.
     let slow = [Fault::SlowDisk(0), Fault::SlowDisk(1), Fault::SlowDisk(2), Fault::Weather];
     slow.iter().for_each(|fault| simulation.break_one(*fault, 0));
     simulation.pass(calm_ms * MS);

@@ -1,33 +1,33 @@
 //! Blocks: the units in which a segment is read and cached.
 //!
 //! ```text
-//! entry   length of the key u32 | 0 where it is removed, or length of the value + 1, u32 | key | value
-//! block   entries in the order of their keys | offset of each entry u32 | count u32 | crc u32 of all before
+//! entry   length of the key u32 | 0 if removed, or length of the value + 1, u32 | key | value
+//! block   sorted entries | offset of each entry u32 | count u32 | crc u32 of everything before
 //! ```
 //!
-//! Numbers are little-endian. A block is checked as a whole when it is read, so that entries are taken from it without a check.
+//! Numbers are little-endian. A block is verified as a whole when it is read, so its entries need no further checks.
 
 use std::ops::Range;
 
 /// Bytes before the key of an entry.
 const ENTRY_HEAD_BYTES: usize = 8;
-/// Bytes behind the offsets.
+/// Bytes after the offsets.
 const TAIL_BYTES: usize = 8;
 
-/// A block that was read and checked.
+/// A verified block.
 #[derive(Debug)]
 pub struct Block {
     bytes: Box<[u8]>,
-    /// Offset of the list of offsets.
+    /// Offset of the array of offsets.
     offsets_at: usize,
     count: usize,
 }
 
 impl Block {
-    /// Checks the bytes of a block.
+    /// Verifies the bytes of a block.
     ///
     /// # Errors
-    /// The damage.
+    /// A description of the damage.
     pub fn read(bytes: Box<[u8]>) -> Result<Block, &'static str> {
         let body_bytes = bytes.len().checked_sub(4).ok_or("a block is too short")?;
         if number(&bytes, body_bytes) != crc32fast::hash(&bytes[..body_bytes]) {
@@ -42,12 +42,12 @@ impl Block {
         if is_whole && count > 0 { Ok(block) } else { Err("an entry of a block is not whole") }
     }
 
-    /// Returns the number of entries; at least one.
+    /// Returns the number of entries, at least one.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Bytes that the block takes in memory.
+    /// Returns the memory size of the block.
     pub fn bytes(&self) -> usize {
         size_of::<Block>() + self.bytes.len()
     }
@@ -64,18 +64,18 @@ impl Block {
         Some((key_at..key_end, value_bytes.map(|_| key_end..end)))
     }
 
-    /// The key of an entry.
+    /// Returns the key of an entry.
     pub fn key(&self, index: usize) -> &[u8] {
         &self.bytes[self.parts(index).expect("it was checked").0]
     }
 
-    /// The value of an entry; none where the key is removed.
+    /// Returns the value of an entry; `None` if the key is removed.
     pub fn value(&self, index: usize) -> Option<&[u8]> {
         let (_, value) = self.parts(index).expect("it was checked");
         Some(&self.bytes[value?])
     }
 
-    /// The position of `key`, or where it would be.
+    /// Returns the position of `key`, or the position where it would be inserted.
     pub fn find(&self, key: &[u8]) -> Result<usize, usize> {
         let (mut low, mut high) = (0, self.count);
         while low < high {
@@ -94,7 +94,7 @@ fn number(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("it has four bytes"))
 }
 
-/// A block that is being made.
+/// A block under construction.
 #[derive(Default)]
 pub struct BlockBuilder {
     bytes: Vec<u8>,
@@ -102,7 +102,7 @@ pub struct BlockBuilder {
 }
 
 impl BlockBuilder {
-    /// Adds an entry behind those that are there; `None` says that the key is removed.
+    /// Appends an entry; `None` marks the key as removed.
     pub fn add(&mut self, key: &[u8], value: Option<&[u8]>) {
         self.offsets.push(self.bytes.len() as u32);
         self.bytes.extend_from_slice(&(key.len() as u32).to_le_bytes());
@@ -117,12 +117,12 @@ impl BlockBuilder {
         self.offsets.len()
     }
 
-    /// Bytes of the block so far.
+    /// Returns the size of the block so far.
     pub fn bytes(&self) -> usize {
         self.bytes.len() + 4 * self.offsets.len() + TAIL_BYTES
     }
 
-    /// The block; the builder is empty then.
+    /// Returns the finished block, and empties the builder.
     pub fn take(&mut self) -> Vec<u8> {
         let mut bytes = std::mem::take(&mut self.bytes);
         for offset in &self.offsets {

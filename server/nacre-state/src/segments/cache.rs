@@ -1,4 +1,4 @@
-//! The cache of blocks and pages: one for all segments and blobs of a node, bounded in bytes.
+//! The cache of blocks and pages for all segments and blobs of a node, limited by bytes.
 
 use super::block::Block;
 use quick_cache::{Weighter, sync};
@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that are taken for the usual block, to size the tables of the cache.
+/// Assumed size of a typical block, to size the tables of the cache.
 const BLOCK_BYTES_USUAL: u64 = 4 << 10;
 
 /// A cached item.
@@ -16,7 +16,7 @@ enum Cached {
     Page(Arc<[u8]>),
 }
 
-/// A block by its segment, which has a number in the cache, and its offset there.
+/// The cache's number for the segment, and the offset of the block in it.
 type Key = (u64, u64);
 
 #[derive(Clone)]
@@ -31,10 +31,10 @@ impl Weighter<Key, Cached> for ByBytes {
     }
 }
 
-/// Keeps blocks that were read lately, up to a number of bytes. Clones share it.
+/// Caches recently read blocks, up to a number of bytes. Clones share the cache.
 ///
-/// A block that somebody holds lives on when the cache lets it go. Hashes are the same in each process, so that a simulation
-/// reads the same blocks each time.
+/// Evicted blocks stay valid for their holders. Hashes are the same in each process, so that a simulation reads the same
+/// blocks every time.
 #[derive(Clone)]
 pub struct BlockCache(Arc<Inner>);
 
@@ -47,7 +47,7 @@ struct Inner {
 }
 
 impl BlockCache {
-    /// A cache of at most `bytes_max` bytes.
+    /// Creates a cache of at most `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> BlockCache {
         let bytes = bytes_max as u64;
         let items = (bytes / BLOCK_BYTES_USUAL).max(1) as usize;
@@ -61,12 +61,12 @@ impl BlockCache {
         }))
     }
 
-    /// Bytes that it may have.
+    /// Returns the capacity in bytes.
     pub fn bytes_max(&self) -> usize {
         self.0.bytes_max
     }
 
-    /// Bytes that it has.
+    /// Returns the bytes in use.
     pub fn bytes(&self) -> usize {
         self.0.blocks.weight() as usize
     }
@@ -76,7 +76,7 @@ impl BlockCache {
         (self.0.reads.load(Ordering::Relaxed), self.0.hits.load(Ordering::Relaxed))
     }
 
-    /// A number for a file that is opened, which no other has.
+    /// Returns a unique number for a newly opened file.
     pub(crate) fn number(&self) -> u64 {
         self.0.files.fetch_add(1, Ordering::Relaxed)
     }

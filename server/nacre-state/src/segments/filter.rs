@@ -2,12 +2,12 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bits a key: one key in a hundred is taken for one that is there.
+/// Bits per key: a false-positive rate of about one percent.
 const BITS_PER_KEY: usize = 10;
-/// Bits that are looked at for a key.
+/// Number of bits that a key sets.
 const PROBES: u64 = 6;
 
-/// A filter that is being made.
+/// A filter under construction.
 #[derive(Default)]
 pub struct Filter {
     hashes: Vec<u64>,
@@ -19,7 +19,7 @@ impl Filter {
         self.hashes.push(xxh3_64(key));
     }
 
-    /// The filter, as it is stored; the builder is empty then.
+    /// Returns the filter in its stored form, and empties the builder.
     pub fn take(&mut self) -> Vec<u8> {
         let mut bits = vec![0; (self.hashes.len() * BITS_PER_KEY).div_ceil(8)];
         for hash in self.hashes.drain(..) {
@@ -30,7 +30,7 @@ impl Filter {
         bits
     }
 
-    /// Returns false if `key` was certainly not added to the filter that is stored as `bits`.
+    /// Returns false if `key` was certainly not added to the filter with the stored form `bits`.
     pub fn may_have(bits: &[u8], key: &[u8]) -> bool {
         // An empty filter excludes no key.
         bits.is_empty()

@@ -1,4 +1,4 @@
-//! Merges: several segments become one, while writes and reads go on.
+//! Merges of several segments into one, concurrently with writes and reads.
 
 use super::Entries;
 use super::segment::{Cursor, Damage, Record, Segment, SegmentWriter};
@@ -7,13 +7,13 @@ use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Bytes that a step of a merge writes, about.
+/// Approximate bytes that a step of a merge writes.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// A merge that is under way.
+/// A merge in progress.
 pub struct Merge {
     inputs: Vec<Arc<Segment>>,
-    /// True if nothing older is left, so that keys that are removed need no entry.
+    /// True if no older segment remains, so that removed keys need no entry.
     is_oldest: bool,
     files: SpaceFiles,
     number: u64,
@@ -22,7 +22,7 @@ pub struct Merge {
 
 /// The result of a merge.
 pub struct Merged {
-    /// The segments that were merged, the newest first.
+    /// The merged segments, newest first.
     pub inputs: Vec<Record>,
     /// The merged segment; `None` if it would be empty.
     pub output: Option<Record>,
@@ -38,10 +38,10 @@ impl Merge {
         Merge { inputs, is_oldest, files, number, work: None }
     }
 
-    /// Merges a part. Returns the result once it is complete.
+    /// Merges a part. Returns the result once the merge is complete.
     ///
     /// # Errors
-    /// The error of the disk. The merge is over then, and the segments are unchanged.
+    /// The error of the disk. The merge is then abandoned, and the segments are unchanged.
     pub fn step(&mut self) -> Result<Option<Merged>, String> {
         let done = self.try_step();
         if done.is_err() {
@@ -50,7 +50,7 @@ impl Merge {
         done
     }
 
-    /// Gives the merge up, and removes its output.
+    /// Abandons the merge and removes its output.
     pub fn abandon(&mut self) {
         if let Some((_, writer)) = self.work.take() {
             writer.abandon();

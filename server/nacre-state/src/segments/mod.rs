@@ -1,17 +1,17 @@
 //! State on disk: sorted, immutable segments, newest first.
 //!
 //! ```text
-//!  in memory     entries written since, and keys removed since            (the KeySpace over these segments)
-//!  on disk       ■ ■ ■   ■■■■   ■■■■■■■■■■■■■■■■    each about four times the one before
-//!                newest            oldest           an entry of a newer one counts
+//!  in memory     entries written and keys removed since the last flush   (the KeySpace on top of these segments)
+//!  on disk       ■ ■ ■   ■■■■   ■■■■■■■■■■■■■■■■    each about four times as large as the previous one
+//!                newest            oldest           entries of newer segments take precedence
 //! ```
 //!
-//! A log-structured merge tree (O'Neil et al., 1996) whose levels are tiers: four neighbours of about one size are
-//! merged into one. Merges run on another thread ([`Merge`]), bypass the cache, and take effect when the storage
-//! commits the list with the new segment. A reader holds the list of its snapshot.
+//! A log-structured merge tree (O'Neil et al., 1996) with tiered levels: four neighbours of similar size are merged
+//! into one. Merges run on another thread ([`Merge`]), bypass the cache, and take effect when the storage commits the
+//! list with the new segment. A reader holds the list of its snapshot.
 //!
-//! Invariants: a segment never changes once it is named; a removed key is an entry until no older segment is left; an
-//! unreadable part is a [`Damage`] with the name of the file, and never the end of the entries.
+//! Invariants: a segment is immutable once it is named; a removed key stays an entry until no older segment remains; an
+//! unreadable part is reported as [`Damage`] with the name of the file, and never as the end of the entries.
 
 mod block;
 mod cache;
@@ -32,13 +32,13 @@ use std::fmt;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-/// Neighbours of about one size that are merged.
+/// Number of neighbours of similar size that are merged.
 const FAN_IN: usize = 4;
 
 /// The segments of a state, as of one commit. Clones share them.
 #[derive(Clone, Default)]
 pub struct Segments {
-    /// The newest first.
+    /// Newest first.
     all: Vec<Arc<Segment>>,
     content_bytes: u64,
 }
@@ -61,7 +61,7 @@ impl Segments {
     /// Opens the segments that rows name.
     ///
     /// # Errors
-    /// The first of them that is damaged.
+    /// The first damaged segment.
     pub fn open(
         files: &SpaceFiles,
         mut records: Vec<Record>,
@@ -77,13 +77,13 @@ impl Segments {
         Segments { all, content_bytes }
     }
 
-    /// Returns these segments and a newer one.
+    /// Returns these segments plus a newer one.
     pub(crate) fn with(&self, newest: Segment) -> Segments {
         let all = std::iter::once(Arc::new(newest)).chain(self.all.iter().cloned());
         Segments::of(all.collect())
     }
 
-    /// Returns true if there are none.
+    /// Returns true if there are no segments.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -93,17 +93,17 @@ impl Segments {
         self.all.len()
     }
 
-    /// Returns the content of the rows that name them.
+    /// Iterates over the records in the rows that name the segments.
     pub fn records(&self) -> impl Iterator<Item = Record> {
         self.all.iter().map(|segment| segment.record())
     }
 
-    /// Bytes of keys and values, those that were replaced included.
+    /// Returns the bytes of keys and values, including superseded ones.
     pub fn content_bytes(&self) -> u64 {
         self.content_bytes
     }
 
-    /// Bytes that they take in memory outside of the cache.
+    /// Returns the memory size outside the cache.
     pub fn memory_bytes(&self) -> usize {
         self.all.iter().map(|segment| segment.memory_bytes()).sum()
     }
@@ -113,7 +113,7 @@ impl Segments {
         self.all.iter().for_each(|segment| segment.retire());
     }
 
-    /// The entry of a key; none where it is not there.
+    /// Returns the entry of a key; `None` if the key does not exist.
     ///
     /// # Errors
     /// [`Damage`] of a segment that cannot be read.
@@ -126,10 +126,10 @@ impl Segments {
         Ok(None)
     }
 
-    /// The entries between two bounds in order, or from the end when `reverse` is set.
+    /// Iterates over the entries between two bounds in order, or in reverse if `reverse` is set.
     ///
     /// # Errors
-    /// As for [`Segments::get`]; so for each entry.
+    /// As for [`Segments::get`], for the call and for each entry.
     pub fn scan(
         &self,
         range: (Bound<&[u8]>, Bound<&[u8]>),
@@ -165,11 +165,12 @@ impl Segments {
         Ok(Entries { cursors, reverse, last })
     }
 
-    /// Returns the segments to merge next, if any: neighbours, numbered from the newest.
+    /// Returns the segments to merge next, if any, as a range counted from the newest.
     fn plan(&self) -> Option<Range<usize>> {
-        // By the size of the entries: the file of a merged segment may have garbage.
+        // By the size of the entries, because the file of a merged segment may contain garbage.
         let tier = |segment: &Arc<Segment>| segment.content_bytes().max(1).ilog(FAN_IN as u64);
-        // The newest come in small tiers, as do those whose content was mostly replaced: a run may have smaller ones in it.
+        // New segments and segments whose content was mostly superseded are in small tiers, so a run may contain smaller
+        // segments.
         let mut run = 0;
         while run < self.all.len() {
             let of_run = tier(&self.all[run]);
@@ -183,15 +184,14 @@ impl Segments {
         None
     }
 
-    /// The merge that is due next, if one is; it writes the file `number`.
+    /// Returns the next merge if one is due. It writes the file `number`.
     pub fn merge(&self, files: &SpaceFiles, number: u64) -> Option<Merge> {
         let range = self.plan()?;
         let is_oldest = range.end == self.all.len();
         Some(Merge::new(self.all[range].to_vec(), is_oldest, files.clone(), number))
     }
 
-    /// Returns these segments with the result of a merge in place of its inputs; `None` if not all inputs are among
-    /// them.
+    /// Returns these segments with the result of a merge in place of its inputs; `None` if an input is missing.
     pub(crate) fn replaced(&self, inputs: &[Record], output: Option<Segment>) -> Option<Segments> {
         let first = self.all.iter().position(|segment| segment.record() == inputs[0])?;
         let there = self.all[first..].iter().map(|segment| segment.record());
@@ -203,23 +203,23 @@ impl Segments {
         Some(Segments::of(all))
     }
 
-    /// Returns those of `others` that are not among these.
+    /// Returns the segments of `others` that are not among these.
     pub(crate) fn missing_of(&self, others: &Segments) -> Segments {
         let is_here = |other: &&Arc<Segment>| self.all.iter().any(|own| Arc::ptr_eq(own, other));
         Segments::of(others.all.iter().filter(|other| !is_here(other)).cloned().collect())
     }
 }
 
-/// Entries of several segments in order; of a key, the newest.
+/// The sorted entries of several segments. For each key, the newest entry is returned.
 pub struct Entries {
     cursors: Vec<Cursor>,
     reverse: bool,
-    /// The bound at which it ends.
+    /// The bound at which the iteration ends.
     last: Bound<Vec<u8>>,
 }
 
 impl Entries {
-    /// The next entry, also of a key that is removed.
+    /// Returns the next entry, including entries of removed keys.
     pub(crate) fn next_slot(&mut self) -> Result<Option<Slot>, Damage> {
         let mut first: Option<(usize, &[u8])> = None;
         for (at, cursor) in self.cursors.iter().enumerate() {

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! file     "nacre segment 1\n" | blocks | footer
-//! block    entries of the segment, or of an index: the first key and the place of each block below
-//! index    offset u64 | bytes u32 | filter of the keys below, where these are entries of the segment
+//! block    entries of the segment, or of an index: the first key and the location of each block below
+//! index    offset u64 | bytes u32 | filter of the keys below, if these are entries of the segment
 //! footer   offset of the root u64 | its bytes u32 | levels u32 | entries u64 | bytes of keys and values u64 | crc u32
 //! ```
 //!
-//! Numbers are little-endian. Blocks are written as they are filled, those of an index after the last one that they
-//! name, so that a segment of any size is written in one pass with one block a level in memory. A filter has ten bits a
-//! key and is in the index: only one look-up in a hundred of an absent key reads a block of entries.
+//! Numbers are little-endian. Each block is written when it is full, and index blocks follow the last block that they
+//! refer to. A segment of any size is thus written in one pass with one block per level in memory. A filter has ten
+//! bits per key and is part of the index: only one percent of look-ups of absent keys read a block of entries.
 
 use super::block::{Block, BlockBuilder};
 use super::cache::BlockCache;
@@ -21,29 +21,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const MAGIC: &[u8; 16] = b"nacre segment 1\n";
 const FOOTER_BYTES: usize = 36;
-/// Bytes of a block beyond which the next entry goes into another one.
+/// Size of a block at which the next entry starts another one.
 const BLOCK_BYTES: usize = if cfg!(test) { 128 } else { 4 << 10 };
-/// Bytes that a writer collects before they go to the file.
+/// Bytes that a writer buffers before it writes to the file.
 const WRITE_BYTES: usize = 1 << 20;
-/// Levels of blocks at most; each has at least two blocks for one above.
+/// Maximum number of levels; a level above exists only for at least two blocks below.
 const LEVELS_MAX: u32 = 40;
 
-/// A part of a state that is lost or cannot be read.
+/// A lost or unreadable part of a state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}: {reason}")]
 pub struct Damage {
     /// The path of the file.
     pub file: String,
-    /// The damage.
+    /// A description of the damage.
     pub reason: String,
 }
 
-/// Description of a segment in the rows of a space. It reveals a file that is missing, torn or another one.
+/// Description of a segment in the rows of a space. It exposes files that are missing, truncated or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The number of the file.
     pub number: u64,
-    /// Orders segments: an entry of a greater one counts.
+    /// Orders segments: entries of a segment with a greater age take precedence.
     pub age: u64,
     /// Bytes of the file.
     pub file_bytes: u64,
@@ -57,9 +57,9 @@ pub struct Segment {
     files: SpaceFiles,
     file: Arc<dyn DiskFile>,
     cache: BlockCache,
-    /// The number in the cache.
+    /// The segment's number in the cache.
     cached_as: u64,
-    /// Never leaves memory.
+    /// The root block, which always stays in memory.
     root: Arc<Block>,
     levels: u32,
     content_bytes: u64,
@@ -104,22 +104,22 @@ impl Segment {
         })
     }
 
-    /// Returns the content of the row that names it.
+    /// Returns the record in the row that names the segment.
     pub fn record(&self) -> Record {
         self.record
     }
 
-    /// Bytes of all keys and values.
+    /// Returns the bytes of all keys and values.
     pub fn content_bytes(&self) -> u64 {
         self.content_bytes
     }
 
-    /// Bytes that it takes in memory outside of the cache.
+    /// Returns the memory size outside the cache.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Segment>() + self.root.bytes()
     }
 
-    /// Removes the file once no reader uses it any more.
+    /// Schedules the removal of the file once no reader uses it.
     pub fn retire(&self) {
         self.is_retired.store(true, Ordering::Release);
     }
@@ -128,7 +128,7 @@ impl Segment {
         Damage { file: self.files.path(self.record.number), reason }
     }
 
-    /// A block. Unless `keeps` is set the cache is left as it is.
+    /// Reads a block. Adds it to the cache only if `keeps` is set.
     fn block(&self, place: Place, keeps: bool) -> Result<Arc<Block>, Damage> {
         if let Some(block) = self.cache.get(self.cached_as, place.offset) {
             return Ok(block);
@@ -146,7 +146,7 @@ impl Segment {
         place.ok_or_else(|| self.damage("an index does not say where a block is".into()))
     }
 
-    /// The entry of a key: none where the segment has none, `Some(None)` where it is removed there.
+    /// Returns the entry of a key; `None` if the segment has none. The entry of a removed key has no value.
     pub fn get(&self, key: &[u8]) -> Result<Option<Slot>, Damage> {
         let mut block = Arc::clone(&self.root);
         for level in (0..self.levels).rev() {
@@ -170,7 +170,7 @@ impl Segment {
 impl Drop for Segment {
     fn drop(&mut self) {
         if *self.is_retired.get_mut() {
-            // A leftover is removed when the space is opened again, as no row names it.
+            // If the removal fails, the next open of the space removes the file, because no row names it.
             let _ = self.files.remove(self.record.number);
         }
     }
@@ -191,18 +191,18 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &[u8] {
         self.block.key(self.index)
     }
 
-    /// The value; none where the key is removed.
+    /// Returns the value; `None` if the key is removed.
     pub fn value(&self) -> Option<&[u8]> {
         self.block.value(self.index)
     }
 }
 
-/// Place of a block.
+/// The location of a block.
 #[derive(Clone, Copy)]
 struct Place {
     offset: u64,
@@ -264,7 +264,7 @@ impl Footer {
     }
 }
 
-/// Blocks of one level that are being written.
+/// The block of one level that is being built.
 #[derive(Default)]
 struct Level {
     block: BlockBuilder,
@@ -277,9 +277,9 @@ pub struct SegmentWriter {
     files: SpaceFiles,
     number: u64,
     file: Arc<dyn DiskFile>,
-    /// Bytes that are not in the file yet.
+    /// Bytes not yet written to the file.
     buffer: Vec<u8>,
-    /// Bytes of the file.
+    /// Bytes written to the file.
     at: u64,
     /// From the entries upwards.
     levels: Vec<Level>,
@@ -305,7 +305,7 @@ impl SegmentWriter {
         })
     }
 
-    /// Bytes that were written so far.
+    /// Returns the number of bytes so far.
     pub fn bytes(&self) -> u64 {
         self.at + self.buffer.len() as u64
     }
@@ -315,7 +315,7 @@ impl SegmentWriter {
         self.entries == 0
     }
 
-    /// Adds an entry behind all before; `None` says that the key is removed.
+    /// Appends an entry with a greater key than all before; `None` marks the key as removed.
     ///
     /// # Errors
     /// Fails when the disk refuses.
@@ -328,7 +328,7 @@ impl SegmentWriter {
     fn add_to(&mut self, at: usize, key: &[u8], value: Option<&[u8]>) -> io::Result<()> {
         let level = &self.levels[at];
         let added = key.len() + value.map_or(0, <[u8]>::len);
-        // An index has two blocks below it at least, so that each level is shorter than the one below.
+        // An index block refers to at least two blocks, so that each level is shorter than the one below.
         let is_full = level.block.len() >= if at == 0 { 1 } else { 2 };
         if is_full && level.block.bytes() + added > BLOCK_BYTES {
             self.end_block(at)?;
@@ -344,7 +344,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Writes the block of a level, and names it in the level above.
+    /// Writes the block of a level, and adds it to the level above.
     fn end_block(&mut self, at: usize) -> io::Result<()> {
         let (key, place) = self.write_block(at)?;
         if self.levels.len() == at + 1 {
@@ -353,7 +353,7 @@ impl SegmentWriter {
         self.add_to(at + 1, &key, Some(&place))
     }
 
-    /// Writes the block of a level. Returns its first key, and where it is.
+    /// Writes the block of a level. Returns its first key and its location.
     fn write_block(&mut self, at: usize) -> io::Result<(Vec<u8>, Vec<u8>)> {
         let level = &mut self.levels[at];
         let bytes = level.block.take();
@@ -377,8 +377,8 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Ends the segment, and waits until its content survives a power cut; its name needs [`SpaceFiles::sync_names`]. There must be
-    /// an entry.
+    /// Completes the segment, and waits until its content survives a power cut; its name also needs [`SpaceFiles::sync_names`].
+    /// The segment must have an entry.
     ///
     /// # Errors
     /// Fails when the disk refuses.
@@ -392,7 +392,7 @@ impl SegmentWriter {
         }
         let root_at = self.bytes();
         let levels = at as u32;
-        // A filter of the only block is useless: a reader of the index has the block in memory.
+        // The only block of a segment needs no filter: a reader of the index has the block in memory.
         self.write_block(at)?;
         let root_bytes = (self.bytes() - root_at) as u32;
         let (entries, content_bytes) = (self.entries, self.content_bytes);
@@ -404,26 +404,26 @@ impl SegmentWriter {
         Ok(Record { number: self.number, age, file_bytes: self.at, crc })
     }
 
-    /// Removes the output.
+    /// Abandons the segment and removes its file.
     pub fn abandon(self) {
         let _ = self.files.remove(self.number);
     }
 }
 
-/// A place in a segment, from which its entries are gone through in either direction.
+/// A position in a segment, which moves over its entries in either direction.
 pub struct Cursor {
     segment: Arc<Segment>,
-    /// The blocks from the root down, each with the position that leads on; empty behind either end.
+    /// The blocks from the root down, each with the position in it; empty beyond either end.
     path: Vec<(Arc<Block>, usize)>,
     keeps: bool,
 }
 
 impl Cursor {
-    /// Moves to the first entry whose key is `key` or greater; to the first of all if there is no key. Its blocks go to
-    /// the cache if `keeps` is set.
+    /// Moves to the first entry whose key is `key` or greater; without a key, to the first entry. Adds blocks to the
+    /// cache if `keeps` is set.
     ///
     /// # Errors
-    /// Fails when a block cannot be read; so for all methods.
+    /// Fails when a block cannot be read; the same holds for all methods.
     pub fn at_or_after(
         segment: &Arc<Segment>,
         key: Option<&[u8]>,
@@ -440,14 +440,14 @@ impl Cursor {
         Ok(cursor)
     }
 
-    /// At the last entry whose key is less than `key`; at the last of all when there is no key.
+    /// Moves to the last entry whose key is less than `key`; without a key, to the last entry.
     pub fn before(
         segment: &Arc<Segment>,
         key: Option<&[u8]>,
         keeps: bool,
     ) -> Result<Cursor, Damage> {
         let mut cursor = Cursor { segment: Arc::clone(segment), path: Vec::new(), keeps };
-        // One behind the entry that is wanted, and back from there.
+        // Find the position after the wanted entry, and step back.
         cursor.descend(|block, level| {
             let Some(key) = key else {
                 return if level == 0 { block.len() } else { block.len() - 1 };
@@ -480,19 +480,19 @@ impl Cursor {
         Ok(())
     }
 
-    /// The entry; none behind either end.
+    /// Returns the entry; `None` beyond either end.
     pub fn slot(&self) -> Option<Slot> {
         let (block, index) = self.path.last()?;
         Some(Slot { block: Arc::clone(block), index: *index })
     }
 
-    /// The key of the entry.
+    /// Returns the key of the entry.
     pub fn key(&self) -> Option<&[u8]> {
         let (block, index) = self.path.last()?;
         Some(block.key(*index))
     }
 
-    /// Goes to the next entry.
+    /// Moves to the next entry.
     pub fn advance(&mut self) -> Result<(), Damage> {
         if let Some((_, index)) = self.path.last_mut() {
             *index += 1;
@@ -500,7 +500,7 @@ impl Cursor {
         self.settle()
     }
 
-    /// Goes on to the next block while the position is behind the end of one.
+    /// Moves to the next block while the position is past the end of one.
     fn settle(&mut self) -> Result<(), Damage> {
         let height = self.segment.levels as usize + 1;
         while self.path.last().is_some_and(|(block, index)| *index >= block.len()) {
@@ -515,7 +515,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Goes to the entry before.
+    /// Moves to the previous entry.
     pub fn back(&mut self) -> Result<(), Damage> {
         let height = self.segment.levels as usize + 1;
         while let Some((_, index)) = self.path.last_mut() {

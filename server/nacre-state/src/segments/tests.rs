@@ -1,5 +1,5 @@
-//! Segmented state against a map, through flushes, merges, restarts, power cuts and damage. Blocks are small here, so that
-//! segments have several levels.
+//! Compares segmented state with a map, through flushes, merges, restarts, power cuts and damage. Blocks are small in
+//! tests, so that segments have several levels.
 
 use super::*;
 use crate::{
@@ -18,11 +18,11 @@ type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Model {
     entries: Entries,
-    /// Content, and whether it is sealed.
+    /// Content, and whether the blob is sealed.
     blobs: BTreeMap<String, (Vec<u8>, bool)>,
 }
 
-/// The same numbers for the same seed.
+/// A deterministic random generator.
 struct Chance(u64);
 
 impl Chance {
@@ -31,7 +31,7 @@ impl Chance {
         (self.0 >> 33) % sides
     }
 
-    /// Few keys, so that they meet.
+    /// Returns one of few keys, so that operations collide.
     fn key(&mut self) -> Vec<u8> {
         let bytes = [1, 3, 9, 40][self.below(4) as usize];
         let number = self.below(60);
@@ -52,7 +52,7 @@ impl Chance {
     }
 }
 
-/// A partition without a plugin: a state, and its storage.
+/// A partition without a plugin: a state and its storage.
 struct Writer {
     storage: SpaceStorage,
     space: KeySpace,
@@ -76,7 +76,7 @@ impl Writer {
         Writer { storage, space, blobs, count, has_blobs: with.is_some() }
     }
 
-    /// Makes some changes to the state and the model, and commits them with the number of the commit as progress.
+    /// Changes the state and the model, and commits with the number of the commit as progress.
     fn commit(&mut self, model: &mut Model, chance: &mut Chance) -> Result<(), String> {
         let (space, blobs) = (self.space.clone(), self.blobs.clone());
         let mut view = View::writing(State { space, blobs, ..State::default() }, usize::MAX);
@@ -92,7 +92,7 @@ impl Writer {
             }
         }
         if self.has_blobs {
-            // A failed call writes to the same files, unseen by readers.
+            // A failed call writes to the same files, invisibly for readers.
             let mut failed = view.state.blobs.clone();
             for _ in 0..chance.below(4) {
                 let _ = failed.append(&format!("blob {}", chance.below(5)), b"of no consequence");
@@ -121,7 +121,7 @@ impl Writer {
     }
 }
 
-/// Makes, extends, seals or removes one of few blobs.
+/// Creates, extends, seals or removes one of few blobs.
 fn change_blob(view: &mut View, model: &mut Model, chance: &mut Chance) {
     let name = format!("blob {}", chance.below(5));
     let known = model.blobs.get_mut(&name);
@@ -154,7 +154,7 @@ fn change_blob(view: &mut View, model: &mut Model, chance: &mut Chance) {
     }
 }
 
-/// The blobs, each read in pieces.
+/// Returns all blobs, each read in pieces.
 fn all_blobs(blobs: &Blobs) -> BTreeMap<String, (Vec<u8>, bool)> {
     let read = |info: BlobInfo| {
         let pieces = (0..=info.length).step_by(5000);
@@ -169,7 +169,7 @@ fn all(space: &KeySpace) -> Entries {
     rows.map(|row| row.unwrap()).map(|row| (row.key().to_vec(), row.value().to_vec())).collect()
 }
 
-/// Reads of all kinds are those of the model.
+/// Checks that reads of all kinds match the model.
 fn check(space: &KeySpace, model: &Model, chance: &mut Chance) {
     for _ in 0..4 {
         let key = chance.key();
@@ -214,7 +214,7 @@ fn remove_blobs(writer: &mut Writer, model: &mut Model) {
     writer.storage.commit(&Changes { state, blobs, ..Changes::default() }).unwrap();
 }
 
-/// Merges that wait until somebody runs them.
+/// Merges that run only when the test steps them.
 #[derive(Clone, Default)]
 struct Aside(Arc<Mutex<Vec<MergeJob>>>);
 
@@ -271,7 +271,7 @@ fn a_segmented_space_is_what_a_map_is_through_flushes_merges_and_restarts() {
             assert_eq!((all(&space), all_blobs(&blobs)), (model.entries, model.blobs));
         }
         assert!((3..20).contains(&segments_max), "{segments_max} segments");
-        // No file is left that no row names.
+        // No unnamed file remains.
         writer.storage.settle().unwrap();
         let named = writer.space.segments().unwrap().len() + writer.blobs.len();
         drop(writer);
@@ -280,7 +280,7 @@ fn a_segmented_space_is_what_a_map_is_through_flushes_merges_and_restarts() {
         assert_eq!(files.numbers().unwrap().len(), named);
         writer.has_blobs = false;
         remove_blobs(&mut writer, &mut model);
-        // The state can be resident again, and segmented once more.
+        // The state can become resident again, and then segmented once more.
         drop(writer);
         let writer = Writer::open(&spaces, false, None);
         assert!(writer.space.is_resident() && all(&writer.space) == model.entries);
@@ -297,7 +297,7 @@ fn log_spaces(disk: &Arc<SimDisk>) -> LogSpaces {
     LogSpaces::open_on(Arc::clone(disk) as Arc<dyn Disk>, OnDamage::Forget, 4 << 10).unwrap()
 }
 
-/// For power cuts at every moment and of every loss: the entries match the progress found with them, and no synced
+/// For power cuts at every point with every kind of loss: the entries match the progress found with them, and no synced
 /// commit is lost.
 #[test]
 fn after_a_power_cut_entries_and_progress_are_of_one_commit() {
@@ -308,7 +308,7 @@ fn after_a_power_cut_entries_and_progress_are_of_one_commit() {
         let (with, aside) = segmenting(900);
         let mut model = Model::default();
         let mut past = vec![model.clone()];
-        // The number of operations at which a commit was synced.
+        // The operation counts at which commits were synced.
         let mut sure = vec![(disk.operation_count(), 0)];
         {
             let spaces = log_spaces(&disk);
@@ -345,7 +345,7 @@ fn after_a_power_cut_entries_and_progress_are_of_one_commit() {
                 assert_eq!(all(&writer.space), expected.entries, "{operation} {loss:?}");
                 assert_eq!(all_blobs(&writer.blobs), expected.blobs, "{operation} {loss:?}");
                 seen += usize::from(writer.space.segments().unwrap().len() > 1);
-                // The state goes on from there.
+                // The state continues to work from there.
                 let mut model = past[writer.count as usize].clone();
                 writer.commit(&mut model, &mut chance).unwrap();
                 assert_eq!(
@@ -358,7 +358,7 @@ fn after_a_power_cut_entries_and_progress_are_of_one_commit() {
     assert!(seen > 100, "only {seen} cuts met segments");
 }
 
-/// A bit that has turned, a file that is too short or not there at all: it is said which one it is, and nothing less is read.
+/// A flipped bit, a truncated file or a missing file: the error names the file, and no partial content is read.
 #[test]
 fn damage_is_named_and_is_never_an_end() {
     let disk = SimDisk::new();
@@ -420,7 +420,7 @@ fn damage_is_named_and_is_never_an_end() {
                 }
             };
             match found {
-                // Only bits of the magic, which has no effect, may change without notice.
+                // Only bits of the magic number, which has no effect, may change undetected.
                 Ok(found) => assert!(found == model.entries && bit < 16 * 8, "bit {bit} of {name}"),
                 Err(damage) => assert!(damage.contains(name.as_str()), "{damage}"),
             }
@@ -462,7 +462,7 @@ fn what_is_read_stays_within_the_cache() {
     assert_eq!(reads_then - reads, hits_then - hits, "what was just read is there");
 }
 
-/// As for segments: the error names a blob that is missing, torn or changed.
+/// As for segments: the error names the blob that is missing, truncated or changed.
 #[test]
 fn damage_of_a_blob_is_named() {
     let disk = SimDisk::new();

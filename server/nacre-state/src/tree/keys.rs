@@ -1,18 +1,18 @@
-//! Sorted keys, each with some bytes, in one block of memory.
+//! Sorted keys, each followed by a tail, in one block of memory.
 
-/// Bytes of a key at most.
+/// Maximum length of a key, in bytes.
 pub const KEY_BYTES_MAX: usize = 64 << 10;
-/// Largest number of bytes stored with a key.
+/// Maximum length of a tail, in bytes.
 pub const TAIL_BYTES_MAX: usize = u16::MAX as usize;
 
-/// Place of a key.
+/// The location of a key.
 #[derive(Clone, Copy)]
 struct Slot {
-    /// The first bytes after the common prefix of all keys, as a number that tells most keys apart.
+    /// The first bytes after the common prefix of all keys, as a number that distinguishes most keys.
     head: u64,
-    /// In the heap.
+    /// Offset in the heap.
     at: u32,
-    /// Bytes of the key, less one: there is no empty one.
+    /// Length of the key minus one; there is no empty key.
     key_bytes_less_one: u16,
     tail_bytes: u16,
 }
@@ -27,20 +27,20 @@ impl Slot {
     }
 }
 
-/// Keys in order, each followed by its tail.
+/// Sorted keys, each with a tail.
 #[derive(Default)]
 pub struct Keys {
     slots: Vec<Slot>,
-    /// Keys and tails in the order in which they came.
+    /// Keys and tails in insertion order.
     heap: Vec<u8>,
-    /// All keys begin with so many bytes that are the same.
+    /// Length of the prefix common to all keys.
     shared: usize,
-    /// Bytes of the heap that no slot names any more.
+    /// Bytes of the heap that no slot refers to.
     garbage: usize,
 }
 
 impl Clone for Keys {
-    /// With spare room, because the copy is made for a write.
+    /// Reserves spare capacity, because the clone is made for a write.
     fn clone(&self) -> Keys {
         let mut slots = Vec::with_capacity(self.slots.len() + 8);
         slots.extend_from_slice(&self.slots);
@@ -59,7 +59,7 @@ impl Keys {
         self.slots.is_empty()
     }
 
-    /// Bytes of all keys and tails.
+    /// Returns the bytes of all keys and tails.
     pub fn bytes(&self) -> usize {
         self.heap.len() - self.garbage
     }
@@ -93,7 +93,7 @@ impl Keys {
         })
     }
 
-    /// Puts a key where [`Keys::find`] says that it would be.
+    /// Inserts a key at the index that [`Keys::find`] returned.
     pub fn insert(&mut self, index: usize, key: &[u8], tail: &[u8]) {
         debug_assert!((1..=KEY_BYTES_MAX).contains(&key.len()) && tail.len() <= TAIL_BYTES_MAX);
         match self.slots.is_empty() {
@@ -121,7 +121,7 @@ impl Keys {
         self.tidy();
     }
 
-    /// Gives a key another tail.
+    /// Replaces the tail of a key.
     pub fn set_tail(&mut self, index: usize, tail: &[u8]) {
         debug_assert!(tail.len() <= TAIL_BYTES_MAX);
         let slot = self.slots[index];
@@ -138,7 +138,7 @@ impl Keys {
         self.tidy();
     }
 
-    /// Takes the keys from `index` on away.
+    /// Removes and returns the keys from `index` on.
     pub fn split_off(&mut self, index: usize) -> Keys {
         let mut right = Keys::default();
         right.take(self, index..self.len());
@@ -148,12 +148,12 @@ impl Keys {
         right
     }
 
-    /// Adds keys that all come after those that are here.
+    /// Appends keys that are greater than all present ones.
     pub fn append(&mut self, right: &Keys) {
         self.take(right, 0..right.len());
     }
 
-    /// Adds some of other keys, which all come after those that are here.
+    /// Appends a range of other keys that are greater than all present ones.
     fn take(&mut self, from: &Keys, range: std::ops::Range<usize>) {
         self.slots.reserve(range.len());
         self.heap.reserve(from.slots[range.clone()].iter().map(|slot| slot.bytes()).sum());
@@ -168,7 +168,7 @@ impl Keys {
         }
     }
 
-    /// Writes the heap again once most of it is garbage.
+    /// Compacts the heap once most of it is garbage.
     fn tidy(&mut self) {
         if self.garbage > self.heap.len() / 2 {
             let mut tidy = Keys::default();
@@ -186,7 +186,7 @@ impl Keys {
     }
 }
 
-/// Returns the first bytes as a number with the order of bytes, except for shorter ones.
+/// Returns the first eight bytes as a number in byte order; shorter keys are not always distinguished.
 fn head(bytes: &[u8]) -> u64 {
     match bytes.first_chunk() {
         Some(chunk) => u64::from_be_bytes(*chunk),

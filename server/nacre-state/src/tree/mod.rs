@@ -3,15 +3,15 @@
 //! ```text
 //!         inner   a ──── k ──── s        a child has the keys from its own on
 //!                 │      │      │
-//!         leaf  a b f   k m    s u v     slots in order, with keys and values in order of arrival
+//!         leaf  a b f   k m    s u v     sorted slots; keys and values in insertion order
 //! ```
 //!
-//! A B+ tree whose nodes are blocks: a look-up touches a few cache lines a level. A write copies a node that a snapshot
-//! shares, which takes two copies of bytes for any number of entries. Values of more than [`HERE_BYTES_MAX`] bytes are
-//! stored apart, and copies share them.
+//! A B+ tree whose nodes are contiguous blocks: a look-up touches a few cache lines per level. A write copies the nodes
+//! that a snapshot shares; each copy is two memory copies, whatever the number of entries. Values larger than
+//! [`HERE_BYTES_MAX`] are stored separately, and copies share them.
 //!
-//! Invariants: no node but the root has no keys; no key of a child comes before the child's own; a node is copied
-//! before it is changed unless it has one owner, so that no clone sees a write to another.
+//! Invariants: only the root may have no keys; no key of a child is less than the child's own key; a node with several
+//! owners is copied before it is changed, so that no clone sees a write to another.
 
 mod keys;
 
@@ -24,20 +24,20 @@ use std::sync::Arc;
 /// Stored bytes, which snapshots share.
 pub type Bytes = Arc<[u8]>;
 
-/// Largest number of keys of a node: the number of a separate value fits a byte. Small in tests, so that trees are
-/// deep.
+/// Maximum number of keys of a node, so that the index of a separate value fits in a byte. Small in tests, so that
+/// trees are deep.
 const KEYS_MAX: usize = if cfg!(test) { 8 } else { 64 };
-/// Bytes of keys and values of a node, beyond which it is split while it has two.
+/// Bytes of keys and values at which a node with at least two keys is split.
 const NODE_BYTES_MAX: usize = 8 << 10;
-/// Largest value that is stored with its key, in bytes.
+/// Maximum size of a value that is stored with its key, in bytes.
 const HERE_BYTES_MAX: usize = 256;
 
-/// A value, as stored or to be stored.
+/// A value that is stored or to be stored.
 #[derive(Clone, Copy, Debug)]
 pub enum Value<'a> {
-    /// With its key, or to be copied.
+    /// Stored with its key, or to be copied.
     Here(&'a [u8]),
-    /// By itself, to be shared.
+    /// Stored separately, or to be shared.
     Apart(&'a Bytes),
 }
 
@@ -50,7 +50,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns the value for keeping: a small one is copied.
+    /// Returns an owned value: a small one is copied.
     pub fn share(self) -> Bytes {
         match self {
             Value::Here(bytes) => bytes.into(),
@@ -59,7 +59,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The first byte of a tail says what follows: the value, or the number of a separate one.
+/// The first byte of a tail tells what follows: the value, or the index of a separate value.
 const HERE: u8 = 0;
 const APART: u8 = 1;
 
@@ -67,7 +67,7 @@ const APART: u8 = 1;
 #[derive(Clone, Default)]
 struct Leaf {
     keys: Keys,
-    /// Separate values, by number.
+    /// Separate values by index.
     apart: Vec<Option<Bytes>>,
 }
 
@@ -81,13 +81,13 @@ impl Leaf {
         }
     }
 
-    /// Returns the number of a key's separate value, if it has one.
+    /// Returns the index of a key's separate value, if it has one.
     fn number(&self, index: usize) -> Option<usize> {
         let (kind, rest) = self.keys.tail(index).split_first().expect("a tail has its kind");
         (*kind == APART).then(|| usize::from(rest[0]))
     }
 
-    /// Returns the bytes of the value that was there before.
+    /// Puts an entry. Returns the size of the previous value.
     fn put(&mut self, key: &[u8], value: Value<'_>) -> Option<usize> {
         let found = self.keys.find(key);
         let before = found.ok().map(|index| {
@@ -113,7 +113,7 @@ impl Leaf {
         before
     }
 
-    /// Returns the bytes of the value that was there.
+    /// Deletes an entry. Returns the size of its value.
     fn delete(&mut self, key: &[u8]) -> Option<usize> {
         let index = self.keys.find(key).ok()?;
         let bytes = self.value(index).bytes().len();
@@ -151,7 +151,7 @@ impl Leaf {
         self.adopt(from, &right.apart);
     }
 
-    /// Takes over the values of the keys from `from` on whose numbers are those in `others`.
+    /// Copies the separate values of the keys from `from` on out of `others`.
     fn adopt(&mut self, from: usize, others: &[Option<Bytes>]) {
         for index in from..self.keys.len() {
             let value = self.number(index).and_then(|number| others[number].clone());
@@ -163,7 +163,8 @@ impl Leaf {
     }
 }
 
-/// Nodes, each with a key that is no greater than its own, and greater than all of the node before.
+/// An inner node. The key of a child is not greater than the child's keys, and greater than all keys of the previous
+/// child.
 #[derive(Clone, Default)]
 struct Inner {
     keys: Keys,
@@ -171,12 +172,12 @@ struct Inner {
 }
 
 impl Inner {
-    /// The child that has a key if any has.
+    /// Returns the index of the child that contains a key, if any child does.
     fn child_of(&self, key: &[u8]) -> usize {
         self.keys.find(key).unwrap_or_else(|index| index.saturating_sub(1))
     }
 
-    /// The child that takes a key, which may come before all that are here.
+    /// Returns the index of the child for a key, which may be less than all present keys.
     fn child_for(&mut self, key: &[u8]) -> usize {
         let found = self.keys.find(key);
         if found == Err(0) {
@@ -196,7 +197,7 @@ impl Inner {
         self.children.remove(index);
     }
 
-    /// Merges a child that has become small with a neighbour.
+    /// Merges an underfull child with a neighbour.
     fn mend(&mut self, index: usize) {
         let child = self.children[index].keys();
         if child.is_empty() {
@@ -238,7 +239,7 @@ impl Node {
         }
     }
 
-    /// Inserts an entry. Returns the size of the value before, and the second half if the node was split.
+    /// Inserts an entry. Returns the size of the previous value, and the second half if the node was split.
     fn put(node: &mut Arc<Node>, key: &[u8], value: Value<'_>) -> (Option<usize>, Option<Split>) {
         let node = Arc::make_mut(node);
         let before = match node {
@@ -254,13 +255,13 @@ impl Node {
         (before, node.split(key))
     }
 
-    /// Halves a node that has too much, since `key` came into it.
+    /// Splits an overfull node after `key` was inserted.
     fn split(&mut self, key: &[u8]) -> Option<Split> {
         let (count, bytes) = (self.keys().len(), self.keys().bytes());
         if count <= KEYS_MAX && (bytes <= NODE_BYTES_MAX || count == 1) {
             return None;
         }
-        // Keys that come in order leave full nodes behind.
+        // Keys inserted in order leave full nodes behind.
         let is_last = self.keys().key(count - 1) <= key;
         let index = if is_last { count - 1 } else { count / 2 };
         let (key, right) = match self {
@@ -279,7 +280,7 @@ impl Node {
         Some(Split { key, right: Arc::new(right) })
     }
 
-    /// Returns the bytes of the value that was there.
+    /// Deletes an entry. Returns the size of its value.
     fn delete(node: &mut Arc<Node>, key: &[u8]) -> Option<usize> {
         match Arc::make_mut(node) {
             Node::Leaf(leaf) => leaf.delete(key),
@@ -349,7 +350,7 @@ impl Node {
     }
 }
 
-/// The map.
+/// The ordered map.
 #[derive(Clone, Default)]
 pub struct Tree {
     root: Option<Arc<Node>>,
@@ -370,7 +371,7 @@ impl Tree {
         }
     }
 
-    /// Puts a value there. Returns the bytes of the one before. Keys have 1 to [`KEY_BYTES_MAX`] bytes.
+    /// Sets the value of a key. Returns the size of the previous value. Keys have 1 to [`KEY_BYTES_MAX`] bytes.
     pub fn put(&mut self, key: &[u8], value: Value<'_>) -> Option<usize> {
         let root = self.root.get_or_insert_with(|| Arc::new(Node::Leaf(Leaf::default())));
         let (before, split) = Node::put(root, key, value);
@@ -384,9 +385,9 @@ impl Tree {
         before
     }
 
-    /// Removes a key. Returns the bytes of the value that was there.
+    /// Removes a key. Returns the size of its value.
     pub fn delete(&mut self, key: &[u8]) -> Option<usize> {
-        // Looked up first, so that no node is copied for an absent key.
+        // Look the key up first, so that no node is copied for an absent key.
         self.get(key)?;
         let root = self.root.as_mut()?;
         let bytes = Node::delete(root, key);
@@ -401,12 +402,12 @@ impl Tree {
         bytes
     }
 
-    /// No entries.
+    /// Returns an empty range.
     pub fn nothing() -> Range<'static> {
         Range { left: None }
     }
 
-    /// The entries between two bounds, in order; none when the bounds are the wrong way round.
+    /// Iterates over the entries between two bounds, in order; reversed bounds yield none.
     pub fn range(&self, (start, end): (Bound<&[u8]>, Bound<&[u8]>)) -> Range<'_> {
         let between = || {
             let root = self.root.as_deref()?;
@@ -417,7 +418,7 @@ impl Tree {
     }
 }
 
-/// An entry's place.
+/// The position of an entry.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     leaf: &'a Leaf,
@@ -438,9 +439,9 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Entries in order.
+/// A double-ended iterator over entries.
 pub struct Range<'a> {
-    /// The root, and the first and the last that have not been given.
+    /// The root, and the first and last entries not returned yet.
     left: Option<(&'a Node, Place<'a>, Place<'a>)>,
 }
 

@@ -8,12 +8,12 @@ type Model = BTreeMap<Vec<u8>, Bytes>;
 enum Step {
     Put(Vec<u8>, usize),
     Delete(Vec<u8>),
-    /// Removes all keys that begin with a byte.
+    /// Removes all keys that begin with this byte.
     DeleteAll(u8),
     Snapshot,
 }
 
-/// Keys with common first bytes, some of them long, and some that a number of eight bytes cannot tell apart.
+/// Returns keys with common prefixes: some are long, and some differ only after eight bytes.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         6 => (0..3_u8, 0..40_u8, 0..40_u8)
@@ -71,8 +71,8 @@ fn is_between(key: &[u8], start: &Bound<Vec<u8>>, end: &Bound<Vec<u8>>) -> bool 
     starts && ends
 }
 
-/// Every leaf is equally deep, every node but the root has keys in order, and none has too many; no key of a child comes before the
-/// child's own, or after the next one's.
+/// Checks that all leaves have the same depth, that every node but the root has sorted keys and not too many of them, and that no
+/// key of a child is less than the child's own key or not less than the next child's.
 fn check(node: &Node, is_root: bool, from: &[u8], to: Option<&[u8]>) -> usize {
     let keys = node.keys();
     assert!(is_root || !keys.is_empty());

@@ -1,4 +1,4 @@
-//! A state that is larger than the memory that it is given, on the disk of this machine.
+//! A state that exceeds its memory limit, on the disk of this machine.
 
 use nacre_state::{
     BlockCache, Changes, KeySpace, MergeJob, Segmenting, SpaceStorage, State, StateStorage, View,
@@ -11,16 +11,16 @@ use std::sync::{Arc, mpsc};
 const CACHE_BYTES: usize = 16 << 20;
 const FLUSH_BYTES: usize = 8 << 20;
 const VALUE_BYTES: usize = 400;
-/// Rows of a commit, as many as a feed that lags takes at once.
+/// Number of rows in a commit, which is the batch size of a lagging feed.
 const COMMIT_ROWS: u64 = 8192;
 
-/// MiB of rows; 1024 shows the purpose of the memory limits.
+/// Size of the rows in MiB. With 1024, the effect of the memory limits shows.
 fn state_mb() -> u64 {
     let mb = std::env::var("NACRE_STATE_MB").ok().and_then(|mb| mb.parse().ok());
     mb.unwrap_or(96)
 }
 
-/// In no order: every commit falls all over the keys.
+/// Returns keys in random order, so that every commit touches the whole key range.
 fn key(number: u64) -> [u8; 16] {
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
     let mut key = *b"row/............";
@@ -47,7 +47,7 @@ fn open(spaces: &LogSpaces, with: &Segmenting) -> (SpaceStorage, KeySpace) {
 fn rows_beyond_memory_are_written_and_read_within_the_cache() {
     let folder = tempfile::tempdir().unwrap();
     let spaces = LogSpaces::open(folder.path(), OnDamage::Forget).unwrap();
-    // Merges run on a thread of their own, as in a node.
+    // Merges run on a separate thread, as in a node.
     let (jobs, merges) = mpsc::channel::<MergeJob>();
     let merging = std::thread::spawn(move || {
         for job in merges {

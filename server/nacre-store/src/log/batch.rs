@@ -1,4 +1,4 @@
-//! The content of segments: batches of commits, and the documents in them. Big-endian.
+//! The contents of segments: batches of commits, and the documents in them. Numbers are big-endian.
 //!
 //! ```text
 //! batch      magic u32 | crc u32 | number u64 | segment u32 | commits u32 | body bytes u32 | body crc u32 | body
@@ -7,11 +7,11 @@
 //! document   crc u32 | value bytes u32 | vb u16 | key bytes u16 | replaced seqno u64 | metadata | key | value
 //! ```
 //!
-//! The highest bit of a seqno that is replaced or erased says that its version stays as history.
+//! The highest bit of a replaced or erased seqno is set if that version is kept as history.
 //!
-//! A batch's own checksum begins with the store's salt, so that no stored value can pass for a batch. A document's
-//! checksum covers all that follows it: it is read alone, wherever it was moved. It names the seqno of the version that
-//! it replaced (0 for none), so that replaying needs to read no other document.
+//! A batch's own checksum starts with the store's salt, so that no stored value can imitate a batch. A document's
+//! checksum covers everything after it, because documents are read individually and may be moved. A document names the
+//! seqno of the version that it replaced (0 for none), so that replay does not need to read other documents.
 
 use super::locations::{Location, Old, Version};
 use crate::codec::{
@@ -25,17 +25,17 @@ pub(super) const BATCH_HEADER_BYTES: usize = 32;
 const COMMIT_HEADER_BYTES: usize = 28;
 const DOCUMENT_HEADER_BYTES: usize = 20 + META_BYTES;
 const BATCH_MAGIC: [u8; 4] = *b"nbat";
-/// The row of a record, for its checksum: the commit around it says which vBucket it is of.
+/// The row of a record for its checksum. The enclosing commit names the vBucket.
 const RECORD_ROW: &[u8] = b"record";
 
-/// The hash of a key in the table of locations. It is stored, so it must never change.
+/// Returns the hash of a key for the table of locations. The hash is stored, so the function must never change.
 pub(super) fn key_hash(salt: u64, key: &[u8]) -> u32 {
     let mut hasher = SipHasher13::new_with_keys(salt, 0);
     hasher.write(key);
     hasher.finish() as u32
 }
 
-/// Bytes of a stored document.
+/// Returns the size of a stored document in bytes.
 pub(super) fn document_bytes(document: &Document) -> usize {
     DOCUMENT_HEADER_BYTES + document.key().len() + document.value().len()
 }
@@ -55,7 +55,7 @@ pub(super) fn encode_document(bytes: &mut Vec<u8>, vbid: Vbid, document: &Docume
     bytes[start..start + 4].copy_from_slice(&crc.to_be_bytes());
 }
 
-/// The document that `bytes` are, if they are that version of that vBucket.
+/// Decodes the document in `bytes`, if it is this version of this vBucket.
 pub(super) fn decode_document(bytes: &[u8], vbid: Vbid, seqno: Seqno) -> Option<Document> {
     let (crc, body) = bytes.split_first_chunk::<4>()?;
     if u32::from_be_bytes(*crc) != crc32fast::hash(body) || u16_at(bytes, 8)? != vbid.0 {
@@ -68,21 +68,21 @@ pub(super) fn decode_document(bytes: &[u8], vbid: Vbid, seqno: Seqno) -> Option<
         .then(|| Document::new(meta, &bytes[DOCUMENT_HEADER_BYTES..value], &bytes[value..]))
 }
 
-/// Bytes of a document that [`replaced_by`] needs.
+/// Number of bytes of a document that [`replaced_by`] needs.
 pub(super) const FRONT_BYTES: usize = DOCUMENT_HEADER_BYTES;
 
-/// The version that a document replaced, if its front says that it is that version. No checksum is looked at.
+/// Returns the version that a document replaced, if the front of the document names this version. Checks no checksum.
 pub(super) fn replaced_by(front: &[u8], vbid: Vbid, seqno: Seqno) -> Option<Seqno> {
     let is_it = u16_at(front, 8) == Some(vbid.0) && u64_at(front, 20) == Some(seqno.0);
     is_it.then(|| u64_at(front, 12).map(|number| Old::decode(number).seqno))?
 }
 
-/// Returns the bytes of a document that [`has_key`] needs.
+/// Returns the number of bytes of a document that [`has_key`] needs.
 pub(super) fn key_end(key: &[u8]) -> usize {
     DOCUMENT_HEADER_BYTES + key.len()
 }
 
-/// Returns true if the front of a document says that it is that version of that key. No checksum is looked at.
+/// Returns true if the front of a document names this version of this key. Checks no checksum.
 pub(super) fn has_key(front: &[u8], vbid: Vbid, seqno: Seqno, key: &[u8]) -> bool {
     u16_at(front, 8) == Some(vbid.0)
         && u64_at(front, 20) == Some(seqno.0)
@@ -90,11 +90,11 @@ pub(super) fn has_key(front: &[u8], vbid: Vbid, seqno: Seqno, key: &[u8]) -> boo
         && front.get(DOCUMENT_HEADER_BYTES..) == Some(key)
 }
 
-/// A commit as it will be written.
+/// A commit ready to be written.
 pub(super) struct Staged<'a> {
     pub vbid: Vbid,
     pub record: VbRecord,
-    /// Each with the hash of its key, and the version that it replaces.
+    /// Each document with the hash of its key, and the version that it replaces.
     pub documents: Vec<(&'a Document, u32, Old)>,
     pub erased: Vec<Old>,
     encoded_record: Vec<u8>,
@@ -111,14 +111,14 @@ impl<'a> Staged<'a> {
         Staged { vbid, record, documents, erased, encoded_record }
     }
 
-    /// Bytes of the commit in a batch.
+    /// Returns the size of the commit in a batch, in bytes.
     pub fn bytes(&self) -> usize {
         let documents: usize =
             self.documents.iter().map(|(document, ..)| document_bytes(document)).sum();
         COMMIT_HEADER_BYTES + self.encoded_record.len() + documents + 8 * self.erased.len()
     }
 
-    /// Appends the commit. Returns the places of its documents, relative to the start of `bytes`.
+    /// Appends the commit. Returns the positions of its documents relative to the start of `bytes`.
     pub fn encode(&self, bytes: &mut Vec<u8>) -> Vec<(usize, usize)> {
         let first = self.documents.first().map_or(Seqno::ZERO, |(first, ..)| first.meta.seqno);
         bytes.extend(self.vbid.0.to_be_bytes());
@@ -141,7 +141,7 @@ impl<'a> Staged<'a> {
     }
 }
 
-/// The front of a batch.
+/// The header of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BatchHeader {
     pub number: u64,
@@ -165,7 +165,7 @@ impl BatchHeader {
         bytes
     }
 
-    /// The header at the front of `bytes`, if there is one.
+    /// Decodes the header at the start of `bytes`, if there is one.
     pub fn decode(bytes: &[u8], salt: u64) -> Option<BatchHeader> {
         let bytes = bytes.get(..BATCH_HEADER_BYTES)?;
         if bytes[..4] != BATCH_MAGIC || u32_at(bytes, 4)? != header_crc(salt, bytes) {
@@ -188,7 +188,7 @@ fn header_crc(salt: u64, header: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// A commit as it is read back.
+/// A commit that was read back.
 #[derive(Debug)]
 pub(super) struct Replayed {
     pub vbid: Vbid,
@@ -197,7 +197,7 @@ pub(super) struct Replayed {
     pub erased: Vec<Old>,
 }
 
-/// Decodes the commits in a batch's body, which begins at `offset` of its segment; `None` if it is no such body.
+/// Decodes the commits in a batch's body, which begins at `offset` of its segment; `None` if the body is malformed.
 pub(super) fn decode_body(
     header: &BatchHeader,
     body: &[u8],
@@ -253,8 +253,8 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Returns where the first batch with a number above `number` begins in `bytes`. Such a batch proves that the one
-/// before it was acknowledged, as each is synced before the next is written.
+/// Returns the position in `bytes` of the first batch with a number above `number`. Such a batch proves that its
+/// predecessor was acknowledged, because each batch is synced before the next is written.
 pub(super) fn later_batch(bytes: &[u8], salt: u64, number: u64) -> Option<u64> {
     bytes
         .windows(BATCH_HEADER_BYTES)
@@ -264,12 +264,12 @@ pub(super) fn later_batch(bytes: &[u8], salt: u64, number: u64) -> Option<u64> {
         .find(|found| *found > number)
 }
 
-/// A record for the table of locations, and back.
+/// Encodes a record for the saved table of locations.
 pub(super) fn encode_saved_record(record: &VbRecord) -> Vec<u8> {
     encode_record(RECORD_ROW, record)
 }
 
-/// The record that was saved.
+/// Decodes a record of the saved table of locations.
 pub(super) fn decode_saved_record(bytes: &[u8]) -> Option<VbRecord> {
     decode_record(RECORD_ROW, bytes)
 }
@@ -370,7 +370,7 @@ mod tests {
         }
     }
 
-    /// The hash is stored.
+    /// The hash is stored, so it must not change.
     #[test]
     fn the_hash_of_a_key_never_changes() {
         assert_eq!(key_hash(1, b"\0key"), 470_790_694);

@@ -1,9 +1,8 @@
-//! Gives space back and saves the table of locations, while commits and reads go on.
+//! Reclaims space and saves the table of locations, concurrently with commits and reads.
 //!
 //! A step takes the segment with the largest dead part, copies its current versions and history into a `.copy` segment,
-//! syncs that, and lets the table of locations point there. The segment is *retired*: nothing needs it but the table as
-//! it was saved last. It is removed when the table is saved again, which happens once enough has been retired to be
-//! worth it.
+//! syncs that, and updates the table of locations. The old segment is then *retired*: only the last saved table still
+//! needs it. It is removed when the table is saved again, which happens once enough bytes are retired.
 
 use super::locations::{Location, Version};
 use super::read::runs;
@@ -15,26 +14,26 @@ use nacre_types::{Seqno, Vbid};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Copies that are collected before they are written.
+/// Bytes of copies that are buffered before they are written.
 const WRITE_BYTES: usize = 1 << 20;
-/// Versions that are relocated under one lock.
+/// Versions relocated per lock.
 const RELOCATE_COUNT: usize = 512;
-/// A log that is longer than this many times the table is reason enough to save the table: an open reads the log.
+/// The table is saved once the log exceeds this multiple of the table's size, because an open must read the log.
 const LOG_PER_TABLE: u64 = 8;
 
-/// The state between two steps of compaction or saving.
+/// The state between two steps of compaction.
 pub(super) struct Compactor {
-    /// The segment that copies go to, and where in it.
+    /// The segment that receives copies, and the position in it.
     copies: Option<(Arc<Segment>, u32)>,
-    /// Waiting to be removed.
+    /// Retired segments that are not removed yet.
     retired: Vec<Arc<Segment>>,
-    /// The batch and the segment that a replay would begin with.
+    /// The batch and the segment from which a replay would start.
     saved_batch: u64,
     saved_tail: u32,
 }
 
 impl Compactor {
-    /// Goes on from a table that was saved at `batch`, when the log ended in segment `tail`.
+    /// Continues from a table that was saved at `batch`, when the log ended in segment `tail`.
     pub fn new(batch: u64, tail: u32) -> Compactor {
         Compactor { copies: None, retired: Vec::new(), saved_batch: batch, saved_tail: tail }
     }
@@ -61,9 +60,9 @@ impl LogStore {
         Ok(given_back)
     }
 
-    /// The segment with the greatest share of dead bytes, if that is more than asked for.
+    /// Returns the segment with the greatest share of dead bytes, if that exceeds `percent`.
     fn worst_segment(&self, compactor: &Compactor, percent: u8) -> Option<Arc<Segment>> {
-        // Held to the end: a segment that becomes the head meanwhile would look dead.
+        // Held to the end: otherwise a segment could become the head meanwhile and look dead.
         let writer = self.writer.lock();
         let head = writer.tail().0;
         let copies = compactor.copies.as_ref().map_or(0, |(segment, _)| segment.number);
@@ -83,17 +82,17 @@ impl LogStore {
         self.locations.read().vbuckets().map(|(vbid, _)| vbid).collect()
     }
 
-    /// Returns the bytes of the segments that a replay would read, without the first.
+    /// Returns the bytes of the segments that a replay would read, without the first one.
     fn log_bytes(&self, tail: u32) -> u64 {
         let locations = self.locations.read();
         let later = locations.segments.range(tail + 1..).map(|(_, segment)| segment);
         later.filter(|segment| segment.kind == Kind::Log).map(|segment| segment.bytes).sum()
     }
 
-    /// Copies the current part of `segment` and retires it. Returns the bytes gained.
+    /// Copies the current versions and the history of `segment` and retires it. Returns the bytes gained.
     fn move_out(&self, compactor: &mut Compactor, segment: &Arc<Segment>) -> Result<u64, Error> {
         let mut wanted: Vec<(Vbid, Version)> = Vec::new();
-        // One vBucket at a time, so that commits need not wait for all of them.
+        // One vBucket at a time, so that commits do not wait for all of them.
         for vbid in self.vbids() {
             let locations = self.locations.read();
             let versions = locations.versions(vbid)?.all_after(Seqno::ZERO);
@@ -167,14 +166,14 @@ impl LogStore {
         compactor.saved_batch = head.batch;
         compactor.saved_tail = head.tail.0;
         for segment in std::mem::take(&mut compactor.retired) {
-            // One that cannot be removed now is removed by the next open.
+            // A file that cannot be removed now is removed by the next open.
             let _ = self.disk.remove(&name(segment.number, segment.kind));
             self.retired_bytes.fetch_sub(segment.bytes, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// Leaves the directory so that the next open has nothing to replay.
+    /// Saves the table so that the next open has nothing to replay.
     pub(super) fn close(&self) {
         let mut compactor = self.compactor.lock();
         let (batch, stopped) = {
@@ -184,19 +183,19 @@ impl LogStore {
         if stopped || (batch == compactor.saved_batch && compactor.retired.is_empty()) {
             return;
         }
-        // Without this the next open takes longer, and that is all.
+        // On failure the next open only takes longer.
         let _ = self.save(&mut compactor);
-        // A full disk may have refused the note of the last batch, or half of it.
+        // A full disk may have refused the last batch's note, or written half of it.
         let _ = self.write_note(batch);
         let _ = self.note.sync();
     }
 }
 
-/// Copies on their way.
+/// Copies in progress.
 struct Copies<'a> {
     store: &'a LogStore,
     compactor: &'a mut Compactor,
-    /// Not written yet; they end where the open segment's position is.
+    /// Copies not written yet. They end at the position of the open segment.
     pending: Vec<u8>,
 }
 
@@ -233,14 +232,14 @@ impl Copies<'_> {
         Ok(())
     }
 
-    /// Writes and syncs the documents that were added.
+    /// Writes and syncs the documents added.
     fn finish(&mut self) -> Result<(), Error> {
         self.write()?;
         let Some((segment, _)) = &self.compactor.copies else { return Ok(()) };
         segment.file.sync().map_err(|error| self.store.failed("copy documents in", error))
     }
 
-    /// Ends the open segment.
+    /// Closes the open segment.
     fn seal(&mut self) -> Result<(), Error> {
         self.finish()?;
         if let Some((segment, position)) = self.compactor.copies.take() {

@@ -1,12 +1,12 @@
-//! The location of every version: all that the log store keeps in memory of its documents.
+//! The location of every version: the only part of its documents that the log store keeps in memory.
 //!
-//! A vBucket's versions are an array ascending by seqno, which only grows at its end. A version that is replaced leaves
-//! a hole; when there are too many holes the array is packed. A hash table has positions in the array. Neither has
-//! keys: a match of the 32-bit hash is settled by reading the key from the segment. That is some 40 bytes a document,
-//! however long its key.
+//! A vBucket's versions are an array in ascending seqno order, which grows only at its end. A replaced version leaves a
+//! hole; the array is packed when it has too many holes. A hash table maps key hashes to positions in the array. Neither
+//! stores keys: a match of the 32-bit hash is verified by reading the key from the segment. A document takes about 40
+//! bytes, however long its key is.
 //!
-//! A version that is replaced and kept as history stays where it is in the array, marked, and leaves the hash table: some
-//! 27 bytes. Invariant: no such version is below the vBucket's `history_start`.
+//! A replaced version that is kept as history stays in the array with a mark and leaves the hash table; it takes about 27
+//! bytes. Invariant: no such version is below the vBucket's `history_start`.
 
 use super::segment::Segment;
 use crate::{Error, HistorySize};
@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// vBuckets of a bucket, at most.
+/// Maximum number of vBuckets of a bucket.
 const VBUCKETS_MAX: usize = 1024;
 
-/// A piece of a segment; one of no bytes is nowhere.
+/// A range of a segment; zero bytes mean no location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Location {
     pub segment: u32,
@@ -27,7 +27,7 @@ pub(super) struct Location {
     pub bytes: u32,
 }
 
-/// A version that is there.
+/// A version in the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Version {
     pub seqno: Seqno,
@@ -35,10 +35,10 @@ pub(super) struct Version {
     pub hash: u32,
 }
 
-/// The bit of a number that marks a version as history: of its length in the table, of its seqno in a batch.
+/// The bit that marks a version as history: in its length in the table, and in its seqno in a batch.
 const KEPT_BIT: u32 = 31;
 
-/// A place in the array: a version with its mark, or a hole. So it is saved, too.
+/// An entry of the array: a version with its mark, or a hole. The saved table has the same form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot(pub Version);
 
@@ -63,12 +63,12 @@ impl Slot {
     }
 }
 
-/// The version that another takes the place of, or that is forgotten.
+/// A version that is replaced or erased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Old {
-    /// Zero if there is none.
+    /// Zero for no version.
     pub seqno: Seqno,
-    /// True if it stays as history.
+    /// True if the version is kept as history.
     pub kept: bool,
 }
 
@@ -84,20 +84,20 @@ impl Old {
     }
 }
 
-/// One vBucket's versions and its record.
+/// The versions and the record of one vBucket.
 #[derive(Default)]
 pub(super) struct Versions {
     pub record: Option<VbRecord>,
     /// Ascending by seqno, with holes.
     ordered: Vec<Slot>,
     holes: usize,
-    /// Positions in `ordered` of current versions.
+    /// Positions in `ordered` of the current versions.
     by_hash: HashTable<u32>,
-    /// Versions that are neither current nor holes.
+    /// Size of the versions that are kept as history.
     history: HistorySize,
 }
 
-/// The table takes its bits from both ends of a 64-bit hash.
+/// Spreads the hash over 64 bits, because the table takes its bits from both ends.
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -118,27 +118,27 @@ impl Versions {
         self.ordered[first..].iter().copied()
     }
 
-    /// Current versions, ascending by seqno.
+    /// Iterates over current versions, ascending by seqno.
     pub fn iter(&self) -> impl Iterator<Item = Version> {
         self.after(Seqno::ZERO)
     }
 
-    /// Current versions after a seqno, ascending.
+    /// Iterates over current versions after a seqno, ascending.
     pub fn after(&self, seqno: Seqno) -> impl Iterator<Item = Version> {
         self.slots_after(seqno).filter(|slot| slot.is_current()).map(Slot::version)
     }
 
-    /// All versions after a seqno, ascending: with those that are history.
+    /// Iterates over all versions after a seqno, including history, ascending.
     pub fn all_after(&self, seqno: Seqno) -> impl Iterator<Item = Version> {
         self.slots_after(seqno).filter(|slot| !slot.is_hole()).map(Slot::version)
     }
 
-    /// All versions with their marks, ascending by seqno.
+    /// Iterates over all entries with their marks, ascending by seqno.
     pub fn slots(&self) -> impl Iterator<Item = Slot> {
         self.slots_after(Seqno::ZERO).filter(|slot| !slot.is_hole())
     }
 
-    /// The versions that a key of this hash may have: almost always none or one.
+    /// Iterates over the versions whose key has this hash: almost always none or one.
     pub fn candidates(&self, hash: u32) -> impl Iterator<Item = Version> {
         self.by_hash
             .iter_hash(spread(hash))
@@ -146,17 +146,17 @@ impl Versions {
             .filter(move |version| version.hash == hash)
     }
 
-    /// The version at a seqno, current or history.
+    /// Returns the version at a seqno, current or history.
     pub fn at(&self, seqno: Seqno) -> Option<Version> {
         self.position(seqno).map(|position| self.ordered[position].version())
     }
 
-    /// The greatest seqno that was ever pushed and not packed away.
+    /// Returns the greatest seqno pushed, unless packing has removed it.
     pub fn last_seqno(&self) -> Seqno {
         self.ordered.last().map_or(Seqno::ZERO, |slot| slot.0.seqno)
     }
 
-    /// Returns the seqno at which history would have to begin to be within `limit`.
+    /// Returns the seqno at which history must begin to be within `limit`.
     pub fn history_within(&self, limit: HistorySize) -> Seqno {
         let mut left = limit;
         let newest_first = self.ordered.iter().rev().filter(|slot| slot.is_kept());
@@ -170,10 +170,10 @@ impl Versions {
         (!self.ordered[position].is_hole()).then_some(position)
     }
 
-    /// Adds a version after all others.
+    /// Adds a version at the end.
     fn push(&mut self, slot: Slot) {
         if self.ordered.len() == self.ordered.capacity() {
-            // An eighth at a time: doubling would leave half of the largest table in the process empty.
+            // Grow by an eighth: doubling would leave half of the largest table of the process empty.
             self.ordered.reserve_exact(self.ordered.len() / 8 + 8);
         }
         let position = self.ordered.len() as u32;
@@ -193,7 +193,7 @@ impl Versions {
         self.history.bytes += u64::from(version.location.bytes);
     }
 
-    /// A current version is not current any more: it leaves a hole, or stays as history. Returns the version.
+    /// Supersedes a current version: it becomes a hole, or stays as history. Returns the version.
     fn supersede(&mut self, old: Old) -> Option<Version> {
         let position = self.position(old.seqno).filter(|at| self.ordered[*at].is_current())?;
         let version = self.ordered[position].0;
@@ -218,8 +218,8 @@ impl Versions {
         self.holes += 1;
     }
 
-    /// Drops the history before a seqno, given that there is none before `start`. Passes each dropped version to
-    /// `each`.
+    /// Drops the history before a seqno, given that there is none before `start`. Calls `each` with every dropped
+    /// version.
     fn forget_history(&mut self, start: Seqno, before: Seqno, mut each: impl FnMut(Version)) {
         let position_of = |seqno| self.ordered.partition_point(|slot| slot.0.seqno < seqno);
         for position in position_of(start)..position_of(before) {
@@ -254,17 +254,17 @@ impl Versions {
     }
 }
 
-/// The changes of one commit in a vBucket.
+/// The changes of a vBucket in one commit.
 pub(super) struct Change {
     pub vbid: Vbid,
     pub record: VbRecord,
-    /// New versions, ascending, each with the version it replaces.
+    /// New versions, ascending, each with the version that it replaces.
     pub versions: Vec<(Version, Old)>,
-    /// Versions whose keys are forgotten.
+    /// Versions to erase.
     pub erased: Vec<Old>,
 }
 
-/// The segments of a store by number. A long reader keeps a handle to this very map: it never changes, and its segments
+/// The segments of a store by number. The map is immutable, so a long reader can keep this handle, and its segments
 /// stay readable.
 pub(super) type Segments = Arc<BTreeMap<u32, Arc<Segment>>>;
 
@@ -272,7 +272,7 @@ pub(super) type Segments = Arc<BTreeMap<u32, Arc<Segment>>>;
 pub(super) struct Locations {
     vbuckets: Vec<Versions>,
     pub segments: Segments,
-    /// Number of the last batch that this reflects.
+    /// Number of the last batch applied.
     pub batch: u64,
 }
 
@@ -285,15 +285,15 @@ impl Locations {
         }
     }
 
-    /// One vBucket.
+    /// Returns a vBucket.
     ///
     /// # Errors
-    /// Fails when there cannot be such a vBucket.
+    /// Fails when the number is out of range.
     pub fn versions(&self, vbid: Vbid) -> Result<&Versions, Error> {
         self.vbuckets.get(vbid.index()).ok_or_else(|| no_such(vbid))
     }
 
-    /// All vBuckets that have a record.
+    /// Iterates over the vBuckets that have a record.
     pub fn vbuckets(&self) -> impl Iterator<Item = (Vbid, &Versions)> {
         (0..).map(Vbid).zip(&self.vbuckets).filter(|(_, versions)| versions.record.is_some())
     }
@@ -313,7 +313,7 @@ impl Locations {
     /// Restores the saved table of a vBucket.
     ///
     /// # Errors
-    /// The contradiction, in words.
+    /// A description of the contradiction.
     pub fn restore(
         &mut self,
         vbid: Vbid,
@@ -333,10 +333,10 @@ impl Locations {
         Ok(())
     }
 
-    /// Takes over the changes of a commit.
+    /// Applies the changes of a commit.
     ///
     /// # Errors
-    /// The contradiction, in words.
+    /// A description of the contradiction.
     pub fn apply(&mut self, change: Change) -> Result<(), String> {
         let Change { vbid, record, versions: new, erased } = change;
         let versions =
@@ -361,7 +361,7 @@ impl Locations {
             versions.forget_history(start, end, |version| take_live(segments, version.location));
         }
         if versions.holes == versions.ordered.len() {
-            // A history that begins again may count from the beginning.
+            // A history that begins again may count from zero.
             versions.pack();
         }
         for (version, replaced) in new {
@@ -378,7 +378,7 @@ impl Locations {
         Ok(())
     }
 
-    /// Moves a version to another location, if it is still at `from`.
+    /// Moves a version to another location if it is still at `from`.
     pub fn relocate(&mut self, vbid: Vbid, seqno: Seqno, from: Location, to: Location) {
         let Some(versions) = self.vbuckets.get_mut(vbid.index()) else { return };
         let Some(position) = versions.position(seqno) else { return };
@@ -454,7 +454,7 @@ mod tests {
         assert_eq!(versions.supersede(gone(1)), None, "long gone");
     }
 
-    /// The documentation promises this; it is the overhead of a bucket of small documents.
+    /// The documentation promises this limit; it is the overhead of a bucket of small documents.
     #[test]
     fn a_document_takes_forty_bytes_at_most_in_a_table_that_only_grows() {
         for count in [900, 4_000, 200_000, 1_000_000_u64] {
@@ -469,8 +469,8 @@ mod tests {
         }
     }
 
-    /// One key is overwritten again and again. Shows the cost of a version of history, and that it is no candidate for
-    /// its key.
+    /// Overwrites one key again and again. Shows the cost of a version of history, and that such a version is not a
+    /// candidate for its key.
     #[test]
     fn a_version_of_history_takes_twenty_seven_bytes_at_most() {
         for count in [4_000, 200_000, 1_000_000_u64] {

@@ -1,21 +1,21 @@
-//! The store on an append-only log of its own: one log for all vBuckets of a bucket, a table of locations in memory.
+//! A log-structured store: one append-only log for all vBuckets of a bucket, and a table of locations in memory.
 //!
 //! ```text
-//! commit ─► batch ─► 00000007.log   one write and one sync, into space that was allocated before
+//! commit ─► batch ─► 00000007.log   one write and one sync, into preallocated space
 //!              └───► Locations      where each version is: 40 bytes a document, 27 a version of history, no keys
 //! get, scan ◄─ read ◄─ segments     one read a document
 //! compact:     00000003.log ─► 00000008.copy, then `locations` is saved, then 00000003.log is removed
 //! open:        `locations`, and the batches after it
 //! ```
 //!
-//! - A batch has length, checksum and number, and is synced before the next is written. So a batch that cannot be read
-//!   was never acknowledged if it is the last, and is damage by name if a later one is there.
-//! - The last batch alone could be lost without a trace. The note `acknowledged` says how many batches were synced; it
-//!   is written after the sync, and not synced itself until the store is closed.
-//! - Segments, once written, do not change until they are removed. A reader holds a handle, so that its versions stay
+//! - A batch has a length, a checksum and a number, and is synced before the next is written. An unreadable batch was
+//!   therefore never acknowledged if it is the last one, and is reported as damage if a later one exists.
+//! - The last batch alone could be lost without a trace. The note `acknowledged` says how many batches were synced. It
+//!   is written after each sync, but not synced itself until the store is closed.
+//! - A written segment does not change until it is removed. A reader holds a handle, so that its versions stay
 //!   readable.
-//! - After a failed sync the content of the disk is unknown. No commit is taken any more, until the store is opened
-//!   again; the open writes the last batch once more, as the operating system may have it in memory only.
+//! - After a failed sync the contents of the disk are unknown. The store accepts no more commits until it is reopened.
+//!   The open rewrites the last batch, because the operating system may have it in memory only.
 
 mod batch;
 mod compact;
@@ -37,19 +37,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The layout of a log store.
+/// The options of a log store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogOptions {
-    /// Bytes of a segment, once there is enough data; the first are smaller. A commit that needs more gets a segment of
-    /// its own size.
+    /// Size of a segment in bytes once there is enough data; the first segments are smaller. A larger commit gets a
+    /// segment of its own size.
     pub segment_bytes: u32,
-    /// Any number that clients cannot guess, used when the store is created and kept in it. It prevents clients from
-    /// choosing keys of equal hash, or values that pass for a batch.
+    /// A number unpredictable for clients, used and stored when the store is created. It prevents clients from choosing
+    /// keys of equal hash, or values that imitate a batch.
     pub seed: u64,
 }
 
 impl LogOptions {
-    /// 64 MiB: large enough that creating one is rare, small enough that compacting one is short.
+    /// 64 MiB: large enough that segments are rarely created, small enough that compacting one is quick.
     pub const SEGMENT_BYTES: u32 = 64 << 20;
 }
 
@@ -59,7 +59,7 @@ impl Default for LogOptions {
     }
 }
 
-/// Keeps the vBuckets of one bucket in a log.
+/// Stores the vBuckets of one bucket in a log.
 pub struct LogStore {
     disk: Arc<dyn Disk>,
     options: LogOptions,
@@ -67,22 +67,22 @@ pub struct LogStore {
     /// Number of the next segment.
     next_segment: AtomicU32,
     note: Arc<dyn DiskFile>,
-    /// Locked for reading during a look-up, and for writing while synced commits are entered: never during I/O.
+    /// Locked for reading during a look-up, and for writing while synced commits are applied; never during I/O.
     locations: RwLock<Locations>,
-    /// One writer at a time.
+    /// Allows one writer at a time.
     writer: Mutex<write::Writer>,
-    /// One compaction at a time; commits and reads do not wait for it.
+    /// Allows one compaction at a time; commits and reads do not wait for it.
     compactor: Mutex<compact::Compactor>,
-    /// Bytes of the table that was saved last, and of segments that wait to be removed.
+    /// Bytes of the last saved table, and of retired segments.
     saved_bytes: AtomicU64,
     retired_bytes: AtomicU64,
 }
 
 impl LogStore {
-    /// Opens the store in the directory `path`, which is created if `create` is set and must exist otherwise.
+    /// Opens the store in the directory `path`. Creates it if `create` is set; otherwise it must exist.
     ///
     /// # Errors
-    /// Any problem with the directory, by name.
+    /// Any problem with the directory, named.
     pub fn open(path: &Path, create: bool, options: LogOptions) -> Result<LogStore, Error> {
         if !create && !path.join(note::NAME).exists() {
             return Err(Error::Damaged { path: path.to_owned(), what: recover::MISSING.into() });
@@ -93,7 +93,7 @@ impl LogStore {
     /// Opens the store on a disk, which may be a simulated one.
     ///
     /// # Errors
-    /// Any problem with the stored data, by name.
+    /// Any problem with the stored data, named.
     pub fn open_on(
         disk: Arc<dyn Disk>,
         create: bool,
@@ -109,8 +109,8 @@ impl LogStore {
             .map_err(|error| self.failed("create a segment of", error))
     }
 
-    /// Bytes that the next segment should have: a sixteenth of the data up to `segment_bytes`, so that a small bucket
-    /// stays small, and 1/256 beyond that, so that a large one does not need thousands of open files.
+    /// Returns the size of the next segment: a sixteenth of the data up to `segment_bytes`, so that a small bucket
+    /// stays small, and 1/256 of the data beyond that, so that a large bucket does not need thousands of open files.
     fn segment_bytes(&self) -> u64 {
         const SEGMENT_BYTES_END: u64 = 1 << 31;
         let most = u64::from(self.options.segment_bytes);
@@ -118,7 +118,7 @@ impl LogStore {
         (data / 16).clamp(most / 16, most).max(data / 256).min(SEGMENT_BYTES_END)
     }
 
-    /// Bytes of current versions.
+    /// Returns the bytes of current versions.
     fn live_bytes(&self) -> u64 {
         let segments = Arc::clone(&self.locations.read().segments);
         segments.values().map(|segment| segment.live_bytes.load(Ordering::Relaxed)).sum()

@@ -1,4 +1,4 @@
-//! Reading documents: by key, by seqno, and all.
+//! Reads documents by key, by seqno, or all of them.
 
 use super::LogStore;
 use super::batch::{FRONT_BYTES, decode_document, has_key, key_end, key_hash, replaced_by};
@@ -10,9 +10,9 @@ use nacre_types::{Document, Seqno, Vbid};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes that are read at a time when much is read, unless one document is larger.
+/// Size of a read in a bulk read, unless a single document is larger.
 const READ_BYTES: u32 = 1 << 20;
-/// Dead bytes between two documents that are read along rather than skipped.
+/// Dead bytes between two documents up to which a bulk read reads through the gap instead of skipping it.
 const GAP_BYTES: u32 = 16 << 10;
 
 impl LogStore {
@@ -26,7 +26,7 @@ impl LogStore {
         Ok(None)
     }
 
-    /// Returns the versions that a key of this hash may have, and their segments.
+    /// Returns the versions whose key has this hash, and their segments.
     fn candidates(&self, vbid: Vbid, hash: u32) -> Result<Vec<(Version, Arc<Segment>)>, Error> {
         let locations = self.locations.read();
         let with_segment = |version: Version| {
@@ -35,7 +35,7 @@ impl LogStore {
         Ok(locations.versions(vbid)?.candidates(hash).filter_map(with_segment).collect())
     }
 
-    /// The seqno of the current version of a key, without reading its value.
+    /// Returns the seqno of the current version of a key, without reading its value.
     pub(super) fn seqno_of(&self, vbid: Vbid, key: &[u8], hash: u32) -> Result<Seqno, Error> {
         let mut front = vec![0; key_end(key)];
         for (version, segment) in self.candidates(vbid, hash)? {
@@ -46,13 +46,14 @@ impl LogStore {
             if has_key(front, vbid, version.seqno, key) {
                 return Ok(version.seqno);
             }
-            // Another key of the same hash, or this one damaged: that must not make it a new key.
+            // This is another key with the same hash, or a damaged version of this key, which must not count as a new
+            // key.
             self.read_version(&segment, vbid, version)?;
         }
         Ok(Seqno::ZERO)
     }
 
-    /// A stored document names the version that it replaced, so one is found by the other.
+    /// Finds the previous version by the seqno in the stored document.
     pub(super) fn read_previous(
         &self,
         vbid: Vbid,
@@ -85,7 +86,7 @@ impl LogStore {
         read_version(segment, vbid, version, self.disk.path())
     }
 
-    /// With history, if `which` says so.
+    /// Returns the versions after a seqno, with history if `which` requests it.
     pub(super) fn read_after(&self, vbid: Vbid, after: Seqno, which: Which) -> Result<Scan, Error> {
         let locations = self.locations.read();
         let versions = locations.versions(vbid)?;
@@ -108,7 +109,7 @@ impl LogStore {
         Ok(Scan { end, history_start, documents: Box::new(documents.scan(false, until_error)) })
     }
 
-    /// Reads segments from front to back, regardless of the documents' vBuckets.
+    /// Reads segments sequentially, whatever the vBuckets of their documents.
     pub(super) fn read_everything(
         &self,
         each: &mut dyn FnMut(Vbid, Document),
@@ -134,7 +135,7 @@ impl LogStore {
         Ok(())
     }
 
-    /// Reads neighbouring documents of a segment at once. Gives each with the bytes that it is stored as.
+    /// Reads adjacent documents of a segment in one read. Passes each document with its stored bytes.
     pub(super) fn read_run(
         &self,
         segment: &Segment,
@@ -158,7 +159,7 @@ impl LogStore {
     }
 }
 
-/// Cuts versions, ordered by location, into runs that are best read at once.
+/// Splits versions in location order into runs that are each read at once.
 pub(super) fn runs(ordered: &[(Vbid, Version)]) -> impl Iterator<Item = &[(Vbid, Version)]> {
     let mut rest = ordered;
     std::iter::from_fn(move || {
@@ -197,7 +198,7 @@ fn damaged(vbid: Vbid, version: Version) -> Error {
     Error::Inconsistent { vbid, what }
 }
 
-/// Lets the first error through and nothing after it.
+/// Ends the iteration after the first error.
 fn until_error(
     failed: &mut bool,
     item: Result<Document, Error>,

@@ -1,4 +1,4 @@
-//! Opening: the table of locations as it was saved, and the batches after it.
+//! Recovery: loads the saved table of locations and replays the batches after it.
 
 use super::batch::{BATCH_HEADER_BYTES, BatchHeader, decode_body, later_batch};
 use super::compact::Compactor;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub(super) const MISSING: &str = "it is missing or empty, but its bucket was created before";
 
-/// Bytes that are searched for batches at a time.
+/// Bytes searched for batches at a time.
 const SEARCH_BYTES: usize = 1 << 20;
 
 pub(super) fn open(
@@ -57,7 +57,7 @@ pub(super) fn open(
         }
         replay.locations.add_segment(Arc::new(segment));
     }
-    // Commits went on while the table was saved: its locations may be in later segments.
+    // Commits continued while the table was saved: its locations may refer to later segments.
     let (tail, unreadable) = opening.tail(&head, &segments)?;
     for segment in &tail {
         replay.locations.add_segment(Arc::clone(segment));
@@ -77,7 +77,7 @@ pub(super) fn open(
             return Err(opening.damaged(format!("{name} has a damaged header, and batch {batch}")));
         }
     }
-    // The note is not synced, so it may claim less than there is, but never more.
+    // The note is not synced, so it may lag behind the log, but never lead it.
     if replay.batch < acknowledged {
         return Err(opening.damaged(format!(
             "{acknowledged} batches were acknowledged, but the log ends after {}",
@@ -85,15 +85,15 @@ pub(super) fn open(
         )));
     }
     replay.check_counts()?;
-    // The last batch may be in the cache of the operating system only, because the process before could not sync it. It
-    // is written again, so that everything that readers see survives a power cut.
+    // The last batch may be only in the operating system's cache, if the previous process could not sync it. It is
+    // written again, so that everything visible to readers survives a power cut.
     replay.write_last_again()?;
     let Replay { mut locations, batch, .. } = replay;
     locations.batch = batch;
 
     let current = |number: u32| locations.segments.contains_key(&number);
     for (number, kind) in segments.iter().filter(|(number, _)| !current(*number)) {
-        // One that cannot be removed is only in the way of the disk's space.
+        // A file that cannot be removed only wastes disk space.
         let _ = disk.remove(&name(*number, *kind));
     }
     let _ = disk.remove(saved::UNFINISHED);
@@ -112,7 +112,7 @@ pub(super) fn open(
     })
 }
 
-/// An open that is under way; names every error.
+/// An open in progress; adds context to every error.
 struct Opening<'a> {
     disk: &'a dyn Disk,
 }
@@ -137,7 +137,7 @@ impl Opening<'_> {
         })
     }
 
-    /// Creates an empty store. The note comes first: once there is a table, both are there.
+    /// Creates an empty store. The note comes first: a store with a table therefore has both.
     fn create(&self, names: &[String], create: bool, salt: u64) -> Result<(), Error> {
         if let Some(name) = names.iter().find(|name| parse_name(name).is_some()) {
             return Err(self.damaged(format!("{name} is there, but {} is missing", saved::NAME)));
@@ -167,7 +167,7 @@ impl Opening<'_> {
         write().map_err(|error| failed(&*self.disk, "create", error))
     }
 
-    /// Opens the note. Returns the number of batches that it says were synced.
+    /// Opens the note. Returns the number of synced batches in it.
     fn note(&self) -> Result<(Arc<dyn DiskFile>, u64), Error> {
         let file = self.check(NOTE, self.disk.open(NOTE).map_err(Fault::from))?;
         let mut found = [0; 12];
@@ -178,7 +178,7 @@ impl Opening<'_> {
         Ok((file, number))
     }
 
-    /// The segments that replay goes through, and the files that may have been about to become segments.
+    /// Returns the segments to replay, and the files that may have been about to become segments.
     #[expect(clippy::type_complexity, reason = "two lists that are found in one pass")]
     fn tail(
         &self,
@@ -203,7 +203,7 @@ impl Opening<'_> {
         Ok((tail, unreadable))
     }
 
-    /// The number of a batch above `number` that begins at `start` of a file or later.
+    /// Returns the number of a batch above `number` that begins at or after `start` of a file.
     fn search(
         &self,
         file: &dyn DiskFile,
@@ -221,27 +221,27 @@ impl Opening<'_> {
             if let Some(found) = later_batch(&buffer, salt, number) {
                 return Ok(Some(found));
             }
-            // A header may cross the border.
+            // A header may cross the boundary between two reads.
             position += bytes.max(BATCH_HEADER_BYTES as u64) - (BATCH_HEADER_BYTES as u64 - 1);
         }
         Ok(None)
     }
 }
 
-/// The commits that were read so far.
+/// The state of the replay.
 struct Replay<'a> {
     opening: &'a Opening<'a>,
     salt: u64,
     locations: Locations,
-    /// The batch that the saved table reflects, for each vBucket in it.
+    /// The last batch reflected in the saved table, for each of its vBuckets.
     reflected: BTreeMap<Vbid, u64>,
     batch: u64,
-    /// The last batch: its segment, offset and bytes.
+    /// The last batch: its segment, offset and length.
     last: Option<(Arc<Segment>, u64, usize)>,
 }
 
 impl Replay<'_> {
-    /// Reads all batches after those that the table reflects. Returns where the next one goes.
+    /// Replays all batches after the saved table. Returns the position for the next batch.
     fn run(
         &mut self,
         head: &Head,
@@ -272,7 +272,7 @@ impl Replay<'_> {
         Ok(end)
     }
 
-    /// Applies the next batch if it begins here, and returns its length.
+    /// Applies the batch at this position, if there is one, and returns its length.
     fn batch_at(&mut self, segment: &Segment, position: u64) -> Result<Option<usize>, Error> {
         if position + BATCH_HEADER_BYTES as u64 > segment.bytes {
             return Ok(None);
@@ -316,8 +316,8 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// The process before may have ended because this batch could not be synced; then the operating system shows it, and
-    /// does not know that it is not on disk.
+    /// Rewrites the last batch. The previous process may have ended because it could not sync this batch; the operating
+    /// system then returns its bytes without knowing that they are not on disk.
     fn write_last_again(&self) -> Result<(), Error> {
         let Some((segment, position, bytes)) = &self.last else { return Ok(()) };
         let mut batch = vec![0; *bytes];

@@ -1,5 +1,5 @@
-//! The file `locations`: the table of locations as it was at some batch, so that an open reads no values but those that
-//! came later. Big-endian.
+//! The file `locations`: the table of locations as of some batch, so that an open only reads the values that came
+//! later. Numbers are big-endian.
 //!
 //! ```text
 //! header     "nacreloc" | format u32 | salt u64 | next segment u32 | tail segment u32 | tail offset u32
@@ -9,10 +9,10 @@
 //!            | record | (seqno u64, segment u32, offset u32, bytes u32, hash u32)* | crc u32
 //! ```
 //!
-//! The highest bit of a version's bytes says that it is history.
+//! The highest bit of a version's length is set if the version is history.
 //!
 //! Replay begins with the batch after `tail batch`, at `tail offset` of `tail segment` (0: with the first batch of the
-//! store). Commits go on while the table is saved, so each vBucket says which batch it reflects.
+//! store). Commits continue while the table is saved, so each vBucket names the batch that it reflects.
 
 use super::batch::{decode_saved_record, encode_saved_record};
 use super::locations::{Location, Slot, Version, Versions};
@@ -24,7 +24,7 @@ use std::io;
 
 /// The name of the file.
 pub(super) const NAME: &str = "locations";
-/// The name that it is written under, until it is whole.
+/// The temporary name of the file until it is complete.
 pub(super) const UNFINISHED: &str = "locations.unfinished";
 
 const MAGIC: &[u8; 8] = b"nacreloc";
@@ -32,24 +32,24 @@ const HEADER_BYTES: usize = 52;
 const SEGMENT_BYTES: usize = 13;
 const VBUCKET_HEADER_BYTES: usize = 20;
 const VERSION_BYTES: usize = 24;
-/// Bytes that are read and written at a time.
+/// Bytes read and written at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// The part of the file before the vBuckets.
+/// The head of the file, before the vBuckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub salt: u64,
-    /// The number that the next segment gets, at least.
+    /// The minimum number of the next segment.
     pub next_segment: u32,
-    /// Start of the replay: segment and offset; segment 0 before the first.
+    /// Start of the replay: segment and offset; segment 0 means before the first segment.
     pub tail: (u32, u32),
-    /// The last batch before it.
+    /// The last batch before the start of the replay.
     pub batch: u64,
-    /// Segments that versions may be in, with their length.
+    /// The segments that versions may refer to, with their lengths.
     pub segments: Vec<(u32, Kind, u64)>,
 }
 
-/// Writes the file from front to back.
+/// Writes the file sequentially.
 pub(super) struct Writer<'a> {
     file: &'a dyn DiskFile,
     buffer: Vec<u8>,
@@ -57,7 +57,7 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Begins with `head`, before `vbuckets` vBuckets.
+    /// Writes `head`, to be followed by `vbuckets` vBuckets.
     ///
     /// # Errors
     /// Fails when the disk refuses.
@@ -85,7 +85,7 @@ impl<'a> Writer<'a> {
         Ok(writer)
     }
 
-    /// Adds a vBucket that reflects everything up to `batch`. Nothing is written yet: the caller holds a lock.
+    /// Adds a vBucket as of `batch`. Only buffers it, because the caller holds a lock.
     pub fn push(&mut self, vbid: Vbid, record: &VbRecord, versions: &Versions, batch: u64) {
         let bytes = &mut self.buffer;
         let record = encode_saved_record(record);
@@ -109,7 +109,7 @@ impl<'a> Writer<'a> {
         seal(bytes, start);
     }
 
-    /// Writes the pending bytes; with `only_if_enough`, only if there are enough to be worth a write.
+    /// Writes the buffered bytes; with `only_if_enough`, only once there are enough of them.
     ///
     /// # Errors
     /// Fails when the disk refuses.
@@ -122,7 +122,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes the rest and syncs. Returns the length of the file.
+    /// Writes the remaining bytes and syncs. Returns the length of the file.
     ///
     /// # Errors
     /// Fails when the disk refuses.
@@ -143,17 +143,17 @@ fn opened(bytes: &[u8]) -> Option<&[u8]> {
     (u32::from_be_bytes(*crc) == crc32fast::hash(body)).then_some(body)
 }
 
-/// A vBucket as it was saved.
+/// A vBucket of the saved table.
 pub(super) struct SavedVbucket {
     pub vbid: Vbid,
     pub record: VbRecord,
-    /// The last batch that it reflects.
+    /// The last batch reflected.
     pub batch: u64,
     rows: Vec<u8>,
 }
 
 impl SavedVbucket {
-    /// Returns the versions, ascending by seqno if the file is intact.
+    /// Iterates over the versions, ascending by seqno if the file is intact.
     pub fn versions(&self) -> impl Iterator<Item = Slot> {
         self.rows.chunks_exact(VERSION_BYTES).filter_map(|row| {
             let location = Location {
@@ -167,7 +167,7 @@ impl SavedVbucket {
     }
 }
 
-/// Reads the file from front to back.
+/// Reads the file sequentially.
 pub(super) struct Reader<'a> {
     file: &'a dyn DiskFile,
     position: u64,
@@ -178,10 +178,10 @@ pub(super) struct Reader<'a> {
 const DAMAGED: Fault = Fault::Damaged("does not match its checksum");
 
 impl<'a> Reader<'a> {
-    /// Reads the part before the vBuckets.
+    /// Opens the file and reads its head.
     ///
     /// # Errors
-    /// The damage of the file.
+    /// The damage found in the file.
     pub fn open(file: &'a dyn DiskFile) -> Result<(Head, Reader<'a>), Fault> {
         let end = file.bytes()?;
         let mut reader = Reader { file, position: 0, end, vbuckets_left: 0 };
@@ -212,7 +212,7 @@ impl<'a> Reader<'a> {
     /// Returns the next vBucket; `None` after the last.
     ///
     /// # Errors
-    /// The damage of the file.
+    /// The damage found in the file.
     pub fn next(&mut self) -> Result<Option<SavedVbucket>, Fault> {
         if self.vbuckets_left == 0 {
             return match self.position == self.end {

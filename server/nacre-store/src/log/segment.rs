@@ -1,11 +1,11 @@
-//! Segments: files of fixed size, allocated when they are created, that hold batches or copies of documents.
+//! Segments: preallocated files of fixed size that hold batches or copies of documents.
 //!
 //! ```text
 //! segment    "nacreseg" | format u32 | segment u32 | salt u64 | crc u32 | …
 //! ```
 //!
-//! A `.log` segment goes on with batches in the order of their numbers, a `.copy` segment with the documents that
-//! compaction has moved there. Numbers of segments are never used twice in the life of a store.
+//! A `.log` segment continues with batches in number order, a `.copy` segment with the documents that compaction has
+//! moved. Segment numbers are never reused in the life of a store.
 
 use crate::codec::{u32_at, u64_at};
 use crate::disk::{Disk, DiskFile, read_exact};
@@ -13,18 +13,18 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Version of the layout of all files of a log store.
+/// Format version of all files of a log store.
 pub(super) const FORMAT: u32 = 1;
-/// Bytes in front of the first batch or copy.
+/// Size of the header before the first batch or copy.
 pub(super) const HEADER_BYTES: usize = 28;
 const MAGIC: &[u8; 8] = b"nacreseg";
 
 /// The content of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Batches, as they were committed.
+    /// Batches as they were committed.
     Log,
-    /// Documents that compaction has moved.
+    /// Documents moved by compaction.
     Copy,
 }
 
@@ -32,11 +32,11 @@ pub(super) enum Kind {
 pub(super) struct Segment {
     pub number: u32,
     pub kind: Kind,
-    /// Bytes of the file.
+    /// Size of the file.
     pub bytes: u64,
-    /// Length of the used part. The bytes behind it are no reason to compact the segment.
+    /// End of the used part. The unused bytes after it do not count as dead.
     pub end: AtomicU64,
-    /// Bytes of the versions in it that are current.
+    /// Bytes of the current versions in it.
     pub live_bytes: AtomicU64,
     pub file: Arc<dyn DiskFile>,
 }
@@ -50,7 +50,7 @@ pub(super) fn name(number: u32, kind: Kind) -> String {
     format!("{number:08}.{suffix}")
 }
 
-/// Returns the segment of a file name.
+/// Parses the file name of a segment.
 pub(super) fn parse_name(found: &str) -> Option<(u32, Kind)> {
     let (number, suffix) = found.split_once('.')?;
     let kind = match suffix {
@@ -72,7 +72,7 @@ fn header(number: u32, salt: u64) -> Vec<u8> {
     bytes
 }
 
-/// Why a segment cannot be opened.
+/// The reason why a segment cannot be opened.
 pub(super) enum Fault {
     Io(io::Error),
     /// The file has another format.
@@ -97,16 +97,16 @@ impl Segment {
         Segment { number, kind, bytes, end, live_bytes, file }
     }
 
-    /// Bytes that compaction would give back.
+    /// Returns the bytes that compaction would reclaim.
     pub fn dead_bytes(&self) -> u64 {
         let live = self.live_bytes.load(Ordering::Relaxed) + HEADER_BYTES as u64;
         self.end.load(Ordering::Relaxed).saturating_sub(live)
     }
 
-    /// Creates a segment that survives a power cut, empty.
+    /// Creates an empty segment that survives a power cut.
     ///
     /// # Errors
-    /// Fails when the disk refuses; no file is left behind then, if that can be helped.
+    /// Fails when the disk refuses; the file is then removed if possible.
     pub fn create(
         disk: &dyn Disk,
         number: u32,
@@ -130,7 +130,7 @@ impl Segment {
     /// Opens an existing segment.
     ///
     /// # Errors
-    /// The damage of the segment.
+    /// The damage found in the segment.
     pub fn open(disk: &dyn Disk, number: u32, kind: Kind, salt: u64) -> Result<Segment, Fault> {
         let file = disk.open(&name(number, kind))?;
         let mut found = [0; HEADER_BYTES];

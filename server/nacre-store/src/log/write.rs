@@ -12,22 +12,22 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A buffer larger than this is not kept for the next commit.
+/// A larger buffer is not kept for the next commit.
 const BUFFER_BYTES_KEPT: usize = 32 << 20;
 
 /// The end of the log.
 pub(super) struct Writer {
-    /// The segment that the next batch goes to, and where in it; `None` before the first.
+    /// The segment for the next batch, and the position in it; `None` before the first segment.
     pub head: Option<(Arc<Segment>, u32)>,
     /// Number of the last batch.
     pub batch: u64,
-    /// Why no commit is taken any more.
+    /// True if an earlier failure prevents commits.
     pub stopped: bool,
-    /// Kept, as a group commit needs megabytes.
+    /// Kept between commits, because a group commit needs megabytes.
     pub buffer: Vec<u8>,
 }
 
-/// Commits that go into one segment as one batch.
+/// Commits that form one batch in one segment.
 struct Run {
     commits: Range<usize>,
     segment: Arc<Segment>,
@@ -36,7 +36,7 @@ struct Run {
     created: bool,
 }
 
-/// A vBucket after the commits before this one, which the table of locations does not know yet.
+/// The state of vBuckets after the preceding commits of this call, which the table of locations does not reflect yet.
 #[derive(Default)]
 struct Ahead<'a> {
     seqnos: HashMap<(Vbid, &'a [u8]), Seqno>,
@@ -79,7 +79,7 @@ impl LogStore {
         writer.buffer = buffer;
         self.enter(&mut writer, runs, changes)?;
         match self.write_note(writer.batch) {
-            // The batch is on disk, and a note that lags only claims less than is there.
+            // The batch is on disk; a lagging note is harmless.
             Err(error) if is_full(&error) || is_exhausted(&error) => Ok(()),
             Err(error) => {
                 writer.stopped = true;
@@ -89,7 +89,7 @@ impl LogStore {
         }
     }
 
-    /// Finds the version that each document replaces and each erased key means, and counts the documents.
+    /// Resolves the version that each document replaces and each erasure refers to, and counts the documents.
     fn stage<'a>(&self, commits: &'a [Commit]) -> Result<Vec<Staged<'a>>, Error> {
         let mut ahead = Ahead::default();
         commits.iter().map(|commit| self.stage_commit(&mut ahead, commit)).collect()
@@ -146,7 +146,7 @@ impl LogStore {
         Ok(Staged::new(vbid, record, documents, erased))
     }
 
-    /// Decides which commits go where, and allocates all the space that they need before anything is written.
+    /// Assigns commits to segments, and allocates all required space before anything is written.
     fn plan(&self, writer: &Writer, staged: &[Staged]) -> Result<Vec<Run>, Error> {
         let mut runs: Vec<Run> = Vec::new();
         for (index, commit) in staged.iter().enumerate() {
@@ -193,7 +193,7 @@ impl LogStore {
         Ok(runs)
     }
 
-    /// Makes the batches up to `last` unreadable again, from there backwards.
+    /// Invalidates the batches up to `last`, in reverse order.
     fn take_back(&self, runs: &[Run], last: usize) -> io::Result<()> {
         for run in runs[..=last].iter().rev() {
             run.segment.file.write_at(&[0; BATCH_HEADER_BYTES], u64::from(run.offset))?;
@@ -203,7 +203,7 @@ impl LogStore {
         Ok(())
     }
 
-    /// Enters the synced commits into the table of locations, all at once.
+    /// Applies the synced commits to the table of locations, all at once.
     fn enter(
         &self,
         writer: &mut Writer,
@@ -224,20 +224,20 @@ impl LogStore {
         Ok(())
     }
 
-    /// Written after the batch is synced, and not synced itself: it may lag, and then claims less than is there.
+    /// Writes the note after the batch is synced. The note itself is not synced: it may lag behind the log.
     pub(super) fn write_note(&self, batch: u64) -> io::Result<()> {
         self.note.write_at(&note::encode(batch), 0)
     }
 }
 
-/// Why nothing is written any more.
+/// Returns the error after an earlier failed write.
 pub(super) fn stopped(disk: &dyn Disk) -> Error {
     let reason = "an earlier write failed, what is on disk is unknown";
     Error::io(format!("commit to {}", disk.path().display()))(io::Error::other(reason))
 }
 
 fn remove_created(disk: &dyn Disk, runs: &[Run]) {
-    // A file that cannot be removed holds no batch, which an open tolerates.
+    // A file that cannot be removed contains no batch; the next open tolerates it.
     for run in runs.iter().filter(|run| run.created) {
         let _ = disk.remove(&super::segment::name(run.segment.number, Kind::Log));
     }
@@ -283,19 +283,19 @@ fn encode(
     buffer[..BATCH_HEADER_BYTES].copy_from_slice(&header.encode(salt));
 }
 
-/// Writes and syncs a batch; an error says whether it came from the sync.
+/// Writes and syncs a batch. The error is paired with true if the sync failed.
 fn put(run: &Run, bytes: &[u8]) -> Result<(), (io::Error, bool)> {
     run.segment.file.write_at(bytes, u64::from(run.offset)).map_err(|error| (error, false))?;
     run.segment.file.sync().map_err(|error| (error, true))
 }
 
 impl Writer {
-    /// A writer that goes on after `batch`.
+    /// Creates a writer that continues after `batch`.
     pub fn new(head: Option<(Arc<Segment>, u32)>, batch: u64) -> Writer {
         Writer { head, batch, stopped: false, buffer: Vec::new() }
     }
 
-    /// Returns where a replay would begin now.
+    /// Returns the position from which a replay would begin now.
     pub fn tail(&self) -> (u32, u32) {
         self.head.as_ref().map_or((0, 0), |(segment, position)| (segment.number, *position))
     }

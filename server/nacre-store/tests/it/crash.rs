@@ -1,11 +1,11 @@
-//! The power fails at every moment of a mixed workload, with several outcomes for what was not synced. Every time the
-//! store must open, with a prefix of each vBucket's commits and all that were acknowledged.
+//! Simulates a power failure at every moment of a mixed workload, with several outcomes for unsynced writes. The store must
+//! always open again, with a prefix of each vBucket's commits that includes all acknowledged ones.
 //!
-//! That is for the log store, on a simulated disk. sled writes its files itself: of those, what one commit changed is lost,
-//! kept or torn.
+//! This tests the log store, on a simulated disk. sled writes its files itself, so for sled the test loses, keeps or tears
+//! the changes of a commit in its files.
 //!
-//! A few thousand points of it run with every test run. `NACRE_CRASH_SEEDS` says how many workloads to go through;
-//! `cargo xtask bench crashes` runs more than 100,000 points and prints the counts.
+//! A few thousand failure points run with every test run. `NACRE_CRASH_SEEDS` is the number of workloads; `cargo xtask
+//! bench crashes` tests more than 100,000 points and prints the counts.
 
 use crate::model::{Chance, Model, read};
 use nacre_store::{Error, LogOptions, LogStore, Loss, SimDisk, SledStore, Store, Trouble};
@@ -30,8 +30,8 @@ fn open(disk: &Arc<SimDisk>, create: bool, seed: u64) -> Result<LogStore, Error>
     LogStore::open_on(Arc::clone(disk) as Arc<_>, create, options(seed))
 }
 
-/// A disk that went through commits, compaction and restarts, and the writes to it. `created` is the time at which the
-/// store existed.
+/// A disk after commits, compaction and restarts, and the writes to it. `created` is the time at which the store was
+/// created.
 struct Run {
     disk: Arc<SimDisk>,
     model: Model,
@@ -67,7 +67,7 @@ fn run(seed: u64, steps: u64) -> Run {
     Run { disk, model, created }
 }
 
-/// Losses of a power cut.
+/// Outcomes of a power failure.
 pub fn losses(number: u64) -> [Loss; 6] {
     let (one, other) = (number, !number);
     [
@@ -108,7 +108,7 @@ fn whenever_the_power_fails_acknowledged_commits_are_there_and_the_store_opens()
     );
 }
 
-/// The power fails a second time, while the store recovers from the first and takes its next commit.
+/// The power fails again, while the store recovers from the first failure and accepts its next commit.
 fn fail_again(disk: &Arc<SimDisk>, store: LogStore, seed: u64, place: &str) -> usize {
     let mut model = Model::of(&store);
     let mut commits = model.commits(&mut Chance(seed));
@@ -133,7 +133,7 @@ fn fail_again(disk: &Arc<SimDisk>, store: LogStore, seed: u64, place: &str) -> u
     points
 }
 
-/// Compaction and the saving of the table run on another thread, during commits.
+/// Compaction and the writing of the table run on another thread, during commits.
 #[test]
 fn whenever_the_power_fails_beside_compaction_acknowledged_commits_are_there() {
     let mut points = 0;
@@ -181,7 +181,7 @@ fn whenever_the_power_fails_beside_compaction_acknowledged_commits_are_there() {
     println!("{points} power cuts beside a compacting thread: 0 lost, 0 refused");
 }
 
-/// A directory as it is on disk: the files by their path.
+/// A directory as it is on disk: the contents of files by their paths.
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
 fn files(root: &Path, folder: &Path, found: &mut Files) {
@@ -195,7 +195,7 @@ fn files(root: &Path, folder: &Path, found: &mut Files) {
     }
 }
 
-/// Files after a power cut in the middle of a commit: each sector as it was before or after.
+/// Returns the files after a power failure during a commit: each sector is either old or new.
 fn torn(before: &Files, after: &Files, chance: &mut Chance) -> Files {
     let mut found = Files::new();
     for (name, new) in after {
@@ -293,7 +293,8 @@ fn every_flipped_bit_is_noticed_or_means_nothing() {
     assert!(noticed * 20 > flips, "{noticed} of {flips}");
 }
 
-/// As above, but the process was killed: there is a log to replay, and the note is in the cache of the system.
+/// Like the test above, but the process was killed: there is a log to replay, and the note is in the operating system's
+/// cache.
 #[test]
 fn every_flipped_bit_in_a_log_that_must_be_replayed_is_noticed_or_means_nothing() {
     let mut noticed = 0;
@@ -356,13 +357,13 @@ fn assert_named(error: &Error, place: &str) {
     assert!(named, "{place}: {error}");
 }
 
-/// Wherever there is no space, nothing has changed, and the same commits succeed when there is.
+/// If the disk is full, nothing has changed, and the same commits succeed once there is space.
 #[test]
 fn a_full_disk_changes_nothing_and_the_same_commits_go_through_later() {
     changes_nothing(Trouble::Full);
 }
 
-/// The same for a lack of descriptors for a new segment.
+/// The same for a lack of file descriptors for a new segment.
 #[test]
 fn a_want_of_descriptors_changes_nothing_and_the_same_commits_go_through_later() {
     changes_nothing(Trouble::Exhausted);
@@ -409,8 +410,8 @@ fn changes_nothing(trouble: Trouble) {
     assert!(refused > 20);
 }
 
-/// After a failed sync, no commit is taken; another process reads the cache of the operating system, goes on, and a
-/// power cut after that loses nothing.
+/// After a failed sync, the store accepts no commit. Another process reads the operating system's cache and continues;
+/// a later power failure loses nothing.
 #[test]
 fn a_failed_sync_stops_the_store_until_it_is_opened_again() {
     let mut stopped = 0;

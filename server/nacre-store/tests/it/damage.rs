@@ -1,4 +1,4 @@
-//! Directories that were cut, damaged or emptied are reported by name.
+//! Errors name directories that were truncated, damaged or emptied.
 
 use crate::{commit, shown, version};
 use nacre_store::{Error, SledStore, Store, load_all};
@@ -8,7 +8,7 @@ fn open(path: &Path) -> Result<SledStore, Error> {
     SledStore::open(path, false, 1 << 20)
 }
 
-/// A store with 200 commits, closed.
+/// Creates a store with 200 commits, and closes it.
 fn filled() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let store = SledStore::open(directory.path(), true, 1 << 20).unwrap();
@@ -20,7 +20,7 @@ fn filled() -> tempfile::TempDir {
     directory
 }
 
-/// Opens and reads everything, as a start does.
+/// Opens a store and reads everything, as a node does at its start.
 fn read_all(path: &Path) -> Result<usize, String> {
     let store = open(path).map_err(|error| error.to_string())?;
     let mut count = 0;
@@ -39,7 +39,7 @@ fn a_closed_store_opens_with_all_it_was_given() {
     assert!(shown(&store, 1, 200).starts_with("k1@201=new"));
 }
 
-/// The threads of a closed database hold its file a little longer than its handles.
+/// The threads of a closed database hold its file slightly longer than its handles do.
 #[test]
 fn a_store_opens_again_at_once_after_it_was_closed() {
     let directory = filled();
@@ -79,8 +79,8 @@ fn a_damaged_note_is_reported() {
     assert!(message.contains("acknowledged") && message.contains("checksum"), "{message}");
 }
 
-/// Wherever the database file is cut or a byte of it is flipped, a start either finds everything or names the damage.
-/// It never silently serves less.
+/// Wherever the database file is truncated or a byte is flipped, a start either finds everything or names the damage.
+/// It never silently omits data.
 #[test]
 fn no_cut_and_no_turned_byte_goes_unnoticed() {
     let original = filled();

@@ -1,5 +1,5 @@
-//! Commits in the very middle of compaction and of saving the table of locations, by a disk that makes one whenever a
-//! file for these is created.
+//! Commits in the middle of compaction and of writing the table of locations. The disk makes a commit whenever a file
+//! for these is created.
 
 use crate::model::{Chance, Model, read};
 use nacre_store::{Disk, DiskFile, LogOptions, LogStore, Loss, SimDisk, Store};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 struct World {
     disk: Arc<SimDisk>,
     store: OnceLock<Weak<LogStore>>,
-    /// The writes to the store, and the random choices for the next.
+    /// The writes to the store, and the random numbers for the next ones.
     given: Mutex<(Model, Chance)>,
     intrusions: Mutex<Vec<String>>,
 }
@@ -31,7 +31,7 @@ impl World {
     }
 }
 
-/// The disk of a world.
+/// The disk of a [`World`], which commits during other operations.
 struct Intruder(Arc<World>);
 
 impl Disk for Intruder {
@@ -85,7 +85,8 @@ fn commits_in_the_middle_of_compaction_and_of_saving_are_neither_lost_nor_double
         world.store.set(Arc::downgrade(&store)).unwrap();
         for _ in 0..30 {
             (0..3).for_each(|_| world.commit(&store));
-            // Not a loop until everything is compacted: each step gets new work by its interruptions.
+            // This is not a loop until everything is compacted, because the interrupting commits give each step new
+            // work.
             store.compact(5).unwrap();
             store.compact(5).unwrap();
             world.judge(&*store);

@@ -62,7 +62,7 @@ fn a_later_format_is_refused() {
     assert!(matches!(refused, Err(Error::Format { found: 2, expected: 1, .. })));
 }
 
-/// The files of `samples/log-1` were written by the first version: a table that was saved, and a log after it.
+/// The first version of the log store has written the files in `samples/log-1`: a saved table, followed by a log.
 #[test]
 fn a_store_of_the_first_format_opens() {
     let directory = tempfile::tempdir().unwrap();
@@ -75,7 +75,7 @@ fn a_store_of_the_first_format_opens() {
     assert_eq!(shown(&store, 1023, 0), "z@1=saved | to 1");
 }
 
-/// The commits that the sample was made of.
+/// Writes the commits in the sample.
 #[expect(dead_code, reason = "says what the sample is, for the one who makes the next")]
 fn write_sample(path: &Path) {
     let store = LogStore::open(path, true, OPTIONS).unwrap();

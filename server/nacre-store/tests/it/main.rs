@@ -1,4 +1,4 @@
-//! One suite for all back ends, and the damage that only files can suffer.
+//! A common suite for all back ends, and tests of damage that only affects files.
 #![expect(clippy::disallowed_methods, reason = "these tests damage files on purpose")]
 
 mod crash;
@@ -16,20 +16,20 @@ use nacre_types::{
 };
 use std::sync::Arc;
 
-/// A version of a document, as a vBucket makes them.
+/// Returns a version of a document.
 pub fn version(seqno: u64, name: &str, value: &str) -> Document {
     let meta =
         Meta { seqno: Seqno(seqno), cas: Cas(seqno << 16), rev: 1, datatype: 1, ..Meta::default() };
     Document::new(meta, DocKey::new(CollectionId(8), name.as_bytes()).prefixed(), value.as_bytes())
 }
 
-/// A tombstone.
+/// Returns a tombstone.
 pub fn tombstone(seqno: u64, name: &str) -> Document {
     let meta = Meta { seqno: Seqno(seqno), kind: Kind::Deleted, ..Meta::default() };
     Document::new(meta, DocKey::new(CollectionId(8), name.as_bytes()).prefixed(), b"")
 }
 
-/// The next piece of a vBucket's history.
+/// Returns the next commit in a vBucket's history.
 pub fn commit(vbid: u16, documents: Vec<Document>) -> Commit {
     let high_seqno = documents.last().expect("a commit has documents").meta.seqno;
     let record = VbRecord {
@@ -47,7 +47,7 @@ pub fn commit(vbid: u16, documents: Vec<Document>) -> Commit {
     Commit { vbid: Vbid(vbid), record, documents, erased: Vec::new(), history: Arc::default() }
 }
 
-/// A key to forget, if its version is still this one.
+/// Returns a key to erase, if its version is still this one.
 pub fn erased(name: &str, seqno: u64) -> (Box<[u8]>, Seqno) {
     (DocKey::new(CollectionId(8), name.as_bytes()).prefixed().into(), Seqno(seqno))
 }
@@ -58,12 +58,12 @@ pub fn kept(start: u64, commit: Commit) -> Commit {
     Commit { record, history: [CollectionId(8)].into(), ..commit }
 }
 
-/// The current versions that a store holds of a vBucket after a seqno, as text.
+/// Returns the current versions of a vBucket after a seqno, as text.
 pub fn shown(store: &dyn Store, vbid: u16, after: u64) -> String {
     text_of(store.scan(Vbid(vbid), Seqno(after), Which::Current).unwrap())
 }
 
-/// All versions, and where history begins.
+/// Returns all versions, and the start of the history, as text.
 pub fn shown_all(store: &dyn Store, vbid: u16, after: u64) -> String {
     let scan = store.scan(Vbid(vbid), Seqno(after), Which::All).unwrap();
     let start = scan.history_start.map_or("nowhere".into(), |start| format!("{start}"));

@@ -1,4 +1,4 @@
-//! The expected content of a store: a random workload, and every state of each vBucket, including its history.
+//! The expected content of a store: a random workload, and every state of each vBucket with its history.
 
 use crate::{commit, erased, tombstone, version};
 use nacre_store::{Commit, Error, Store, Which, load_all};
@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 pub const VBUCKETS: u16 = 4;
 const KEYS: u64 = 14;
 
-/// The same seed gives the same choices.
+/// A pseudo-random sequence: the same seed yields the same choices.
 pub struct Chance(pub u64);
 
 impl Chance {
@@ -26,7 +26,7 @@ type Contents = BTreeMap<Vec<u8>, Document>;
 /// Superseded versions by seqno.
 type History = BTreeMap<u64, Document>;
 
-/// A state in a few bytes.
+/// Returns a hash of a state.
 fn fingerprint(record: &VbRecord, contents: &Contents, history: &History) -> u64 {
     let mut hasher = DefaultHasher::new();
     // The purge seqno distinguishes commits that change no document.
@@ -43,7 +43,7 @@ fn fingerprint(record: &VbRecord, contents: &Contents, history: &History) -> u64
     hasher.finish()
 }
 
-/// Returns the versions of a store besides the current ones, which it must return as well, in order.
+/// Returns the superseded versions in a store, and checks that the store also returns the current versions, in order.
 fn history_of(store: &dyn Store, vbid: Vbid, current: &Contents) -> Result<History, Error> {
     let mut history = History::new();
     let (mut last, mut given) = (Seqno::ZERO, 0);
@@ -61,7 +61,7 @@ fn history_of(store: &dyn Store, vbid: Vbid, current: &Contents) -> Result<Histo
     Ok(history)
 }
 
-/// Reads all of a store, as a start does; a state for each vBucket, 0 for one without a record.
+/// Reads a whole store, as a start does. Returns a state for each vBucket, 0 for a vBucket without a record.
 pub fn read(store: &dyn Store) -> Result<Vec<u64>, Error> {
     let mut contents = vec![Contents::new(); VBUCKETS.into()];
     let mut twice = None;
@@ -85,9 +85,9 @@ struct Vbucket {
     contents: Contents,
     history: History,
     high: u64,
-    /// From where on history is kept, if it is.
+    /// The seqno from which history is kept, if it is.
     start: Option<u64>,
-    /// Each state with when its commit began and when it was acknowledged.
+    /// Each state, with the times at which its commit began and was acknowledged.
     states: Vec<(u64, usize, usize)>,
 }
 
@@ -99,7 +99,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// For stores that keep no history.
+    /// Creates a model for stores without history.
     pub fn without_history() -> Model {
         Model { keeps_history: false, ..Model::new() }
     }
@@ -109,7 +109,8 @@ impl Model {
         Model { vbuckets, commits: 0, keeps_history: true }
     }
 
-    /// Returns where history begins after the next commit: on and off, and forwards.
+    /// Returns the start of the history after the next commit. History is switched on and off, and its start moves
+    /// forwards.
     fn next_start(chance: &mut Chance, start: Option<u64>, high: u64) -> Option<u64> {
         match (chance.below(40), start) {
             (0, _) => None,
@@ -119,7 +120,7 @@ impl Model {
         }
     }
 
-    /// The next commits. Nothing is taken over before [`Model::begin`].
+    /// Returns the next commits. The model changes only with [`Model::begin`].
     pub fn commits(&mut self, chance: &mut Chance) -> Vec<Commit> {
         let mut highs: Vec<u64> = self.vbuckets.iter().map(|vbucket| vbucket.high).collect();
         let mut starts: Vec<_> = self.vbuckets.iter().map(|vbucket| vbucket.start).collect();
@@ -128,7 +129,7 @@ impl Model {
                 let vbid = chance.below(VBUCKETS.into()) as u16;
                 let high = &mut highs[usize::from(vbid)];
                 let start = &mut starts[usize::from(vbid)];
-                // The last vBucket never has any.
+                // The last vBucket never has history.
                 if self.keeps_history && vbid + 1 < VBUCKETS {
                     *start = Model::next_start(chance, *start, *high);
                 }
@@ -181,8 +182,8 @@ impl Model {
             .collect()
     }
 
-    /// Notes writes before they are passed to a store, at a time of its disk. Erased keys at the high seqno are removed
-    /// from the commits, because no vBucket has such.
+    /// Records writes before they are passed to a store, at a time of its disk. Removes erased keys at the high seqno
+    /// from the commits, because no vBucket produces these.
     pub fn begin(&mut self, commits: &mut [Commit], now: usize) {
         for commit in commits {
             let vbucket = &mut self.vbuckets[commit.vbid.index()];
@@ -217,7 +218,7 @@ impl Model {
         }
     }
 
-    /// Notes that all was acknowledged.
+    /// Records that all writes were acknowledged.
     pub fn acknowledge(&mut self, now: usize) {
         for vbucket in &mut self.vbuckets {
             for (.., acknowledged) in vbucket.states.iter_mut().rev() {
@@ -229,8 +230,8 @@ impl Model {
         }
     }
 
-    /// Judges the content of a store at a time of its disk: each vBucket has a prefix of its commits, with everything
-    /// acknowledged and nothing that had not begun.
+    /// Checks the content of a store at a time of its disk: each vBucket must contain a prefix of its commits, with all
+    /// acknowledged commits and no commit that had not begun.
     pub fn judge(&self, found: &[u64], now: usize) -> Result<(), String> {
         for ((vbid, vbucket), state) in (0..).map(Vbid).zip(&self.vbuckets).zip(found) {
             let acknowledged =
@@ -250,7 +251,7 @@ impl Model {
         Ok(())
     }
 
-    /// A model of a store that holds something already, all of it acknowledged.
+    /// Creates a model of a store with content, all of which counts as acknowledged.
     pub fn of(store: &dyn Store) -> Model {
         let mut model = Model::new();
         let found = read(store).unwrap();
@@ -269,7 +270,7 @@ impl Model {
         model
     }
 
-    /// Compares the look-ups of a store with the model.
+    /// Compares lookups in a store with the model.
     pub fn check_keys(&self, store: &dyn Store) {
         for (vbid, vbucket) in (0..).map(Vbid).zip(&self.vbuckets) {
             for name in 0..KEYS {

@@ -1,4 +1,4 @@
-//! Spaces that are logs: after any crash or damaged bit, the rows are those after some batch.
+//! Spaces as logs: after any crash or damaged bit, the rows are those after some batch.
 
 use crate::crash::losses;
 use crate::model::Chance;
@@ -8,13 +8,13 @@ use nacre_store::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Small, so that files are rewritten now and then.
+/// The limit is small, so that files are rewritten now and then.
 const SLACK_BYTES: u64 = 4 << 10;
 const NAME: &str = "plugins/a space of its own";
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The space, unless it is damaged.
+/// Opens the space, unless it is damaged.
 fn try_open(
     disk: &Arc<SimDisk>,
     on_damage: OnDamage,
@@ -24,12 +24,12 @@ fn try_open(
     Ok((spaces, space))
 }
 
-/// The space, which no crash damages.
+/// Opens the space, which crashes never damage.
 fn open(disk: &Arc<SimDisk>) -> (LogSpaces, Arc<dyn Space>) {
     try_open(disk, OnDamage::Refuse).unwrap()
 }
 
-/// The space, or its remains.
+/// Opens the space, or what is left of it.
 fn open_damaged(disk: &Arc<SimDisk>) -> (LogSpaces, Arc<dyn Space>) {
     try_open(disk, OnDamage::Forget).unwrap()
 }
@@ -57,12 +57,12 @@ fn change(rows: &mut Rows, writes: &[Write]) {
     }
 }
 
-/// The writes to a space, and its rows after each step, from before the first on.
+/// The writes to a space, and its rows before the first step and after each step.
 struct Run {
     disk: Arc<SimDisk>,
-    /// Rows after a step, and how many operations of the disk there were when it had ended.
+    /// The rows after each step, and the number of disk operations at its end.
     versions: Vec<(Rows, usize)>,
-    /// The steps that have to be there once they have ended.
+    /// Whether each step must be durable once it has ended.
     durable: Vec<bool>,
 }
 
@@ -99,12 +99,12 @@ fn run(seed: u64, steps: usize, on_damage: OnDamage) -> Run {
 }
 
 impl Run {
-    /// Sees to it that the rows are those after some step, and after all that are durable of the first `operations`.
+    /// Checks that the rows are those after some step, which includes all durable steps of the first `operations`.
     fn judge(&self, found: &Rows, operations: usize, what: &str) {
         let ended = |step: usize| self.versions[step].1 <= operations;
         let steps = 0..self.versions.len();
         let at_least = steps.clone().rev().find(|step| self.durable[*step] && ended(*step));
-        // The one that is under way.
+        // The step in progress.
         let at_most = steps.clone().find(|step| !ended(*step)).unwrap_or(steps.end - 1);
         let fits = self.versions[at_least.unwrap_or(0)..=at_most].iter();
         let fits = fits.map(|(rows, _)| rows).any(|rows| rows == found);
@@ -125,7 +125,7 @@ fn whenever_the_power_fails_there_are_the_rows_after_some_batch() {
                 let (spaces, space) = try_open(&replay.cut(loss), on_damage).unwrap();
                 let found = rows(&*space);
                 run.judge(&found, now, &format!("seed {seed}, operation {now}, {loss:?}"));
-                // The next process goes on.
+                // The next process continues.
                 let writes = writes(&mut Chance(number));
                 space.apply(&writes, true).unwrap();
                 drop((spaces, space));
@@ -179,7 +179,7 @@ fn what_was_synced_and_is_damaged_is_told() {
     let disk = SimDisk::new();
     let (spaces, space) = open(&disk);
     let (mut now, mut chance) = (Rows::new(), Chance(5));
-    // The last is not synced: its bits may be those of a crash.
+    // The last batch is not synced: its damaged bits may be those of a crash.
     let mut before = Rows::new();
     for step in 0..60 {
         before = now.clone();
@@ -195,7 +195,7 @@ fn what_was_synced_and_is_damaged_is_told() {
             disk.flip(&name, bit);
             match try_open(&disk, OnDamage::Refuse) {
                 Ok((_spaces, space)) => {
-                    // The file may have been rewritten with the last ones: then its last batch has no rows.
+                    // The file may have been rewritten with the last rows: then its last batch has no rows.
                     let found = rows(&*space);
                     assert!([&before, &now].contains(&&found), "bit {bit} of {name}");
                 }
@@ -246,7 +246,7 @@ fn what_is_read_is_sure_to_stay_although_it_could_not_be_synced_before() {
     disk.trouble(0, Trouble::Sync);
     space.apply(&row(b"c"), true).unwrap_err();
     drop((spaces, space));
-    // The next process reads the cache of the operating system.
+    // The next process reads the operating system's cache.
     let disk = disk.copy();
     let (_spaces, space) = open(&disk);
     let found = rows(&*space);
@@ -380,7 +380,7 @@ fn spaces_are_found_by_name_and_removed_for_good() {
     assert_eq!(std::fs::read_dir(&path).unwrap().count(), 3, "two spaces and the lock");
 }
 
-/// Files of a space go with it, those of a space that is gone are cleaned away, and others stay.
+/// The files of a space live as long as the space. Files of removed spaces are deleted, and other files stay.
 #[test]
 fn files_of_a_space_live_as_long_as_the_space() {
     let disk = SimDisk::new();

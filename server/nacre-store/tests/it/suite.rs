@@ -124,7 +124,7 @@ fn erased_keys_are_gone_without_a_trace_unless_they_changed_since() {
     });
 }
 
-/// The commit of a vBucket whose history was thrown away.
+/// Returns the commit of a vBucket whose history was discarded.
 fn begun_anew(erased: Vec<(Box<[u8]>, Seqno)>) -> Commit {
     let mut empty = commit(3, vec![version(0, "a", "")]);
     empty.documents.clear();

@@ -19,7 +19,7 @@ pub(super) enum Test {
     Not(Box<Test>),
     Compare(Operand, Relation, Operand),
     Matches(Operand, Box<Regex>),
-    /// There is a value, even if that is null.
+    /// The value exists, even if it is null.
     Exists(Operand),
     IsNull(Operand),
 }
@@ -35,18 +35,18 @@ pub(super) enum Relation {
     GreaterOrEqual,
 }
 
-/// A side of a comparison.
+/// An operand of a comparison.
 #[derive(Debug)]
 pub(super) enum Operand {
     Constant(Value),
     Path(Root, Vec<Step>),
-    /// Operators of one precedence, from left to right.
+    /// Operators of equal precedence, from left to right.
     Arithmetic(Box<Operand>, Vec<(Operator, Operand)>),
     Call(&'static Function, Vec<Operand>),
     Date(Box<Operand>),
 }
 
-/// Where a path begins.
+/// The start of a path.
 #[derive(Debug)]
 pub(super) enum Root {
     Body,
@@ -71,7 +71,7 @@ pub(super) enum Operator {
     Modulo,
 }
 
-/// A document, as far as it was read.
+/// The parts of a document that were read.
 pub(super) struct Subject<'a> {
     body: Value,
     key: &'a str,
@@ -79,10 +79,10 @@ pub(super) struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// Reads a document; its body only if somebody `needs_body`. Gives `None` when the root of the body is no object.
+    /// Reads a document; its body only if `needs_body`. Returns `None` when the root of the body is not an object.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// The reason why the document cannot be read.
     pub fn of(document: &'a Document, needs_body: bool) -> Result<Option<Subject<'a>>, String> {
         let body = if needs_body { Value::parse(document.body())? } else { Value::Missing };
         if needs_body && body.as_object().is_none() {
@@ -99,7 +99,7 @@ impl Test {
     /// Returns true if the condition is fulfilled.
     ///
     /// # Errors
-    /// A regular expression takes too many steps; an attribute is no JSON.
+    /// A regular expression takes too many steps, or an attribute is not JSON.
     pub fn holds(&self, subject: &Subject<'_>) -> Result<bool, String> {
         Ok(match self {
             Test::Constant(holds) => *holds,
@@ -132,7 +132,7 @@ impl Test {
 }
 
 impl Operand {
-    /// The value, which is missing where a path leads nowhere or there is none, such as a text plus 1.
+    /// Returns the value: missing where a path leads nowhere or an operation is undefined, such as a text plus 1.
     fn value(&self, subject: &Subject<'_>) -> Result<Value, String> {
         Ok(match self {
             Operand::Constant(value) => value.clone(),
@@ -239,7 +239,7 @@ fn compare(
     })
 }
 
-/// A value with the type of the constant that it is compared with, if there is one that means the same.
+/// Converts a value to the type of the constant that it is compared with, if an equivalent exists.
 fn forced(value: Value, constant: &Value) -> Value {
     let other = match (&value, constant) {
         (Value::String(text), Value::Int(_) | Value::Float(_)) => number_of(text.trim()),
@@ -265,7 +265,7 @@ fn number_of(text: &str) -> Option<Value> {
     whole.or_else(|| text.parse().ok().filter(|number: &f64| number.is_finite()).map(Value::Float))
 }
 
-/// The order of two values: by type, then by value; arrays by length first.
+/// Orders two values: by type, then by value; arrays by length first.
 fn order(left: &Value, right: &Value) -> Ordering {
     match (left.as_array(), right.as_array()) {
         (Some(left), Some(right)) => left.len().cmp(&right.len()).then_with(|| {
@@ -276,7 +276,7 @@ fn order(left: &Value, right: &Value) -> Ordering {
     }
 }
 
-/// Reads a moment: RFC 3339, or a date alone, which begins at midnight UTC.
+/// Parses a point in time: RFC 3339, or a date alone, which means midnight UTC.
 pub(super) fn instant(text: &str) -> Option<Timestamp> {
     if let Ok(moment) = text.parse::<Timestamp>() {
         return Some(moment);

@@ -1,4 +1,4 @@
-//! Text of an expression to tokens.
+//! Splits the text of an expression into tokens.
 
 /// A token.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +18,7 @@ pub(super) enum Token {
 /// A token, and the position of its first character, from 1.
 pub(super) type Placed = (Token, usize);
 
-/// Longer ones first: the first one that fits is taken.
+/// Longer symbols first: the first match wins.
 const SYMBOLS: &[&str] = &[
     "==", "!=", "<>", "<=", ">=", "=", "<", ">", "+", "-", "*", "/", "%", "(", ")", "[", "]", ",",
     ".",
@@ -27,7 +27,7 @@ const SYMBOLS: &[&str] = &[
 /// Splits `text` into tokens; the last one is [`Token::End`].
 ///
 /// # Errors
-/// A sentence with the position of what is no token.
+/// A sentence with the position of the invalid token.
 pub(super) fn split(text: &str) -> Result<Vec<Placed>, String> {
     let (mut tokens, mut rest, mut place) = (Vec::new(), text, 1);
     loop {
@@ -44,12 +44,12 @@ pub(super) fn split(text: &str) -> Result<Vec<Placed>, String> {
     }
 }
 
-/// A sentence about a position.
+/// Prefixes a message with its position.
 pub(super) fn at(place: usize, reason: &str) -> String {
     format!("character {place}: {reason}")
 }
 
-/// The first token of `text`, and its bytes.
+/// Returns the first token of `text` and its length in bytes.
 fn next(text: &str) -> Result<(Token, usize), String> {
     let Some(first) = text.chars().next() else { return Ok((Token::End, 0)) };
     match first {
@@ -68,8 +68,8 @@ fn next(text: &str) -> Result<(Token, usize), String> {
     }
 }
 
-/// Text in quotes. A backslash before a character that it does not escape stays, so that `\d` in a regular expression
-/// may be written with one backslash or with two.
+/// Reads text in quotes. A backslash before a character that it does not escape is kept, so `\d` in a regular
+/// expression can be written with one backslash or two.
 fn quoted(text: &str, quote: char) -> Result<(Token, usize), String> {
     let mut read = String::new();
     let mut characters = text.char_indices().skip(1);
@@ -92,7 +92,7 @@ fn quoted(text: &str, quote: char) -> Result<(Token, usize), String> {
     Err("the text has no end".to_owned())
 }
 
-/// A name in backticks; two of them within are one.
+/// Reads a name in backticks; a doubled backtick inside stands for one.
 fn name_in_backticks(text: &str) -> Result<(Token, usize), String> {
     let mut read = String::new();
     let mut characters = text.char_indices().skip(1).peekable();

@@ -1,19 +1,19 @@
-//! Filter expressions of replications: which documents leave the bucket.
+//! Filter expressions of replications, which select the documents that leave the bucket.
 //!
 //! ```text
 //! REGEXP_CONTAINS(META().id, "^airline") AND (country = "France" OR NOT EXISTS(retired))
 //!        text ─ lexer ─► tokens ─ parser ─► Test ─ holds(Subject) ─► true or false
 //! ```
 //!
-//! The dialect is that of Couchbase's replication, which is no SQL++:
+//! The dialect is that of Couchbase's XDCR, which is not SQL++:
 //!
-//! - a path that leads nowhere makes a comparison false, so that `NOT` makes it true; `IS NOT NULL` is true of it;
-//! - a constant forces its type on the value that it is compared with: `price > 3` holds for `"4"`;
-//! - other values compare by type first, arrays by length first; an integer divided by an integer is one;
-//! - regular expressions are unanchored and may look ahead and behind.
+//! - a path that leads nowhere makes a comparison false, and `NOT` of it true; `IS NOT NULL` is true for it;
+//! - a constant forces its type on the other operand: `price > 3` holds for `"4"`;
+//! - other values compare by type first, arrays by length first; the quotient of two integers is an integer;
+//! - regular expressions are unanchored and support look-ahead and look-behind.
 //!
-//! Invariants: reading an expression and evaluating it never panic. Expressions nest at most [`parser::HEIGHT_MAX`] levels, and a regular
-//! expression takes a bounded number of steps a document.
+//! Invariants: parsing and evaluating an expression never panic. Expressions nest at most [`parser::HEIGHT_MAX`] levels, and a
+//! regular expression takes a bounded number of steps per document.
 
 mod evaluate;
 mod lexer;
@@ -24,14 +24,14 @@ use nacre_types::{DATATYPE_JSON, Document};
 use nacre_xdcr::Condition;
 use std::fmt;
 
-/// An expression that was read.
+/// A parsed expression.
 pub(crate) struct Expression {
     text: String,
     test: Test,
     looks_at: Parts,
 }
 
-/// The parts of documents that an expression looks at.
+/// The parts of documents that an expression uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Parts {
     body: bool,
@@ -43,7 +43,7 @@ impl Expression {
     /// Reads an expression.
     ///
     /// # Errors
-    /// A sentence with the position, in characters from 1, of what cannot be read.
+    /// A sentence with the position of the error, in characters from 1.
     pub fn parse(text: &str) -> Result<Expression, String> {
         let (test, looks_at) = parser::parse(text)?;
         Ok(Expression { text: text.to_owned(), test, looks_at })
@@ -51,14 +51,14 @@ impl Expression {
 }
 
 impl Condition for Expression {
-    /// Returns true if a document passes.
+    /// Returns true if a document passes the filter.
     ///
-    /// Only documents whose root is an object have fields: with an expression about the body, other JSON does not pass. A
-    /// document that is not JSON passes an expression about the body alone, and does not pass one that is about its key or
-    /// attributes as well. Source: XDCR advanced filtering.
+    /// Only a document whose root is an object has fields: other JSON fails an expression about the body. A document that
+    /// is not JSON passes an expression about the body alone, and fails one that also uses its key or attributes. Source:
+    /// XDCR advanced filtering.
     ///
     /// # Errors
-    /// The regular expression takes too many steps, or JSON cannot be read.
+    /// A regular expression takes too many steps, or JSON cannot be parsed.
     fn holds(&self, document: &Document) -> Result<bool, String> {
         let is_json = document.meta.datatype & DATATYPE_JSON != 0;
         if self.looks_at.body && !is_json {

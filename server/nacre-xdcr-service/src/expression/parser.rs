@@ -1,4 +1,4 @@
-//! Tokens to a tree. Precedence, from the loosest: `OR`, `AND`, `NOT`, comparisons, `+ -`, `* / %`, sign.
+//! Parses tokens into a tree. Precedence, loosest first: `OR`, `AND`, `NOT`, comparisons, `+ -`, `* / %`, sign.
 
 use super::Parts;
 use super::evaluate::{Operand, Operator, Relation, Root, Step, Test, instant};
@@ -6,17 +6,17 @@ use super::lexer::{Placed, Token, at, split};
 use fancy_regex::{Regex, RegexBuilder};
 use nacre_sql::{Value, functions};
 
-/// Levels of an expression, at most.
+/// Maximum nesting depth of an expression.
 pub(super) const HEIGHT_MAX: usize = 50;
-/// Steps back that a regular expression takes in one text, at most.
+/// Maximum number of backtracking steps of a regular expression per text.
 const BACKTRACKS_MAX: usize = 100_000;
-/// Bytes of a compiled regular expression, at most.
+/// Maximum size of a compiled regular expression, in bytes.
 const REGEX_BYTES_MAX: usize = 1 << 20;
 
-/// Words that are names only in backticks.
+/// Keywords, which are names only in backticks.
 const RESERVED: [&str; 10] =
     ["AND", "EXISTS", "FALSE", "IF", "IS", "META", "MISSING", "NOT", "NULL", "OR"];
-/// Functions, with the numbers of their arguments.
+/// Functions and their numbers of arguments.
 const FUNCTIONS: [(&str, usize); 20] = [
     ("PI", 0),
     ("E", 0),
@@ -40,16 +40,16 @@ const FUNCTIONS: [(&str, usize); 20] = [
     ("TAN", 1),
 ];
 
-/// Result of one level of the grammar: a condition, or a value that may become a side of one.
+/// Result of one grammar level: a condition, or a value that may become an operand.
 enum Node {
     Test(Test),
     Value(Operand),
 }
 
-/// Reads an expression, and finds out at which parts of documents it looks.
+/// Parses an expression, and determines which parts of documents it uses.
 ///
 /// # Errors
-/// A sentence with the position of what cannot be read.
+/// A sentence with the position of the error.
 pub(super) fn parse(text: &str) -> Result<(Test, Parts), String> {
     let tokens = split(text)?;
     let mut parser = Parser { tokens, next: 0, height: 0, looks_at: Parts::default() };
@@ -81,7 +81,7 @@ impl Parser {
         Err(at(self.place(), reason))
     }
 
-    /// Takes a token; the last one stays.
+    /// Takes the next token. The last token is never consumed.
     fn take(&mut self) -> Token {
         let token = self.peek().clone();
         self.next = (self.next + 1).min(self.tokens.len() - 1);
@@ -108,7 +108,7 @@ impl Parser {
         is_it
     }
 
-    /// Returns true if the word here is the name of a function that is called.
+    /// Returns true if the next tokens are a call of this function.
     fn is_call(&self, word: &str) -> bool {
         let after = self.tokens.get(self.next + 1).map(|(token, _)| token);
         self.is_word(word) && after == Some(&Token::Symbol("("))
@@ -121,7 +121,7 @@ impl Parser {
         }
     }
 
-    /// Reads a level below this one.
+    /// Parses a nested level.
     fn deeper<T>(
         &mut self,
         read: impl FnOnce(&mut Parser) -> Result<T, String>,
@@ -135,7 +135,7 @@ impl Parser {
         read
     }
 
-    /// Conditions with OR between them; one value alone stays one.
+    /// Parses conditions joined by OR. A single value stays a value.
     fn any(&mut self) -> Result<Node, String> {
         self.joined("OR", Parser::all, Test::Any)
     }
@@ -234,7 +234,7 @@ impl Parser {
         })
     }
 
-    /// `EXISTS(path)` and `REGEXP_CONTAINS(value, "…")`.
+    /// Parses `EXISTS(path)` and `REGEXP_CONTAINS(value, "…")`.
     fn function_test(&mut self) -> Result<Option<Test>, String> {
         if self.is_call("EXISTS") {
             self.next += 2;
@@ -263,7 +263,7 @@ impl Parser {
         Ok(Some(Test::Matches(of, Box::new(regex))))
     }
 
-    /// A value; a condition in parentheses is none.
+    /// Parses a value; a condition in parentheses is refused.
     fn value(&mut self) -> Result<Operand, String> {
         let place = self.place();
         match self.sum()? {
@@ -283,7 +283,7 @@ impl Parser {
         self.chain(&operators, Parser::signed)
     }
 
-    /// Values with operators of the same precedence between them, from left to right.
+    /// Parses values joined by operators of equal precedence, from left to right.
     fn chain(
         &mut self,
         operators: &[(&str, Operator)],
@@ -359,7 +359,7 @@ impl Parser {
         self.path(word)
     }
 
-    /// The rest of a path that begins with `name`.
+    /// Parses the rest of a path that begins with `name`.
     fn path(&mut self, name: String) -> Result<Node, String> {
         self.looks_at.body = true;
         let steps = self.steps(vec![Step::Field(name.into())])?;
@@ -394,7 +394,7 @@ impl Parser {
         }
     }
 
-    /// `META().id` and `META().xattrs.name`.
+    /// Parses `META().id` and `META().xattrs.name`.
     fn meta(&mut self) -> Result<Operand, String> {
         self.next += 2;
         self.expect(")")?;
@@ -461,7 +461,7 @@ fn constant(value: Value) -> Node {
     Node::Value(Operand::Constant(value))
 }
 
-/// Words with a meaning are names only in backticks.
+/// Refuses keywords as names; they need backticks.
 fn check_name(word: &str, place: usize) -> Result<(), String> {
     let is_reserved = RESERVED.iter().any(|known| known.eq_ignore_ascii_case(word))
         || word.eq_ignore_ascii_case("TRUE");

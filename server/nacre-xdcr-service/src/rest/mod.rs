@@ -1,4 +1,4 @@
-//! Endpoints of management: paths, fields and texts are those of Couchbase, which SDKs and tools send.
+//! Management endpoints. Paths, fields and messages are Couchbase's, because SDKs and tools depend on them.
 
 mod reference;
 mod replication;
@@ -23,7 +23,7 @@ const CANCEL: &str = "/controller/cancelXDCR/{id}";
 const DEFAULTS: &str = "/settings/replications";
 const SETTINGS: &str = "/settings/replications/{id}";
 
-/// Every endpoint.
+/// All endpoints.
 pub(crate) const ROUTES: &[Route] = &[
     reads("GET", REFERENCES, reference::list),
     writes("POST", REFERENCES, reference::create),
@@ -59,7 +59,7 @@ const fn route(
     Route { port: Ports::MGMT, method, path, access: Access::Cluster(privilege), handler }
 }
 
-/// Entries of `/pools/default/tasks`.
+/// Returns the entries of `/pools/default/tasks`.
 pub(crate) fn tasks(service: &Xdcr, node: &Arc<Node>) -> Vec<Value> {
     let agreed = record::agreed(node);
     if agreed.replications.is_empty() {
@@ -109,7 +109,7 @@ fn activity(replication: &Replication, status: &Status) -> &'static str {
     match status.activity {
         Activity::Paused if replication.is_paused() => "paused",
         Activity::Running if !replication.is_paused() => "running",
-        // It is about to pause, and something still goes.
+        // A pause was requested, but some pipelines are still running.
         Activity::Running => "running",
         _ => "notRunning",
     }
@@ -151,11 +151,11 @@ fn infos(node: &Arc<Node>, _: &HttpRequest) -> HttpReply {
     form::ok(&Value::Array(agreed.replications.iter().map(info).collect()))
 }
 
-/// A second since the Unix epoch as date and time, UTC.
+/// Formats seconds since the Unix epoch as date and time in UTC.
 fn date(unix_s: u32) -> String {
     let (days, second) = (unix_s / 86_400, unix_s % 86_400);
-    // Days since 1 March of year 0, in which leap days end years. Source: Howard Hinnant, chrono-compatible low-level date
-    // algorithms.
+    // Days since 1 March of year 0: a year then ends with the leap day. Source: Howard Hinnant, chrono-compatible
+    // low-level date algorithms.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

@@ -13,12 +13,12 @@ use std::sync::Arc;
 const NAME_BYTES_MAX: usize = 100;
 /// The longest certificate, in bytes.
 const CERTIFICATE_BYTES_MAX: usize = 64 << 10;
-/// Other texts, in bytes.
+/// The longest other field, in bytes.
 const TEXT_BYTES_MAX: usize = 1024;
-/// Ports of management, if none is named.
+/// Default ports of the management service: plain, encrypted.
 const PORTS: (u16, u16) = (8091, 18091);
 
-/// Fields that are read.
+/// Known fields.
 const FIELDS: [&str; 14] = [
     "name",
     "hostname",
@@ -114,7 +114,7 @@ fn put(
     }
 }
 
-/// Why a reference cannot be beside the others.
+/// Returns the reason why a reference conflicts with an existing one.
 fn conflict(
     agreed: &Agreed,
     wanted: &Reference,
@@ -148,7 +148,7 @@ fn unreachable(unusable: &Unusable) -> HttpReply {
     }
 }
 
-/// Reads a reference; what the form does not name is as in `known`.
+/// Reads a reference. Fields that the form lacks keep their values of `known`.
 fn read(form: &Form, known: Option<&Reference>) -> Result<Reference, HttpReply> {
     let mut wrong = serde_json::Map::new();
     for field in form.keys().filter(|field| !FIELDS.contains(&field.as_str())) {
@@ -216,7 +216,7 @@ fn read(form: &Form, known: Option<&Reference>) -> Result<Reference, HttpReply> 
     Ok(Reference { name, uuid, hostname, username, password, security, certificate, external })
 }
 
-/// Returns true if a login goes where that of `known` goes, and is protected as well on its way.
+/// Returns true if the login goes to the same server as that of `known`, with at least the same protection on the way.
 fn is_same_server(
     known: &Reference,
     hostname: &str,
@@ -226,7 +226,7 @@ fn is_same_server(
     known.hostname == hostname && known.security == security && known.certificate == certificate
 }
 
-/// Reads how connections are secured; `None` if the form does not say.
+/// Reads the connection security; `None` if the form does not specify it.
 fn security(form: &Form) -> Result<Option<Security>, (&'static str, String)> {
     let word = |field: &'static str, value: &str| match value {
         "none" if field == "secureType" => Ok(Security::None),
@@ -248,7 +248,7 @@ fn security(form: &Form) -> Result<Option<Security>, (&'static str, String)> {
     }
 }
 
-/// A host with its port, that of management if none is named.
+/// Returns the host with its port. The default is the management port.
 fn with_port(hostname: &str, security: Security) -> Result<String, String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
     if hostname.is_empty() || !hostname.bytes().all(is_plain) {

@@ -14,9 +14,9 @@ use nacre_node::{Error, Node};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// What is said about a replication that does not exist. Source: Couchbase.
+/// Response for a replication that does not exist. Source: Couchbase.
 const NOT_FOUND: &str = "requested resource not found";
-/// The setting of the log of conflicts.
+/// Name of the conflict log setting.
 const LOGGING: &str = "conflictLogging";
 
 /// `POST /controller/createReplication`.
@@ -76,7 +76,7 @@ fn make(node: &Arc<Node>, request: &HttpRequest) -> Result<HttpReply, HttpReply>
     }
 }
 
-/// The buckets and the reference that a form names.
+/// Returns the buckets and the reference that a form names.
 fn places<'a>(
     form: &Form,
     agreed: &'a Agreed,
@@ -114,7 +114,7 @@ fn as_object(wrong: Vec<(String, String)>) -> Value {
     Value::Object(wrong.into_iter().map(|(field, reason)| (field, json!(reason))).collect())
 }
 
-/// Looks at the target's bucket.
+/// Reads the description of the target's bucket.
 fn look(reference: &Reference, target: &str) -> Result<Target, HttpReply> {
     let management =
         Management::new(reference, &[]).map_err(|reason| wrapped("toCluster", reason))?;
@@ -128,7 +128,7 @@ fn look(reference: &Reference, target: &str) -> Result<Target, HttpReply> {
     })
 }
 
-/// Refuses two buckets of which one cannot follow the other.
+/// Refuses a pair of buckets between which replication is impossible.
 fn check_pair(cluster: &str, source: &Bucket, target: &Target) -> Result<(), HttpReply> {
     if target.cluster.uuid == cluster && target.uuid == source.uuid {
         return Err(wrapped(
@@ -143,7 +143,7 @@ fn check_pair(cluster: &str, source: &Bucket, target: &Target) -> Result<(), Htt
     Ok(())
 }
 
-/// Refuses settings that cannot be together, or that this version does not carry out.
+/// Refuses settings that contradict each other or that are not implemented.
 fn check(chosen: &Chosen) -> Result<(), (&'static str, String)> {
     if chosen.flag("collectionsExplicitMapping") && chosen.flag("collectionsMigrationMode") {
         let reason = "explicit mapping and migration exclude each other".to_owned();
@@ -160,11 +160,11 @@ fn check(chosen: &Chosen) -> Result<(), (&'static str, String)> {
     LogRules::read(chosen).map(drop).map_err(|reason| (LOGGING, reason))
 }
 
-/// What is said about a log between buckets of which one keeps no histories.
+/// Response for a conflict log when one of the buckets keeps no histories.
 const WITHOUT_HISTORIES: &str =
     "both buckets must keep histories of versions (enableCrossClusterVersioning)";
 
-/// Refuses a log in a collection that does not exist, or that the user may not write to. Returns true if conflicts are logged.
+/// Refuses a log collection that does not exist or that the user may not write to. Returns true if conflicts are logged.
 fn check_log(
     node: &Node,
     cluster: &Cluster,
@@ -179,7 +179,7 @@ fn check_log(
             scope: Some(scope),
             collection: Some(collection),
         };
-        // Whoever may not write there is not told what exists.
+        // Check the privilege first, so that an unprivileged user cannot probe which collections exist.
         if request.login.is_some() && !request.may(node, Privilege::WriteData, keyspace) {
             return Err(format!("you may not write to {}.{}", place.bucket, place.collection()));
         }
@@ -274,7 +274,8 @@ pub(super) fn set(node: &Arc<Node>, request: &HttpRequest) -> HttpReply {
     set.unwrap_or_else(|error| refused(&error))
 }
 
-/// A replication with other settings; it begins again if its filter lets other documents through.
+/// Returns a replication with other settings. Increases `restream` if documents must be sent again, for example after a
+/// filter change.
 fn changed(known: &Replication, values: &Values) -> Result<Replication, (&'static str, String)> {
     let mut replication = known.clone();
     replication.settings.extend(values.clone());
@@ -288,7 +289,7 @@ fn changed(known: &Replication, values: &Values) -> Result<Replication, (&'stati
     if expression(known) != expression(&replication) && skips == Some(&json!(false)) {
         replication.restream += 1;
     }
-    // Checkpoints know where collections went, but not which documents of a collection did.
+    // Checkpoints record the mapping of collections, but not which documents of a collection were sent.
     let migration = |of: &Replication| {
         let chosen = of.chosen();
         let is_one = chosen.flag("collectionsMigrationMode");
@@ -297,7 +298,7 @@ fn changed(known: &Replication, values: &Values) -> Result<Replication, (&'stati
     if migration(known) != migration(&replication) {
         replication.restream += 1;
     }
-    // What was left out before goes now, unless the request says otherwise.
+    // Documents that the earlier filter dropped are sent now, unless the request says otherwise.
     let lets_more = ["filterDeletion", "filterExpiration", "filterBinary"]
         .iter()
         .any(|name| known.chosen().flag(name) && !replication.chosen().flag(name));

@@ -1,4 +1,4 @@
-//! Documents that the target refuses, of which the others do not wait: `/pools/default/replications/{id}/stuckDocuments` and
+//! Documents that the target refuses and that were put aside: `/pools/default/replications/{id}/stuckDocuments` and
 //! `/controller/skipStuckDocument`.
 
 use crate::Xdcr;
@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the node that serves the document may take.
+/// Timeout of the node that serves the document.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Collection of documents for which a request names none.
+/// Default collection of a request.
 const DEFAULT: &str = "_default._default";
 
 /// `GET /pools/default/replications/{id}/stuckDocuments`.

@@ -1,19 +1,19 @@
-//! One active vBucket of the source on its way to a bucket of another cluster.
+//! Replicates one active vBucket of the source to a bucket of another cluster.
 //!
 //! ```text
 //!            Start                    a record that both sides have, or zero
 //! Resting ──────────► Checking ─────────────────────────────────────────────► Streaming
-//!    ▲                  │  ▲  the target does not answer: later again             │
+//!    ▲                  │  ▲  the target does not answer: retry later              │
 //!    │                  └──┘      ▲                                               │
-//!    │ Pause: a record            │ the source or the target has another history  │
+//!    │ Pause: make a record       │ the history of the source or target changed   │
 //!    └────────────────────────────┴───────────────────────────────────────────────┘
 //! ```
 //!
 //! Each check begins a new [`Run`]: answers to earlier requests are ignored, and their versions are sent again from the
-//! record. So are answers to a pipeline that the vBucket had before: runs of two pipelines are never the same.
+//! record. Answers to a previous pipeline of the vBucket are ignored as well, because no two pipelines share a run.
 //!
-//! The target is asked for its position at each checkpoint, even if nothing was sent: otherwise a loss by a failover in
-//! a quiet time would go unnoticed.
+//! The pipeline asks the target for its position at each checkpoint even if it sent nothing. Otherwise it would not
+//! notice a failover with losses during a quiet period.
 
 mod outstanding;
 mod progress;
@@ -28,49 +28,49 @@ use outstanding::{Item, Outstanding};
 use progress::Progress;
 use std::collections::BTreeMap;
 
-/// The first pause after trouble: 10 ms. Each time twice as long.
+/// The first back-off after trouble: 10 ms. It doubles each time.
 const BACKOFF_NS: u64 = 10_000_000;
-/// The longest pause: 30 s.
+/// The longest back-off: 30 s.
 const BACKOFF_NS_MAX: u64 = 30_000_000_000;
-/// The longest time that an answer is waited for: 300 s.
+/// The longest timeout of an answer: 300 s.
 const TIMEOUT_NS_MAX: u64 = 300_000_000_000;
-/// When so many versions were put aside, no more are read.
+/// The pipeline stops reading history when it has put aside this many versions.
 const STUCK_MAX: usize = 1000;
 
-/// Counters, from the beginning on.
+/// Counters since the pipeline was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Versions read from history.
     pub received: u64,
-    /// Of these, versions that are not sent.
+    /// Versions received that the filter does not let through.
     pub filtered: u64,
-    /// Copies of versions that go to several collections, without the first one each.
+    /// Extra copies of versions that go to several collections; the first copy does not count.
     pub cloned: u64,
-    /// Versions that were looked up at the target.
+    /// Versions looked up at the target.
     pub looked_up: u64,
-    /// Of these, versions that were not sent because the target has them, or a greater one.
+    /// Looked-up versions that were not sent because the target has the same or a winning version.
     pub kept_at_source: u64,
-    /// Versions that were sent, each time.
+    /// Versions sent, including repetitions.
     pub sent: u64,
-    /// Versions that the target has taken.
+    /// Versions that the target stored.
     pub stored: u64,
-    /// Versions that the target did not take, as one that stays was there.
+    /// Versions that the target refused because its own version wins.
     pub kept_at_target: u64,
-    /// Conflicts that were decided here.
+    /// Conflicts resolved by the source.
     pub resolved: u64,
-    /// Conflicts that were given to the log.
+    /// Conflicts passed to the log.
     pub logged: u64,
-    /// Of these, conflicts whose version went on before the log had answered.
+    /// Logged conflicts whose version continued before the log answered.
     pub log_timeouts: u64,
     /// Versions that were superseded before they were sent.
     pub superseded: u64,
-    /// Versions that a user gave up.
+    /// Versions that a user skipped.
     pub skipped: u64,
-    /// Versions that are done, in any way.
+    /// Versions completed, with any outcome.
     pub done: u64,
-    /// Times that a version had to be sent or looked up again.
+    /// Retries of sending or looking up a version.
     pub retried: u64,
-    /// Records that were made.
+    /// Checkpoint records made.
     pub checkpoints: u64,
 }
 
@@ -85,11 +85,11 @@ enum State {
 /// Purpose of a question to the target.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
-    /// To find where to go on.
+    /// To find the position to resume from.
     Begin,
-    /// To check that its histories are still the same.
+    /// To check that the target's histories are unchanged.
     Verify,
-    /// A record: everything up to here is done.
+    /// To make a checkpoint record: everything up to here is done.
     Record(ResumePoint),
 }
 
@@ -117,20 +117,20 @@ pub struct Pipeline {
     asked: Option<Asked>,
     /// Number of requests for single versions.
     requests: u64,
-    /// The number of the last question to the target. An answer to an earlier one must not count: a record says that the target
-    /// had everything when it said how far it was.
+    /// Run number of the last question to the target. Answers to earlier questions must not count: a record is valid only if
+    /// the target had everything when it reported its position.
     questions: Run,
-    /// When the target is asked next, for any purpose.
+    /// Time of the next question to the target, for any purpose.
     ask_at_ns: u64,
     /// When a record is due.
     record_at_ns: u64,
-    /// Number of failed questions in a row.
+    /// Number of consecutive failed questions.
     unreachable: u32,
     counts: Counts,
 }
 
 impl Pipeline {
-    /// A pipeline that rests, with the records that are stored. Nobody else has its `epoch`.
+    /// Creates a resting pipeline with its stored records. No other pipeline may have this `epoch`.
     pub fn new(settings: Settings, records: Records, epoch: Epoch) -> Pipeline {
         let (least, most) = settings.window_bytes;
         let run = epoch.before_first_run();
@@ -168,9 +168,9 @@ impl Pipeline {
         effects
     }
 
-    /// When the next [`Input::Tick`] is due, in monotonic nanoseconds.
+    /// Returns the time of the next [`Input::Tick`] in monotonic nanoseconds.
     pub fn next_tick_ns(&self) -> Option<u64> {
-        // While an answer is waited for, nothing else is asked.
+        // Only one question is in flight at a time.
         let asks = match self.asked {
             Some(asked) => asked.deadline_ns,
             None => self.ask_at_ns.min(self.record_at_ns),
@@ -195,12 +195,12 @@ impl Pipeline {
         &self.records
     }
 
-    /// The last seqno that was read.
+    /// Returns the last seqno read.
     pub fn read_to(&self) -> Seqno {
         self.progress.read().seqno
     }
 
-    /// Versions that were read and are not done.
+    /// Returns the number of versions read but not done.
     pub fn outstanding(&self) -> usize {
         self.outstanding.len()
     }
@@ -211,17 +211,17 @@ impl Pipeline {
         stuck.map(|(_, item)| item.document.key())
     }
 
-    /// Returns true if it rests.
+    /// Returns true if the pipeline rests.
     pub fn is_resting(&self) -> bool {
         self.state == State::Resting
     }
 
-    /// Returns true if it has found where to go on.
+    /// Returns true if the pipeline has found its position and streams.
     pub fn is_streaming(&self) -> bool {
         self.state == State::Streaming
     }
 
-    /// Returns the window of bytes on their way.
+    /// Returns the window of bytes in flight.
     pub fn window(&self) -> &Window {
         &self.window
     }
@@ -270,7 +270,7 @@ impl Pipeline {
         }
     }
 
-    /// Begins a run: finds out where to go on.
+    /// Begins a run: finds the position to resume from.
     fn begin(&mut self, source: SourceState, now: Now, effects: &mut Vec<Effect>) {
         if let Some(newest) = self.records.iter().next().filter(|it| !it.fits_source(&source)) {
             let seqno = newest.source.seqno;
@@ -307,7 +307,7 @@ impl Pipeline {
         effects.push(Effect::AskTarget { run: number, vbids });
     }
 
-    /// The target has said, or could not say, how far its histories are.
+    /// Handles the target's report of its histories, or the lack of one.
     fn told(
         &mut self,
         states: Option<BTreeMap<Vbid, TargetState>>,
@@ -381,7 +381,7 @@ impl Pipeline {
         effects.push(Effect::Save(self.records.clone()));
     }
 
-    /// Takes in a part of the source's history.
+    /// Admits a portion of the source's history.
     fn receive(
         &mut self,
         documents: Vec<Document>,
@@ -410,7 +410,7 @@ impl Pipeline {
         }
     }
 
-    /// Takes in a version: once for each collection that it goes to.
+    /// Admits a version: one copy for each collection that receives it.
     fn admit(&mut self, document: Document, effects: &mut Vec<Effect>) {
         let passage = self.settings.filter.pass(&document);
         let collections = match &passage {
@@ -438,7 +438,7 @@ impl Pipeline {
         }
     }
 
-    /// Asks for more of the source's history when there is room.
+    /// Requests more of the source's history when there is room.
     fn read_on(&mut self, effects: &mut Vec<Effect>) {
         let is_full = self.outstanding.held_bytes() >= self.window.limit()
             || self.outstanding.stuck() >= STUCK_MAX;
@@ -448,7 +448,7 @@ impl Pipeline {
         }
     }
 
-    /// Carries out timers that are due.
+    /// Handles timers that are due.
     fn keep_time(&mut self, now: Now, effects: &mut Vec<Effect>) {
         if self.state == State::Resting {
             return;
@@ -474,8 +474,8 @@ impl Pipeline {
         }
     }
 
-    /// Takes over other settings, and orders a record: what was read under the earlier filter is not to be read again under the
-    /// later one if the pipeline ends before the next record is due.
+    /// Applies other settings and makes a record due at once. Otherwise, a pipeline that ends before the next regular record
+    /// would read versions again that the earlier filter judged, and judge them by the later filter.
     fn adjust(&mut self, settings: Settings, now: Now) {
         self.settings.adjust(settings);
         if self.state == State::Streaming {
@@ -501,7 +501,7 @@ impl Pipeline {
         effects.push(Effect::Rested);
     }
 
-    /// Handles a lost link: requests may have no answer, and the target may have lost earlier versions.
+    /// Handles a lost link: requests may stay unanswered, and the target may have lost earlier versions.
     fn lose_link(&mut self, now: Now) {
         for id in self.outstanding.on_their_way() {
             self.wait_after_trouble(id, now);
@@ -513,7 +513,7 @@ impl Pipeline {
         self.verify_soon(now);
     }
 
-    /// Orders a check of the target's histories.
+    /// Schedules a check of the target's histories.
     fn verify_soon(&mut self, now: Now) {
         if self.state == State::Streaming {
             self.ask_at_ns = self.ask_at_ns.min(now.monotonic_ns + BACKOFF_NS);
@@ -530,7 +530,7 @@ impl Pipeline {
         }
     }
 
-    /// A version needs nothing any more.
+    /// Completes a version.
     fn finish(&mut self, id: VersionId, effects: &mut Vec<Effect>) {
         if let Some((item, charged)) = self.outstanding.remove(id) {
             self.window.free(charged);
@@ -545,7 +545,7 @@ impl Pipeline {
         self.settings.timeout_ns.saturating_mul(factor).min(TIMEOUT_NS_MAX)
     }
 
-    /// A pause after trouble, a little longer or shorter for each version.
+    /// Returns a back-off with jitter that depends on the version.
     fn backoff_ns(&self, attempts: u32, id: VersionId) -> u64 {
         let whole = (BACKOFF_NS << attempts.saturating_sub(1).min(16)).min(BACKOFF_NS_MAX);
         let mixed = (self.settings.seed ^ id.seqno.0.rotate_left(32) ^ u64::from(attempts))
@@ -560,7 +560,7 @@ fn notify_freed(item: &Item, effects: &mut Vec<Effect>) {
     }
 }
 
-/// Returns the attributes of a document that are sent, before its history.
+/// Returns the attributes of a document to send, before its history is added.
 fn attributes_of(item: &Item) -> Vec<u8> {
     match item.without_transaction {
         true => Filter::without_transaction(item.document.xattrs()),

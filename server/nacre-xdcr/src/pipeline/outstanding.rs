@@ -1,4 +1,4 @@
-//! The versions that were read and are not done, and the phase of each.
+//! The versions read but not done, and the phase of each.
 
 use crate::Arriving;
 use crate::message::{Over, VersionId, Wanted};
@@ -8,37 +8,37 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The phase of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Waits for its turn.
+    /// Queued for its next task.
     Queued,
     /// Waits for this part of the target's version.
     LookingUp(Wanted),
-    /// The conflict to be logged.
+    /// Waits until the conflict is logged.
     Logging,
-    /// The resolver of the source.
+    /// Waits for the source's resolver.
     Resolving,
-    /// The decision to be written at the source.
+    /// Waits until the source has written the decision.
     Merging,
-    /// The target's answer.
+    /// Waits for the target's answer to a write.
     Writing,
-    /// Time to pass.
+    /// Backs off after trouble.
     Waiting,
 }
 
 impl Phase {
-    /// Returns true if the target has to answer.
+    /// Returns true if the version waits for an answer of the target.
     pub fn is_on_its_way(self) -> bool {
         matches!(self, Phase::LookingUp(_) | Phase::Writing)
     }
 }
 
-/// The next step of a version when its turn comes.
+/// The next step of a version in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
-    /// Decides about it.
+    /// Decide about the version.
     Decide,
-    /// Asks the target for its version.
+    /// Look up the target's version.
     LookUp(Wanted),
-    /// Writes it.
+    /// Write the version.
     Write(Over),
 }
 
@@ -53,35 +53,35 @@ pub(super) struct Item {
     pub key: Vec<u8>,
     /// The target's vBucket.
     pub vbid: Vbid,
-    /// True if it goes without the attribute of a transaction.
+    /// True if the version is sent without the transaction attribute.
     pub without_transaction: bool,
     /// The next step.
     pub task: Task,
     /// Number of the last request to the target.
     pub request: u64,
-    /// The target's version, when it is in conflict.
+    /// The target's version if the two are in conflict.
     pub rival: Option<Arriving>,
-    /// The CAS of the version of the target with which the conflict is logged.
+    /// CAS of the target's version in the last conflict logged.
     pub logged_with: Option<Cas>,
-    /// The CAS of the version of the target that stays if it is still there: the target has judged, or has another version.
+    /// CAS of the target's version that wins if it is still there, because the target refused a write over it.
     pub refused_over: Option<Cas>,
-    /// The CAS of a version of the target that the metadata do not tell apart from this one.
+    /// CAS of a target's version whose metadata tie with this version.
     pub tied_with: Option<Cas>,
     /// Number of failures.
     pub attempts: u32,
-    /// Number of versions that were done at the first failure.
+    /// Number of versions done at the first failure.
     pub done_before: u64,
-    /// True if it was put aside.
+    /// True if the version was put aside.
     pub is_stuck: bool,
     phase: Phase,
-    /// End of the phase; `None` if it has no limit.
+    /// End of the phase in monotonic nanoseconds; `None` if it has no limit.
     timer_ns: Option<u64>,
-    /// Bytes that it takes of the window.
+    /// Bytes charged to the window.
     charged: usize,
 }
 
 impl Item {
-    /// The copy of `document` with this number, on its way to `key` in `vbid` of the target.
+    /// Creates copy number `copy` of `document`, to be sent to `key` in the target's `vbid`.
     pub fn new(copy: u16, document: Document, key: Vec<u8>, vbid: Vbid) -> Item {
         Item {
             id: VersionId { seqno: document.meta.seqno, copy },
@@ -109,21 +109,21 @@ impl Item {
     }
 }
 
-/// The outstanding versions, in the order of history.
+/// The outstanding versions, in history order.
 #[derive(Debug, Default)]
 pub(super) struct Outstanding {
     items: BTreeMap<VersionId, Item>,
     queue: BTreeSet<VersionId>,
     timers: BTreeSet<(u64, VersionId)>,
-    /// The newest one of each key of the target.
+    /// The newest version of each key of the target.
     newest: BTreeMap<Vec<u8>, VersionId>,
     stuck: usize,
-    /// Bytes of versions that are neither on their way nor put aside.
+    /// Bytes of versions that are neither in flight nor put aside.
     held_bytes: usize,
 }
 
 impl Outstanding {
-    /// The first that is not done.
+    /// Returns the first version that is not done.
     pub fn first(&self) -> Option<VersionId> {
         self.items.first_key_value().map(|(id, _)| *id)
     }
@@ -138,7 +138,7 @@ impl Outstanding {
         self.stuck
     }
 
-    /// Returns the bytes of waiting versions in memory.
+    /// Returns the bytes of versions that are neither in flight nor put aside.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes
     }
@@ -155,12 +155,12 @@ impl Outstanding {
         self.items.iter().map(|(id, item)| (*id, item))
     }
 
-    /// The newest version of a key of the target that is not done.
+    /// Returns the newest outstanding version of a key of the target.
     pub fn newest_of(&self, key: &[u8]) -> Option<VersionId> {
         self.newest.get(key).copied()
     }
 
-    /// Adds a version. Returns the older one of the same key, if that has not been sent and so need not be.
+    /// Adds a version. Returns the older version of the same key if it was not sent: it is superseded.
     pub fn add(&mut self, item: Item) -> Option<Item> {
         let id = item.id;
         let older = self.newest.insert(item.key.clone(), id);
@@ -174,8 +174,7 @@ impl Outstanding {
         self.remove(older).map(|(item, _)| item)
     }
 
-    /// Sets the phase of a version, until `timer_ns` if that is given. Returns the bytes of the window that become
-    /// free.
+    /// Sets the phase of a version, which ends at `timer_ns` if given. Returns the bytes freed in the window.
     pub fn set_phase(&mut self, id: VersionId, phase: Phase, timer_ns: Option<u64>) -> usize {
         let Some(item) = self.items.get_mut(&id) else { return 0 };
         let bytes = item.document.memory_bytes();
@@ -196,14 +195,14 @@ impl Outstanding {
         std::mem::take(&mut item.charged)
     }
 
-    /// Notes that a version takes so much of the window.
+    /// Charges bytes of the window to a version.
     pub fn charge(&mut self, id: VersionId, bytes: usize) {
         if let Some(item) = self.items.get_mut(&id) {
             item.charged += bytes;
         }
     }
 
-    /// Puts a version aside, which is about to wait. Returns whether it was not before.
+    /// Puts a version aside that is about to wait. Returns false if it was already put aside.
     pub fn put_aside(&mut self, id: VersionId) -> bool {
         let Some(item) = self.items.get_mut(&id) else { return false };
         if item.is_stuck {
@@ -217,7 +216,7 @@ impl Outstanding {
         true
     }
 
-    /// Takes a version out. Returns how many bytes of the window it no longer takes, too.
+    /// Removes a version. Returns the version and the bytes freed in the window.
     pub fn remove(&mut self, id: VersionId) -> Option<(Item, usize)> {
         let charged = self.set_phase(id, Phase::Queued, None);
         self.queue.remove(&id);
@@ -232,22 +231,22 @@ impl Outstanding {
         Some((item, charged))
     }
 
-    /// Forgets all.
+    /// Removes all versions.
     pub fn clear(&mut self) {
         *self = Outstanding::default();
     }
 
-    /// The first whose turn it is.
+    /// Returns the first queued version.
     pub fn next(&self) -> Option<VersionId> {
         self.queue.first().copied()
     }
 
-    /// The next whose time is up.
+    /// Returns the first version whose timer has expired.
     pub fn due(&self, now_ns: u64) -> Option<VersionId> {
         self.timers.first().filter(|(timer, _)| *timer <= now_ns).map(|(_, id)| *id)
     }
 
-    /// When the time of the next is up.
+    /// Returns the time of the first timer.
     pub fn next_timer_ns(&self) -> Option<u64> {
         self.timers.first().map(|(timer, _)| *timer)
     }

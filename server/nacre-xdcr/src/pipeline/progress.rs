@@ -1,4 +1,4 @@
-//! Positions of a run: how far it has read, and up to where everything is done.
+//! Positions of a run: the position read, and the position up to which every version is done.
 
 use nacre_dcp::ResumePoint;
 use nacre_types::Seqno;
@@ -7,18 +7,18 @@ use nacre_types::Seqno;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
     read: ResumePoint,
-    /// The snapshots that were read in part, or of which something is not done.
+    /// The snapshots that are partly read or have outstanding versions.
     snapshots: Vec<(Seqno, Seqno)>,
 }
 
 impl Progress {
-    /// A run that goes on at `from`.
+    /// Creates the progress of a run that resumes at `from`.
     pub fn starting_at(from: ResumePoint) -> Progress {
         let ResumePoint { snapshot_start, snapshot_end, .. } = from;
         Progress { read: from, snapshots: vec![(snapshot_start, snapshot_end)] }
     }
 
-    /// Returns where the next read begins.
+    /// Returns the start of the next read.
     pub fn read(&self) -> ResumePoint {
         self.read
     }
@@ -32,8 +32,9 @@ impl Progress {
         self.read = position;
     }
 
-    /// Up to where everything is done, if `first` is the first version that is not. Within a snapshot, older versions
-    /// of keys may be missing whose later ones are not done: so it counts as a point within that.
+    /// Returns the position up to which every version is done, given the first outstanding version. Within a snapshot,
+    /// older versions of keys may be missing whose later versions are not done, so the position lies within that
+    /// snapshot.
     pub fn through(&mut self, first: Option<Seqno>) -> ResumePoint {
         let seqno = first.map_or(self.read.seqno, |first| Seqno(first.0 - 1));
         self.snapshots.retain(|(_, end)| *end > seqno);

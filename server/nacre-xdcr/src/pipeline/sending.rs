@@ -1,4 +1,4 @@
-//! The steps of each version: look-up, decision, write, retries, putting aside.
+//! The steps of a version: look-up, decision, write, retries, putting aside.
 
 use super::outstanding::{Item, Phase, Task};
 use super::{Pipeline, attributes_of};
@@ -12,25 +12,25 @@ use nacre_vbucket::{Resolution, Verdict};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// Bytes that a look-up takes of the window, without the key.
+/// Bytes that a look-up is charged in the window, without the key.
 const LOOKUP_BYTES: usize = 128;
-/// How long a version waits for the log: 10 s. Whoever logs gives up earlier, but many conflicts may come at once.
+/// How long a version waits for the log: 10 s. The logger itself gives up earlier, but many conflicts may be queued.
 const LOG_TIMEOUT_NS: u64 = 10_000_000_000;
 /// Number of permanent refusals before a version is put aside.
 const REFUSALS_MAX: u32 = 3;
 
-/// A failure of a version.
+/// A failure to send a version.
 enum Trouble {
-    /// The target, or a resolver, cannot now.
+    /// The target or a resolver cannot handle the version now.
     Busy(&'static str),
-    /// The target never will.
+    /// The target will never store the version.
     Refused(String),
-    /// There is no answer, or the version has to go to another node: the version itself is not the cause.
+    /// There is no answer, or the version has to go to another node. The version itself is not the cause.
     Link,
 }
 
 impl Pipeline {
-    /// Sends as much as the window takes.
+    /// Sends as much as the window allows.
     pub(super) fn send(&mut self, now: Now, effects: &mut Vec<Effect>) {
         let (mut keys, mut operations) = (BTreeMap::<Wanted, Vec<Lookup>>::new(), Vec::new());
         while let Some(id) = self.outstanding.next() {
@@ -91,8 +91,7 @@ impl Pipeline {
         let known = arrival::known_here(&item.document, &settings.source);
         if let Some(history) = known.history.filter(|it| *it.source() == settings.target.id) {
             match settings.echo {
-                // A merge that the target made is checked: the target may have lost the merge, but not the merged
-                // versions.
+                // Look up merges that the target made: the target may have lost the merge but not the merged versions.
                 Echo::Skip if !history.is_merge() => return None,
                 Echo::LookUp | Echo::Skip => return look_up,
             }
@@ -104,7 +103,7 @@ impl Pipeline {
         if is_small { Some(Task::Write(Over::Anything)) } else { look_up }
     }
 
-    /// Returns the part of a version to look up at first.
+    /// Returns the part of a version to look up first.
     fn wanted(&self) -> Wanted {
         match (self.settings.policy, self.settings.keeps_histories) {
             (Policy::Rule(_), false) => Wanted::Meta,
@@ -140,13 +139,13 @@ impl Pipeline {
         Operation { id, number, vbid, key, version, over, by_time, compresses }
     }
 
-    /// A version as it leaves the bucket: with its history as it is known here, which the target could not compute.
+    /// Returns the version to send, with its history added. The target could not compute the history.
     fn outgoing(&self, item: &Item) -> Arriving {
         let document = &item.document;
         let strips = self.settings.filter.strips_expiry && document.is_alive();
         let meta = if strips { without_expiry(document.meta) } else { document.meta };
         let known = arrival::known_here(document, &self.settings.source);
-        // A change of metadata only is sent with its attribute.
+        // A metadata-only update is sent with its own attribute instead.
         let is_written = known.cas == document.meta.cas;
         let history = known.history.filter(|_| self.settings.keeps_histories && is_written);
         let body = if document.is_alive() { document.body() } else { &[] };
@@ -155,7 +154,7 @@ impl Pipeline {
             .unwrap_or_else(|_| plain())
     }
 
-    /// The target has been looked up.
+    /// Handles the result of a look-up.
     pub(super) fn looked_up(
         &mut self,
         id: VersionId,
@@ -165,8 +164,8 @@ impl Pipeline {
         effects: &mut Vec<Effect>,
     ) {
         let Some(item) = self.outstanding.get(id) else { return };
-        // A late answer to an earlier question may lack what is asked for now: a version without its body would be taken for one
-        // with an empty body. Or it tells what was there before a write that was refused since: what has gone would seem to stay.
+        // Ignore late answers to earlier requests. Such an answer may lack the body asked for now, and would look like an empty
+        // body. It may also show the target before a write was refused, so that a version that has since gone would seem to win.
         if item.request != number {
             return;
         }
@@ -186,7 +185,7 @@ impl Pipeline {
         };
         let source = arrival::known_here(&item.document, &self.settings.source);
         let attributes = version.split().map_or(&[][..], |(attributes, _)| attributes);
-        // A history that nobody can read counts as none, as it does where it is.
+        // An unreadable history counts as absent, as it does on the target itself.
         let known = |attributes| Known::of(&version.meta, attributes, &self.settings.target);
         let Ok(target) = known(attributes).or_else(|Malformed| known(&[])) else {
             let reason = "the attributes at the target are malformed".to_owned();
@@ -195,7 +194,7 @@ impl Pipeline {
         let was_whole = wanted == Wanted::Whole;
         let is_alive = |meta: &Meta| meta.kind == Kind::Alive;
         if item.refused_over == Some(version.meta.cas) {
-            // It was there when the target was written to, and is there now: the target has judged that it stays.
+            // The target refused a write over this version and still has it: the target's version wins.
             self.counts.kept_at_target += 1;
             return self.finish(id, effects);
         }
@@ -238,7 +237,7 @@ impl Pipeline {
             }
             Judgement::Ask | Judgement::Take | Judgement::TakeAnew => {
                 let known = Over::Version(version.meta.cas);
-                // A target that judges has no condition for tombstones.
+                // A target that judges accepts no CAS condition for tombstones.
                 let known =
                     if by_source || is_alive(&version.meta) { known } else { Over::Anything };
                 self.queue(id, Task::Write(over(known)));
@@ -246,8 +245,8 @@ impl Pipeline {
         }
     }
 
-    /// The target has a version with the same metadata, whose body has this checksum. The order is that of
-    /// [`Content::outranks`](nacre_vbucket::Content::outranks), as far as checksums tell.
+    /// Handles the checksum of a target's body whose metadata tie with this version. Applies the order of
+    /// [`Content::outranks`](nacre_vbucket::Content::outranks) as far as checksums allow.
     fn compare(&mut self, id: VersionId, cas: Cas, checksum: u32, effects: &mut Vec<Effect>) {
         let Some(item) = self.outstanding.get_mut(id) else { return };
         if item.tied_with.take() != Some(cas) {
@@ -256,7 +255,7 @@ impl Pipeline {
         let known = arrival::known_here(&item.document, &self.settings.source);
         let is_kept = match checksum.cmp(&crc32c(item.document.body())) {
             Ordering::Less => false,
-            // Attributes are compared by the target, which has both.
+            // The target has both sets of attributes, so it compares them.
             Ordering::Equal => !known.has_others,
             Ordering::Greater => true,
         };
@@ -272,7 +271,7 @@ impl Pipeline {
         self.queue(id, Task::Write(over));
     }
 
-    /// Has a conflict logged. The version goes on when that is done.
+    /// Logs a conflict. The version continues once the conflict is logged.
     fn log(&mut self, id: VersionId, target: Arriving, now: Now, effects: &mut Vec<Effect>) {
         let Some(item) = self.outstanding.get(id) else { return };
         let (source, key) = (self.outgoing(item), item.document.key().to_vec());
@@ -286,12 +285,12 @@ impl Pipeline {
             item.logged_with = Some(cas);
             item.request = number;
         }
-        // Whoever logs may have been ended: what is not logged in time goes on.
+        // The logger may have stopped, so the version continues after a timeout.
         let until_ns = now.monotonic_ns + LOG_TIMEOUT_NS;
         self.set_phase(id, Phase::Logging, Some(until_ns));
     }
 
-    /// A conflict is logged. A late answer is one about an earlier conflict of the version.
+    /// Handles the log's answer. A late answer belongs to an earlier conflict of the version.
     pub(super) fn logged(&mut self, id: VersionId, number: u64) {
         let Some(item) = self.outstanding.get(id) else { return };
         if item.phase() == Phase::Logging && item.request == number {
@@ -318,7 +317,7 @@ impl Pipeline {
         self.set_phase(id, Phase::Resolving, None);
     }
 
-    /// The resolver has decided, or not.
+    /// Handles the resolver's answer.
     pub(super) fn resolved(
         &mut self,
         id: VersionId,
@@ -339,8 +338,8 @@ impl Pipeline {
         self.set_phase(id, Phase::Merging, None);
     }
 
-    /// The decision of the resolver was written here, or concerns a version that is not the newest any more. In both
-    /// cases a later version follows.
+    /// Handles the result of a merge. A merge is done if the decision was written at the source, or if the version has
+    /// been superseded; a later version follows in both cases.
     pub(super) fn merged(
         &mut self,
         id: VersionId,
@@ -358,7 +357,7 @@ impl Pipeline {
         }
     }
 
-    /// The target has answered to a version, or could not look it up.
+    /// Handles the target's answer to a write, or the failure of a look-up.
     pub(super) fn written(
         &mut self,
         id: VersionId,
@@ -378,7 +377,7 @@ impl Pipeline {
                 self.window.grow(bytes);
                 self.finish(id, effects);
             }
-            // An answer to an earlier attempt changes nothing about the one that is on its way.
+            // Answers to an earlier attempt do not affect the attempt in flight.
             _ if item.request != number || !item.phase().is_on_its_way() => {}
             Answer::Changed => {
                 if let Some(item) = self.outstanding.get_mut(id)
@@ -405,7 +404,7 @@ impl Pipeline {
         }
     }
 
-    /// A version waits for no answer any more, or has waited long enough.
+    /// Handles the timeout or the end of the back-off of a version.
     pub(super) fn time_is_up(&mut self, id: VersionId, now: Now) {
         match self.outstanding.get(id).map(Item::phase) {
             Some(Phase::LookingUp(_) | Phase::Writing) => {
@@ -421,14 +420,14 @@ impl Pipeline {
         }
     }
 
-    /// Delays the next attempt of a version.
+    /// Backs off before the next attempt of a version.
     pub(super) fn wait_after_trouble(&mut self, id: VersionId, now: Now) {
         let Some(item) = self.outstanding.get_mut(id) else { return };
         if item.attempts == 0 {
             item.done_before = self.counts.done;
         }
         item.attempts = item.attempts.saturating_add(1);
-        // If the source judges, its decision depends on the target's version, which is looked up again.
+        // If the source judges, its decision depends on the target's version, which must be looked up again.
         if self.settings.judge == Judge::Source {
             item.task = Task::Decide;
         }
@@ -438,8 +437,8 @@ impl Pipeline {
         self.set_phase(id, Phase::Waiting, Some(now.monotonic_ns + pause_ns));
     }
 
-    /// Tries a version again later, or puts it aside: when it was refused for good, or has had trouble often while others
-    /// had none.
+    /// Schedules a retry of a version. Puts the version aside if it was refused permanently, or failed repeatedly while
+    /// other versions succeeded.
     fn meet(&mut self, id: VersionId, trouble: Trouble, now: Now, effects: &mut Vec<Effect>) {
         self.wait_after_trouble(id, now);
         let Some(item) = self.outstanding.get(id) else { return };
@@ -460,7 +459,8 @@ impl Pipeline {
     }
 }
 
-/// Returns the target's version as the target would send it: only here is it known which bucket made it.
+/// Adds the history to the target's version, as the target itself would send it. Only this side knows which bucket made
+/// the version.
 fn completed(version: Arriving, target: &Known) -> Arriving {
     let (attributes, body) = version.split().unwrap_or((&[], &version.value));
     let stamped = arrival::joined(version.meta, attributes, body, target.history.as_ref());

@@ -1,4 +1,4 @@
-//! Laws of histories and of decisions by them, over random ones.
+//! Laws of histories and of the decisions based on them, with random histories.
 
 use nacre_types::{Cas, Document, Kind, Meta, Seqno};
 use nacre_vbucket::{Resolution, Verdict};
@@ -15,12 +15,12 @@ fn site(number: usize) -> Site {
     Site { id: id(number), since: Cas::ANY }
 }
 
-/// An event of one document at several sites.
+/// An event of a document at several sites.
 #[derive(Clone, Debug)]
 enum Event {
     /// A client writes or deletes.
     Write { site: usize, deletes: bool },
-    /// A version that a site had at some time comes to another one.
+    /// A version that a site had at some time arrives at another site.
     Arrive { from: usize, which: usize, to: usize },
 }
 
@@ -33,13 +33,13 @@ fn events(sites: usize) -> impl Strategy<Value = Vec<Event>> {
     proptest::collection::vec(event, 1..40)
 }
 
-/// Sites with one document, and all versions that they had.
+/// Sites with one document, and all versions that each has had.
 struct World {
     policy: Policy,
     sites: Vec<Vec<Arriving>>,
     clock: Vec<u64>,
     asked: usize,
-    /// The decision of each site: its own version, the other one, or a body of both.
+    /// The resolver's decision at each site: its own version, the other one, or a merge.
     verdicts: Vec<u8>,
 }
 
@@ -53,7 +53,7 @@ impl World {
         self.sites[site].last().map(|it| Document::new(it.meta, b"\0k", &it.value))
     }
 
-    /// A CAS that is greater than all that the site has had, in a clock that ties with others now and then.
+    /// Returns a CAS greater than all CAS of the site. Now and then it equals the CAS `beside`.
     fn next_cas(&mut self, site: usize, beside: Cas) -> Cas {
         let known = self.sites[site].iter().map(|version| version.meta.cas.0).max().unwrap_or(0);
         self.clock[site] += 3;
@@ -65,7 +65,7 @@ impl World {
         let before = self.newest(number);
         let rev = before.as_ref().map_or(1, |before| before.meta.rev + 1);
         let kind = if deletes { Kind::Deleted } else { Kind::Alive };
-        // As clients do: attributes stay, unless the document is created again.
+        // As clients do: attributes are kept, unless the document is recreated.
         let kept = before.filter(|it| it.is_alive() || deletes).map(|it| it.xattrs().to_vec());
         let attributes = kept.unwrap_or_default();
         let body = if deletes { String::new() } else { format!("{}", cas.0) };
@@ -75,7 +75,7 @@ impl World {
             .push(Arriving { meta, value: [&attributes[..], body.as_bytes()].concat() });
     }
 
-    /// A version as its site sends it.
+    /// Returns a version as its site sends it.
     fn sent(&self, from: usize, version: &Arriving) -> Arriving {
         let document = Document::new(version.meta, b"\0k", &version.value);
         let history = nacre_xdcr::known_here(&document, &site(from)).history.unwrap();
@@ -85,7 +85,7 @@ impl World {
         Arriving { meta: Meta { datatype, ..version.meta }, value }
     }
 
-    /// Returns whether something has changed.
+    /// Returns true if the arrival has changed something.
     fn arrive(&mut self, from: usize, version: &Arriving, to: usize) -> bool {
         let arriving = self.sent(from, version);
         let local = self.newest(to);
@@ -121,7 +121,7 @@ impl World {
         }
     }
 
-    /// Each site sends its newest version to the others, until nothing changes. Returns the number of rounds.
+    /// Lets each site send its newest version to the others until nothing changes. Returns the number of rounds.
     fn settle_down(&mut self, links: &[(usize, usize)]) -> usize {
         for round in 0..50 {
             let mut has_changed = false;
@@ -201,7 +201,7 @@ proptest! {
         for (from, version) in all.iter().rev() {
             backwards.arrive(*from, version, 0);
         }
-        // Once more: nothing changes.
+        // A repetition changes nothing.
         all.iter().for_each(|(from, version)| assert!(!forwards.arrive(*from, version, 0)));
         prop_assert_eq!(forwards.sites[0].last(), backwards.sites[0].last());
     }

@@ -42,7 +42,7 @@ fn document(name: &str, seqno: u64, bytes: usize) -> Document {
     Document::new(meta, key.prefixed(), &vec![b'x'; bytes])
 }
 
-/// A version with a history, as one that came from elsewhere.
+/// Returns a version with a history, as if it came from elsewhere.
 fn document_of(name: &str, seqno: u64, history: &History) -> Document {
     let plain = document(name, seqno, 0);
     let attributes = attribute::stamp(&[], history, plain.meta.cas).unwrap();
@@ -50,12 +50,12 @@ fn document_of(name: &str, seqno: u64, history: &History) -> Document {
     Document::new(meta, plain.key(), &[&attributes[..], b"x"].concat())
 }
 
-/// A pipeline with its clock and its last effects.
+/// A pipeline with its clock and its latest effects.
 struct Stage {
     pipeline: Pipeline,
     now_ns: u64,
     effects: Vec<Effect>,
-    /// Number of the last request for each version.
+    /// Number of the latest request for each version.
     numbers: BTreeMap<VersionId, u64>,
 }
 
@@ -69,7 +69,7 @@ impl Stage {
         Stage { pipeline, now_ns: 1, effects: Vec::new(), numbers: BTreeMap::new() }
     }
 
-    /// A pipeline that streams from the beginning.
+    /// Creates a pipeline that streams from the beginning.
     fn streaming(settings: Settings) -> Stage {
         let mut stage = Stage::new(settings, Records::default());
         stage.feed(Input::Start(source(&[(1, 0)], 0)));
@@ -133,7 +133,7 @@ impl Stage {
         self.feed(Input::Portion { run, documents, position, purge_seqno });
     }
 
-    /// Number of the last request for the first copy of a version.
+    /// Returns the number of the latest request for the first copy of a version.
     fn number(&self, seqno: u64) -> u64 {
         self.numbers.get(&Seqno(seqno).into()).copied().unwrap_or(0)
     }
@@ -153,7 +153,7 @@ impl Stage {
         self.feed(Input::Logged { run, id: Seqno(seqno).into(), number })
     }
 
-    /// Answers the request with this number.
+    /// Responds to the request with this number.
     fn found_late(&mut self, run: Run, seqno: u64, number: u64, found: Found) -> &[Effect] {
         self.feed(Input::LookedUp { run, id: Seqno(seqno).into(), number, found })
     }
@@ -206,7 +206,7 @@ impl Stage {
         })
     }
 
-    /// Makes a record while the target is at `high`.
+    /// Lets the pipeline create a checkpoint record while the target is at `high`.
     fn checkpoint(&mut self, entries: &[(u64, u64)], high: u64) -> Option<(u64, u64)> {
         self.pass(self.pipeline.settings().checkpoint_ns);
         self.target(entries, high);
@@ -227,7 +227,7 @@ fn what_is_read_is_sent_and_recorded_once_it_is_answered() {
     assert_eq!(stage.reads_after(), Some(3));
     stage.written(run, 1, Answer::Stored);
     stage.written(run, 3, Answer::Kept);
-    // Asked again after a second without an answer; the answer to either will do.
+    // The request is repeated after a second without a response. The response to either request counts.
     assert_eq!(stage.checkpoint(&[(7, 0)], 40), Some((1, 40)), "the second is not answered");
     stage.written(run, 2, Answer::Stored);
     assert_eq!(stage.checkpoint(&[(7, 0)], 41), Some((3, 41)));
@@ -249,7 +249,7 @@ fn a_target_that_lost_something_is_sent_it_again() {
         stage.effects = vec![Effect::Read { run, after: ResumePoint::default() }];
     }
     let old = stage.run();
-    // The loss is noticed although nothing is sent.
+    // The pipeline notices the loss even if it sends nothing.
     stage.pass(stage.pipeline.settings().checkpoint_ns);
     stage.target(&[(8, 15), (7, 0)], 15);
     assert_eq!(stage.notices(), [&Notice::TargetRolledBack]);
@@ -260,9 +260,9 @@ fn a_target_that_lost_something_is_sent_it_again() {
     assert_eq!(stage.pipeline.outstanding(), 1, "the answer of the time before means nothing");
 }
 
-/// A vBucket goes to another node and comes back, or its replication gets another mapping: answers to the pipeline before are
-/// still on their way, and are as many runs old as those to the pipeline after it. Each kind of them would do harm: a version
-/// would count as replicated, and a record would say so.
+/// A vBucket moves to another node and back, or its replication gets another mapping. Responses to the previous pipeline are
+/// then still in flight, with the same run numbers as responses to the new one. Each kind of response would do harm: a
+/// version would count as replicated, and a checkpoint record would say so.
 #[test]
 fn answers_to_the_pipeline_before_mean_nothing() {
     let mut epochs = Epochs::default();
@@ -286,7 +286,7 @@ fn answers_to_the_pipeline_before_mean_nothing() {
     stage.feed(Input::Portion { run: run_before, documents, position, purge_seqno });
     assert_eq!(stage.pipeline.read_to(), Seqno(2), "it goes on where it was");
 
-    // The same of a question about the target's history.
+    // The same for a request for the target's history.
     let mut third = Stage::at(epochs.next_epoch(), settings(RULE), Records::default());
     third.feed(Input::Start(source(&[(1, 0)], 0)));
     let states: BTreeMap<Vbid, TargetState> =
@@ -340,7 +340,7 @@ fn forgotten_deletions_are_said_and_everything_is_sent_again() {
     assert_eq!(stage.notices(), [&Notice::DeletionsForgotten]);
     stage.target(&[(7, 0)], 5);
     assert_eq!(stage.reads_after(), Some(0));
-    // The same for a record that is too old to begin with.
+    // The same for a checkpoint record that is too old to resume from.
     let records = {
         let mut stage = Stage::streaming(settings(RULE));
         let run = stage.run();
@@ -476,13 +476,13 @@ fn a_pause_makes_a_record_and_nothing_after_it() {
     stage.feed(Input::Start(source(&[(1, 0)], 2)));
     stage.target(&[(7, 0)], 4);
     assert_eq!(stage.reads_after(), Some(1));
-    // A target that does not answer holds up no pause.
+    // A target that does not respond does not delay a pause.
     stage.feed(Input::Pause);
     stage.pass(10 * SECOND);
     assert!(stage.pipeline.is_resting());
 }
 
-/// What was read before passes the earlier filter, is not read again, and is recorded at once.
+/// Documents that were already read pass the earlier filter, are not reread, and are recorded immediately.
 #[test]
 fn another_filter_decides_about_what_is_read_later() {
     let mut stage = Stage::streaming(settings(RULE));
@@ -529,7 +529,8 @@ fn a_target_out_of_reach_is_asked_again() {
     assert!(stage.pipeline.is_streaming());
 }
 
-/// The answer of a time before the last version was written would make a record of what the target can lose and still fit.
+/// A response from before the last write would produce a checkpoint record that matches the target even after the target
+/// has lost the write.
 #[test]
 fn a_late_answer_to_an_earlier_question_means_nothing() {
     let mut stage = Stage::streaming(settings(RULE));
@@ -538,7 +539,7 @@ fn a_late_answer_to_an_earlier_question_means_nothing() {
     stage.pass(stage.pipeline.settings().checkpoint_ns);
     assert!(stage.asks_target());
     let earlier = stage.run();
-    // No answer in time; meanwhile the version is written, and the target asked again.
+    // There is no response in time. Meanwhile the version is written, and the target is asked again.
     stage.pass(10 * SECOND);
     stage.written(run, 1, Answer::Stored);
     stage.pass(stage.pipeline.settings().checkpoint_ns);
@@ -637,8 +638,8 @@ fn a_source_that_judges_asks_its_resolver_and_writes_over_what_it_saw() {
     assert_eq!(stage.pipeline.outstanding(), 1, "the merge comes with history");
 }
 
-/// The first question got no answer in time, and the second one was answered. Then the answer to the first one comes, which has no body:
-/// the resolver would decide as if the target's document were empty, and what was there would be lost.
+/// The first lookup gets no response in time, and the second one is answered. The late response to the first lookup has no body: the
+/// resolver would decide as if the target's document were empty, and the target's content would be lost.
 #[test]
 fn a_late_answer_without_the_body_is_not_what_a_resolver_sees() {
     let judge = Judge::Source;
@@ -664,8 +665,8 @@ fn a_late_answer_without_the_body_is_not_what_a_resolver_sees() {
     assert_eq!(conflict.target.shown().body, b"other");
 }
 
-/// A target that lies about what went into its version, or whose clients have written the attribute: it counts as a version without a
-/// history, as it does there. It was put aside for ever.
+/// The target lies about the ancestors of its version, or its clients have written the attribute. The version then counts as one
+/// without a history, as it does at the target. Such a version was once set aside forever.
 #[test]
 fn a_history_at_the_target_that_nobody_can_read_counts_as_none() {
     let mut stage = Stage::streaming(Settings { optimistic_bytes: 0, ..settings(RESOLVER) });
@@ -681,7 +682,7 @@ fn a_history_at_the_target_that_nobody_can_read_counts_as_none() {
     assert_eq!((stage.sent(), stage.notices().len()), (vec![5], 0));
 }
 
-/// A version of another source, with its history and this body.
+/// Returns a version of another source, with its history and this body.
 fn of_target(cas: u64, body: &[u8]) -> Arriving {
     let history = History::of_write(SourceId::parse("there").unwrap(), Cas(cas));
     let attributes = attribute::stamp(&[], &history, Cas(cas)).unwrap();
@@ -689,7 +690,7 @@ fn of_target(cas: u64, body: &[u8]) -> Arriving {
     Arriving { meta, value: [&attributes[..], body].concat() }
 }
 
-/// A pipeline that has found a conflict, and has it logged.
+/// Returns a pipeline that has found a conflict, whose log entry is in flight.
 fn logging(policy: Policy) -> (Stage, Run) {
     let settings = Settings { logs_conflicts: true, keeps_histories: true, ..settings(policy) };
     let mut stage = Stage::streaming(settings);
@@ -723,8 +724,8 @@ fn a_conflict_is_logged_before_it_is_decided_and_the_target_decides_about_no_oth
     }
 }
 
-/// The look-up for the history got no answer in time and was made again. Its late answer has no body, and comes while the body is looked up:
-/// the record would show an empty document.
+/// The lookup for the history gets no response in time and is repeated. Its late response has no body, and arrives during the lookup for
+/// the body: the log entry would show an empty document.
 #[test]
 fn a_late_answer_without_the_body_is_not_logged() {
     let mut stage = Stage::streaming(Settings { logs_conflicts: true, ..settings(RESOLVER) });
@@ -745,8 +746,8 @@ fn a_late_answer_without_the_body_is_not_logged() {
     assert_eq!(conflict.target.shown().body, b"other");
 }
 
-/// The target refuses a write over the logged version, as another one is there by then. A late answer from before shows the logged one once
-/// more: as if it had stayed, and the version of the source would be done.
+/// The target refuses a write over the logged version, because it has another version by then. A late response from before shows the
+/// logged version again: it would seem to have won, and the source's version would count as done.
 #[test]
 fn a_late_answer_does_not_show_what_stays_at_the_target() {
     let (mut stage, run) = logging(RESOLVER);
@@ -764,7 +765,8 @@ fn a_late_answer_does_not_show_what_stays_at_the_target() {
     assert_eq!(stage.looked_up(), [(5, Wanted::Whole)], "another conflict");
 }
 
-/// The same of a refusal: the one of the first attempt says nothing about the second, which may be lost on its way.
+/// The same for a refusal: that of the first attempt says nothing about the second attempt, which may be lost in the
+/// network.
 #[test]
 fn a_late_refusal_does_not_count_for_the_next_attempt() {
     let (mut stage, run) = logging(RESOLVER);
@@ -813,7 +815,7 @@ fn a_log_that_does_not_answer_holds_no_version_up() {
     assert_eq!(stage.sent(), [5]);
 }
 
-/// The target's version went into that of the source; both are deleted; or one of them has no history.
+/// The source's version includes that of the target; both are deleted; or one of them has no history.
 #[test]
 fn what_is_no_conflict_is_not_logged() {
     let settings = || Settings { logs_conflicts: true, ..settings(RESOLVER) };
@@ -840,7 +842,8 @@ fn what_is_no_conflict_is_not_logged() {
     assert_eq!(stage.sent(), [5], "it costs nothing where nobody keeps histories");
 }
 
-/// The metadata are the same, and the checksum of the body is asked for. A late answer with the metadata says nothing about the body.
+/// The metadata are equal, and the pipeline asks for the checksum of the body. A late response with metadata says nothing about the
+/// body.
 #[test]
 fn a_late_answer_is_not_taken_for_a_checksum() {
     let mut stage = Stage::streaming(settings(RULE));
@@ -869,7 +872,7 @@ impl Condition for NameHas {
     }
 }
 
-/// Each copy is sent, tried again and done by itself; the record waits for all of them.
+/// Each copy is sent, retried and finished separately; the checkpoint record waits for all copies.
 #[test]
 fn a_document_goes_to_each_collection_whose_condition_holds() {
     let rule = |part, id| (Some(Arc::new(NameHas(part)) as Arc<dyn Condition>), CollectionId(id));

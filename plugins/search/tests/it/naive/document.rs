@@ -1,4 +1,4 @@
-//! Random documents, with what is in them as an analyzer would find it.
+//! Random documents, with the values and tokens that an analyzer would find.
 
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -11,7 +11,7 @@ const WORDS: [&str; 24] = [
     "elder", "older", "fig", "figs", "grape", "grapes", "gripe", "ab", "ba", "a1", "naïve",
     "straße", "日本", "x",
 ];
-/// Values of the field of which each is one term.
+/// Values of a field that is indexed as single terms.
 pub const TAGS: [&str; 7] = ["red wine", "red", "white wine", "Old Ale", "apple", "a1", "wine red"];
 /// Longitudes and latitudes; some are near the date line and the poles.
 pub const PLACES: [(f64, f64); 12] = [
@@ -33,20 +33,20 @@ pub const DIMS: usize = 3;
 /// Minutes of a day.
 const DAY: i64 = 24 * 60;
 
-/// A document, and what is in it.
+/// A document, and its expected values.
 #[derive(Debug, Default)]
 pub struct Document {
     pub id: String,
     pub json: Value,
-    /// Values of texts as words, by field.
+    /// Values of text fields as words, by field.
     pub texts: BTreeMap<&'static str, Vec<Vec<String>>>,
     pub tags: Vec<String>,
     pub numbers: Vec<f64>,
     pub flag: Option<bool>,
-    /// Minutes since the beginning of February 2024.
+    /// Times in minutes since the beginning of February 2024.
     pub times: Vec<i64>,
     pub places: Vec<(f64, f64)>,
-    /// West, south, east and north.
+    /// West, south, east and north of a box.
     pub area: Option<[f64; 4]>,
     pub address: Option<u32>,
     pub vectors: Vec<[f64; DIMS]>,
@@ -57,12 +57,12 @@ pub fn word(random: &mut StdRng) -> String {
     (*WORDS.choose(random).unwrap()).to_owned()
 }
 
-/// The mapping of the documents: what is not text, numbers, flags and dates is named.
+/// The mapping of the documents. It names all fields except texts, numbers, flags and dates.
 pub fn params(random: &mut StdRng, similarity: &str) -> Value {
     let field = |kind: &str, more: Value| {
         let mut field = json!({"type": kind, "index": true});
         field.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
-        // Without it the coordinates in a shape would be numbers of their own, as in every property that does not say otherwise.
+        // Otherwise the coordinates in a shape would be indexed as numbers, as in every dynamic property.
         json!({"enabled": true, "dynamic": false, "fields": [field]})
     };
     let tag = json!({"analyzer": "keyword", "include_in_all": true, "docvalues": random.random_bool(0.5)});
@@ -82,7 +82,7 @@ pub fn params(random: &mut StdRng, similarity: &str) -> Value {
     }})
 }
 
-/// A moment as text, in one of the forms that are dates by default. The zone moves the text, not the moment.
+/// Formats a time in one of the default date formats. The time zone changes the text, not the time.
 pub fn time_text(random: &mut StdRng, minutes: i64) -> String {
     let text = |minutes: i64, between: &str, zone: &str| {
         let (day, rest) = (minutes.div_euclid(DAY), minutes.rem_euclid(DAY));
@@ -96,13 +96,13 @@ pub fn time_text(random: &mut StdRng, minutes: i64) -> String {
     }
 }
 
-/// A moment of some days, often the beginning of one.
+/// Returns a time, often the start of a day.
 pub fn time(random: &mut StdRng) -> i64 {
     let day = random.random_range(0..27) * DAY;
     if random.random_bool(0.6) { day } else { day + random.random_range(0..22) * 60 }
 }
 
-/// A vector whose components have few digits, so that it is the same in texts.
+/// Returns a vector whose components have few digits, so that formatting preserves them.
 pub fn vector(random: &mut StdRng) -> [f64; DIMS] {
     std::array::from_fn(|_| f64::from(random.random_range(-1000..1000)) / 8.0)
 }
@@ -148,7 +148,7 @@ fn places(random: &mut StdRng, document: &mut Document, json: &mut Map<String, V
         json.insert("place".into(), value);
     }
     if random.random_bool(0.6) {
-        // Even corners here, odd ones in queries: no edge is on another.
+        // Corners here are even, and those in queries are odd, so that no two edges coincide.
         let mut side = |range: std::ops::Range<i32>| {
             let start = 2 * random.random_range(range);
             (f64::from(start), f64::from(start + 2 * random.random_range(1..10)))

@@ -1,6 +1,6 @@
-//! Random documents and queries, compared with an evaluator that scans all of all documents.
+//! Compares random queries on random documents with an evaluator that scans all tokens and values.
 //!
-//! `NACRE_QUERIES=50000 NACRE_SEED=7 cargo test -p nacre-search --test it naive` runs more of them, or others.
+//! `NACRE_QUERIES=50000 NACRE_SEED=7 cargo test -p nacre-search --test it naive` runs more or other queries.
 
 mod document;
 mod oracle;
@@ -18,11 +18,11 @@ use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Queries of each set of documents.
+/// Number of queries per set of documents.
 const PER_WORLD: u64 = 250;
 
 thread_local! {
-    /// The regular expressions of queries, which name them by their numbers.
+    /// The regular expressions of queries, which refer to them by number.
     static PATTERNS: RefCell<Vec<Pattern>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -32,7 +32,7 @@ fn variable(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
-/// An index, and the documents in it. Some were written several times, some were deleted again.
+/// Creates an index and its documents. Some were written several times, and some were deleted again.
 fn indexed(random: &mut StdRng, similarity: &str) -> (World, Documents) {
     let mut world = World::new(&document::params(random, similarity)).unwrap();
     let mut documents = Documents::new();
@@ -54,7 +54,7 @@ fn indexed(random: &mut StdRng, similarity: &str) -> (World, Documents) {
     (world, documents)
 }
 
-/// The nearest documents by a member of `knn`; none if the last of them cannot be told from the next by numbers of four bytes.
+/// Returns the nearest documents for a member of `knn`, or `None` if `f32` cannot distinguish the last one from the next.
 fn nearest<'a>(
     documents: &'a Documents,
     knn: &Value,
@@ -77,7 +77,7 @@ fn nearest<'a>(
     Some(near.into_iter().take(count).map(|(_, id)| id).collect())
 }
 
-/// The hits of a request, or none if that depends on the last bits of numbers.
+/// Returns the hits of a request, or `None` if they depend on the last bits of numbers.
 fn hits<'a>(
     documents: &'a Documents,
     request: &Value,
@@ -116,7 +116,7 @@ fn request(random: &mut StdRng) -> Value {
     request
 }
 
-/// Pages of a request in some order have all hits together, each once.
+/// Checks that the pages of a request, in several sort orders, contain each hit once.
 fn check_pages(random: &mut StdRng, world: &World, request: &Value, wanted: &[String]) {
     let orders = [
         json!(["_id"]),

@@ -3,7 +3,7 @@
 use super::document::{DIMS, Document};
 use serde_json::Value;
 
-/// How many insertions, deletions, changes and swaps of neighbours there are from one word to another.
+/// Returns the edit distance of two words: insertions, deletions, substitutions and transpositions.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
@@ -38,7 +38,7 @@ fn glob(pattern: &[char], word: &[char]) -> bool {
     }
 }
 
-/// The tokens that the standard analyzer makes of a text: two characters of Chinese writing are two tokens; no word here is a stop word.
+/// Returns the tokens of the standard analyzer. Two Chinese characters are two tokens; the words here include no stop words.
 fn standard(text: &str) -> Vec<String> {
     text.split_whitespace()
         .flat_map(|word| match word {
@@ -48,12 +48,12 @@ fn standard(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The tokens of the text of a query.
+/// Returns the tokens of a query's text.
 fn analyzed(field: &str, text: &str) -> Vec<String> {
     if field == "tag" { vec![text.to_owned()] } else { standard(text) }
 }
 
-/// Letters that may differ: `auto` depends on the term.
+/// Returns the maximum number of edits; `auto` depends on the term.
 fn fuzziness(query: &Value, term: &str) -> usize {
     match (&query["fuzziness"], term.chars().count()) {
         (Value::String(_), 0..=2) => 0,
@@ -73,7 +73,7 @@ fn is_like(query: &Value, term: &str, other: &str) -> bool {
     if distance_max == 0 { term == other } else { starts && distance(term, other) <= distance_max }
 }
 
-/// Metres between two places on a ball.
+/// Returns the distance of two points on a sphere in metres.
 fn metres(from: (f64, f64), to: (f64, f64)) -> f64 {
     let point = |(lon, lat): (f64, f64)| {
         let (lon, lat) = (lon.to_radians(), lat.to_radians());
@@ -84,7 +84,7 @@ fn metres(from: (f64, f64), to: (f64, f64)) -> f64 {
     6_371_008.8 * cosine.clamp(-1.0, 1.0).acos()
 }
 
-/// Returns true if a line from a place to the north crosses the sides an odd number of times.
+/// Returns true if a line from a point to the north crosses the edges an odd number of times.
 fn is_inside(points: &[(f64, f64)], (lon, lat): (f64, f64)) -> bool {
     let ends = points.iter().zip(points.iter().cycle().skip(1));
     let crossed = ends.filter(|((x1, y1), (x2, y2))| {
@@ -98,7 +98,7 @@ fn pair(value: &Value) -> (f64, f64) {
 }
 
 impl Document {
-    /// The values of a field as tokens.
+    /// Returns the values of a field as tokens.
     fn values(&self, field: &str) -> Vec<Vec<String>> {
         let texts = self.texts.iter().filter(|(name, _)| field == "_all" || **name == field);
         let mut values: Vec<Vec<String>> = texts
@@ -159,7 +159,7 @@ impl Document {
         )
     }
 
-    /// Conditions on terms; none if the query is another.
+    /// Evaluates conditions on terms; `None` for any other query.
     fn has_terms(&self, query: &Value, field: &str) -> Option<bool> {
         let text = |name: &str| query[name].as_str();
         if let Some(words) = text("match") {
@@ -211,7 +211,7 @@ impl Document {
         })
     }
 
-    /// Conditions on other values; none if the query is another.
+    /// Evaluates conditions on other values; `None` for any other query.
     fn has_values(&self, query: &Value, field: &str) -> Option<bool> {
         let flag = |name: &str, default: bool| query[name].as_bool().unwrap_or(default);
         let (min, max) = (query["min"].as_f64(), query["max"].as_f64());
@@ -254,10 +254,10 @@ impl Document {
 
     fn has_place(&self, query: &Value) -> Option<bool> {
         if let Some(most) = query["metres"].as_f64() {
-            // Only the first place of a document counts.
+            // Only the first point of a document counts.
             return Some(self.places.first().is_some_and(|place| {
                 let metres = metres(pair(&query["location"]), *place);
-                // The Earth is no ball.
+                // The Earth is not a sphere.
                 assert!(
                     (metres / most - 1.0).abs() > 0.01,
                     "{query}: {place:?} is {metres} m away"
@@ -292,7 +292,7 @@ impl Document {
         }))
     }
 
-    /// How near the vectors are to another: more is nearer. None without a vector.
+    /// Returns the nearness of the closest vector: more is nearer. `None` without a vector.
     pub fn nearness(&self, to: &[f64; DIMS], similarity: &str) -> Option<f64> {
         let dot =
             |a: &[f64; DIMS], b: &[f64; DIMS]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();

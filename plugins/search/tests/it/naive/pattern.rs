@@ -1,4 +1,4 @@
-//! Regular expressions as trees: printed for the engine, and matched here by trying every way.
+//! Regular expressions as trees, which are formatted for the engine and matched here by exhaustive search.
 
 use super::document::word;
 use rand::Rng;
@@ -15,11 +15,11 @@ pub enum Pattern {
     Any,
     /// One of these characters, or any other if the flag is set.
     Class(Vec<char>, bool),
-    /// One after the other.
+    /// A concatenation.
     Sequence(Vec<Pattern>),
-    /// One of several.
+    /// An alternation.
     Choice(Vec<Pattern>),
-    /// Repeated from so often to so often; without an end if there is none.
+    /// A repetition with a minimum and a maximum; `None` for no maximum.
     Repeat(Box<Pattern>, usize, Option<usize>),
 }
 
@@ -61,7 +61,7 @@ impl Pattern {
         }
     }
 
-    /// As text.
+    /// Formats the expression.
     pub fn text(&self) -> String {
         let all = |parts: &[Pattern]| parts.iter().map(Pattern::text).collect::<Vec<_>>();
         match self {
@@ -92,7 +92,7 @@ impl Pattern {
         self.ends(&text, 0).contains(&text.len())
     }
 
-    /// Where a match from `start` on can end.
+    /// Returns the possible ends of a match that begins at `start`.
     fn ends(&self, text: &[char], start: usize) -> BTreeSet<usize> {
         let one = |fits: bool| fits.then_some(start + 1).into_iter().collect();
         match self {
@@ -110,7 +110,7 @@ impl Pattern {
                 parts.iter().flat_map(|part| part.ends(text, start)).collect()
             }
             Pattern::Repeat(inner, least, most) => {
-                // More rounds than there are characters reach nothing new.
+                // More repetitions than characters reach no new position.
                 let rounds = most.unwrap_or(least + text.len() + 1);
                 let (mut current, mut found) = (BTreeSet::from([start]), BTreeSet::new());
                 for round in 0..=rounds {

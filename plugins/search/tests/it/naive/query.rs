@@ -1,4 +1,5 @@
-//! Random queries. What the oracle cannot read from a query itself is beside it, under `as` and `pattern`: servers ignore both.
+//! Random queries. The members `as` and `pattern` contain what the oracle cannot read from the query itself; the server ignores
+//! both.
 
 use super::document::{DIMS, PLACES, TAGS, time, time_text, vector, word};
 use super::pattern::Pattern;
@@ -11,7 +12,7 @@ fn field(random: &mut StdRng) -> &'static str {
     ["title", "body", "parts.word", "tag", "_all"].choose(random).unwrap()
 }
 
-/// A word, or what is one term in the field of tags.
+/// Returns a word, or a single term for the field of tags.
 fn term(random: &mut StdRng, field: &str) -> String {
     if field == "tag" || random.random_bool(0.05) {
         (*TAGS.choose(random).unwrap()).to_owned()
@@ -29,7 +30,7 @@ fn start_of(text: &str, characters: usize) -> &str {
     &text[..text.char_indices().nth(characters).map_or(text.len(), |(at, _)| at)]
 }
 
-/// A query, with parts of parts down to a depth.
+/// Returns a query with subqueries up to a given depth.
 pub fn query(random: &mut StdRng, depth: u32) -> Value {
     let mut query = match random.random_range(0..10) {
         0..4 if depth > 0 => compound(random, depth),
@@ -85,7 +86,7 @@ fn of_terms(random: &mut StdRng) -> Value {
     }
 }
 
-/// Keeps a pattern until the end of the test, and gives its number.
+/// Stores a pattern until the end of the test, and returns its number.
 fn number_of(pattern: Pattern) -> usize {
     super::PATTERNS.with_borrow_mut(|patterns| {
         patterns.push(pattern);
@@ -156,7 +157,7 @@ fn of_values(random: &mut StdRng) -> Value {
         6 => {
             let address = std::net::Ipv4Addr::from(0x0A00_0000 + random.random_range(0..600));
             let bits = random.random_range(20..34);
-            // 33 stands for an address alone.
+            // 33 means a single address.
             let text = if bits > 32 { address.to_string() } else { format!("{address}/{bits}") };
             json!({"cidr": text, "field": "address"})
         }
@@ -254,7 +255,7 @@ fn compound(random: &mut StdRng, depth: u32) -> Value {
     }
 }
 
-/// The member `knn` of a request.
+/// Returns the member `knn` of a request.
 pub fn nearest(random: &mut StdRng) -> Vec<Value> {
     let count = if random.random_bool(0.8) { 1 } else { 2 };
     let one = |random: &mut StdRng| {

@@ -1,4 +1,4 @@
-//! Random query strings, each with the query that it stands for.
+//! Random query strings, each with the equivalent query.
 
 use super::document::word;
 use rand::Rng;
@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use serde_json::{Map, Value, json};
 
-/// An item without a sign: its text, and its query.
+/// Returns an item without a sign: its text, and its query.
 fn item(random: &mut StdRng) -> (String, Value) {
     let field = ["title", "body", "parts.word", ""].choose(random).copied().unwrap();
     let prefix = if field.is_empty() { String::new() } else { format!("{field}:") };
@@ -43,7 +43,7 @@ fn item(random: &mut StdRng) -> (String, Value) {
             (format!("number:{sign}{number}"), query)
         }
         6 => {
-            // A sign before a number would be that of the item.
+            // A sign before a number would be the sign of the item.
             let number = f64::from(random.random_range(0..20)) / 2.0;
             let (name, field) =
                 if random.random_bool(0.7) { ("number:", "number") } else { ("", "_all") };
@@ -67,7 +67,7 @@ fn item(random: &mut StdRng) -> (String, Value) {
     }
 }
 
-/// A query string; what it stands for is its member `as`.
+/// Returns a query string. Its member `as` contains the equivalent query.
 pub fn query_string(random: &mut StdRng) -> Value {
     let (mut texts, mut all) = (Vec::new(), [Vec::new(), Vec::new(), Vec::new()]);
     for _ in 0..random.random_range(1..5) {

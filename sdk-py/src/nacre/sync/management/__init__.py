@@ -1,1 +1,1 @@
-"""Managing a cluster: a module for each kind of thing."""
+"""Management of a cluster, with one module for each kind of object."""

@@ -1,18 +1,17 @@
-//! The failover log with which a stream between nodes begins, and the durable writes that are under way then.
+//! The initial value of a stream between nodes: the failover log, and the durable writes in progress.
 
 use nacre_types::{FailoverLog, Seqno, VbUuid};
 use nacre_vbucket::UnderWay;
 
-/// Appends what is under way to the failover log with which a stream to a copy begins: as branches without a UUID,
-/// first the end of history, then each prepare.
+/// Appends the writes in progress to the failover log that begins a stream to a copy. They are encoded as branches
+/// without a UUID: the end of history, then each prepare.
 pub(super) fn append_under_way(under_way: &UnderWay, value: &mut Vec<u8>) {
     for seqno in std::iter::once(&under_way.high_seqno).chain(&under_way.prepares) {
         value.extend([[0; 8], seqno.0.to_be_bytes()].as_flattened());
     }
 }
 
-/// Reads the failover log, and what is under way, from the value with which a stream to a copy begins; `None` when it
-/// is malformed.
+/// Parses the failover log and the writes in progress that begin a stream to a copy; `None` for malformed bytes.
 pub fn read_begun(value: &[u8]) -> Option<(FailoverLog, UnderWay)> {
     let (entries, []) = value.as_chunks::<16>() else { return None };
     let number = |bytes: &[u8]| Some(u64::from_be_bytes(bytes.try_into().ok()?));

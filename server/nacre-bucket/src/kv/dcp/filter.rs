@@ -1,4 +1,4 @@
-//! The JSON of a stream request: which part of the vBucket is wanted.
+//! The JSON filter of a stream request: the part of the vBucket to stream.
 
 use nacre_cluster::Manifest;
 use nacre_dcp::Interest;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 pub(super) struct Filter {
     pub interest: Interest,
     pub stream_id: Option<u16>,
-    /// The purge seqno that the client knows.
+    /// The purge seqno known to the client.
     pub purge_seqno: Option<u64>,
 }
 
@@ -25,10 +25,10 @@ struct Wire {
     purge_seqno: Option<String>,
 }
 
-/// Reads the value of a stream request. `collections` is true if the client knows of collections.
+/// Parses the value of a stream request. `collections` is true if the client supports collections.
 ///
 /// # Errors
-/// Returns the status for a malformed request, or for one that names an unknown scope or collection.
+/// Returns the status for a malformed request or an unknown scope or collection.
 pub(super) fn read(value: &[u8], collections: bool, manifest: &Manifest) -> Result<Filter, Status> {
     if !collections {
         let interest = Interest::DefaultCollection;
@@ -40,7 +40,7 @@ pub(super) fn read(value: &[u8], collections: bool, manifest: &Manifest) -> Resu
     let wire = match value.trim_ascii_start() {
         [] => Wire::default(),
         json @ [b'{', ..] => serde_json::from_slice(json).map_err(|_| Status::InvalidArguments)?,
-        // Serde would also take the fields from an array.
+        // Serde would also accept the fields as an array.
         _ => return Err(Status::InvalidArguments),
     };
     if let Some(uid) = &wire.uid {

@@ -1,4 +1,4 @@
-//! Messages of streams as bytes: which parts of a document are sent, and in which form.
+//! Encodes stream messages: selects the parts of a document to send, and their form.
 
 use super::settings::{MarkerVersion, Settings};
 use crate::kv::snappy;
@@ -13,8 +13,8 @@ use nacre_types::{DATATYPE_JSON, DATATYPE_SNAPPY, DATATYPE_XATTR, Document, Kind
 use nacre_value::xattr::Xattrs;
 use std::borrow::Cow;
 
-/// Appends a message to `out`, and returns its length in bytes. With `compresses`, values are compressed for clients
-/// that can read that.
+/// Appends a message to `out` and returns its length in bytes. With `compresses`, values are compressed for clients
+/// that support it.
 pub(super) fn encode(
     address: Address,
     message: &Message,
@@ -58,7 +58,7 @@ fn kind_of_snapshot(origin: Origin, is_history: bool) -> u32 {
     kind | if is_history { history } else { 0 }
 }
 
-/// Encodes a snapshot marker. Clients learn of no prepares: to them all of a snapshot is visible.
+/// Encodes a snapshot marker. Prepares are invisible to clients, so all of a snapshot counts as visible.
 fn encode_marker(
     version: MarkerVersion,
     (start, end): (u64, u64),
@@ -91,8 +91,8 @@ fn reason(end: End) -> StreamEnd {
     }
 }
 
-/// Encodes an event. A changed collection is sent as a created one: a client that missed its creation learns of it
-/// now.
+/// Encodes an event. A changed collection is sent as a created one, so that a client that missed the creation learns of
+/// the collection.
 fn encode_event(seqno: u64, event: &SystemEvent, send: impl FnOnce(Payload<'_>) -> usize) -> usize {
     let mut value = event.manifest_uid.to_be_bytes().to_vec();
     value.extend(event.scope.0.to_be_bytes());
@@ -101,7 +101,8 @@ fn encode_event(seqno: u64, event: &SystemEvent, send: impl FnOnce(Payload<'_>) 
         (Some((id, max_ttl)), ended) => {
             value.extend(id.0.to_be_bytes());
             if !ended && max_ttl != 0 {
-                // -1 is "never", which is 0 here. A collection without a limit of its own leaves the field out.
+                // A maximum TTL of -1 means "never", which is 0 here. A collection without its own limit omits the
+                // field.
                 version = 1;
                 value.extend((max_ttl.max(0) as u32).to_be_bytes());
             }
@@ -167,7 +168,7 @@ fn encode_document(
     }
 }
 
-/// Returns the part of the value that the client wants, and its datatype.
+/// Returns the part of the value that the client requests, and its datatype.
 fn value_of<'a>(document: &'a Document, settings: &Settings) -> (Cow<'a, [u8]>, u8) {
     let stored = document.meta.datatype;
     let (section, body) = document.split();

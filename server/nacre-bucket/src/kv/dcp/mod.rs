@@ -1,12 +1,12 @@
-//! A connection that streams history to a remote consumer: DCP.
+//! DCP: a connection that streams history to a remote consumer.
 //!
 //! DCP_OPEN gives a session a [`Dcp`]. [`Dcp::pump`] appends its messages to the session's answers. The connection
-//! calls it when something has changed: the bucket was written to, a scan has returned, the consumer has
-//! acknowledged. [`nacre_dcp::Producer`] chooses what is sent next.
+//! calls it after each event: a write to the bucket, a finished scan, an acknowledgement of the consumer.
+//! [`nacre_dcp::Producer`] chooses the next message.
 //!
-//! Memory is read on the connection's thread, a portion a lock. The store is read by the bucket's workers, at most
-//! [`nacre_dcp::SCANS_MAX`] portions at a time. Nothing is read that cannot be sent soon: when the consumer's window
-//! is full, or [`SENT_AT_ONCE`] bytes wait for the socket, the streams wait.
+//! The connection's thread reads memory, one portion per lock. The bucket's workers read the store, at most
+//! [`nacre_dcp::SCANS_MAX`] portions at a time. Back-pressure: streams pause while the consumer's window is full or
+//! [`SENT_AT_ONCE`] bytes wait for the socket.
 
 mod begun;
 mod filter;
@@ -28,26 +28,26 @@ use nacre_vbucket::Vbucket;
 use settings::{Effect, Settings};
 use std::sync::Arc;
 
-/// The setting by which another node asks to be fed as a copy.
+/// The DCP_CONTROL key by which another node requests a stream for its copy.
 const REPLICATION: &[u8] = b"enable_sync_writes";
 
-/// Bytes that may wait for the socket before streams are read on.
+/// Maximum bytes that wait for the socket; streams pause above it.
 const SENT_AT_ONCE: usize = 256 << 10;
 
-/// What a session needs for streams.
+/// The DCP state of a session.
 pub(super) struct Dcp {
     consumer: ChangeConsumer,
     connection: Arc<DcpConnection>,
     settings: Settings,
     window: Window,
-    /// The node that the client is a copy on, if it is one.
+    /// The node of the copy that the client replicates to, if the client is a node.
     copy_on: Option<NodeId>,
-    /// The version of the users at which the streams were last seen to be permitted.
+    /// The version of the users for which the streams' rights were last checked.
     users_version: u64,
 }
 
 impl Dcp {
-    /// Returns true if [`Dcp::pump`] would do something. The waiter is woken when that may change.
+    /// Returns true if [`Dcp::pump`] has work. The waiter is woken when that may change.
     pub fn is_ready(&self) -> bool {
         self.connection.reset_wake();
         self.consumer.bucket.is_closed()
@@ -57,22 +57,22 @@ impl Dcp {
             || self.window.has_room() && self.consumer.is_ready()
     }
 
-    /// Returns why the connection must end at once, if it must.
+    /// Returns the reason why the connection must end at once, if it must.
     pub fn cut(&self) -> Option<&'static str> {
         self.connection.end_reason()
     }
 
-    /// Notes that the consumer has sent something.
+    /// Records that the consumer has sent something.
     pub fn heard(&self, now: Now) {
         self.connection.heartbeat(|heartbeat| heartbeat.heard(now.monotonic_ns));
     }
 
-    /// Notes that the consumer has answered a NOOP.
+    /// Records that the consumer has answered a NOOP.
     pub fn answered(&self, now: Now) {
         self.connection.heartbeat(|heartbeat| heartbeat.answered(now.monotonic_ns));
     }
 
-    /// Appends what there is to send, as far as the window and the socket allow.
+    /// Appends messages as far as the window and the socket allow.
     fn pump(&mut self, out: &mut Vec<u8>, now: Now) -> Next {
         let before = out.len();
         if self.consumer.bucket.is_closed() {
@@ -97,7 +97,7 @@ impl Dcp {
             let bytes = message::encode(address, &message, &self.settings, compresses, out);
             self.window.sent(bytes);
         }
-        // Read ahead of the socket, but not of a consumer that takes nothing.
+        // Read ahead of the socket, but not for a consumer whose window is full.
         if self.window.has_room() {
             self.consumer.begin_scans();
         }
@@ -115,7 +115,7 @@ impl Drop for Dcp {
     }
 }
 
-/// Appends what the streams of a session have, if it has streams.
+/// Appends the messages of a session's streams, if it has streams.
 pub(super) fn pump(session: &mut Session, out: &mut Vec<u8>, now: Now) -> Next {
     let Some(mut dcp) = session.dcp.take() else { return Next::More };
     let users_version = session.env.users_version();
@@ -133,7 +133,7 @@ pub(super) fn pump(session: &mut Session, out: &mut Vec<u8>, now: Now) -> Next {
     next
 }
 
-/// Carries out a request that only DCP connections have.
+/// Carries out a request that only DCP connections accept.
 pub(super) fn run(
     session: &mut Session,
     frame: &Frame<'_>,
@@ -155,7 +155,7 @@ pub(super) fn run(
         },
         Request::DcpStreamRequest { .. } => begin(session, &mut dcp, frame, request, answer),
         Request::DcpCloseStream => close(&mut dcp, frame),
-        // A producer does not ask for streams.
+        // Producers do not request streams.
         _ => Err(Status::NotSupported),
     };
     session.dcp = Some(dcp);
@@ -181,7 +181,7 @@ fn open(session: &mut Session, name: &[u8], flags: u32, now: Now) -> Result<Outc
     Ok(Outcome::Status(Status::Success))
 }
 
-/// Feeds the client as a copy on the node whose number is `value`.
+/// Replicates to the copy on the node whose number is `value`.
 fn replicate(session: &Session, dcp: &mut Dcp, value: &[u8]) -> Result<Outcome, Status> {
     if !session.is_internal() {
         return Err(Status::AccessDenied);
@@ -192,11 +192,11 @@ fn replicate(session: &Session, dcp: &mut Dcp, value: &[u8]) -> Result<Outcome, 
     Ok(Outcome::Status(Status::Success))
 }
 
-/// Notes that the copy on the client's node has the history up to `seqno`.
+/// Records that the copy on the client's node has the history up to `seqno`.
 fn acknowledge(dcp: &Dcp, frame: &Frame<'_>, seqno: Seqno, now: Now) -> Result<Outcome, Status> {
     let node = dcp.copy_on.ok_or(Status::InvalidArguments)?;
     let vbid = Vbid(frame.vbid);
-    // An acknowledgement for a stream that has ended may be about another history.
+    // An acknowledgement for a stream that has ended may refer to another history.
     if dcp.consumer.producer.has(vbid, None) {
         dcp.consumer.bucket.acknowledge(vbid, node, seqno, now);
     }
@@ -226,7 +226,7 @@ fn close(dcp: &mut Dcp, frame: &Frame<'_>) -> Result<Outcome, Status> {
     }
 }
 
-/// Begins a stream, or answers why the consumer cannot go on where it stopped.
+/// Begins a stream, or answers why the consumer cannot resume from its position.
 fn begin(
     session: &Session,
     dcp: &mut Dcp,
@@ -245,7 +245,7 @@ fn begin(
     }
     let Filter { interest, stream_id, purge_seqno } = if settings.replicates {
         let term = filter.try_into().map(u64::from_be_bytes);
-        // The follower would otherwise believe to be in a term that has yet to begin here.
+        // The follower would otherwise assume a term that has not begun here yet.
         if vbucket.term() < term.map_err(|_| Status::InvalidArguments)? {
             return Err(Status::NotMyVbucket);
         }
@@ -274,7 +274,7 @@ fn begin(
         }
     };
     if let Some(node) = dcp.copy_on {
-        // What the copy acknowledged before was for another stream, and perhaps another history.
+        // Earlier acknowledgements of this copy were for another stream, and possibly for another history.
         vbucket.forget_acknowledged(node);
     }
     let address = Address { vbid, stream_id, opaque: frame.opaque };
@@ -292,13 +292,13 @@ fn begin(
     Ok(Outcome::Answered)
 }
 
-/// Returns a failover log as in answers: UUID and first seqno of each branch, newest first.
+/// Encodes a failover log for an answer: UUID and first seqno of each branch, newest first.
 pub(super) fn branches(log: &FailoverLog) -> Vec<u8> {
     let numbers = log.entries().iter().flat_map(|(vb_uuid, seqno)| [vb_uuid.0, seqno.0]);
     numbers.flat_map(u64::to_be_bytes).collect()
 }
 
-/// Where a stream begins and ends.
+/// The start and end of a stream.
 enum Place {
     At(ResumePoint, Seqno),
     Rollback(Seqno),
@@ -357,7 +357,7 @@ fn place(
     }
 }
 
-/// Returns true if the user of a session may stream all that is of interest.
+/// Returns true if the user of the session may stream everything in `interest`.
 fn may_stream(session: &Session, bucket: &Bucket, interest: &Interest) -> bool {
     let manifest = bucket.manifest();
     let may = |scope: Option<&str>, collection: Option<&str>| {

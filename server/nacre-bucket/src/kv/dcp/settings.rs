@@ -1,4 +1,4 @@
-//! What a DCP connection was opened for, and the settings that its client makes.
+//! Settings of a DCP connection: flags of DCP_OPEN, and DCP_CONTROL.
 
 use nacre_protocol::dcp::open_flag::{
     INCLUDE_DELETE_TIMES, INCLUDE_DELETED_USER_XATTRS, INCLUDE_XATTRS, NO_VALUE,
@@ -8,18 +8,18 @@ use nacre_protocol::{Feature, Features, Status};
 
 /// The longest interval of NOOPs to a silent client, in seconds: three hours.
 const NOOP_INTERVAL_S_MAX: u64 = 10_800;
-/// The interval when the client names none, in seconds.
+/// The NOOP interval when the client sets none, in seconds.
 const NOOP_INTERVAL_S_DEFAULT: u64 = 180;
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// The form of snapshot markers.
+/// The format of snapshot markers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MarkerVersion {
-    /// Begin and end of a snapshot, and whether it was read from memory or disk.
+    /// Start and end of a snapshot, and whether it was read from memory or disk.
     V1,
-    /// V1, and the part that clients may see.
+    /// V1 plus the highest visible seqno.
     V2_0,
-    /// V2.0, and the purge seqno.
+    /// V2.0 plus the purge seqno.
     V2_2,
 }
 
@@ -30,28 +30,28 @@ pub(super) struct Settings {
     features: Features,
     noop: bool,
     noop_interval_s: u64,
-    /// Expirations are sent as such, and not as deletions.
+    /// Sends expirations as such rather than as deletions.
     pub expirations: bool,
-    /// A stream that the client closes ends with a message.
+    /// Sends a stream-end message when the client closes a stream.
     pub says_closed: bool,
-    /// The client gives each stream an id.
+    /// The client assigns an ID to each stream.
     pub stream_ids: bool,
-    /// Superseded versions that the bucket keeps are sent too.
+    /// Also sends superseded versions that the bucket keeps.
     pub history: bool,
-    /// Values are compressed whatever the bucket says.
+    /// Compresses values regardless of the bucket's setting.
     pub forces_compression: bool,
-    /// The form in which snapshots are announced.
+    /// The format of snapshot markers.
     pub marker: MarkerVersion,
-    /// The client is another copy: it is sent everything, and acknowledges how much it has.
+    /// The client is another copy: it receives everything and acknowledges its progress.
     pub replicates: bool,
 }
 
-/// What follows from a setting beyond the settings themselves.
+/// The effect of a setting outside of [`Settings`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// Nothing.
     None,
-    /// The bytes that may be sent without an acknowledgement.
+    /// The flow-control window: bytes that may be sent without an acknowledgement.
     Window(u64),
     /// Nanoseconds of silence after which the client is pinged; `None` for never.
     Heartbeat(Option<u64>),
@@ -70,7 +70,7 @@ impl Settings {
             | SKIP_DELETES_IN_BACKFILL;
         let both = NO_VALUE | NO_VALUE_WITH_DATATYPE;
         if flags & PRODUCER == 0 {
-            // A connection that takes in the history of another server is not supported.
+            // Consumer connections, on which this server would receive history, are not supported.
             return Err(Status::NotSupported);
         }
         if flags & !known != 0 || flags & both == both {
@@ -107,8 +107,8 @@ impl Settings {
     /// Applies a setting. `can_keep_history` is true if the bucket can keep superseded versions.
     ///
     /// # Errors
-    /// [`Status::InvalidArguments`] for an unknown key or value, [`Status::NotSupported`] for one that this bucket
-    /// cannot do.
+    /// [`Status::InvalidArguments`] for an unknown key or value, [`Status::NotSupported`] for a setting that this
+    /// bucket does not support.
     pub fn control(
         &mut self,
         key: &[u8],
@@ -135,7 +135,7 @@ impl Settings {
             }
             b"enable_expiry_opcode" => self.expirations = switch()?,
             b"send_stream_end_on_client_close_stream" => self.says_closed = switch()?,
-            // Open streams either have ids or do not.
+            // Cannot be switched off: either all open streams have IDs or none.
             b"enable_stream_id" if self.speaks(Feature::Collections) => {
                 self.stream_ids |= switch()?;
             }
@@ -151,12 +151,12 @@ impl Settings {
                 "2.2" => self.marker = MarkerVersion::V2_2,
                 _ => return Err(Status::InvalidArguments),
             },
-            // Slow consumers go on from the store, whether they allow it or not.
+            // Slow consumers always continue from the store, whether they allow it or not.
             b"supports_cursor_dropping" => drop(switch()?),
-            // All streams have the same priority, and any order of scans is as good.
+            // All streams have the same priority, and any backfill order is permitted.
             b"set_priority" => one_of(&["high", "medium", "low"])?,
             b"backfill_order" => one_of(&["round-robin", "sequential"])?,
-            // A permission that is not used: backfills come in order.
+            // An unused permission: backfills are sent in order.
             b"enable_out_of_order_snapshots" => one_of(&["true", "true_with_seqno_advanced"])?,
             _ => return Err(Status::InvalidArguments),
         }
