@@ -39,16 +39,19 @@ pub fn login() -> String {
     format!("Authorization: {}\r\n", nacre_conformance::http::basic(USER, PASSWORD))
 }
 
-fn command(folder: &Path) -> Command {
+fn command(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nacre-edge"));
-    command.arg("--folder").arg(folder).args(["--listen", "127.0.0.1:0"]);
+    command.arg("--folder").arg(folder).args(arguments);
+    if !arguments.contains(&"--listen") {
+        command.args(["--listen", "127.0.0.1:0"]);
+    }
     command.stdin(Stdio::null()).stderr(Stdio::piped());
     command
 }
 
 /// Runs a gateway that is expected not to start.
 pub fn failed_start(folder: &Path, arguments: &[&str]) -> Output {
-    command(folder).args(arguments).output().unwrap()
+    command(folder, arguments).output().unwrap()
 }
 
 /// Asks again and again until there is an answer.
@@ -72,7 +75,7 @@ impl Gateway {
 
     /// Starts one with these arguments alone.
     pub fn start_with(folder: &Path, arguments: &[&str]) -> Gateway {
-        let mut process = command(folder).args(arguments).spawn().unwrap();
+        let mut process = command(folder, arguments).spawn().unwrap();
         let mut lines = BufReader::new(process.stderr.take().unwrap()).lines().map_while(Result::ok);
         let mut said = Vec::new();
         let address = loop {

@@ -102,7 +102,7 @@ fn the_loser_of_a_conflict_is_listed_and_removed_over_http() {
 fn sync_that_has_stopped_says_why_and_begins_again_when_asked() {
     let node = Node::start();
     let folder = tempfile::tempdir().unwrap();
-    let form = "password=other&roles=data_sync[default:shop:orders]";
+    let form = "password=another&roles=data_sync[default:shop:orders]";
     assert_eq!(node.rest("PUT", "/settings/rbac/users/local/devices", form).status, 200);
     let gateway = start(folder.path(), &node);
     let stopped = until("the refusal", || {
