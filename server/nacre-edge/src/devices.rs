@@ -47,7 +47,8 @@ pub(crate) fn accept(mut call: Call) -> Result<Reply, Reply> {
         return refused(StatusCode::FORBIDDEN, "forbidden", reason);
     }
     if call.gateway.has_upstream() {
-        let reason = "this gateway is in step with a cluster, and no hub of others: sync with that cluster";
+        let reason =
+            "this gateway is in step with a cluster, and no hub of others: sync with that cluster";
         return refused(StatusCode::CONFLICT, "has_upstream", reason);
     }
     let reply = websocket::accept(&call.headers, nacre::SYNC_PROTOCOL)?;

@@ -24,8 +24,7 @@ pub(crate) const VALUE_BYTES_MAX: usize = nacre_types::VALUE_BYTES_MAX;
 fn collection(call: &Call, privilege: Privilege) -> Result<Collection, Reply> {
     let scope = call.found("scope").unwrap_or("_default");
     let name = call.found("collection").unwrap_or("_default");
-    let place =
-        Keyspace { bucket: Some(BUCKET), scope: Some(scope), collection: Some(name) };
+    let place = Keyspace { bucket: Some(BUCKET), scope: Some(scope), collection: Some(name) };
     call.gateway.access.require(&call.caller, privilege, place)?;
     let path = format!("{scope}.{name}");
     if scope == nacre::SYNC_SCOPE {
@@ -94,9 +93,8 @@ pub(crate) fn show(call: Call) -> Result<Reply, Reply> {
 
 pub(crate) fn create(call: Call) -> Result<Reply, Reply> {
     let docs = collection(&call, Privilege::InsertData)?;
-    let bytes: [u8; 16] = random().map_err(|reason| {
-        error_reply(StatusCode::INTERNAL_SERVER_ERROR, "failed", &reason)
-    })?;
+    let bytes: [u8; 16] = random()
+        .map_err(|reason| error_reply(StatusCode::INTERNAL_SERVER_ERROR, "failed", &reason))?;
     let id = format!("{:032x}", u128::from_be_bytes(bytes));
     let (body, write) = (document(&call)?, how(&call)?);
     let made = docs.insert(&id, body, write).map_err(|error| refused(&error, true))?;

@@ -250,9 +250,7 @@ async fn handle(
     let from = peer.from.ip();
     let caller = gateway.access.login(from, head.headers.get(AUTHORIZATION)).await?;
     peer.permit.admit();
-    let refused = || {
-        error_reply(StatusCode::BAD_REQUEST, "bad_request", "the path is not UTF-8")
-    };
+    let refused = || error_reply(StatusCode::BAD_REQUEST, "bad_request", "the path is not UTF-8");
     let path = body::segments(head.uri.path()).ok_or_else(refused)?;
     // Forms are for scopes and collections alone.
     if path.first().is_none_or(|first| first != "pools") {

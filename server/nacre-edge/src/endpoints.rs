@@ -65,8 +65,7 @@ const ROUTES: &[Route<Handler>] = &[
         .with_body(documents::VALUE_BYTES_MAX),
     route(Method::Delete, ONE_IN_COLLECTION, Access::Handler, documents::remove),
     route(Method::Get, "/api/v1/tokens", Access::Login, tokens::list),
-    route(Method::Post, "/api/v1/tokens", Access::Login, tokens::create)
-        .with_body(SMALL_BYTES_MAX),
+    route(Method::Post, "/api/v1/tokens", Access::Login, tokens::create).with_body(SMALL_BYTES_MAX),
     route(Method::Delete, "/api/v1/tokens/{token}", Access::Login, tokens::revoke),
     route(Method::Get, "/api/v1/sync", STATS, sync_status),
     route(Method::Get, "/api/v1/sync/parked", Access::Handler, parked),
@@ -120,9 +119,7 @@ fn buckets(call: &Call) -> Reply {
         let names = collections.iter().filter_map(|path| path.split_once('.'));
         let names = names.filter(|(of, _)| *of == scope).map(|(_, name)| name);
         let seen: Vec<&str> = names
-            .filter(|name| {
-                access.sees(&call.caller, Keyspace { collection: Some(name), ..place })
-            })
+            .filter(|name| access.sees(&call.caller, Keyspace { collection: Some(name), ..place }))
             .collect();
         let sees = access.sees(&call.caller, place);
         sees.then(|| json!({"name": scope, "collections": seen}))

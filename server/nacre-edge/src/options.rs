@@ -16,7 +16,12 @@ pub struct Options {
     #[arg(long, env = "NACRE_EDGE_FOLDER", default_value = "nacre-edge-data")]
     pub(crate) folder: PathBuf,
     /// Address and port to listen on
-    #[arg(long, env = "NACRE_EDGE_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:8091")]
+    #[arg(
+        long,
+        env = "NACRE_EDGE_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:8091"
+    )]
     pub(crate) listen: SocketAddr,
     /// Name of the owner. Without one, programs of this machine need no login, and others cannot connect
     #[arg(long, env = "NACRE_EDGE_USER", requires = "password")]
@@ -66,7 +71,12 @@ pub(crate) struct Upstream {
     #[arg(long, env = "NACRE_EDGE_UPSTREAM_USER", value_name = "USER")]
     pub(crate) upstream_user: Option<String>,
     /// Password of that user
-    #[arg(long, env = "NACRE_EDGE_UPSTREAM_PASSWORD", value_name = "PASSWORD", hide_env_values = true)]
+    #[arg(
+        long,
+        env = "NACRE_EDGE_UPSTREAM_PASSWORD",
+        value_name = "PASSWORD",
+        hide_env_values = true
+    )]
     pub(crate) upstream_password: Option<String>,
     /// Authorities to trust there, in PEM (default: those that the web trusts)
     #[arg(long, env = "NACRE_EDGE_UPSTREAM_CERTIFICATES", value_name = "FILE")]
@@ -183,7 +193,10 @@ impl Upstream {
     ///
     /// # Errors
     /// What is wrong.
-    pub(crate) fn sync(&self, certificates: Option<Vec<u8>>) -> Result<Option<SyncOptions>, String> {
+    pub(crate) fn sync(
+        &self,
+        certificates: Option<Vec<u8>>,
+    ) -> Result<Option<SyncOptions>, String> {
         let Some(url) = &self.upstream else { return Ok(None) };
         let (Some(user), Some(password)) = (&self.upstream_user, &self.upstream_password) else {
             return Err("an upstream needs --upstream-user and NACRE_EDGE_UPSTREAM_PASSWORD".into());

@@ -11,8 +11,8 @@
 //!
 //! *Invariant:* the thread owns everything that is not to be shared, which the engine is not.
 
-use crate::door::Call;
 use crate::documents;
+use crate::door::Call;
 use crate::endpoints::Handler;
 use hyper::StatusCode;
 use hyper::header::{HeaderName, HeaderValue};
@@ -87,7 +87,9 @@ impl From<Failure> for Reply {
     fn from(failure: Failure) -> Reply {
         let (status, code, reason) = match failure {
             Failure::Missing => (StatusCode::NOT_FOUND, "not_found", "missing".to_owned()),
-            Failure::Invalid(reason) => (StatusCode::BAD_REQUEST, "invalid_design_document", reason),
+            Failure::Invalid(reason) => {
+                (StatusCode::BAD_REQUEST, "invalid_design_document", reason)
+            }
             Failure::TooLarge(reason) => (StatusCode::INSUFFICIENT_STORAGE, "too_large", reason),
             Failure::Late => {
                 let reason = "the rows are not ready yet: try again".to_owned();
@@ -299,7 +301,8 @@ impl Design {
             body.extend_from_slice(&chunk.body);
             cursor = chunk.cursor;
             if body.len() > ANSWER_BYTES_MAX {
-                let reason = format!("the answer has more than {ANSWER_BYTES_MAX} bytes: set limit");
+                let reason =
+                    format!("the answer has more than {ANSWER_BYTES_MAX} bytes: set limit");
                 return Err(Failure::TooLarge(reason));
             }
         }
@@ -380,16 +383,12 @@ fn check_name(name: &str) -> Result<(), Failure> {
     let is_name = !name.trim().is_empty()
         && name.len() <= NAME_BYTES_MAX
         && !name.chars().any(char::is_control);
-    let reason =
-        format!("a name of 1 to {NAME_BYTES_MAX} bytes, without control characters");
+    let reason = format!("a name of 1 to {NAME_BYTES_MAX} bytes, without control characters");
     if is_name { Ok(()) } else { Err(Failure::Invalid(reason)) }
 }
 
 /// Sends an order and waits for its answer.
-fn ask<T>(
-    call: &Call,
-    job: impl FnOnce(Sender<Result<T, Failure>>) -> Job,
-) -> Result<T, Failure> {
+fn ask<T>(call: &Call, job: impl FnOnce(Sender<Result<T, Failure>>) -> Job) -> Result<T, Failure> {
     let (done, answer) = channel();
     call.gateway.views.send(job(done))?;
     answer.recv().unwrap_or_else(|_| Err(failed("the thread of views has ended: try again")))
@@ -450,15 +449,12 @@ fn query(call: Call) -> Result<Reply, Reply> {
         now_us: now_us(),
     };
     let (name, request) = (call.segment("name").to_owned(), Box::new(request));
-    let Answer { status, headers, body } =
-        ask(&call, |done| Job::Query { name, request, done })?;
+    let Answer { status, headers, body } = ask(&call, |done| Job::Query { name, request, done })?;
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut answer = reply(status, "application/json", charged(&call.account, body));
     for (name, value) in headers {
         // What the plugin sets is text of its own.
-        if let (Ok(name), Ok(value)) =
-            (HeaderName::try_from(name), HeaderValue::try_from(value))
-        {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             answer.headers_mut().insert(name, value);
         }
     }

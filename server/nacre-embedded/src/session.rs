@@ -48,6 +48,8 @@ impl Session {
         self.input.extend_from_slice(requests);
         let before = out.len();
         self.advance(out)?;
+        // What a request has begun, such as a stream, is ready without a wake.
+        self.resume(out)?;
         self.help(out)?;
         if self.input.len() > INPUT_BYTES_MAX {
             return self.end("more requests wait than a session may hold".into());

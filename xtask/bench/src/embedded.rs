@@ -108,12 +108,7 @@ const SIZES: [(&str, &[&str], &str, Limit); 4] = [
         Limit { what: "the gateway nacre-edge, with sync and sled", unit: " MB", max: 12.0 },
     ),
     // Last, as the SDKs load it.
-    (
-        C,
-        &[],
-        C_FILE,
-        Limit { what: "libnacre.so with sync and sled", unit: " MB", max: 8.0 },
-    ),
+    (C, &[], C_FILE, Limit { what: "libnacre.so with sync and sled", unit: " MB", max: 8.0 }),
 ];
 const C: &str = "nacre-embedded-c";
 const C_FILE: &str = "libnacre_c.so";

@@ -76,7 +76,8 @@ impl Gateway {
     /// Starts one with these arguments alone.
     pub fn start_with(folder: &Path, arguments: &[&str]) -> Gateway {
         let mut process = command(folder, arguments).spawn().unwrap();
-        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let mut lines =
+            BufReader::new(process.stderr.take().unwrap()).lines().map_while(Result::ok);
         let mut said = Vec::new();
         let address = loop {
             let Some(line) = lines.next() else { panic!("it ended: {said:?}") };

@@ -56,8 +56,7 @@ impl Node {
         let thread = std::thread::spawn(move || {
             serve(&options, &Embedded, move || Ok(async move { drop(stopped.await) }))
         });
-        let node =
-            Node { port_base, _data: data, stop: Some(stop), thread: Some(thread) };
+        let node = Node { port_base, _data: data, stop: Some(stop), thread: Some(thread) };
         until("the node", || {
             let bucket = node.try_rest("GET", "/pools/default/buckets/default", "").ok()?;
             assert!(!node.thread.as_ref().unwrap().is_finished(), "the node has ended");

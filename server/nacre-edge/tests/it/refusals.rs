@@ -127,7 +127,8 @@ fn bodies_and_connections_have_limits() {
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"HTTP/1.1 413");
     // Connections that say nothing take no place of those who log in.
-    let silent: Vec<_> = (0..40).filter_map(|_| TcpStream::connect(&gateway.address).ok()).collect();
+    let silent: Vec<_> =
+        (0..40).filter_map(|_| TcpStream::connect(&gateway.address).ok()).collect();
     until("a place", || {
         let mut stream = TcpStream::connect(&gateway.address).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;

@@ -122,7 +122,8 @@ fn sync_that_has_stopped_says_why_and_begins_again_when_asked() {
 fn a_gateway_without_an_upstream_is_the_hub_of_devices() {
     let folder = tempfile::tempdir().unwrap();
     let gateway = Gateway::start(folder.path(), &["--durability", "always"]);
-    let form = format!("{}Content-Type: application/x-www-form-urlencoded\r\n", crate::gateway::login());
+    let form =
+        format!("{}Content-Type: application/x-www-form-urlencoded\r\n", crate::gateway::login());
     let scopes = "/pools/default/buckets/default/scopes";
     assert_eq!(gateway.send("POST", scopes, &form, "name=shop").status, 200);
     let collections = format!("{scopes}/shop/collections");

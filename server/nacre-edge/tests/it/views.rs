@@ -59,7 +59,10 @@ fn rows_follow_the_documents_and_survive_restarts() {
     let listed = gateway.ask("GET", "/default/_design", "").json();
     assert_eq!(listed, json!({"designs": ["orders"]}));
     // Another definition has other rows.
-    let (status, _) = define(&gateway, &json!({"views": {"ids": {"map": "function (doc, meta) { emit(meta.id, 1); }"}}}));
+    let (status, _) = define(
+        &gateway,
+        &json!({"views": {"ids": {"map": "function (doc, meta) { emit(meta.id, 1); }"}}}),
+    );
     assert_eq!(status, 201);
     assert_eq!(rows(&gateway, "ids").as_array().unwrap().len(), 2);
     assert_eq!(gateway.ask("DELETE", DESIGN, "").status, 200);
@@ -121,7 +124,8 @@ fn definitions_that_cannot_be_are_refused_by_name_and_endless_functions_end() {
     assert_eq!(unknown.status, 404, "{unknown:?}");
     let wrong = gateway.ask("GET", &format!("{DESIGN}/_view/w?limit=x"), "");
     assert_eq!(wrong.status, 400, "{wrong:?}");
-    let made = gateway.ask("POST", "/api/v1/tokens", r#"{"name":"r","scopes":["data_reader[default]"]}"#);
+    let made =
+        gateway.ask("POST", "/api/v1/tokens", r#"{"name":"r","scopes":["data_reader[default]"]}"#);
     let bearer = format!("Authorization: Bearer {}\r\n", made.json()["token"].as_str().unwrap());
     assert_eq!(gateway.send("DELETE", DESIGN, &bearer, "").status, 403);
 }
