@@ -78,6 +78,17 @@ fn on_a_full_disk(folder: &Path) {
         drop(db);
         let mut file = std::fs::File::create(&filler).unwrap();
         while file.write_all(&[0; 4096]).is_ok() {}
+        if options.store == StoreKind::Sled {
+            // It writes when it opens: the folder is refused, unharmed and by name.
+            let refused = Db::open_with(&path, options.clone()).map(drop).unwrap_err().to_string();
+            assert!(refused.contains("No space") || refused.contains("full"), "{refused}");
+            drop(file);
+            std::fs::remove_file(&filler).unwrap();
+            let db = open(&path, &options);
+            assert_eq!(db.default_collection().get("a").unwrap().unwrap().body(), &[b'1'; 3000]);
+            say("done");
+            continue;
+        }
         let db = open(&path, &options);
         let docs = db.default_collection();
         assert_eq!(docs.get("a").unwrap().unwrap().body(), &[b'1'; 3000]);
