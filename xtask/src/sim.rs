@@ -20,6 +20,9 @@ pub struct Sim {
     /// Replicate between clusters instead: how many, as in `3` or `2..4`
     #[arg(long)]
     pub clusters: Option<String>,
+    /// Cut the power of databases in the process instead: how many times in all, over both stores and at each setting of durability
+    #[arg(long, value_name = "CUTS", conflicts_with_all = ["clusters", "seed", "seeds", "from", "mutants"])]
+    pub power_cuts: Option<u64>,
     /// Print the hash of each seed's events
     #[arg(long)]
     pub hashes: bool,
@@ -42,6 +45,9 @@ pub fn run(options: &Sim) -> Result<(), String> {
     if options.mutants {
         return mutants::run(options.seeds, options.clusters.as_deref(), &options.only);
     }
+    if let Some(cuts) = options.power_cuts {
+        return cut_power(cuts, options.dev);
+    }
     let mut simulation = build(options.dev)?;
     match options.seed {
         Some(seed) => simulation.args(["--seed", &seed.to_string()]),
@@ -57,6 +63,18 @@ pub fn run(options: &Sim) -> Result<(), String> {
         simulation.arg("--hashes");
     }
     run_command(&mut simulation, "go through all seeds")
+}
+
+/// Runs the tests that cut the power of databases in the process; they print how many cuts they made.
+fn cut_power(cuts: u64, dev: bool) -> Result<(), String> {
+    let mut tests = cargo();
+    tests.current_dir(workspace()).args(["test", "--quiet", "-p", "nacre-embedded"]);
+    if !dev {
+        tests.arg("--release");
+    }
+    tests.args(["--test", "it", "--", "crash::", "--nocapture"]);
+    tests.env("NACRE_POWER_CUTS", cuts.to_string());
+    run_command(&mut tests, "open databases after all power cuts")
 }
 
 /// The simulation, built; with everything optimised as one piece, for which the product's own profile has no time.

@@ -46,7 +46,7 @@ const TEST_THREADS: &str = "3";
 const SIM_SEEDS: u64 = 1000;
 
 /// The pages whose commands are run, and what their steps are called.
-const LESSONS: [(&str, &str); 15] = [
+const LESSONS: [(&str, &str); 16] = [
     ("lesson on views", "docs/start/first-view.md"),
     ("lesson on functions", "docs/guides/react-to-changes.md"),
     ("lesson on plugins", "docs/start/first-plugin.md"),
@@ -62,6 +62,7 @@ const LESSONS: [(&str, &str); 15] = [
     ("lesson on backups", "docs/guides/back-up-and-restore.md"),
     ("lesson on moving design documents", "docs/guides/move-design-documents.md"),
     ("lesson on moving handlers", "docs/guides/move-handlers.md"),
+    ("lesson on edge gateways", "docs/guides/run-an-edge-gateway.md"),
 ];
 
 /// Runs all tests: a list of steps, in the order in which they say most. What waits for nodes most of the time runs in two lists
@@ -247,8 +248,9 @@ fn node_sdk(binary: &Path) -> Result<(), String> {
 /// What README and guides say.
 fn pages(binary: &Path, python: &Path) -> Result<(), String> {
     step("README", || readme::run(binary, python))?;
+    let edge = of_the_tests("nacre-edge")?;
     for (lesson, page) in LESSONS {
-        step(lesson, || readme::follow(page, &[binary, python]))?;
+        step(lesson, || readme::follow(page, &[binary, python, &edge]))?;
     }
     Ok(())
 }

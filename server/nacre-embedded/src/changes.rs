@@ -6,6 +6,7 @@ use nacre_dcp::{Address, End, Interest, Message, Resume, ResumePoint, Wanted, re
 use nacre_types::{Cas, CollectionId, Document, Kind, Seqno, Vbid};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -69,6 +70,26 @@ impl Change {
         self.document.meta.cas
     }
 
+    /// Returns true if the body is JSON.
+    pub fn is_json(&self) -> bool {
+        self.document.meta.datatype & nacre_types::DATATYPE_JSON != 0
+    }
+
+    /// Returns the number that was written with the document.
+    pub fn flags(&self) -> u32 {
+        self.document.meta.flags
+    }
+
+    /// Returns the Unix second at which the document expires, 0 for never; of one that is gone, when that was.
+    pub fn expiry(&self) -> u32 {
+        self.document.meta.expiry
+    }
+
+    /// Returns how often the document was changed.
+    pub fn rev(&self) -> u64 {
+        self.document.meta.rev
+    }
+
     /// Returns the vBucket and the place in its history.
     pub fn place(&self) -> (Vbid, Seqno) {
         (self.vbid, self.document.meta.seqno)
@@ -90,7 +111,8 @@ impl Waiter for Bell {
         *self.has_news.lock() = true;
         self.condition.notify_all();
         if let Some(wake) = &*self.wake.lock() {
-            wake();
+            // On the thread of a writer, which goes on whatever the application does.
+            let _ = catch_unwind(AssertUnwindSafe(wake));
         }
     }
 }
@@ -230,6 +252,12 @@ impl Changes {
                 }
             }
         }
+    }
+
+    /// Returns true if the listener has seen everything that was written before this call.
+    pub fn is_caught_up(&self) -> bool {
+        let high = self.db.inner().bucket.high_seqnos();
+        self.points.iter().zip(high).all(|(point, high)| point.seqno >= high)
     }
 
     /// Returns where the listener is: behind the last change that it returned. A listener that begins there misses nothing and sees

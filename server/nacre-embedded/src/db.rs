@@ -157,6 +157,17 @@ impl Db {
         Ok(Collection::new(self, CollectionId(found.id)))
     }
 
+    /// Returns the collection `path` if it exists: `scope.collection`, or `collection` in the scope `_default`.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Forked`].
+    pub fn find_collection(&self, path: &str) -> Result<Option<Collection>, Error> {
+        let (scope, name) = path.split_once('.').unwrap_or(("_default", path));
+        self.0.check()?;
+        let found = self.0.bucket.manifest().collection(scope, name).map(|found| found.id);
+        Ok(found.map(|id| Collection::new(self, CollectionId(id))))
+    }
+
     /// Returns the collection `_default._default`.
     pub fn default_collection(&self) -> Collection {
         Collection::new(self, CollectionId::DEFAULT)

@@ -60,7 +60,8 @@ pub use subdocument::{Looked, Lookup, MutateIn, Mutated, Mutation};
 #[cfg(feature = "sync")]
 pub use sync::{
     Conflict, ConflictMode, Direction, Failure, Hello, Kept, LineId, NodeAddress, Notice,
-    SyncEvent, SyncHandle, SyncOptions, SyncSession, SyncState, SyncStatus, Verdict, Version,
+    PARKED_BODIES_COLLECTION, PARKED_COLLECTION, SYNC_PROTOCOL, SYNC_SCOPE, SyncEvent, SyncHandle,
+    SyncOptions, SyncSession, SyncState, SyncStatus, Verdict, Version,
 };
 
 pub use nacre_types::{Cas, Now};

@@ -4,6 +4,7 @@ use crate::host::USER;
 use crate::{Db, Error, Sync};
 use nacre_bucket::Waiter;
 use nacre_bucket::kv::{self, Next, Peer};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Bytes of requests that wait for others, at most.
@@ -13,7 +14,8 @@ struct Bell(Box<dyn Fn() + Send + std::marker::Sync>);
 
 impl Waiter for Bell {
     fn wake(&self) {
-        (self.0)();
+        // On the thread of a writer, which goes on whatever the application does.
+        let _ = catch_unwind(AssertUnwindSafe(&self.0));
     }
 }
 
@@ -46,6 +48,8 @@ impl Session {
         self.input.extend_from_slice(requests);
         let before = out.len();
         self.advance(out)?;
+        // What a request has begun, such as a stream, is ready without a wake.
+        self.resume(out)?;
         self.help(out)?;
         if self.input.len() > INPUT_BYTES_MAX {
             return self.end("more requests wait than a session may hold".into());

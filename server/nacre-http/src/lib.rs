@@ -23,7 +23,9 @@
 //!
 //! Stream wrappers below the HTTP parser correct malformed requests ([`request_target`]), and close connections whose client does
 //! not read ([`patient`]) or still sends ([`linger`]). [`body`] creates replies, [`pieces`] streams bodies, [`streams`] limits
-//! long answers, and [`apart`] runs the threads that read and answer requests themselves.
+//! long answers, and [`apart`] runs the threads that read and answer requests themselves. [`origin`] keeps pages of other sites
+//! out, [`strangers`] limits connections without a login, [`memory`] the bytes of bodies; [`documents`] and [`problem`] are shared by
+//! all APIs for documents, [`websocket`] is the handshake of devices.
 //!
 //! *Invariants:* no two rows have the same method and shape of path. The order of rows does not decide which row answers: literal
 //! segments take precedence over parameters, and parameters over the rest of a path. A handler runs only after [`Access::check`]. This
@@ -33,13 +35,19 @@ mod access;
 pub mod apart;
 pub mod body;
 pub mod dates;
+pub mod documents;
 pub mod linger;
+pub mod memory;
+pub mod origin;
 pub mod patient;
 mod pattern;
 pub mod pieces;
+pub mod problem;
 pub mod request_target;
+pub mod strangers;
 pub mod streams;
 mod table;
+pub mod websocket;
 
 pub use access::{Access, Caller};
 pub use pattern::{Parameters, Pattern};

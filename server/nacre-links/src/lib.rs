@@ -22,9 +22,10 @@ pub mod platform;
 pub mod process;
 pub mod records;
 mod sealed;
-pub mod strangers;
 pub mod tls;
 pub mod vital;
+
+pub use nacre_http::strangers;
 
 /// Pause of a listener after a failed accept.
 pub const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);

@@ -12,8 +12,6 @@ use std::time::Duration;
 
 /// Timeout of reading a page, and of a write.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest document ID, in bytes. Source: memcached binary protocol.
-pub(super) const ID_BYTES_MAX: usize = 250;
 
 /// Returns the collection that the path of a request names, or the default collection of the bucket.
 pub(super) fn keyspace(call: &Call) -> DatabaseKeyspace {
@@ -71,9 +69,4 @@ pub(super) async fn with_session<T: Send + 'static>(
         };
         error_reply(status, "failed", &failure.message)
     })
-}
-
-/// Returns the reply for a document that does not exist.
-pub(super) fn no_document() -> Reply {
-    error_reply(StatusCode::NOT_FOUND, "not_found", "there is no such document")
 }

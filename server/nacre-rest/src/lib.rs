@@ -29,7 +29,6 @@ mod indexes;
 mod libraries;
 mod listeners;
 mod login;
-mod memory;
 mod metrics;
 mod nodes;
 mod origin;
@@ -72,7 +71,7 @@ use nacre_http::linger::Lingering;
 use nacre_http::patient::Patient;
 use nacre_http::request_target::Lenient;
 use nacre_http::streams::{STALLED_MAX, Streams};
-use nacre_http::{HEADER_BYTES_MAX, Table, apart, body, dates, pieces, streams};
+use nacre_http::{HEADER_BYTES_MAX, Table, apart, body, dates, memory, pieces, problem, streams};
 use nacre_links::STACK_BYTES;
 use nacre_links::cluster::request::INTRODUCTION;
 use nacre_links::cluster::{Consensus, link};
@@ -506,7 +505,7 @@ async fn answer_anybody(door: &Door, peer: &Peer, request: Request<Incoming>) ->
     let reply = answer_client(door, peer, head, body).await;
     let mut reply = reply.unwrap_or_else(|reply| reply);
     if is_of_api {
-        reply = api::problem::shape(reply).await;
+        reply = problem::shape(reply).await;
     }
     if let Some(allowed) = allowed {
         allowed.apply(&mut reply);

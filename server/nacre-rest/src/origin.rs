@@ -1,86 +1,22 @@
-//! Protection of administrators against malicious web pages in the same browser.
-//!
-//! A browser sends requests on behalf of any page, with the login that its user has typed or that a URL contains, and
-//! from inside the user's network. Without permission, a page may send links, forms, and `fetch` without custom headers
-//! to other sites. A page whose name is made to resolve to the node (DNS rebinding) has the node's origin, so it may
-//! send and read everything. The server checks these rules in this order:
-//!
-//! ```text
-//! a stranger may own the name in Host              421   requests of browsers only
-//! from another site, and no top-level navigation   403   Sec-Fetch-Site, or else Origin
-//! from a page, JSON without its media type         415   Content-Type
-//! ```
+//! Protection of administrators against malicious web pages in the same browser: the rules are those of [`nacre_http::origin`], and
+//! this module has what depends on the port and on the cluster.
 //!
 //! The operator may allow pages of other sites to use the API: see [`Allowed`].
-//!
-//! Clients that are not browsers send none of these headers, and may use any name for the node. Decision 0051 contains
-//! measurements of the headers that a page can set.
 
 use super::Service;
 use super::api::cors::Allowed;
-use super::body::{Reply, error_reply, reply};
+use super::body::Reply;
 use super::console::{self, OfConsole};
-use hyper::header::{
-    ACCEPT_LANGUAGE, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName,
-    HeaderValue, ORIGIN, REFERER, REFERRER_POLICY, TRANSFER_ENCODING, UPGRADE_INSECURE_REQUESTS,
-    USER_AGENT, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
-};
+use hyper::Method;
+use hyper::header::{HeaderName, HeaderValue, REFERRER_POLICY};
 use hyper::http::request::Parts;
-use hyper::http::uri::Authority;
-use hyper::{HeaderMap, Method, StatusCode};
 use nacre_cluster::Cluster;
-use std::collections::BTreeSet;
-use std::net::IpAddr;
+pub use nacre_http::origin::Hosts;
+use nacre_http::origin::{self, POLICY, Source, normal};
 use std::sync::Arc;
 
-/// Relation of the page that made a request to the node's site. A page cannot set headers whose names begin with
-/// `Sec-`.
-const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-/// Mode of a request: a followed link, a script, an image.
-const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
-/// Destination of a request: `document` is a page in its own tab.
-const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 const PERMISSIONS_POLICY: HeaderName = HeaderName::from_static("permissions-policy");
-const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
-
-/// The names by which browsers may reach the node. IP addresses, `localhost` and the names of the cluster's nodes are always
-/// allowed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Hosts {
-    /// Names in lower case, without a trailing dot.
-    names: BTreeSet<String>,
-    /// True if any name is allowed.
-    any: bool,
-}
-
-impl Hosts {
-    /// Creates the set from the names that the operator has configured; `*` allows any name.
-    pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Hosts {
-        let names: BTreeSet<String> =
-            names.into_iter().filter(|name| !name.is_empty()).map(normal).collect();
-        let any = names.contains("*");
-        Hosts { names, any }
-    }
-
-    /// Returns true if only the node, or someone whom its operator trusts, can serve a page under `host`.
-    fn allows(&self, host: &str, cluster: impl FnOnce() -> Arc<Cluster>) -> bool {
-        let host = normal(host);
-        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
-        // An IP address involves no name server, so it is safe from DNS rebinding.
-        self.any
-            || bare.parse::<IpAddr>().is_ok()
-            || host == "localhost"
-            || host.ends_with(".localhost")
-            || self.names.contains(&host)
-            || is_in_cluster(&cluster(), &host)
-    }
-}
-
-/// Normalises a name for comparisons.
-fn normal(name: &str) -> String {
-    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
-}
 
 fn is_in_cluster(cluster: &Cluster, host: &str) -> bool {
     cluster.nodes.values().any(|member| {
@@ -88,80 +24,6 @@ fn is_in_cluster(cluster: &Cluster, host: &str) -> bool {
         let elsewhere = member.alternate.as_ref().map(|alternate| alternate.host.as_str());
         own.into_iter().chain(elsewhere).any(|name| normal(name) == host)
     })
-}
-
-/// Returns the value of a header that may occur only once, as text. Fails if the header occurs several times or is not
-/// text.
-fn only(headers: &HeaderMap, name: impl hyper::header::AsHeaderName) -> Result<Option<&str>, ()> {
-    let mut values = headers.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (None, _) => Ok(None),
-        (Some(value), None) => value.to_str().map(Some).map_err(|_| ()),
-        (Some(_), Some(_)) => Err(()),
-    }
-}
-
-/// Returns true if a browser may have sent the request.
-///
-/// Browsers send `Sec-Fetch-*` only to IP addresses, to `localhost` and over TLS. For other names without TLS, the
-/// server recognises browsers by headers that they add to every request. `fetch` of Node.js sends `Sec-Fetch-Mode`
-/// alone, which no page can do.
-fn is_of_browser(headers: &HeaderMap) -> bool {
-    if headers.contains_key(ORIGIN) || headers.contains_key(FETCH_SITE) {
-        return true;
-    }
-    let is_mozilla = |agent: &HeaderValue| agent.as_bytes().starts_with(b"Mozilla/");
-    !headers.contains_key(FETCH_MODE)
-        && (headers.contains_key(ACCEPT_LANGUAGE)
-            || headers.contains_key(REFERER)
-            || headers.contains_key(UPGRADE_INSECURE_REQUESTS)
-            || headers.get(USER_AGENT).is_some_and(is_mozilla))
-}
-
-/// Returns the host, perhaps with a port, by which the request names the node.
-fn authority(head: &Parts) -> Option<Authority> {
-    if let Some(authority) = head.uri.authority() {
-        return Some(authority.clone());
-    }
-    let host = only(&head.headers, HOST).ok()??;
-    host.parse().ok().filter(|_| !host.contains('@'))
-}
-
-/// Returns true if `origin` is the node's own origin. The request names the node by `authority`.
-fn is_own(origin: &str, authority: &Authority) -> bool {
-    let Some((scheme, place)) = origin.split_once("://") else { return false };
-    let default = match scheme {
-        "http" => 80,
-        "https" => 443,
-        _ => return false,
-    };
-    let Ok(place) = place.parse::<Authority>() else { return false };
-    normal(place.host()) == normal(authority.host())
-        && place.port_u16().unwrap_or(default) == authority.port_u16().unwrap_or(default)
-}
-
-/// Returns true if a page of another site caused the request.
-///
-/// `Sec-Fetch-Site` decides if it exists, as it is correct even behind a proxy that changes `Host`. `same-site` is another port or
-/// another name of the same domain, and so another program.
-fn is_foreign(head: &Parts, authority: Option<&Authority>) -> bool {
-    let is_foreign_origin = |origin| !authority.is_some_and(|own| is_own(origin, own));
-    match (only(&head.headers, FETCH_SITE), only(&head.headers, ORIGIN)) {
-        (Err(()), _) | (_, Err(())) => true,
-        (Ok(Some("same-origin")), _) => false,
-        // The user typed an address or opened a bookmark.
-        (Ok(Some("none")), Ok(origin)) => origin.is_some_and(is_foreign_origin),
-        (Ok(Some(_)), _) => true,
-        (Ok(None), Ok(origin)) => origin.is_some_and(is_foreign_origin),
-    }
-}
-
-/// Returns true if the request is a top-level navigation: a followed link in a tab of its own.
-fn is_link(head: &Parts) -> bool {
-    let is = |name, value| only(&head.headers, name) == Ok(Some(value));
-    (head.method == Method::GET || head.method == Method::HEAD)
-        && is(FETCH_MODE, "navigate")
-        && is(FETCH_DEST, "document")
 }
 
 /// Returns true for a path whose GET changes something, as Couchbase's clients expect.
@@ -180,31 +42,13 @@ pub(super) fn check(
     hosts: &Hosts,
     cluster: impl FnOnce() -> Arc<Cluster>,
 ) -> Result<(), Reply> {
-    if !is_of_browser(&head.headers) {
-        return Ok(());
+    match origin::judge(head, hosts, |host| is_in_cluster(&cluster(), host))? {
+        Source::Own => Ok(()),
+        Source::Foreign if head.extensions.get::<Allowed>().is_some() => {
+            Allowed::preflight(head).map_or(Ok(()), Err)
+        }
+        Source::Foreign => origin::refuse_foreign(head, !changes_by_get(service, head.uri.path())),
     }
-    let authority = authority(head);
-    if !authority.as_ref().is_some_and(|authority| hosts.allows(authority.host(), cluster)) {
-        let host = authority.as_ref().map_or("no host", Authority::host);
-        let reason = format!(
-            "this node does not know the name {host:?}, by which a browser has reached it: allow it with --allow-hosts (NACRE_ALLOW_HOSTS), or use an address"
-        );
-        return Err(error_reply(StatusCode::MISDIRECTED_REQUEST, "misdirected", &reason));
-    }
-    if !is_foreign(head, authority.as_ref()) {
-        return Ok(());
-    }
-    if head.extensions.get::<Allowed>().is_some() {
-        return Allowed::preflight(head).map_or(Ok(()), Err);
-    }
-    if head.method == Method::OPTIONS {
-        return Err(reply(StatusCode::NO_CONTENT, "application/json", ""));
-    }
-    if is_link(head) && !changes_by_get(service, head.uri.path()) {
-        return Ok(());
-    }
-    let reason = "a web page of another site has sent this request: browsers may send requests only from pages of this node";
-    Err(error_reply(StatusCode::FORBIDDEN, "foreign_origin", reason))
 }
 
 /// Returns true for a request whose body can only be JSON.
@@ -227,33 +71,14 @@ fn takes_json(service: Service, method: &Method, path: &[String]) -> bool {
     }
 }
 
-/// Refuses JSON from a page without the media type of JSON: a form on another site can send any body, but not with that
-/// type.
+/// Refuses JSON from a page without the media type of JSON.
 ///
 /// # Errors
 /// 415.
 pub(super) fn check_type(head: &Parts, service: Service, path: &[String]) -> Result<(), Reply> {
-    let is_of_page = head.headers.contains_key(ORIGIN) || head.headers.contains_key(FETCH_SITE);
-    let is_empty = head.headers.get(CONTENT_LENGTH).is_none_or(|length| length == "0")
-        && !head.headers.contains_key(TRANSFER_ENCODING);
-    if !is_of_page || is_empty || !takes_json(service, &head.method, path) {
-        return Ok(());
-    }
-    let essence = |text: &str| {
-        let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        essence == "application/json" || essence.ends_with("+json")
-    };
-    match only(&head.headers, CONTENT_TYPE) {
-        Ok(Some(text)) if essence(text) => Ok(()),
-        _ => {
-            let reason = "the body is JSON: send the header Content-Type: application/json";
-            Err(error_reply(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", reason))
-        }
-    }
+    if takes_json(service, &head.method, path) { origin::check_type(head) } else { Ok(()) }
 }
 
-/// Content security policy for answers of the node: browsers may only display them.
-const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 /// Content security policy for an answer of a plugin, which may be a page with styles and small images. The sandbox
 /// without `allow-…` means no scripts, no forms, and an opaque origin, so that the page's links count as those of
 /// another site.
@@ -273,14 +98,10 @@ pub(super) fn protect(answer: &mut Reply) {
         (false, true) => console::POLICY,
         (false, false) => POLICY,
     };
-    let same_origin = HeaderValue::from_static("same-origin");
     let headers = answer.headers_mut();
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
-    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
-    headers.insert(RESOURCE_POLICY, same_origin.clone());
+    origin::protect(headers, policy);
     if is_of_plugin || is_of_console {
-        headers.insert(OPENER_POLICY, same_origin);
+        headers.insert(OPENER_POLICY, HeaderValue::from_static("same-origin"));
     }
     if is_of_console {
         headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
@@ -411,7 +232,7 @@ mod tests {
         ] {
             assert_eq!(refused("GET /", &[("host", "db"), mark]), 421, "{mark:?}");
         }
-        assert!(Hosts::new(["*"]).allows("db", || unreachable!("any name is allowed")));
+        assert!(Hosts::new(["*"]).allows("db", |_| unreachable!("any name is allowed")));
     }
 
     #[test]

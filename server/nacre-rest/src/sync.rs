@@ -1,20 +1,15 @@
 //! Entry point for devices: `GET /_sync/{bucket}` upgrades to a session. See [`kv::web`](nacre_links::kv::web).
 
 use super::Call;
-use super::body::{Reply, error_reply, reply};
+use super::body::{Reply, error_reply};
 use super::routes::{Answer, Route, get, ready};
 use hyper::StatusCode;
-use hyper::header::{
-    CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION,
-    UPGRADE,
-};
 use nacre_auth::{Keyspace, person};
 use nacre_cluster::ConflictResolution;
-use nacre_http::Access;
+use nacre_http::{Access, websocket};
 use nacre_links::kv::web::Upgrade;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 /// The subprotocol of the WebSocket.
 const PROTOCOL: &str = "nacre-sync-1";
@@ -40,30 +35,7 @@ fn upgrade(mut call: Call) -> Result<Reply, Reply> {
         return refused(StatusCode::FORBIDDEN, "forbidden", reason);
     }
     let hello = hello(&call, &name)?;
-    let header = |name: &str| {
-        let found = call.headers.iter().find(|(known, _)| known == name);
-        found.map_or("", |(_, value)| value.as_str())
-    };
-    let names = |list: &str, wanted: &str| {
-        list.split(',').any(|part| part.trim().eq_ignore_ascii_case(wanted))
-    };
-    let key = header("sec-websocket-key").to_owned();
-    if !names(header("upgrade"), "websocket")
-        || !names(header("connection"), "upgrade")
-        || header("sec-websocket-version") != "13"
-        || key.is_empty()
-    {
-        let reason = "this path takes WebSockets of version 13";
-        let mut reply = error_reply(StatusCode::UPGRADE_REQUIRED, "upgrade_required", reason);
-        let headers = reply.headers_mut();
-        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-        headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
-        return Err(reply);
-    }
-    if !names(header("sec-websocket-protocol"), PROTOCOL) {
-        let reason = format!("this node speaks {PROTOCOL}");
-        return refused(StatusCode::BAD_REQUEST, "unknown_protocol", &reason);
-    }
+    let reply = websocket::accept(&call.headers, PROTOCOL)?;
     let Some(upgrade) = call.upgrade.take() else {
         return refused(StatusCode::BAD_REQUEST, "bad_request", "this connection cannot change");
     };
@@ -72,14 +44,6 @@ fn upgrade(mut call: Call) -> Result<Reply, Reply> {
         return refused(StatusCode::SERVICE_UNAVAILABLE, "busy", reason);
     };
     call.front.threads.web.serve(Upgrade { upgrade, login, from: call.from, permit, hello });
-    let mut reply = reply(StatusCode::SWITCHING_PROTOCOLS, "", "");
-    let headers = reply.headers_mut();
-    headers.clear();
-    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-    headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(PROTOCOL));
-    let accepted = HeaderValue::from_str(&derive_accept_key(key.as_bytes()));
-    headers.insert(SEC_WEBSOCKET_ACCEPT, accepted.expect("Base64 is text"));
     Ok(reply)
 }
 

@@ -62,6 +62,11 @@ pub struct Parked {
 }
 
 impl Parked {
+    /// Returns the body alone.
+    pub fn body(&self) -> Vec<u8> {
+        self.version.shown().body
+    }
+
     /// Returns a name for the record. The same version has the same name, so that it is parked once.
     pub fn record_name(&self) -> String {
         let place = self.collection.as_bytes().iter().chain(&[0]).chain(&self.name);
@@ -70,8 +75,9 @@ impl Parked {
         format!("{:016x}-{:016x}", fnv(place), fnv(content) ^ self.version.meta.cas.0)
     }
 
-    /// Returns the record: JSON with collection, key, reason, side, CAS, history, and the body as JSON or Base64.
-    pub fn record(&self) -> Vec<u8> {
+    /// Returns the record: JSON with collection, key, reason, side, CAS, history, and the body as JSON or Base64, or the place `stored` where
+    /// the body is instead.
+    pub fn record(&self, stored: Option<&str>) -> Vec<u8> {
         use base64::Engine;
         use base64::prelude::BASE64_STANDARD;
         let Version { body, is_deleted, cas, flags, expiry, is_json, .. } = self.version.shown();
@@ -92,6 +98,7 @@ impl Parked {
             "history": history,
         });
         match serde_json::from_slice::<serde_json::Value>(&body) {
+            _ if stored.is_some() => record["stored"] = stored.into(),
             Ok(json) if is_json && !is_deleted => record["body"] = json,
             _ => record["base64"] = BASE64_STANDARD.encode(&body).into(),
         }

@@ -7,10 +7,11 @@ use super::{Goal, Limit};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use xtask_setup::command::{cargo, output, run as run_command, target_dir, workspace};
-use xtask_setup::{sdks, tools};
+use xtask_setup::{node, sdks, tools};
 
 /// Figures of one process, by their names.
 type Figures = BTreeMap<String, f64>;
@@ -86,12 +87,12 @@ const PYTHON: Goal =
 const NODE: Goal =
     Goal { what: "Node.js: get and parse, against the bindings of LMDB", unit: "x", min: 1.0 };
 
-/// A library, the options that it is built with, and its largest size in MB.
-const SIZES: [(&str, &[&str], &str, Limit); 2] = [
+/// A library or program, the options that it is built with, and its largest size in MB.
+const SIZES: [(&str, &[&str], &str, Limit); 4] = [
     (
-        "nacre-embedded-c",
+        C,
         &["--no-default-features"],
-        "libnacre_c.so",
+        C_FILE,
         Limit { what: "libnacre.so with documents alone", unit: " MB", max: 2.5 },
     ),
     (
@@ -100,7 +101,21 @@ const SIZES: [(&str, &[&str], &str, Limit); 2] = [
         "libnacre_embedded_node.so",
         Limit { what: "the addon for Node.js, with sync", unit: " MB", max: 4.0 },
     ),
+    (
+        EDGE,
+        &[],
+        EDGE,
+        Limit { what: "the gateway nacre-edge, with sync and sled", unit: " MB", max: 12.0 },
+    ),
+    // Last, as the SDKs load it.
+    (C, &[], C_FILE, Limit { what: "libnacre.so with sync and sled", unit: " MB", max: 8.0 }),
 ];
+const C: &str = "nacre-embedded-c";
+const C_FILE: &str = "libnacre_c.so";
+const EDGE: &str = "nacre-edge";
+const WHEEL: Limit =
+    Limit { what: "libnacre.so with sync and sled, as a wheel packs it", unit: " MB", max: 4.0 };
+const IDLE: Limit = Limit { what: "own memory of an idle gateway", unit: " MB", max: 16.0 };
 
 /// Prints the sizes of the libraries; says which is too large.
 fn sizes() -> Result<Result<(), String>, String> {
@@ -110,10 +125,43 @@ fn sizes() -> Result<Result<(), String>, String> {
         let bytes = fs::metadata(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         failed.extend(limit.check(bytes.len() as f64 / 1e6).err());
     }
+    let library = target_dir()?.join(PROFILE).join(C_FILE);
+    failed.extend(WHEEL.check(packed_bytes(&library)? as f64 / 1e6).err());
+    failed.extend(IDLE.check(idle_bytes()? as f64 / 1e6).err());
     Ok(if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) })
 }
 
-/// Builds a library and returns its path.
+/// Returns the size of a file as an archive has it.
+fn packed_bytes(path: &Path) -> Result<u64, String> {
+    let packed = target_dir()?.join(PROFILE).join("library.zip");
+    let _ = fs::remove_file(&packed);
+    let mut zip = Command::new("python3");
+    zip.args(["-c", "import sys, zipfile\nzipfile.ZipFile(sys.argv[1], 'w', zipfile.ZIP_DEFLATED).write(sys.argv[2], 'library')"]);
+    run_command(zip.arg(&packed).arg(path), "pack a library (Python is needed)")?;
+    let bytes = fs::metadata(&packed).map_err(|error| format!("{}: {error}", packed.display()))?;
+    Ok(bytes.len())
+}
+
+/// Starts a gateway over an empty folder, and returns the memory that is its own.
+fn idle_bytes() -> Result<u64, String> {
+    let folder = target_dir()?.join("bench-edge");
+    let _ = fs::remove_dir_all(&folder);
+    let mut command = Command::new(target_dir()?.join(PROFILE).join(EDGE));
+    command.arg("--folder").arg(&folder).args(["--listen", "127.0.0.1:0"]).stderr(Stdio::piped());
+    let mut gateway = command.spawn().map_err(|error| format!("start {EDGE}: {error}"))?;
+    // It says so once it takes connections.
+    let mut line = String::new();
+    let said = gateway.stderr.take().map(|output| BufReader::new(output).read_line(&mut line));
+    let bytes = node::own_memory_bytes(gateway.id());
+    let _ = gateway.kill().and_then(|()| gateway.wait());
+    let _ = fs::remove_dir_all(&folder);
+    match said {
+        Some(Ok(1..)) if line.contains("://") => bytes,
+        _ => Err(format!("{EDGE} does not start: {line}")),
+    }
+}
+
+/// Builds a library or program and returns its path.
 fn build(package: &str, options: &[&str], file: &str) -> Result<PathBuf, String> {
     let mut command = cargo();
     command.args(["build", "--quiet", "--profile", PROFILE, "-p", package]).args(options);
@@ -130,7 +178,7 @@ struct Libraries {
 impl Libraries {
     fn build() -> Result<Libraries, String> {
         Ok(Libraries {
-            c: build("nacre-embedded-c", &[], "libnacre_c.so")?,
+            c: build(C, &[], C_FILE)?,
             addon: build("nacre-embedded-node", &[], "libnacre_embedded_node.so")?,
         })
     }

@@ -455,9 +455,21 @@ fn spawn(command: &mut Command) -> Result<Child, String> {
 /// # Errors
 /// When there is no such process.
 pub fn memory_bytes(id: u32) -> Result<u64, String> {
+    status_bytes(id, "VmRSS:")
+}
+
+/// Memory of a process that is its own: without pages of files.
+///
+/// # Errors
+/// When there is no such process.
+pub fn own_memory_bytes(id: u32) -> Result<u64, String> {
+    status_bytes(id, "RssAnon:")
+}
+
+fn status_bytes(id: u32, name: &str) -> Result<u64, String> {
     let path = format!("/proc/{id}/status");
     let status = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    let resident = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     let kib = resident.trim().trim_end_matches(" kB").parse::<u64>();
     kib.map(|kib| kib << 10).map_err(|_| format!("{path} does not tell its memory"))
 }

@@ -19,7 +19,11 @@ pub use nacre_sync::{
 };
 pub use nacre_vbucket::{Verdict, Version};
 pub use options::SyncOptions;
+pub use replica::{
+    PARKED as PARKED_COLLECTION, PARKED_BODIES as PARKED_BODIES_COLLECTION, SCOPE as SYNC_SCOPE,
+};
 pub use session::SyncSession;
+pub use socket::PROTOCOL as SYNC_PROTOCOL;
 
 use crate::{Db, Error};
 use driver::Driver;
@@ -201,9 +205,27 @@ impl Db {
         Ok(SyncHandle { shared, thread })
     }
 
+    /// Returns the first message to a device whose hub is this database: it is followed by the frames of a [`Session`](crate::Session).
+    ///
+    /// A database that is in step with a hub itself must not be the hub of others: what it takes from a device counts as in step, and is not
+    /// sent on.
+    pub fn hello(&self) -> Hello {
+        let bucket = &self.inner().bucket;
+        Hello {
+            cluster_uuid: bucket.uuid.clone(),
+            bucket: bucket.name.clone(),
+            bucket_uuid: bucket.uuid.clone(),
+            vbuckets: bucket.vbucket_count(),
+            by_time: false,
+            unix_ns: self.inner().now().unix_ns,
+            nodes: Vec::new(),
+        }
+    }
+
     /// Returns the versions that sync has put aside, as JSON: with `collection`, `key`, `reason`, `side` (`device` or `hub`), `cas`,
-    /// `deleted`, `flags`, `expiry`, `history`, and `body` or `base64`. They are the documents of the collection `nacre-sync.parked`: who
-    /// has dealt with one removes it there.
+    /// `deleted`, `flags`, `expiry`, `history`, and `body` or `base64`, or `stored`: the key of a body of more than about 15 MiB in the
+    /// collection `nacre-sync.parked_bodies`. They are the documents of the collection `nacre-sync.parked`: who has dealt with one removes it
+    /// there.
     ///
     /// # Errors
     /// They cannot be read.

@@ -5,17 +5,21 @@
 
 use crate::{Changes, Collection, Db, Error, Range, Scan, Since, Sync, Write};
 use nacre_sync::{Branch, Conflict, Fault, Local, Outcome, Parked, Replica};
-use nacre_types::{Cas, CollectionId, KEY_BYTES_MAX, Kind, Now, Vbid, leb128_encode};
+use nacre_types::{
+    Cas, CollectionId, KEY_BYTES_MAX, Kind, Now, VALUE_BYTES_MAX, Vbid, leb128_encode,
+};
 use nacre_vbucket::{Command, Refusal, Reply, Rule, Seen, Verdict};
 use nacre_xdcr::{Arriving, SourceId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The scope of what sync keeps for itself.
-pub(crate) const SCOPE: &str = "nacre-sync";
+pub const SCOPE: &str = "nacre-sync";
 const STATE: &str = "nacre-sync.state";
 /// Where versions are that were put aside.
-pub(crate) const PARKED: &str = "nacre-sync.parked";
+pub const PARKED: &str = "nacre-sync.parked";
+/// Where bodies of such versions are that do not fit into their records.
+pub const PARKED_BODIES: &str = "nacre-sync.parked_bodies";
 /// How often a document is read back that is evicted again at once.
 const FETCHES_MAX: u32 = 16;
 
@@ -214,9 +218,14 @@ impl Replica for DbReplica {
     }
 
     fn park(&mut self, parked: &Parked) -> Result<(), Fault> {
-        let record = parked.record();
-        let write = Write::new().sync(Sync::Never);
-        self.db.collection(PARKED)?.upsert(parked.record_name(), &record, write)?;
+        let (name, write) = (parked.record_name(), Write::new().sync(Sync::Never));
+        let mut record = parked.record(None);
+        if record.len() > VALUE_BYTES_MAX {
+            // A body of almost the largest size, or in Base64: the body goes first, so that the record never names one that is not there.
+            self.db.collection(PARKED_BODIES)?.upsert(&name, &parked.body(), write)?;
+            record = parked.record(Some(&name));
+        }
+        self.db.collection(PARKED)?.upsert(name, &record, write)?;
         Ok(())
     }
 

@@ -27,8 +27,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 const PIECE_BYTES: usize = 256 << 10;
 /// Bytes of a message of the hub, at most.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// The form of the messages.
-const PROTOCOL: &str = "nacre-sync-1";
+/// The form of the messages, as devices and hubs name it when they connect.
+pub const PROTOCOL: &str = "nacre-sync-1";
 
 /// Where a node is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -127,3 +127,27 @@ fn a_slow_listener_reads_from_the_folder_what_has_left_memory() {
     assert_eq!(seen.len(), 600);
     assert!(seen.iter().all(|change| change.body().len() == 20_000));
 }
+
+// Case 22
+#[test]
+fn a_listener_that_panics_or_calls_back_keeps_nobody_from_working() {
+    let db = Db::open_with(":memory:", by_hand()).unwrap();
+    let docs = db.default_collection();
+    let [mut panics, mut calls, mut others] = [(); 3].map(|()| db.changes(Since::Now).unwrap());
+    panics.on_ready(|| panic!("a fault of the application, which this test makes"));
+    let (read, of_call) = (Arc::new(AtomicUsize::new(0)), docs.clone());
+    let counted = Arc::clone(&read);
+    calls.on_ready(move || {
+        let found = of_call.get("a").unwrap().expect("it was written before the listeners wake");
+        counted.fetch_add(found.body().len(), Ordering::Relaxed);
+    });
+    for key in ["a", "b", "c"] {
+        docs.upsert(key, b"1", Write::new()).unwrap();
+        for changes in [&mut panics, &mut calls, &mut others] {
+            assert_eq!(drain(changes).len(), 1, "{key}");
+        }
+    }
+    assert!(read.load(Ordering::Relaxed) >= 3);
+    let session = db.session(|| panic!("another one"));
+    assert!(session.unwrap().receive(&[], &mut Vec::new()).is_ok());
+}

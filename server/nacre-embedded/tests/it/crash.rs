@@ -1,23 +1,42 @@
-//! The power fails at every moment, at the settings of the edge, over both stores: what was durable is there, and of each vBucket a prefix
-//! of its history.
+//! The power fails at every moment, over both stores and at each setting of durability: what was durable is there, and of each vBucket a
+//! prefix of its history.
 //!
-//! Over the log on a simulated disk with several outcomes for what was not synced; over sled in files, of which what a sync changed is lost,
-//! kept or torn. `NACRE_CRASH_SEEDS` says how many workloads to go through; one when not set.
+//! | setting | what is durable |
+//! | --- | --- |
+//! | `Always` | each write that has returned |
+//! | `After(10 ms)` | each write that returned 10 ms ago or earlier, once the database was polled |
+//! | `Never` | each write before the last flush |
+//!
+//! Over the log on a simulated disk, at each of its operations, with several outcomes for what was not synced; over sled in files, of which
+//! what a sync changed is lost, kept or torn. `NACRE_POWER_CUTS` says how many cuts to make in all; a few when it is not set. Run all with
+//! `cargo xtask sim --power-cuts 50000`.
 
-use crate::{Chance, by_hand, open};
-use nacre::{Collection, Db, Options, Range, StoreKind, Sync, Write};
+use crate::{Chance, Hand, by_hand, open};
+use nacre::{Clock, Collection, Db, Options, Range, StoreKind, Sync, Write};
 use nacre_store::{LogOptions, LogStore, Loss, SimDisk};
 use nacre_types::Vbid;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+/// How long a write may wait for the disk at the setting `After`.
+const DELAY: Duration = Duration::from_millis(10);
+const SETTINGS: [(&str, Sync); 3] =
+    [("always", Sync::Always), ("after 10 ms", Sync::After(DELAY)), ("never", Sync::Never)];
+/// Rounds of a workload.
+const ROUNDS: usize = 60;
+/// One cut over sled, which copies files, for so many over the log.
+const LOG_CUTS_FOR_SLED: usize = 4;
 const VBUCKETS: u16 = 4;
 const KEYS: u64 = 12;
 
-fn seeds() -> std::ops::Range<u64> {
-    let asked = std::env::var("NACRE_CRASH_SEEDS").ok();
-    0..asked.map_or(1, |asked| asked.parse().expect("NACRE_CRASH_SEEDS is a number"))
+/// How many cuts to make over the log, and over sled, at each setting.
+fn wanted() -> (usize, usize) {
+    let Ok(asked) = std::env::var("NACRE_POWER_CUTS") else { return (500, 48) };
+    let asked: usize = asked.parse().expect("NACRE_POWER_CUTS is a number");
+    let of_sled = asked.div_ceil(SETTINGS.len() * (LOG_CUTS_FOR_SLED + 1));
+    (of_sled * LOG_CUTS_FOR_SLED, of_sled)
 }
 
 type Contents = BTreeMap<String, Vec<u8>>;
@@ -50,9 +69,13 @@ impl Model {
         self.states[vbid].push(next);
     }
 
-    fn synced(&mut self, operations: usize) {
-        let latest = self.states.iter().map(|states| states.len() - 1).collect();
-        self.durable.push((operations, latest));
+    fn latest(&self) -> Vec<usize> {
+        self.states.iter().map(|states| states.len() - 1).collect()
+    }
+
+    /// Notes that these states are durable.
+    fn synced(&mut self, operations: usize, states: Vec<usize>) {
+        self.durable.push((operations, states));
     }
 
     /// Compares what is there with what had to be there after so many operations.
@@ -74,69 +97,140 @@ impl Model {
     }
 }
 
-fn edge(seed: u64) -> (LogOptions, Options) {
-    let layout = LogOptions { segment_bytes: Options::SEGMENT_BYTES_MIN, seed };
-    (layout, Options { vbuckets: VBUCKETS, sync: Sync::Never, quota_mib: 4, ..by_hand() })
+/// Writes by chance, and notes what has to be durable.
+struct Workload {
+    model: Model,
+    chance: Chance,
+    clock: Arc<Hand>,
+    sync: Sync,
+    /// Times of writes, in nanoseconds, and the states after them.
+    written: Vec<(u64, Vec<usize>)>,
 }
+
+impl Workload {
+    fn new(seed: u64, sync: Sync) -> Workload {
+        let (model, clock) = (Model::new(), Arc::new(Hand::default()));
+        Workload { model, chance: Chance(seed), clock, sync, written: Vec::new() }
+    }
+
+    fn options(&self) -> Options {
+        let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
+        Options { vbuckets: VBUCKETS, sync: self.sync, quota_mib: 4, clock, ..by_hand() }
+    }
+
+    /// Everything that was written is durable.
+    fn all_synced(&mut self, operations: usize) {
+        self.written.clear();
+        self.model.synced(operations, self.model.latest());
+    }
+
+    /// Polls, and notes what was written so long ago that it has to be durable.
+    fn poll(&mut self, db: &Db, operations: impl Fn() -> usize) {
+        db.poll().unwrap();
+        let Some(due) = self.clock.ns().checked_sub(DELAY.as_nanos() as u64) else { return };
+        if let Some((_, states)) = self.written.iter().rfind(|(at, _)| *at <= due) {
+            self.model.synced(operations(), states.clone());
+        }
+    }
+
+    /// So many writes. `operations` counts what the disk has done.
+    fn round(&mut self, db: &Db, writes: u64, operations: impl Fn() -> usize) {
+        for _ in 0..writes {
+            self.model.step(&db.default_collection(), &mut self.chance);
+            match self.sync {
+                Sync::Always => self.all_synced(operations()),
+                Sync::After(_) => {
+                    // At once, so that the database sees the write when it is made.
+                    self.poll(db, &operations);
+                    self.written.push((self.clock.ns(), self.model.latest()));
+                    self.clock.pass(Duration::from_micros(self.chance.below(8_000)));
+                    self.poll(db, &operations);
+                }
+                Sync::Never => {}
+            }
+        }
+        if self.sync == Sync::Never {
+            db.flush().unwrap();
+            self.all_synced(operations());
+        }
+    }
+}
+
+/// Goes through cuts over the log with one seed, `wanted` at most; returns how many.
+fn cut_log(seed: u64, sync: Sync, wanted: usize) -> usize {
+    let layout = LogOptions { segment_bytes: Options::SEGMENT_BYTES_MIN, seed };
+    let disk = SimDisk::new();
+    let mut work = Workload::new(seed, sync);
+    let options = work.options();
+    let open_on = |disk: &Arc<SimDisk>, create, clean| {
+        let store = LogStore::open_on(Arc::clone(disk) as Arc<_>, create, layout);
+        Db::open_over(Arc::new(store.unwrap()), clean, options.clone()).unwrap()
+    };
+    let mut db = open_on(&disk, true, true);
+    db.flush().unwrap();
+    let created = disk.operation_count();
+    for _ in 0..ROUNDS {
+        let writes = 1 + work.chance.below(5);
+        work.round(&db, writes, || disk.operation_count());
+        match work.chance.below(10) {
+            0 => db.compact().unwrap(),
+            1 => {
+                drop(db);
+                db = open_on(&disk, false, true);
+            }
+            _ => continue,
+        }
+        work.all_synced(disk.operation_count());
+    }
+    drop(db);
+    let count = disk.operation_count();
+    // A short run looks at moments from all of the workload.
+    let stride = (count * OUTCOMES / wanted.max(1)).max(1);
+    let (mut replay, mut points) = (disk.replay(), 0);
+    for now in 1..=count {
+        assert!(replay.step());
+        if now % stride != 0 {
+            continue;
+        }
+        let number = seed << 32 | now as u64;
+        let losses: [Loss; OUTCOMES] = [
+            Loss::Everything,
+            Loss::Nothing,
+            Loss::Some(number),
+            Loss::Some(!number),
+            Loss::Torn(number),
+            Loss::Torn(!number),
+        ];
+        for loss in losses {
+            points += 1;
+            let db = open_on(&replay.cut(loss), now < created, false);
+            let judged = work.model.judge(&db.default_collection(), now);
+            judged.unwrap_or_else(|what| {
+                panic!("{sync:?}, seed {seed}, operation {now}, {loss:?}: {what}")
+            });
+            // It takes writes again.
+            let write = Write::new().sync(Sync::Always);
+            db.default_collection().upsert("after", b"1", write).unwrap();
+        }
+    }
+    points
+}
+
+/// Outcomes of a cut over the log.
+const OUTCOMES: usize = 6;
 
 #[test]
 fn whenever_the_power_fails_what_was_durable_is_there() {
-    let mut points = 0;
-    for seed in seeds() {
-        let (layout, options) = edge(seed);
-        let disk = SimDisk::new();
-        let (mut model, mut chance) = (Model::new(), Chance(seed));
-        let open_on = |disk: &Arc<SimDisk>, create, clean| {
-            let store = LogStore::open_on(Arc::clone(disk) as Arc<_>, create, layout);
-            Db::open_over(Arc::new(store.unwrap()), clean, options.clone()).unwrap()
-        };
-        let mut db = open_on(&disk, true, true);
-        db.flush().unwrap();
-        let created = disk.operation_count();
-        for _ in 0..60 {
-            let docs = db.default_collection();
-            for _ in 0..=chance.below(4) {
-                model.step(&docs, &mut chance);
-            }
-            match chance.below(10) {
-                0 => db.compact().unwrap(),
-                1 => {
-                    drop(docs);
-                    drop(db);
-                    db = open_on(&disk, false, true);
-                }
-                _ => db.flush().unwrap(),
-            }
-            model.synced(disk.operation_count());
+    let (wanted, _) = wanted();
+    for (name, sync) in SETTINGS {
+        let (mut points, mut seed) = (0, 0);
+        while points < wanted {
+            points += cut_log(seed, sync, wanted - points);
+            seed += 1;
         }
-        drop(db);
-        let mut replay = disk.replay();
-        for now in 1..=disk.operation_count() {
-            assert!(replay.step());
-            let number = seed << 32 | now as u64;
-            for loss in [
-                Loss::Everything,
-                Loss::Nothing,
-                Loss::Some(number),
-                Loss::Some(!number),
-                Loss::Torn(number),
-                Loss::Torn(!number),
-            ] {
-                points += 1;
-                let db = open_on(&replay.cut(loss), now < created, false);
-                let judged = model.judge(&db.default_collection(), now);
-                judged.unwrap_or_else(|what| {
-                    panic!("seed {seed}, operation {now}, {loss:?}: {what}")
-                });
-                // It takes writes again.
-                db.default_collection()
-                    .upsert("after", b"1", Write::new().sync(Sync::Always))
-                    .unwrap();
-            }
-        }
+        println!("power cuts over the log, {name}: {points}, {seed} workloads: 0 lost, 0 refused");
+        assert!(points >= wanted);
     }
-    println!("{points} power cuts of an embedded database on the log: 0 lost, 0 refused");
-    assert!(points > 1000);
 }
 
 type Files = BTreeMap<PathBuf, Vec<u8>>;
@@ -173,51 +267,61 @@ fn torn(before: &Files, after: &Files, chance: &mut Chance) -> Files {
     found
 }
 
+/// Goes through cuts over sled with one seed; returns how many.
+fn cut_sled(seed: u64, sync: Sync) -> usize {
+    let mut work = Workload::new(seed, sync);
+    let options = Options { store: StoreKind::Sled, ..work.options() };
+    let folder = tempfile::tempdir().unwrap();
+    let now_on_disk = || {
+        let mut found = Files::new();
+        read(folder.path(), folder.path(), &mut found);
+        found
+    };
+    let db = open(folder.path(), &options);
+    db.flush().unwrap();
+    let (mut points, mut before) = (0, now_on_disk());
+    for now in 1..=16 {
+        // One sync a round: of two, the first would be whole when the second is torn.
+        let writes = if sync == Sync::Never { 1 + work.chance.below(4) } else { 1 };
+        work.round(&db, writes, || now);
+        let after = now_on_disk();
+        let outcomes = [
+            before.clone(),
+            after.clone(),
+            torn(&before, &after, &mut work.chance),
+            torn(&before, &after, &mut work.chance),
+        ];
+        for (number, outcome) in outcomes.into_iter().enumerate() {
+            points += 1;
+            let copy = tempfile::tempdir().unwrap();
+            for (name, bytes) in outcome {
+                let path = copy.path().join(name);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, bytes).unwrap();
+            }
+            let db = open(copy.path(), &options);
+            // What the round itself has made durable is there only if nothing of it was lost.
+            let operations = if number == 1 { now } else { now - 1 };
+            let judged = work.model.judge(&db.default_collection(), operations);
+            judged.unwrap_or_else(|what| {
+                panic!("{sync:?}, seed {seed}, round {now}, outcome {number}: {what}")
+            });
+        }
+        before = after;
+    }
+    points
+}
+
 #[test]
 fn over_sled_what_was_durable_is_there_though_a_sync_was_torn() {
-    let mut points = 0;
-    for seed in seeds() {
-        let (_, options) = edge(seed);
-        let options = Options { store: StoreKind::Sled, ..options };
-        let folder = tempfile::tempdir().unwrap();
-        let now_on_disk = || {
-            let mut found = Files::new();
-            read(folder.path(), folder.path(), &mut found);
-            found
-        };
-        let db = open(folder.path(), &options);
-        db.flush().unwrap();
-        let (mut model, mut chance) = (Model::new(), Chance(seed));
-        let mut before = now_on_disk();
-        for now in 1..=12 {
-            for _ in 0..=chance.below(3) {
-                model.step(&db.default_collection(), &mut chance);
-            }
-            db.flush().unwrap();
-            let after = now_on_disk();
-            let outcomes = [
-                before.clone(),
-                after.clone(),
-                torn(&before, &after, &mut chance),
-                torn(&before, &after, &mut chance),
-            ];
-            for (number, outcome) in outcomes.into_iter().enumerate() {
-                points += 1;
-                let copy = tempfile::tempdir().unwrap();
-                for (name, bytes) in outcome {
-                    let path = copy.path().join(name);
-                    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-                    std::fs::write(path, bytes).unwrap();
-                }
-                let db = open(copy.path(), &options);
-                let judged = model.judge(&db.default_collection(), now - 1);
-                judged.unwrap_or_else(|what| {
-                    panic!("seed {seed}, sync {now}, outcome {number}: {what}")
-                });
-            }
-            model.synced(now);
-            before = after;
+    let (_, wanted) = wanted();
+    for (name, sync) in SETTINGS {
+        let (mut points, mut seed) = (0, 0);
+        while points < wanted {
+            points += cut_sled(seed, sync);
+            seed += 1;
         }
+        println!("power cuts over sled, {name}: {points}, {seed} workloads: 0 lost, 0 refused");
+        assert!(points >= wanted);
     }
-    println!("{points} power cuts of an embedded database on sled: 0 lost, 0 refused");
 }

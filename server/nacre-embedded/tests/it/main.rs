@@ -4,6 +4,7 @@
     reason = "tests read and damage the files of a database, and start processes"
 )]
 
+mod cases;
 mod changes;
 mod clock;
 mod crash;
@@ -12,9 +13,13 @@ mod documents;
 mod keyspaces;
 mod process;
 mod session;
+#[cfg(feature = "sync")]
+mod sync;
 
-use nacre::{Db, Options, StoreKind, Sync, Threads};
+use nacre::{Clock, Db, Now, Options, StoreKind, Sync, Threads};
 use std::path::Path;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Options without a thread, so that what a test does is all that happens.
 fn by_hand() -> Options {
@@ -32,6 +37,35 @@ fn durable() -> [Options; 2] {
 
 fn open(path: &Path, options: &Options) -> Db {
     Db::open_with(path, options.clone()).unwrap()
+}
+
+/// A clock that a test moves: a monotonic time, and a wall clock that is as far ahead as said.
+#[derive(Default)]
+struct Hand {
+    ns: AtomicU64,
+    ahead_s: AtomicI64,
+}
+
+impl Hand {
+    /// The Unix second at which it begins.
+    const BEGIN_S: u64 = 1_800_000_000;
+
+    fn ns(&self) -> u64 {
+        self.ns.load(Ordering::Relaxed)
+    }
+
+    fn pass(&self, time: Duration) {
+        self.ns.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+}
+
+impl Clock for Hand {
+    fn now(&self) -> Now {
+        let monotonic_ns = self.ns();
+        let ahead_ns = self.ahead_s.load(Ordering::Relaxed) * 1_000_000_000;
+        let unix_ns = Hand::BEGIN_S * 1_000_000_000 + monotonic_ns;
+        Now { unix_ns: unix_ns.saturating_add_signed(ahead_ns), monotonic_ns }
+    }
 }
 
 /// The same seed, the same choices.

@@ -52,6 +52,7 @@ fn in_another_process() {
             // Until the parent lets go.
             let _ = std::io::stdin().lock().lines().next();
         }
+        "full" => on_a_full_disk(folder),
         writer => {
             let store = if writer == "sled" { StoreKind::Sled } else { StoreKind::Log };
             let sync = nacre::Sync::Always;
@@ -65,6 +66,108 @@ fn in_another_process() {
             }
         }
     }
+}
+
+/// Fills the disk of a database, opens it and makes room again.
+fn on_a_full_disk(folder: &Path) {
+    let (path, filler) = (folder.join("database"), folder.join("filler"));
+    for options in durable() {
+        let db = open(&path, &options);
+        db.default_collection().upsert("a", &[b'1'; 3000], Write::new()).unwrap();
+        db.close().unwrap();
+        drop(db);
+        let mut file = std::fs::File::create(&filler).unwrap();
+        while file.write_all(&[0; 4096]).is_ok() {}
+        if options.store == StoreKind::Sled {
+            // It writes when it opens: the folder is refused, unharmed and by name.
+            let refused = Db::open_with(&path, options.clone()).map(drop).unwrap_err().to_string();
+            assert!(refused.contains("No space") || refused.contains("full"), "{refused}");
+            drop(file);
+            std::fs::remove_file(&filler).unwrap();
+            let db = open(&path, &options);
+            assert_eq!(db.default_collection().get("a").unwrap().unwrap().body(), &[b'1'; 3000]);
+            say("done");
+            continue;
+        }
+        let db = open(&path, &options);
+        let docs = db.default_collection();
+        assert_eq!(docs.get("a").unwrap().unwrap().body(), &[b'1'; 3000]);
+        let refused = (0..200).find_map(|number| {
+            let key = format!("b{number}");
+            docs.upsert(key, &[b'2'; 9000], Write::new()).err()
+        });
+        assert_eq!(refused, Some(Error::Full));
+        drop(file);
+        std::fs::remove_file(&filler).unwrap();
+        // By itself, as soon as it looks at the disk again.
+        let begun = Instant::now();
+        while docs.upsert("c", b"3", Write::new()).is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "writes go on once there is room");
+        }
+        db.close().unwrap();
+        drop((docs, db));
+        let db = open(&path, &options);
+        assert_eq!(db.default_collection().get("c").unwrap().unwrap().body(), b"3");
+        drop(db);
+        std::fs::remove_dir_all(&path).unwrap();
+        say("done");
+    }
+}
+
+// Case 6
+#[test]
+fn a_folder_opens_on_a_full_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c"]);
+    command.arg(r#"mount -t tmpfs -o size=24m tmpfs "$1" && shift && exec "$@""#);
+    command.arg("sh").arg(folder.path()).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "process::in_another_process", "--nocapture", "--test-threads=1"]);
+    command.env(ROLE, "full").env(FOLDER, folder.path());
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(text.matches(">done").count(), 2, "both stores: {text}{errors}");
+}
+
+// Case 23
+#[test]
+fn closing_ends_everything_that_is_open_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = open(folder.path(), &Options { quota_mib: 4, ..Options::default() });
+    let docs = db.default_collection();
+    for number in 0..500 {
+        docs.upsert(format!("k{number}"), &vec![b'v'; 20_000], Write::new()).unwrap();
+    }
+    let mut scan = docs.scan(nacre::Range::all()).unwrap();
+    assert!(scan.next().unwrap().is_ok());
+    let mut changes = db.changes(nacre::Since::Start).unwrap();
+    assert!(changes.try_next().unwrap().is_some());
+    let mut waits = db.changes(nacre::Since::Now).unwrap();
+    let mut session = db.session(|| {}).unwrap();
+    #[cfg(feature = "sync")]
+    let sync = {
+        let options = nacre::SyncOptions::new("http://127.0.0.1:1/b").collections(["a.b"]);
+        db.sync(options).unwrap()
+    };
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(move || waits.next());
+        let begun = Instant::now();
+        db.close().unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        assert_eq!(waiting.join().unwrap(), Some(Err(Error::Closed)));
+    });
+    assert_eq!(scan.find_map(Result::err), Some(Error::Closed));
+    assert_eq!(changes.try_next(), Err(Error::Closed));
+    assert_eq!(session.receive(&[], &mut Vec::new()), Err(Error::Closed));
+    assert_eq!(docs.get("k1"), Err(Error::Closed));
+    assert_eq!(docs.upsert("k1", b"1", Write::new()), Err(Error::Closed));
+    #[cfg(feature = "sync")]
+    assert!(sync.wait_in_step(Duration::from_secs(5)).is_err());
+    db.close().unwrap();
+    // Others can have the folder, though handles are still there.
+    let again = open(folder.path(), &Options::default());
+    assert!(again.default_collection().exists("k499").unwrap());
 }
 
 #[test]

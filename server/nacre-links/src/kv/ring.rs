@@ -501,7 +501,8 @@ impl Thread {
         let entry = self.connections.vacant_entry();
         let (connection, name) = (entry.key(), self.names);
         let bell = Arc::new(Bell { mailbox: Arc::clone(&self.mailbox), connection, name });
-        accepted.permit.wake_when_closed(Arc::clone(&bell) as _);
+        let woken = Arc::clone(&bell);
+        accepted.permit.wake_when_closed(move || woken.wake());
         let peer = self.door.peer(accepted.from, false, Shown::default());
         let mut session = Session::new(Arc::clone(&self.door.node) as _, peer, bell);
         session.enable_zero_copy();

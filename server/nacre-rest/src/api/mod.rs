@@ -15,7 +15,6 @@ mod collections;
 pub(super) mod cors;
 mod documents;
 mod openapi;
-pub(super) mod problem;
 mod slow;
 mod tokens;
 
@@ -24,6 +23,7 @@ use super::routes::{READ, READ_STATS, Route, USERS, delete, get, head, post, put
 use super::{Call, routes};
 use hyper::StatusCode;
 use hyper::header::{ALLOW, HeaderValue};
+use nacre_http::problem;
 use nacre_http::{Access, Lookup, Table};
 use serde::de::DeserializeOwned;
 use serde_json::json;

@@ -6,41 +6,31 @@
 
 use super::super::Call;
 use super::super::body::{Reply, invalid, json_reply, ok};
-use super::super::documents::{
-    ID_BYTES_MAX, PATIENCE, keyspace, no_document, require, with_session,
-};
+use super::super::documents::{PATIENCE, keyspace, require, with_session};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hyper::StatusCode;
 use nacre_auth::Privilege;
+use nacre_http::documents::{ID_BYTES_MAX, check_id, limit, no_document};
 use nacre_query_service::ListedDocuments;
 use nacre_sandbox::{Action, DatabaseKeyspace, Mutation, Row, RowRefusal};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// Number of documents in a page, by default and at most.
-const LIMIT_DEFAULT: usize = 50;
-const LIMIT_MAX: usize = 200;
-/// Number of bytes of a document that a page shows.
+/// Bytes of a document that a page shows.
 const HEAD_BYTES: usize = 200;
 /// The `cas` with which a request creates a document that must not exist yet.
 const NEW: &str = "0";
 
 fn id_of(call: &Call) -> Result<String, Reply> {
     let id = call.segment("id").to_owned();
-    match (1..=ID_BYTES_MAX).contains(&id.len()) {
-        true => Ok(id),
-        false => Err(invalid("id", format!("an ID has 1 to {ID_BYTES_MAX} bytes"))),
-    }
+    check_id(&id).map(|()| id)
 }
 
 pub(super) async fn list(call: Call) -> Result<Reply, Reply> {
     let keyspace = keyspace(&call);
     require(&call, Privilege::ReadData, &keyspace)?;
-    let limit = call.parameter("limit").map_or(Ok(LIMIT_DEFAULT), |limit| limit.parse());
-    let Some(limit) = limit.ok().filter(|limit| (1..=LIMIT_MAX).contains(limit)) else {
-        return Err(invalid("limit", format!("a number, 1 to {LIMIT_MAX}")));
-    };
+    let limit = limit(call.parameter("limit").as_deref())?;
     let prefix = call.parameter("prefix").unwrap_or_default();
     let after = call.parameter("after");
     if prefix.len() > ID_BYTES_MAX || after.as_ref().is_some_and(|id| id.len() > ID_BYTES_MAX) {

@@ -31,6 +31,7 @@ const TIERS: [(&str, &[&str]); 9] = [
             "nacre-embedded",
             "nacre-embedded-c",
             "nacre-embedded-node",
+            "nacre-edge",
         ],
     ),
 ];

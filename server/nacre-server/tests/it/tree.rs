@@ -143,6 +143,21 @@ fn what_is_embedded_knows_no_wasm_http_consensus_or_runtime() {
 }
 
 #[test]
+fn a_gateway_has_no_wasm_and_no_consensus() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(&cargo)
+        .args(["tree", "-p", "nacre-edge", "-e", "normal", "--prefix", "none", "--offline"])
+        .output()
+        .unwrap();
+    let tree = String::from_utf8(output.stdout).unwrap();
+    let names: Vec<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(names.contains(&"nacre-embedded") && names.contains(&"hyper"), "{tree}");
+    for absent in ["wasmtime", "cranelift-codegen", "openraft", "nacre-node", "nacre-sandbox"] {
+        assert!(!names.contains(&absent), "nacre-edge depends on {absent}");
+    }
+}
+
+#[test]
 fn no_file_is_too_long_to_be_of_one_subject() {
     let root = Path::new("../..");
     let mut folders: Vec<PathBuf> =

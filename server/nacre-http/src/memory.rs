@@ -6,7 +6,7 @@ use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
 use hyper::header::{HeaderValue, RETRY_AFTER};
-use nacre_sandbox::{Account, Exceeded, Permit, Purpose};
+use nacre_budget::{Account, Exceeded, Permit, Purpose};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
 /// Returns the answer to a request for which the node has no memory.
-pub(super) fn no_memory(why: &Exceeded) -> Reply {
+pub fn no_memory(why: &Exceeded) -> Reply {
     try_again(error_reply(StatusCode::SERVICE_UNAVAILABLE, "no_memory", &why.to_string()))
 }
 
 /// Adds the header that tells the client to retry soon.
-pub(super) fn try_again(mut reply: Reply) -> Reply {
+pub fn try_again(mut reply: Reply) -> Reply {
     reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     reply
 }
@@ -31,7 +31,7 @@ pub(super) fn try_again(mut reply: Reply) -> Reply {
 /// # Errors
 /// 413 for a body that announces or contains more bytes, 408 for a body that arrives too slowly, 503 if there is no
 /// memory for it.
-pub(super) async fn read_body(
+pub async fn read_body(
     incoming: Incoming,
     account: &Arc<Account>,
     bytes_max: usize,
@@ -87,7 +87,7 @@ impl AsRef<[u8]> for Charged {
 }
 
 /// Charges an account for a piece of an answer until the piece is sent.
-pub(super) fn charged(account: &Arc<Account>, piece: Vec<u8>) -> Bytes {
+pub fn charged(account: &Arc<Account>, piece: Vec<u8>) -> Bytes {
     let mut permit = account.permit(Purpose::Answer);
     // The piece already exists, so it is charged even above the limit.
     permit.set(piece.len());

@@ -14,14 +14,14 @@
 //! does so within milliseconds, and finds a place however many silent strangers there are. A displaced connection takes
 //! a moment to close; while many close, newcomers are refused. Key-value and HTTP connections are counted together.
 
-use nacre_bucket::Waiter;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// Maximum number of connections without a login. Each may hold a frame of 16 KiB or headers of 64 KiB.
 const STRANGERS_MAX: usize = 4096;
@@ -104,15 +104,15 @@ struct Address {
 struct Closing {
     is_wanted: AtomicBool,
     notify: Notify,
-    waiter: OnceLock<Arc<dyn Waiter>>,
+    wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Closing {
     fn want(&self) {
         self.is_wanted.store(true, Ordering::Release);
         self.notify.notify_one();
-        if let Some(waiter) = self.waiter.get() {
-            waiter.wake();
+        if let Some(wake) = self.wake.get() {
+            wake();
         }
     }
 }
@@ -267,14 +267,14 @@ impl Permit {
         }
     }
 
-    /// Wakes `waiter` when the connection must close for a newcomer, for connections that are not tasks. Only the first
-    /// waiter counts.
-    pub fn wake_when_closed(&self, waiter: Arc<dyn Waiter>) {
-        if self.closing.waiter.set(waiter).is_ok()
+    /// Calls `wake`, on any thread, when the connection must close for a newcomer; for connections that are no tasks. Only the first
+    /// call counts. `wake` must not block.
+    pub fn wake_when_closed(&self, wake: impl Fn() + Send + Sync + 'static) {
+        if self.closing.wake.set(Box::new(wake)).is_ok()
             && self.is_closed()
-            && let Some(waiter) = self.closing.waiter.get()
+            && let Some(wake) = self.closing.wake.get()
         {
-            waiter.wake();
+            wake();
         }
     }
 }

@@ -7,7 +7,7 @@
 //! `code` is for programs and never changes; `detail` is for people. Other parts of the server answer errors in the formats that
 //! Couchbase's clients read. The API converts them before it sends them, so that all its errors have one format.
 
-use super::super::body::{self, Reply};
+use crate::body::{self, Reply};
 use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
@@ -18,12 +18,12 @@ const CONTENT: &str = "application/problem+json";
 const ERROR_BYTES_MAX: u64 = 64 << 10;
 
 /// Returns an error as a reply.
-pub(super) fn reply(status: StatusCode, code: &str, detail: &str) -> Reply {
+pub fn reply(status: StatusCode, code: &str, detail: &str) -> Reply {
     of(status, code, detail, Map::new())
 }
 
 /// Returns an error with additional members as a reply.
-pub(super) fn of(status: StatusCode, code: &str, detail: &str, more: Map<String, Value>) -> Reply {
+pub fn of(status: StatusCode, code: &str, detail: &str, more: Map<String, Value>) -> Reply {
     let title = status.canonical_reason().unwrap_or("Error");
     let mut problem = json!({
         "type": "about:blank",
@@ -39,7 +39,7 @@ pub(super) fn of(status: StatusCode, code: &str, detail: &str, more: Map<String,
 }
 
 /// Converts an error into a problem document; returns other answers unchanged.
-pub(in super::super) async fn shape(answer: Reply) -> Reply {
+pub async fn shape(answer: Reply) -> Reply {
     let is_problem = answer.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == CONTENT);
     if answer.status().as_u16() < 400 || is_problem {
         return answer;

@@ -1,0 +1,255 @@
+//! What all requests share: the database, sync, logins and limits.
+
+use crate::Options;
+use crate::access::Access;
+use nacre::{Db, SyncEvent, SyncHandle, SyncOptions, SyncState, SyncStatus};
+use nacre_budget::Budgets;
+use nacre_http::origin::Hosts;
+use nacre_http::strangers::Connections;
+use nacre_store::{LogSpaces, OnDamage, Space, Spaces};
+use parking_lot::Mutex;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// The name of the one bucket.
+pub(crate) const BUCKET: &str = "default";
+/// Row of the gateway's settings: devices have synced with this folder.
+const HUB: &[u8] = b"hub";
+/// How long events of sync are waited for at a time. The end of sync is one.
+const EVENT_WAIT: Duration = Duration::from_secs(60);
+/// Requests that wait for sync at a time: each holds a thread.
+const WAITERS_MAX: usize = 4;
+
+/// An open gateway.
+pub(crate) struct Gateway {
+    pub db: Db,
+    pub access: Access,
+    pub budgets: Budgets,
+    pub hosts: Hosts,
+    pub connections: Arc<Connections>,
+    #[cfg(feature = "views")]
+    pub views: crate::views::Views,
+    settings: Arc<dyn Space>,
+    upstream: Option<Link>,
+    is_hub: AtomicBool,
+    waiters: AtomicUsize,
+    stop: watch::Sender<bool>,
+}
+
+/// Sync with the upstream.
+struct Link {
+    options: SyncOptions,
+    /// `None` once the gateway stops.
+    sync: Mutex<Option<Arc<SyncHandle>>>,
+    log: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Why sync could not be asked.
+pub(crate) enum NoSync {
+    /// The gateway has no upstream.
+    Off,
+    /// Too many requests wait already.
+    Busy,
+    /// The database refuses, or sync is not in step in time.
+    Failed(nacre::Error),
+}
+
+/// A file that an option names.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
+    std::fs::read(path).map_err(|error| format!("read {}: {error}", path.display()))
+}
+
+impl Gateway {
+    /// Opens the folder, and begins sync.
+    pub fn open(options: &Options) -> Result<Arc<Gateway>, String> {
+        let certificates = options.upstream.upstream_certificates.as_deref().map(read);
+        let sync = options.upstream.sync(certificates.transpose()?)?;
+        let named = |error: &dyn ToString| {
+            format!("open {}: {}", options.folder.display(), error.to_string())
+        };
+        let db = Db::open_with(&options.folder, options.database()).map_err(|e| named(&e))?;
+        let spaces = LogSpaces::open(&options.folder.join("edge"), OnDamage::Refuse);
+        let settings =
+            spaces.and_then(|spaces| spaces.open("gateway")).map_err(|error| named(&error))?;
+        let was_hub = settings.get(HUB).map_err(|error| named(&error))?.is_some();
+        if sync.is_some() && was_hub {
+            return Err(format!(
+                "devices have synced with {}: what they wrote would not reach the upstream; begin with another folder, or without --upstream",
+                options.folder.display()
+            ));
+        }
+        let login = options.user.as_deref().zip(options.password.as_deref());
+        let access = Access::open(login, Arc::clone(&settings))?;
+        let budgets = Budgets::default();
+        let bytes = usize::try_from(options.requests_mib << 20).unwrap_or(usize::MAX);
+        budgets.requests.set_limit(bytes);
+        let upstream = sync.map(|options| Link::begin(&db, options)).transpose()?;
+        Ok(Arc::new(Gateway {
+            access,
+            budgets,
+            hosts: options.hosts(),
+            connections: Connections::new(options.limits()),
+            #[cfg(feature = "views")]
+            views: crate::views::Views::new(&db, &settings),
+            db,
+            settings,
+            upstream,
+            is_hub: AtomicBool::new(was_hub),
+            waiters: AtomicUsize::new(0),
+            stop: watch::channel(false).0,
+        }))
+    }
+
+    /// Returns once the gateway stops.
+    pub async fn stopped(&self) {
+        let mut stop = self.stop.subscribe();
+        // Fails if the gateway has gone, which is the end as well.
+        let _ = stop.wait_for(|stops| *stops).await;
+    }
+
+    /// Makes connections and sync end.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+        #[cfg(feature = "views")]
+        self.views.stop();
+        if let Some(link) = &self.upstream {
+            link.end();
+        }
+    }
+
+    /// Stores everything and lets go of the folder.
+    pub fn close(&self) -> Result<(), String> {
+        self.db.close().map_err(|error| format!("close the folder: {error}"))
+    }
+
+    /// Returns true if the gateway is in step with a cluster.
+    pub fn has_upstream(&self) -> bool {
+        self.upstream.is_some()
+    }
+
+    /// Notes, on disk, that devices sync with this folder.
+    pub fn become_hub(&self) -> Result<(), nacre_store::Error> {
+        if !self.is_hub.load(Ordering::Acquire) {
+            self.settings.apply(&[(HUB.to_vec(), Some(Vec::new()))], true)?;
+            self.is_hub.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn link(&self) -> Result<&Link, NoSync> {
+        self.upstream.as_ref().ok_or(NoSync::Off)
+    }
+
+    /// Returns figures of sync.
+    pub fn sync_status(&self) -> Result<SyncStatus, NoSync> {
+        let sync = self.link()?.sync.lock().clone();
+        Ok(sync.ok_or(NoSync::Failed(nacre::Error::Closed))?.status())
+    }
+
+    /// Tries to connect at once; begins again if sync has ended.
+    pub fn retry_sync(&self) -> Result<(), NoSync> {
+        let link = self.link()?;
+        let mut sync = link.sync.lock();
+        let Some(known) = &*sync else { return Err(NoSync::Failed(nacre::Error::Closed)) };
+        if !matches!(known.status().state, SyncState::Stopped(_)) {
+            known.retry_now();
+            return Ok(());
+        }
+        known.stop();
+        let again = self.db.sync(link.options.clone()).map_err(NoSync::Failed)?;
+        *sync = Some(Arc::new(again));
+        if let Some(log) = &*link.log.lock() {
+            log.thread().unpark();
+        }
+        Ok(())
+    }
+
+    /// Waits until both sides have what the other one has now.
+    pub fn wait_for_sync(&self, timeout: Duration) -> Result<(), NoSync> {
+        let sync = self.link()?.sync.lock().clone();
+        let sync = sync.ok_or(NoSync::Failed(nacre::Error::Closed))?;
+        let waits = self.waiters.fetch_add(1, Ordering::AcqRel) < WAITERS_MAX;
+        let outcome = match waits {
+            true => sync.wait_in_step(timeout).map_err(NoSync::Failed),
+            false => Err(NoSync::Busy),
+        };
+        self.waiters.fetch_sub(1, Ordering::AcqRel);
+        outcome
+    }
+}
+
+impl Link {
+    fn begin(db: &Db, options: SyncOptions) -> Result<Link, String> {
+        let sync = db.sync(options.clone()).map_err(|error| format!("upstream: {error}"))?;
+        Ok(Link { options, sync: Mutex::new(Some(Arc::new(sync))), log: Mutex::default() })
+    }
+
+    fn end(&self) {
+        if let Some(sync) = self.sync.lock().take() {
+            sync.stop();
+        }
+        if let Some(log) = self.log.lock().take() {
+            log.thread().unpark();
+            // A panic was reported by its thread.
+            let _ = log.join();
+        }
+    }
+}
+
+/// Writes what happens to sync to the log of the process, until the gateway stops.
+pub(crate) fn log_sync(gateway: &Arc<Gateway>) -> Result<(), String> {
+    let Some(link) = &gateway.upstream else { return Ok(()) };
+    let of_thread = Arc::clone(gateway);
+    let work = move || {
+        let Some(link) = &of_thread.upstream else { return };
+        loop {
+            let Some(sync) = link.sync.lock().clone() else { return };
+            while let Some(event) = sync.next_event(EVENT_WAIT) {
+                report(&event, &sync.status());
+            }
+            drop(sync);
+            if *of_thread.stop.borrow() {
+                return;
+            }
+            if link.sync.lock().as_ref().is_some_and(|sync| has_ended(sync)) {
+                // No event comes any more: until somebody tries again.
+                std::thread::park_timeout(EVENT_WAIT);
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("edge-log".into()).spawn(work);
+    *link.log.lock() = Some(thread.map_err(|error| format!("start a thread: {error}"))?);
+    Ok(())
+}
+
+fn has_ended(sync: &SyncHandle) -> bool {
+    matches!(sync.status().state, SyncState::Stopped(_))
+}
+
+/// Names of documents come from others: they are quoted, so that they begin no line.
+fn report(event: &SyncEvent, status: &SyncStatus) {
+    match event {
+        SyncEvent::State(SyncState::Stopped(reason)) => {
+            eprintln!("sync: stopped: {reason:?}; correct it, then POST /api/v1/sync/retry");
+        }
+        SyncEvent::State(state) => match &status.trouble {
+            Some(trouble) => eprintln!("sync: {}: {trouble:?}", state.name()),
+            None => eprintln!("sync: {}", state.name()),
+        },
+        SyncEvent::Conflict { collection, key, kept } => {
+            eprintln!("sync: conflict: {collection}/{:?}: {kept:?}", String::from_utf8_lossy(key));
+        }
+        SyncEvent::Parked { collection, key, reason } => {
+            let key = String::from_utf8_lossy(key);
+            eprintln!("sync: parked: {collection}/{key:?}: {reason:?}");
+        }
+        SyncEvent::NoCollection(path) => eprintln!("sync: the hub shows no collection {path:?}"),
+        SyncEvent::Again { lost: true } => eprintln!("sync: the hub has lost versions"),
+        SyncEvent::Again { lost: false } => eprintln!("sync: the hub has forgotten deletions"),
+        _ => {}
+    }
+}
