@@ -124,7 +124,9 @@ fn show_mutation(source: &Source<'_>, text: &str) -> String {
     out.push_str(&match mutated.body {
         Body::Unchanged => "  body unchanged\n".to_owned(),
         Body::Removed => "  body removed\n".to_owned(),
-        Body::Set(text) | Body::Edited(text) => format!("  body {}\n", String::from_utf8_lossy(&text)),
+        Body::Set(text) | Body::Edited(text) => {
+            format!("  body {}\n", String::from_utf8_lossy(&text))
+        }
     });
     for (index, result) in mutated.results {
         out.push_str(&format!("  {index} gives {}\n", String::from_utf8_lossy(&result)));
