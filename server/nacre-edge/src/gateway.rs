@@ -10,10 +10,10 @@ use nacre_store::{LogSpaces, OnDamage, Space, Spaces};
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// The name of the one bucket.
 pub(crate) const BUCKET: &str = "default";
@@ -36,7 +36,7 @@ pub(crate) struct Gateway {
     settings: Arc<dyn Space>,
     upstream: Option<Link>,
     is_hub: AtomicBool,
-    waiters: AtomicUsize,
+    waiters: Semaphore,
     stop: watch::Sender<bool>,
 }
 
@@ -99,7 +99,7 @@ impl Gateway {
             settings,
             upstream,
             is_hub: AtomicBool::new(was_hub),
-            waiters: AtomicUsize::new(0),
+            waiters: Semaphore::new(WAITERS_MAX),
             stop: watch::channel(false).0,
         }))
     }
@@ -172,13 +172,8 @@ impl Gateway {
     pub fn wait_for_sync(&self, timeout: Duration) -> Result<(), NoSync> {
         let sync = self.link()?.sync.lock().clone();
         let sync = sync.ok_or(NoSync::Failed(nacre::Error::Closed))?;
-        let waits = self.waiters.fetch_add(1, Ordering::AcqRel) < WAITERS_MAX;
-        let outcome = match waits {
-            true => sync.wait_in_step(timeout).map_err(NoSync::Failed),
-            false => Err(NoSync::Busy),
-        };
-        self.waiters.fetch_sub(1, Ordering::AcqRel);
-        outcome
+        let Ok(_waits) = self.waiters.try_acquire() else { return Err(NoSync::Busy) };
+        sync.wait_in_step(timeout).map_err(NoSync::Failed)
     }
 }
 

@@ -31,6 +31,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::Semaphore;
 
 /// Bytes of a design document.
 const DESIGN_BYTES_MAX: usize = 1 << 20;
@@ -48,6 +49,8 @@ const BATCH_MAX: usize = 256;
 const BATCH_BYTES_MAX: usize = 4 << 20;
 /// How long a query waits for rows.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Requests that wait for the thread at a time: each holds a thread that documents need, too.
+const WAITERS_MAX: usize = 8;
 /// How long the thread waits for changes that another one reads from the disk.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Stack of the thread: what functions may use is bounded far below.
@@ -79,6 +82,8 @@ enum Failure {
     TooLarge(String),
     /// The rows were not there in time.
     Late,
+    /// Too many requests wait already.
+    Busy,
     /// The views or the database failed.
     Failed(String),
 }
@@ -94,6 +99,10 @@ impl From<Failure> for Reply {
             Failure::Late => {
                 let reason = "the rows are not ready yet: try again".to_owned();
                 (StatusCode::SERVICE_UNAVAILABLE, "try_again", reason)
+            }
+            Failure::Busy => {
+                let reason = "too many requests wait for views: try again".to_owned();
+                (StatusCode::SERVICE_UNAVAILABLE, "busy", reason)
             }
             Failure::Failed(reason) => (StatusCode::INTERNAL_SERVER_ERROR, "view_failed", reason),
         };
@@ -121,6 +130,7 @@ pub(crate) struct Views {
     settings: Arc<dyn Space>,
     /// The thread is started when it is needed, and ends with the gateway.
     jobs: Mutex<Option<Sender<Job>>>,
+    waiters: Semaphore,
 }
 
 fn row(name: &str) -> Vec<u8> {
@@ -134,7 +144,8 @@ fn failed(error: impl ToString) -> Failure {
 impl Views {
     /// Design documents in these settings.
     pub fn new(db: &Db, settings: &Arc<dyn Space>) -> Views {
-        Views { db: db.clone(), settings: Arc::clone(settings), jobs: Mutex::default() }
+        let (db, settings, jobs) = (db.clone(), Arc::clone(settings), Mutex::default());
+        Views { db, settings, jobs, waiters: Semaphore::new(WAITERS_MAX) }
     }
 
     /// Ends the thread once it has nothing to do.
@@ -251,9 +262,8 @@ impl Design {
         Ok(Design { views, rows: Rows::default(), changes })
     }
 
-    /// Takes every change that was written before.
-    fn update(&mut self) -> Result<(), Failure> {
-        let begun = Instant::now();
+    /// Takes every change that was written before, until `deadline` at most. What was taken until then stays.
+    fn update(&mut self, deadline: Instant) -> Result<(), Failure> {
         loop {
             let mut batch = Vec::new();
             let mut bytes = 0;
@@ -269,7 +279,7 @@ impl Design {
             } else if let Some(change) = self.changes.next_within(PAUSE).map_err(failed)? {
                 self.apply(&[change])?;
             }
-            if begun.elapsed() > PATIENCE {
+            if Instant::now() > deadline {
                 return Err(Failure::Late);
             }
         }
@@ -353,12 +363,8 @@ fn work(db: &Db, settings: &dyn Space, jobs: &Receiver<Job>) {
                 let _ = done.send(checked);
             }
             Job::Query { name, request, done } => {
-                let answered = answer(db, settings, &mut designs, &name, &request);
-                if answered.is_err() {
-                    // It begins again: half a batch, or a collection that was dropped, leaves no rows to trust.
-                    designs.remove(&name);
-                }
-                let _ = done.send(answered);
+                let deadline = Instant::now() + PATIENCE;
+                let _ = done.send(answer(db, settings, &mut designs, &name, &request, deadline));
             }
         }
     }
@@ -370,13 +376,22 @@ fn answer(
     designs: &mut BTreeMap<String, Design>,
     name: &str,
     request: &Request,
+    deadline: Instant,
 ) -> Result<Answer, Failure> {
     if !designs.contains_key(name) {
         designs.insert(name.to_owned(), Design::open(db, settings, name)?);
     }
     let design = designs.get_mut(name).ok_or(Failure::Missing)?;
-    design.update()?;
-    design.answer(request)
+    match design.update(deadline) {
+        Ok(()) => design.answer(request),
+        // The next query goes on from here.
+        Err(Failure::Late) => Err(Failure::Late),
+        Err(failure) => {
+            // The next query begins again: half a batch, or a collection that was dropped, leaves no rows to trust.
+            designs.remove(name);
+            Err(failure)
+        }
+    }
 }
 
 fn check_name(name: &str) -> Result<(), Failure> {
@@ -389,8 +404,10 @@ fn check_name(name: &str) -> Result<(), Failure> {
 
 /// Sends an order and waits for its answer.
 fn ask<T>(call: &Call, job: impl FnOnce(Sender<Result<T, Failure>>) -> Job) -> Result<T, Failure> {
+    let views = &call.gateway.views;
+    let Ok(_waits) = views.waiters.try_acquire() else { return Err(Failure::Busy) };
     let (done, answer) = channel();
-    call.gateway.views.send(job(done))?;
+    views.send(job(done))?;
     answer.recv().unwrap_or_else(|_| Err(failed("the thread of views has ended: try again")))
 }
 
@@ -459,4 +476,42 @@ fn query(call: Call) -> Result<Reply, Reply> {
         }
     }
     Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre::{Options, Write};
+    use nacre_store::{MemorySpaces, Spaces};
+
+    #[test]
+    fn a_query_that_was_late_leaves_its_rows_to_the_next_one() {
+        let db = Db::open_with(":memory:", Options::default()).unwrap();
+        let docs = db.find_collection("_default._default").unwrap().unwrap();
+        let count = 3 * BATCH_MAX;
+        for number in 0..count {
+            docs.upsert(format!("d{number}"), b"{}", Write::new()).unwrap();
+        }
+        let settings = MemorySpaces::default().open("gateway").unwrap();
+        let design = br#"{"views": {"ids": {"map": "function (doc, meta) { emit(meta.id); }", "reduce": "_count"}}}"#;
+        settings.apply(&[(row("d"), Some(design.to_vec()))], true).unwrap();
+        let request = Request {
+            method: "GET".into(),
+            path: "/ids".into(),
+            query: String::new(),
+            headers: Vec::new(),
+            body: Vec::new(),
+            now_us: 0,
+        };
+        let mut designs = BTreeMap::new();
+        let mut ask = |deadline| answer(&db, &*settings, &mut designs, "d", &request, deadline);
+        let now = Instant::now();
+        // Each takes one batch.
+        assert!(matches!(ask(now), Err(Failure::Late)));
+        assert!(matches!(ask(now), Err(Failure::Late)));
+        let Ok(answer) = ask(now + PATIENCE) else { panic!("the rows are not ready") };
+        let counted: Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(counted["rows"][0]["value"], count);
+        assert!(designs["d"].rows.bytes > 0);
+    }
 }
