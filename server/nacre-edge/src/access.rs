@@ -2,9 +2,11 @@
 
 use crate::tokens;
 use hyper::StatusCode;
-use hyper::header::{HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::header::HeaderValue;
 use nacre_auth::{Check, Keyspace, Login, Privilege, Role, SALT_BYTES, Throttle, User, Users};
-use nacre_http::body::{Reply, basic, bearer, error_reply, unauthorized, wrong_login};
+use nacre_http::body::{
+    Reply, basic, bearer, busy_with_passwords, unauthorized, wrong_login, wrong_token,
+};
 use nacre_http::problem;
 use nacre_store::Space;
 use parking_lot::{Mutex, RwLock};
@@ -111,8 +113,12 @@ impl Access {
             Check::Granted(login) => return Ok(Caller::Known(login)),
             Check::Denied => {}
             Check::Hash(check) => {
-                let Ok(_waits) = self.waiting.try_acquire() else { return Err(busy()) };
-                let Ok(_hashes) = self.hashes.acquire().await else { return Err(busy()) };
+                let Ok(_waits) = self.waiting.try_acquire() else {
+                    return Err(busy_with_passwords());
+                };
+                let Ok(_hashes) = self.hashes.acquire().await else {
+                    return Err(busy_with_passwords());
+                };
                 let checked =
                     nacre_http::body::blocking("the check of a password", move || check.run());
                 if let Some(login) = checked.await? {
@@ -188,19 +194,4 @@ fn forbidden(privilege: Privilege) -> Reply {
     more.insert("permissions".into(), json!([format!("{privilege:?}")]));
     let detail = "Forbidden. User needs one of the following permissions";
     problem::of(StatusCode::FORBIDDEN, "forbidden", detail, more)
-}
-
-fn wrong_token() -> Reply {
-    let reason = "the token is unknown, was revoked or has expired: create another one";
-    let mut reply = error_reply(StatusCode::UNAUTHORIZED, "invalid_token", reason);
-    let challenge = "Bearer realm=\"nacre\", error=\"invalid_token\"";
-    reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
-    reply
-}
-
-fn busy() -> Reply {
-    let reason = "too many passwords are being checked: try again";
-    let mut reply = error_reply(StatusCode::SERVICE_UNAVAILABLE, "busy", reason);
-    reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    reply
 }

@@ -4,29 +4,13 @@ use crate::access::{Access, Caller, random, unix_s};
 use crate::door::Call;
 use crate::gateway::BUCKET;
 use hyper::StatusCode;
-use hyper::header::{CACHE_CONTROL, HeaderValue};
 use nacre_auth::{ApiToken, Edit, Refused, Role, UserChange, person};
-use nacre_http::body::{Reply, error_reply, invalid, json_reply, ok, reply};
+use nacre_http::body::{Reply, error_reply, invalid, reply};
+use nacre_http::tokens::{Wanted, created, describe, describe_all, too_many_scopes};
 use nacre_store::Space;
-use serde::Deserialize;
-use serde_json::{Value, json};
 
-/// Life of a token if the request names none, in seconds: 30 days.
-const LIFE_S_DEFAULT: u64 = 30 * 24 * 3600;
 /// Rows of tokens begin with this, and end with the name of the owner and the ID.
 const ROW: &str = "token/";
-
-/// Body of `POST /api/v1/tokens`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Wanted {
-    /// A name for people.
-    name: String,
-    /// Roles; without them, the token has all rights of the owner.
-    scopes: Option<Vec<String>>,
-    /// Life of the token, in seconds.
-    ttl: Option<u64>,
-}
 
 fn row(owner: &str, id: &str) -> Vec<u8> {
     format!("{ROW}{owner}/{id}").into_bytes()
@@ -47,19 +31,6 @@ pub(crate) fn load(space: &dyn Space, owner: &str, now_s: u64) -> Result<Vec<Api
     Ok(tokens)
 }
 
-/// A token without its text, of which only a hash is kept.
-fn describe(token: &ApiToken) -> Value {
-    let scopes = token.scopes.as_ref();
-    let scopes = scopes.map(|scopes| scopes.iter().map(ToString::to_string).collect::<Vec<_>>());
-    json!({
-        "id": token.id,
-        "name": token.name,
-        "scopes": scopes,
-        "created": token.created_s,
-        "expires": token.expires_s,
-    })
-}
-
 /// Returns the name of the owner who has sent a request.
 fn owner(caller: &Caller) -> Result<&str, Reply> {
     match caller {
@@ -75,35 +46,22 @@ pub(crate) fn list(call: Call) -> Result<Reply, Reply> {
     let name = owner(&call.caller)?;
     let access = &call.gateway.access;
     let users = access.users().map(|users| users.read());
-    let owner = users.as_ref().and_then(|users| users.person(name));
-    let tokens = owner.into_iter().flat_map(|user| user.tokens.iter().map(describe));
-    Ok(ok(&json!({"tokens": tokens.collect::<Vec<_>>()})))
+    Ok(describe_all(users.as_ref().and_then(|users| users.person(name))))
 }
 
 pub(crate) fn create(call: Call) -> Result<Reply, Reply> {
     let wanted: Wanted =
         serde_json::from_slice(&call.body).map_err(|error| invalid("_", error.to_string()))?;
     let name = owner(&call.caller)?;
-    if !(1..=ApiToken::NAME_BYTES_MAX).contains(&wanted.name.len()) {
-        let most = ApiToken::NAME_BYTES_MAX;
-        return Err(invalid("name", format!("a name of 1 to {most} bytes")));
-    }
-    let life_s = wanted.ttl.unwrap_or(LIFE_S_DEFAULT);
-    if !(1..=ApiToken::AGE_S_MAX).contains(&life_s) {
-        return Err(invalid("ttl", format!("seconds, 1 to {}", ApiToken::AGE_S_MAX)));
-    }
+    let times = wanted.times(unix_s())?;
     let scopes = wanted.scopes.map(|scopes| roles(&scopes)).transpose()?;
-    let now_s = unix_s();
     let bytes = random().map_err(|reason| failed(&reason))?;
-    let (token, text) = ApiToken::new(&wanted.name, scopes, [now_s, now_s + life_s], &bytes);
-    let mut described = describe(&token);
+    let (token, text) = ApiToken::new(&wanted.name, scopes, times, &bytes);
+    let described = describe(&token);
     let record = serde_json::to_vec(&token).map_err(|error| failed(&error.to_string()))?;
     let key = row(name, &token.id);
     change(&call.gateway.access, &call.caller, Edit::CreateToken(token), (key, Some(record)))?;
-    described["token"] = json!(text);
-    let mut answer = json_reply(StatusCode::CREATED, &described);
-    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(answer)
+    Ok(created(described, &text))
 }
 
 pub(crate) fn revoke(call: Call) -> Result<Reply, Reply> {
@@ -116,7 +74,7 @@ pub(crate) fn revoke(call: Call) -> Result<Reply, Reply> {
 /// Reads the scopes of a token: roles on this bucket.
 fn roles(names: &[String]) -> Result<Vec<Role>, Reply> {
     if names.len() > ApiToken::SCOPES_MAX {
-        return Err(invalid("scopes", format!("at most {} roles", ApiToken::SCOPES_MAX)));
+        return Err(too_many_scopes());
     }
     let read = |name: &String| {
         let role = name.parse::<Role>().ok();

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Body;
-use hyper::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 use percent_encoding::percent_decode;
 use serde_json::{Value, json};
@@ -126,6 +126,23 @@ pub fn wrong_login() -> Reply {
     let mut reply = unauthorized();
     let reason = json!({"error": "unauthorized", "reason": "the user or the password is wrong"});
     *reply.body_mut() = json_reply(StatusCode::UNAUTHORIZED, &reason).into_body();
+    reply
+}
+
+/// Returns the reply to an API token that is not valid.
+pub fn wrong_token() -> Reply {
+    let reason = "the token is unknown, was revoked or has expired: create another one";
+    let mut reply = error_reply(StatusCode::UNAUTHORIZED, "invalid_token", reason);
+    let challenge = "Bearer realm=\"nacre\", error=\"invalid_token\"";
+    reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    reply
+}
+
+/// Returns the reply to a login while too many passwords are being checked.
+pub fn busy_with_passwords() -> Reply {
+    let reason = "too many passwords are being checked: try again";
+    let mut reply = error_reply(StatusCode::SERVICE_UNAVAILABLE, "busy", reason);
+    reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     reply
 }
 

@@ -25,7 +25,7 @@
 //! not read ([`patient`]) or still sends ([`linger`]). [`body`] creates replies, [`pieces`] streams bodies, [`streams`] limits
 //! long answers, and [`apart`] runs the threads that read and answer requests themselves. [`origin`] keeps pages of other sites
 //! out, [`strangers`] limits connections without a login, [`memory`] the bytes of bodies; [`documents`] and [`problem`] are shared by
-//! all APIs for documents, [`websocket`] is the handshake of devices.
+//! all APIs for documents, [`tokens`] by all APIs with tokens, and [`websocket`] is the handshake of devices.
 //!
 //! *Invariants:* no two rows have the same method and shape of path. The order of rows does not decide which row answers: literal
 //! segments take precedence over parameters, and parameters over the rest of a path. A handler runs only after [`Access::check`]. This
@@ -47,6 +47,7 @@ pub mod request_target;
 pub mod strangers;
 pub mod streams;
 mod table;
+pub mod tokens;
 pub mod websocket;
 
 pub use access::{Access, Caller};

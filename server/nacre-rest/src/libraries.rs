@@ -1,7 +1,8 @@
 //! `/evaluator/v1/libraries`, on the query port: the JavaScript code that user-defined functions call.
 
 use super::Call;
-use super::body::{Reply, blocking, form, json_reply, ok, reply};
+use super::body::{Reply, blocking, form, ok, reply};
+use super::login::forbidden;
 use super::refusal::refused;
 use super::routes::{Route, any, delete, get, post, ready};
 use hyper::StatusCode;
@@ -81,10 +82,7 @@ fn require_managing(call: &Call, id: &FunctionId) -> Result<(), Reply> {
     if may_manage(call, id.scope.as_ref()) {
         return Ok(());
     }
-    let message = "Forbidden. User needs one of the following permissions";
-    let permission = format!("{:?}", managing(id.scope.as_ref()));
-    let value = json!({"message": message, "permissions": [permission]});
-    Err(json_reply(StatusCode::FORBIDDEN, &value))
+    Err(forbidden(managing(id.scope.as_ref())))
 }
 
 /// Returns true if the user may read a library. Source: Couchbase's reference, Functions REST API: users who manage the

@@ -5,9 +5,8 @@
 //!
 //! [`Logins`]: nacre_bucket::Logins
 
-use super::body::{Reply, basic, bearer, error_reply, json_reply, no_node};
+use super::body::{Reply, basic, bearer, busy_with_passwords, json_reply, no_node, wrong_token};
 use hyper::StatusCode;
-use hyper::header::{HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use nacre_auth::{ApiToken, Check, Credentials, Login, Privilege};
 use nacre_bucket::LoginOutcome;
 use nacre_links::tls::Shown;
@@ -39,7 +38,7 @@ pub(super) async fn by_password(
     match outcome.await {
         Ok(LoginOutcome::Granted(login)) => Ok(Some(login)),
         Ok(LoginOutcome::Denied) => Ok(None),
-        Ok(LoginOutcome::Busy) | Err(_) => Err(busy()),
+        Ok(LoginOutcome::Busy) | Err(_) => Err(busy_with_passwords()),
     }
 }
 
@@ -59,13 +58,7 @@ pub(super) fn by_token(node: &Node, shown: &Shown, text: Option<&str>) -> Result
     }
     let now_s = u64::from(node.now().unix_s());
     let login = text.and_then(|text| node.users().login_by_token(text, now_s));
-    login.ok_or_else(|| {
-        let reason = "the token is unknown, was revoked or has expired: create another one";
-        let mut reply = error_reply(StatusCode::UNAUTHORIZED, "invalid_token", reason);
-        let challenge = "Bearer realm=\"nacre\", error=\"invalid_token\"";
-        reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
-        reply
-    })
+    login.ok_or_else(wrong_token)
 }
 
 /// Hashes a new password.
@@ -81,8 +74,8 @@ pub(super) async fn derive(
     let (salt, password) = (node.new_salt(), password.to_owned());
     let work = move || drop(sender.send(Credentials::derive(&password, salt)));
     match node.logins().run(Some(from), work) {
-        true => derived.await.map_err(|_| busy()),
-        false => Err(busy()),
+        true => derived.await.map_err(|_| busy_with_passwords()),
+        false => Err(busy_with_passwords()),
     }
 }
 
@@ -91,11 +84,4 @@ pub(super) fn forbidden(privilege: Privilege) -> Reply {
     let message = "Forbidden. User needs one of the following permissions";
     let value = json!({"message": message, "permissions": [format!("{privilege:?}")]});
     json_reply(StatusCode::FORBIDDEN, &value)
-}
-
-fn busy() -> Reply {
-    let reason = "too many passwords are being checked: try again";
-    let mut reply = error_reply(StatusCode::SERVICE_UNAVAILABLE, "busy", reason);
-    reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    reply
 }
