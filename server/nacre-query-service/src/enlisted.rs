@@ -154,12 +154,7 @@ impl Session {
         let ends_ns = now.monotonic_ns.saturating_add(timeout_ns);
         let transaction = Box::new(Transaction { attempt, changes, ends_ns });
         let all = &self.requester.node.queries().transactions;
-        let account = self
-            .requester
-            .node
-            .memory()
-            .budgets()
-            .of_user(nacre_auth::person(&self.requester.user));
+        let account = self.requester.account();
         all.check_size(&transaction, &account)?;
         all.add(transaction, &account, timeout, now)?;
         Ok(id)
@@ -281,12 +276,7 @@ impl Session {
         let stored = self.committed().read(owners, keyspace, &unknown, left)?;
         let stored: BTreeMap<String, u64> =
             stored.into_iter().flatten().map(|row| (row.id, row.cas)).collect();
-        let account = self
-            .requester
-            .node
-            .memory()
-            .budgets()
-            .of_user(nacre_auth::person(&self.requester.user));
+        let account = self.requester.account();
         self.joined(|joined| {
             let changes = &mut joined.transaction.changes;
             let outcomes = mutations.into_iter().map(|mutation| {

@@ -142,6 +142,5 @@ pub(super) fn call_script(
         scripts.learn(&requester.node, &id)?;
     }
     let queries = Arc::new(ScriptQueries::new(session, &id, may_change));
-    let account = requester.node.memory().budgets().of_user(nacre_auth::person(&requester.user));
-    scripts.call(&requester.node, &id, arguments, queries, left, account)
+    scripts.call(&requester.node, &id, arguments, queries, left, requester.account())
 }

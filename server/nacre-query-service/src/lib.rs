@@ -122,7 +122,7 @@ impl Queries {
         let counted = Counted::new(node, &self.vitals);
         let session = Arc::new(session);
         let asked = Arc::clone(&session);
-        let account = node.memory().budgets().of_user(nacre_auth::person(&session.requester.user));
+        let account = session.requester.account();
         let answer = match reader.handle_with(request, node.now(), asked, Some(account)) {
             Ok(given) => {
                 session.times.mark_answered(node);

@@ -5,7 +5,7 @@ use super::session::place;
 use nacre_auth::{Keyspace, Login, Privilege};
 use nacre_cluster::Change;
 use nacre_node::{Error, Node};
-use nacre_sandbox::{Action, DatabaseKeyspace, Failure};
+use nacre_sandbox::{Account, Action, DatabaseKeyspace, Failure};
 use std::sync::Arc;
 
 /// The privileges on documents that SQL++ knows, in the order of [`DatabaseRights`](nacre_sandbox::DatabaseRights).
@@ -26,6 +26,11 @@ impl Requester {
     pub fn new(node: &Arc<Node>, user: &str) -> Requester {
         let login = node.users().login_again(user);
         Requester { node: Arc::clone(node), user: user.to_owned(), login }
+    }
+
+    /// Returns the account for the memory that requests of the user take.
+    pub fn account(&self) -> Arc<Account> {
+        self.node.memory().budgets().of_user(nacre_auth::person(&self.user))
     }
 
     /// Returns true if the user may do that in a keyspace.
