@@ -2,7 +2,7 @@
 //!
 //! The cases are data (`cases/`, described by `schema/case.schema.json`), so that a runner in another language can
 //! play them too. This crate is the reference runner, and the clients it is made of, for other tests to use:
-//! [`kv::KvClient`] speaks the binary protocol, [`http`] is a request at a time.
+//! [`kv::KvClient`] speaks the binary protocol, [`http`] is a request at a time, and [`slow_link`] is a distance between two places.
 //!
 //! Nothing here comes from the server's crates: frames are encoded and decoded anew, so that an error on one side
 //! cannot hide on the other.
@@ -17,3 +17,4 @@ pub mod http;
 pub mod kv;
 pub mod names;
 pub mod run;
+pub mod slow_link;

@@ -1,7 +1,7 @@
 //! `nacre backup`, `nacre restore` and `nacre export` from outside: what comes back is what was there, whoever was killed meanwhile.
 
 use crate::eventing;
-use crate::process::{BUCKET, PASSWORD, Server, USER, port_base};
+use crate::process::{BUCKET, PASSWORD, Server, USER, from_env, port_base};
 use nacre_client::{
     Bucket, Key, Login, Metadata, PathMutation, PathOperation, StoreOptions, Version,
 };
@@ -418,10 +418,7 @@ fn a_bucket_goes_back_to_any_moment_of_which_versions_were_kept() {
     assert!(shown.contains("can go back to any moment up to 2"), "{shown}");
 
     let time = |cas: u64| jiff::Timestamp::from_nanosecond(cas.into()).unwrap().to_string();
-    let asked = std::env::var("NACRE_BACKUP_MOMENTS").ok();
-    let moments =
-        asked.map_or(MOMENTS, |asked| asked.parse().expect("NACRE_BACKUP_MOMENTS is a number"));
-    for turn in 0..moments {
+    for turn in 0..from_env("NACRE_BACKUP_MOMENTS", MOMENTS) {
         let moment = log[chance.random_range(0..log.len())].0;
         let mut expected = BTreeMap::new();
         for (_, name, value) in log.iter().filter(|(cas, ..)| *cas <= moment) {

@@ -3,7 +3,7 @@
 use crate::backup::{Over, command, is_interrupted, open, succeed, until, write_on};
 use crate::cluster::{Node, three};
 use crate::copies::{is_rebalancing, rebalance};
-use crate::process::{PASSWORD, Server, USER};
+use crate::process::{PASSWORD, Server, USER, from_env};
 use nacre_client::{
     Bucket, Durability, Error, Key, Login, Lookup, PathMutation, PathOperation, StoreOptions,
 };
@@ -85,9 +85,7 @@ fn turn(nodes: &mut [Node; 3], number: u64, arguments: &[&str]) {
 #[test]
 fn case_02_03_backups_go_on_while_nodes_are_killed_replaced_and_rebalanced() {
     let directory = tempfile::tempdir().unwrap();
-    let asked = std::env::var("NACRE_BACKUP_KILLS").ok();
-    let turns =
-        asked.map_or(BACKUPS, |asked| asked.parse().expect("NACRE_BACKUP_KILLS is a number"));
+    let turns = from_env("NACRE_BACKUP_KILLS", BACKUPS);
     let mut nodes = three();
     let form = "name=shop&ramQuotaMB=100&numVBuckets=64&replicaNumber=1";
     nodes[0].succeed("POST", "/pools/default/buckets", form);

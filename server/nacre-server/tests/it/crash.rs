@@ -3,7 +3,7 @@
 //!
 //! `NACRE_KILL_CYCLES` makes it longer.
 
-use crate::process::{Server, port_base};
+use crate::process::{Server, from_env, port_base};
 use nacre_conformance::kv::{KvClient, Reply, Request};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -178,8 +178,7 @@ impl Model {
 
 #[test]
 fn kills_lose_nothing_that_was_persisted_or_durable() {
-    let cycles = std::env::var("NACRE_KILL_CYCLES")
-        .map_or(CYCLES, |cycles| cycles.parse().expect("NACRE_KILL_CYCLES is a number"));
+    let cycles = from_env("NACRE_KILL_CYCLES", CYCLES);
     let directory = tempfile::tempdir().unwrap();
     let port_base = port_base();
     let mut random = StdRng::seed_from_u64(20);

@@ -2,7 +2,7 @@
 //!
 //! `NACRE_FEED_USERS`, `NACRE_FEED_FOLLOWEES` and `NACRE_TIMERS` make the long tests longer.
 
-use crate::process::{BUCKET, PASSWORD, Server, USER};
+use crate::process::{BUCKET, PASSWORD, Server, USER, from_env};
 use nacre_conformance::http::{self, Answer};
 use nacre_conformance::kv::{KvClient, Request};
 use serde_json::{Value, json};
@@ -468,10 +468,6 @@ fn who_may_not_use_documents_does_not_define_functions_that_would() {
     let answer =
         eventing(&server, "admin2", "POST", &path.replace("/f?", "/f/deploy?"), &Value::Null);
     assert!(answer.text().contains("ERR_COLLECTION_MISSING"), "{}", answer.text());
-}
-
-fn from_env(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |value| value.parse().expect("it is a number"))
 }
 
 const ACTIVITIES: u64 = 8;

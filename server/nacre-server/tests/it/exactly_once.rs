@@ -4,7 +4,7 @@
 //! `NACRE_ONCE_CYCLES` makes it longer.
 
 use crate::plugins::{CONFIG, ask, deploy, status, sum, upload};
-use crate::process::Server;
+use crate::process::{Server, from_env};
 use nacre_conformance::kv::KvClient;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -96,8 +96,7 @@ fn disturb(
 
 #[test]
 fn whatever_disturbs_it_a_plugin_takes_every_document_once() {
-    let cycles = std::env::var("NACRE_ONCE_CYCLES")
-        .map_or(CYCLES, |cycles| cycles.parse().expect("NACRE_ONCE_CYCLES is a number"));
+    let cycles = from_env("NACRE_ONCE_CYCLES", CYCLES);
     // A document with `fails` kills nothing, but has no row.
     let config = CONFIG.replace("emit(doc.n, 1)", "if (doc.fails) throw 'no'; emit(doc.n, 1)");
     let directory = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 //!
 //! `NACRE_MODEL_CYCLES` makes it longer: each has 100 queries.
 
-use crate::process::{BUCKET, Server, port_base};
+use crate::process::{BUCKET, Server, from_env, port_base};
 use nacre_conformance::kv::KvClient;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -149,8 +149,7 @@ fn check(server: &Server, documents: &Documents, random: &mut StdRng) {
 
 #[test]
 fn fresh_answers_equal_brute_force_whatever_stops_the_node() {
-    let cycles = std::env::var("NACRE_MODEL_CYCLES")
-        .map_or(CYCLES, |cycles| cycles.parse().expect("NACRE_MODEL_CYCLES is a number"));
+    let cycles = from_env("NACRE_MODEL_CYCLES", CYCLES);
     let directory = tempfile::tempdir().unwrap();
     let port_base = port_base();
     let mut random = StdRng::seed_from_u64(8);

@@ -41,6 +41,12 @@ pub fn port_base() -> u16 {
     }
 }
 
+/// A number that makes a test longer than `default` does: the value of the environment variable `name`.
+pub fn from_env(name: &str, default: u64) -> u64 {
+    let number = |text: String| text.parse().unwrap_or_else(|_| panic!("{name} is a number"));
+    std::env::var(name).map_or(default, number)
+}
+
 fn command(data_dir: &Path, port_base: u16, buckets: &str) -> Command {
     let mut command = bare(data_dir, port_base);
     command.args(["--user", USER, "--password", PASSWORD, "--buckets", buckets]);

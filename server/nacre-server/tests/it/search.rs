@@ -2,7 +2,7 @@
 
 use crate::cluster::Node;
 use crate::copies::{is_rebalancing, rebalance};
-use crate::process::{BUCKET, PASSWORD, Server, USER};
+use crate::process::{BUCKET, PASSWORD, Server, USER, from_env};
 use crate::spread::{self, nodes_with_bucket, rows};
 use nacre_conformance::http;
 use nacre_types::Vbid;
@@ -347,11 +347,6 @@ fn strangers_and_users_without_the_right_are_refused() {
     assert!(!stats.to_string().contains("doc_count"), "{stats}");
 }
 
-/// How often the node is killed: 3 times unless `NACRE_SEARCH_KILLS` says more.
-fn kills() -> u64 {
-    std::env::var("NACRE_SEARCH_KILLS").map_or(3, |text| text.parse().unwrap())
-}
-
 #[test]
 fn a_node_that_was_killed_finds_everything_once_after_its_restart() {
     let directory = tempfile::tempdir().unwrap();
@@ -361,7 +356,7 @@ fn a_node_that_was_killed_finds_everything_once_after_its_restart() {
     // Keys are not used again: of those that were written in vain some others may be left.
     let (mut count, mut written) = (0, 0);
     let mut server = Some(server);
-    for round in 0..kills() {
+    for round in 0..from_env("NACRE_SEARCH_KILLS", 3) {
         let running = server.take().unwrap();
         let mut client = running.client();
         for _ in 0..500 {

@@ -3,14 +3,10 @@
 
 use crate::cluster::Node;
 use crate::copies::{is_rebalancing, rebalance};
-use crate::process::{PASSWORD, USER};
+use crate::process::{PASSWORD, USER, from_env};
 use crate::xdcr::{CREATE, REFERENCES, make_bucket, printed, replication, task};
 use nacre_client::{Bucket, Durability, Key, Login, StoreOptions};
-use std::collections::VecDeque;
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
+use nacre_conformance::slow_link::SlowLink;
 use std::time::{Duration, Instant};
 
 const BUCKET: &str = "b";
@@ -22,94 +18,17 @@ const CUT: Duration = Duration::from_millis(500);
 const OWN: usize = 40;
 const SHARED: usize = 20;
 
-/// The way to a port of a node in another cluster.
-struct Road {
-    address: String,
-    traffic: Arc<Mutex<Traffic>>,
-}
-
-#[derive(Default)]
-struct Traffic {
-    is_cut: bool,
-    connections: Vec<TcpStream>,
-}
-
-impl Road {
-    /// Opens a road to `target`, which need not answer yet.
-    fn to(target: String) -> Road {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let traffic = Arc::new(Mutex::new(Traffic::default()));
-        let of_road = traffic.clone();
-        std::thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                let mut traffic = of_road.lock().unwrap();
-                if traffic.is_cut {
-                    continue;
-                }
-                let Ok(server) = TcpStream::connect(&target) else { continue };
-                for (from, to) in [(&client, &server), (&server, &client)] {
-                    carry(from.try_clone().unwrap(), to.try_clone().unwrap());
-                }
-                traffic.connections.extend([client, server]);
-            }
-        });
-        Road { address, traffic }
-    }
-
-    /// Ends all connections, and refuses others until the road is open again.
-    fn set_cut(&self, is_cut: bool) {
-        let mut traffic = self.traffic.lock().unwrap();
-        traffic.is_cut = is_cut;
-        for connection in traffic.connections.drain(..) {
-            let _ = connection.shutdown(Shutdown::Both);
-        }
-    }
-
-    fn port(&self) -> &str {
-        self.address.rsplit(':').next().unwrap()
-    }
-}
-
-/// Carries one direction of a connection until it ends. Each byte arrives [`DELAY`] after it was sent.
-fn carry(mut from: TcpStream, to: TcpStream) {
-    let (send, receive) = channel();
-    std::thread::spawn(move || {
-        let mut portion = vec![0; 64 << 10];
-        while let Ok(count @ 1..) = from.read(&mut portion) {
-            if send.send((Instant::now() + DELAY, portion[..count].to_vec())).is_err() {
-                return;
-            }
-        }
-    });
-    std::thread::spawn(move || deliver(&receive, to));
-}
-
-fn deliver(portions: &Receiver<(Instant, Vec<u8>)>, mut to: TcpStream) {
-    let mut waiting = VecDeque::new();
-    while let Ok(portion) = portions.recv() {
-        waiting.push_back(portion);
-        while let Some((due, bytes)) = waiting.pop_front() {
-            std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            if to.write_all(&bytes).is_err() {
-                return;
-            }
-            waiting.extend(portions.try_iter());
-        }
-    }
-    let _ = to.shutdown(Shutdown::Write);
-}
-
-/// The roads to the node's cluster management and its keys, which are also its alternate addresses.
-fn roads_to(node: &Node) -> [Road; 2] {
+/// Opens links to the cluster management and the keys of a node, and makes them its alternate addresses.
+fn links_to(node: &Node) -> [SlowLink; 2] {
     let targets = [node.address(), node.server().kv_address()];
-    let roads = targets.map(Road::to);
-    let form = format!("hostname=127.0.0.1&mgmt={}&kv={}", roads[0].port(), roads[1].port());
+    let links = targets.map(|target| SlowLink::open(target, DELAY).unwrap());
+    let [mgmt, kv] = links.each_ref().map(|link| link.address().port());
+    let form = format!("hostname=127.0.0.1&mgmt={mgmt}&kv={kv}");
     node.succeed("PUT", "/node/controller/setupAlternateAddresses/external", &form);
-    roads
+    links
 }
 
-/// A side of the replication: its nodes, and the keys that its clients connect to.
+/// The clients of one side. `seeds` are the addresses of its nodes for keys.
 struct Writer {
     side: &'static str,
     seeds: Vec<String>,
@@ -143,15 +62,10 @@ impl Writer {
     }
 }
 
-/// Returns a number from the environment, for longer runs.
-fn count(variable: &str, usually: u64) -> u64 {
-    std::env::var(variable).map_or(usually, |value| value.parse().unwrap())
-}
-
 #[test]
 fn two_clusters_far_apart_come_to_the_same_although_they_are_killed_and_cut_off() {
-    let kills = count("NACRE_REPLICATION_KILLS", 4);
-    let cuts = count("NACRE_REPLICATION_CUTS", 1).min(kills);
+    let kills = from_env("NACRE_REPLICATION_KILLS", 4);
+    let cuts = from_env("NACRE_REPLICATION_CUTS", 1).min(kills);
     let mut clusters = [(); 2].map(|()| [Node::start(), Node::start()]);
     for (nodes, vbuckets) in clusters.iter().zip([64, 128]) {
         assert_eq!(nodes[0].add(&nodes[1]).0, 200);
@@ -159,9 +73,9 @@ fn two_clusters_far_apart_come_to_the_same_although_they_are_killed_and_cut_off(
         rebalance(nodes, &[]);
         nodes[0].wait_until("the rebalance", |node| !is_rebalancing(node));
     }
-    let roads = clusters.each_ref().map(|nodes| nodes.each_ref().map(roads_to));
+    let links = clusters.each_ref().map(|nodes| nodes.each_ref().map(links_to));
     for (here, there) in [(0, 1), (1, 0)] {
-        let hostname = &roads[there][0][0].address;
+        let hostname = links[there][0][0].address();
         let login = format!("username={USER}&password={PASSWORD}");
         let form = format!("name=other&hostname={hostname}&{login}&network_type=external");
         clusters[here][0].succeed("POST", REFERENCES, &form);
@@ -172,7 +86,7 @@ fn two_clusters_far_apart_come_to_the_same_although_they_are_killed_and_cut_off(
         seeds: clusters[side].iter().map(|node| node.server().kv_address()).collect(),
     });
     let set_cut = |is_cut| {
-        roads.iter().flatten().flatten().for_each(|road| road.set_cut(is_cut));
+        links.iter().flatten().flatten().for_each(|link| link.set_cut(is_cut));
     };
     for round in 0..kills {
         std::thread::scope(|scope| {

@@ -2,17 +2,16 @@
 //!
 //! ```text
 //! Cluster of 4, then of 8 nodes ◄── nacre bench patterns ──► Run by workload and clients ──► floors B01 to B11
-//! two clusters, one behind a road of 70 ms ◄──┘
+//! two clusters, one behind a link of 70 ms ◄──┘
 //! ```
 //!
-//! Ratios of runs of the same minute on the same machine; each closed loop is checked by itself (B11): latency times throughput is the number of
-//! clients. Source: C. H. Costa, "Scalability Patterns for Distributed NoSQL Databases", chapter 4.
-
-mod proxy;
+//! Ratios of runs of the same minute on the same machine; each closed loop is checked by itself (B11): each client has one transaction under way
+//! while it is at work. Source: C. H. Costa, "Scalability Patterns for Distributed NoSQL Databases", chapter 4.
 
 use super::load::{BUCKET, Row, figure, median, rows};
 use super::{Goal, Limit, PORT_BASE};
 use clap::ValueEnum;
+use nacre_conformance::slow_link::SlowLink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use xtask_setup::node::{Node, PASSWORD, USER};
@@ -228,14 +227,15 @@ fn keys(binary: &Path, effort: Effort, floors: &mut Floors) -> Result<(), String
     println!("keys: two clusters of one node, 70 ms each way to the second one");
     let mut here = Cluster::start(binary, PORT_BASE, 1)?;
     let there = Cluster::start(binary, PORT_BASE + PORTS, 1)?;
-    let road = proxy::start(format!("127.0.0.1:{}", there.nodes[0].kv_port()), ONE_WAY)?;
+    let link = SlowLink::open(format!("127.0.0.1:{}", there.nodes[0].kv_port()), ONE_WAY)
+        .map_err(|error| format!("cannot listen: {error}"))?;
     let nodes =
         [here.nodes[0].address(), there.nodes[0].address()].map(|node| format!("http://{node}"));
     let properties = [
         "clusters=here,there".to_owned(),
         format!("nodes.here={}", nodes[0]),
         format!("nodes.there={}", nodes[1]),
-        format!("keys.there={road}"),
+        format!("keys.there={}", link.address()),
     ];
     let measure = |here: &mut Cluster, workload: &str, count: u64, remote: bool| {
         let count = format!("operationcount={count}");
