@@ -6,9 +6,9 @@ use super::load::{self, BUCKET, median};
 use super::{Goal, Limit, ON_FIRST, ON_SECOND, PORT_BASE};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use xtask_setup::command::{output, wrapped};
-use xtask_setup::node::{self, Node, PASSWORD, USER};
+use xtask_setup::node::{Node, PASSWORD, USER};
 
 const QUOTA_MB: u32 = 1024;
 const DOCUMENT_BYTES: u32 = 1024;
@@ -16,8 +16,6 @@ const DOCUMENT_BYTES: u32 = 1024;
 const COPY: &str = "copy";
 /// Requests in a second beside which backups are taken.
 const RATE: &str = "5000";
-/// Time between two looks at the memory of the node.
-const LOOK: Duration = Duration::from_millis(10);
 
 const BACKUP: Goal = Goal { what: "full backup to a folder", unit: " MB/s", min: 200.0 };
 const RESTORE: Goal = Goal { what: "restore", unit: " documents/s", min: 100_000.0 };
@@ -128,7 +126,8 @@ impl Bench<'_> {
     fn round(&self) -> Result<Round, String> {
         let _ = std::fs::remove_dir_all(&self.folder);
         let repository = self.folder.display().to_string();
-        let (backup_s, memory_bytes) = self.with_memory(|| self.back_up(&repository, None))?;
+        let (backup_s, memory_bytes) =
+            load::with_memory(self.node.id(), || self.back_up(&repository, None))?;
         let before = bytes_in(&self.folder);
         let nothing_s = self.back_up(&repository, None)?;
         let nothing_bytes = bytes_in(&self.folder) - before;
@@ -156,26 +155,6 @@ impl Bench<'_> {
         } else {
             Err(format!("{method} {path}: {}", answer.text()))
         }
-    }
-
-    /// Does something; returns what comes of it, and by how much the memory of the node has grown meanwhile at most.
-    fn with_memory<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Result<(T, u64), String> {
-        let idle = node::memory_bytes(self.node.id())?;
-        let (is_over, id) = (AtomicBool::new(false), self.node.id());
-        std::thread::scope(|scope| {
-            let watch = scope.spawn(|| {
-                let mut most = idle;
-                while !is_over.load(Ordering::Relaxed) {
-                    most = most.max(node::memory_bytes(id).unwrap_or(0));
-                    std::thread::sleep(LOOK);
-                }
-                most - idle
-            });
-            let done = work();
-            is_over.store(true, Ordering::Relaxed);
-            let grown = watch.join().map_err(|_| "the memory was not watched")?;
-            Ok((done?, grown))
-        })
     }
 
     /// The p99 of requests at a steady rate without backups, and beside one full backup after another.

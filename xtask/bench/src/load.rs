@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use xtask_setup::command::{output, wrapped};
-use xtask_setup::node::{Node, PASSWORD, USER};
+use xtask_setup::node::{self, Node, PASSWORD, USER};
 
 /// The bucket that is measured.
 pub const BUCKET: &str = "bench";
+/// Interval at which the memory of a process is read.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// What one run says; latencies in microseconds.
 #[derive(Clone, Copy, Debug)]
@@ -96,4 +100,30 @@ pub fn create_bucket(node: &Node, kind: &str, quota_mb: u32) -> Result<(), Strin
     } else {
         Err(format!("cannot create the bucket: {}", created.text()))
     }
+}
+
+/// Does `work`; returns its result, and by how much the memory of the process `id` has grown meanwhile at most, in bytes.
+///
+/// # Errors
+/// Those of `work`, or if there is no such process.
+pub fn with_memory<T>(
+    id: u32,
+    work: impl FnOnce() -> Result<T, String>,
+) -> Result<(T, u64), String> {
+    let before = node::memory_bytes(id)?;
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut most = before;
+            while !is_over.load(Ordering::Relaxed) {
+                most = most.max(node::memory_bytes(id).unwrap_or(0));
+                std::thread::sleep(LOOK);
+            }
+            most - before
+        });
+        let done = work();
+        is_over.store(true, Ordering::Relaxed);
+        let grown = watch.join().map_err(|_| "the memory was not watched")?;
+        Ok((done?, grown))
+    })
 }

@@ -7,10 +7,9 @@ use super::{Goal, Limit, ON_FIRST, ON_SECOND, PORT_BASE};
 use nacre_conformance::kv::KvClient;
 use serde_json::Value;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use xtask_setup::command::workspace;
-use xtask_setup::node::{self, Node, PASSWORD, USER};
+use xtask_setup::node::{Node, PASSWORD, USER};
 
 const QUOTA_MB: u32 = 1024;
 const DOCUMENT_BYTES: &str = "1024";
@@ -20,8 +19,6 @@ const RATE: &str = "5000";
 const WRITES: usize = 2000;
 /// Documents that both buckets have, with different bodies, when a conflict is resolved for each.
 const CONFLICTS: u32 = 20_000;
-/// Time between two looks at memory or at the progress of a replication.
-const LOOK: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(300);
 
 const THROUGHPUT: Goal =
@@ -65,7 +62,7 @@ struct Bench<'a> {
 /// Figures of one round, of which the medians count.
 struct Round {
     ratio: f64,
-    grown_bytes: f64,
+    grown_bytes: u64,
     visible_ms: f64,
     latency: f64,
     resumed_ms: f64,
@@ -87,7 +84,7 @@ pub fn run(effort: Effort, node: Option<&Path>) -> Result<(), String> {
     // All are shown before the first that is missed is reported.
     let found = [
         THROUGHPUT.check(middle(|round| round.ratio)),
-        MEMORY.check(middle(|round| round.grown_bytes) / f64::from(1 << 20)),
+        MEMORY.check(middle(|round| round.grown_bytes as f64 / f64::from(1 << 20))),
         VISIBLE.check(middle(|round| round.visible_ms)),
         LATENCY.check(middle(|round| round.latency)),
         RESUME.check(middle(|round| round.resumed_ms)),
@@ -118,7 +115,7 @@ impl Bench<'_> {
         let fill = ["--keys", &keys, "--value-bytes", DOCUMENT_BYTES, "--seconds", "0"];
         let filled = load::measure(self.binary, &ON_SECOND, &load::target(&self.source), &fill)?;
         let begun = Instant::now();
-        let (id, grown_bytes) = self.with_memory(|| {
+        let (id, grown_bytes) = load::with_memory(self.source.id(), || {
             let id = self.replicate()?;
             self.wait_for(self.effort.documents.into())?;
             Ok(id)
@@ -190,26 +187,6 @@ impl Bench<'_> {
 
     fn wait_for_the_rest(&self) -> Result<(), String> {
         until("nothing to be left", || Ok(self.task()?["changesLeft"] == 0))
-    }
-
-    /// Does something; returns its result, and by how much the memory of the source has grown meanwhile at most.
-    fn with_memory<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Result<(T, f64), String> {
-        let before = node::memory_bytes(self.source.id())?;
-        let (is_over, id) = (AtomicBool::new(false), self.source.id());
-        std::thread::scope(|scope| {
-            let watch = scope.spawn(|| {
-                let mut most = before;
-                while !is_over.load(Ordering::Relaxed) {
-                    most = most.max(node::memory_bytes(id).unwrap_or(0));
-                    std::thread::sleep(LOOK);
-                }
-                most - before
-            });
-            let done = work();
-            is_over.store(true, Ordering::Relaxed);
-            let grown = watch.join().map_err(|_| "the memory was not watched")?;
-            Ok((done?, grown as f64))
-        })
     }
 
     /// Median time from the request of a write until the target answers with the version.
