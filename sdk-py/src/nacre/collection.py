@@ -323,9 +323,9 @@ class Collection(Documents, MultiOperations):
         With ``ids_only``, the scan returns keys only. ``consistent_with`` names mutations that it
         must reflect. ``concurrency`` is the number of vBuckets that are scanned concurrently.
         """
-        merged = o.options_of("scan", o.ScanOptions, options, kwargs)
         from .kv_range_scan import ScanResultIterable
 
+        merged = o.options_of("scan", o.ScanOptions, options, kwargs)
         return ScanResultIterable(
             self._client,
             self._operation(Request(Opcode.RANGE_SCAN_CREATE), ""),
@@ -350,9 +350,9 @@ class Collection(Documents, MultiOperations):
 
     def place(self, key: str) -> "Place":
         """Returns the address of a document in the collection."""
-        check_key(key, True)
         from ._records import Place
 
+        check_key(key, True)
         return Place(self._client, self._scope.name, self._name, key)
 
     def couchbase_list(self, key: str) -> "CouchbaseList":
