@@ -1,4 +1,4 @@
-//! What became of optimizer hints, as EXPLAIN shows it.
+//! The report on optimizer hints in EXPLAIN: followed, not followed, or invalid.
 
 use crate::plan::{Access, IndexScan, Node, ScanSource, Strategy};
 use crate::plan_context::PlanContext;

@@ -1,4 +1,4 @@
-//! What a plan is made of. [`crate::planner`] makes it, [`crate::explain`] shows it, nacre-query runs it.
+//! The nodes of a plan. [`crate::planner`] makes plans, [`crate::explain`] shows them, and nacre-query runs them.
 
 use nacre_cost::Estimate;
 pub use nacre_cost::Sarg;
@@ -61,7 +61,7 @@ pub struct Page {
 
 /// The values that are selected.
 pub struct Project {
-    /// What is selected.
+    /// The expressions of the SELECT clause.
     pub projection: Projection,
     /// The variables that `*` stands for.
     pub star: Vec<Name>,
@@ -72,7 +72,7 @@ pub struct Project {
 pub struct Scan {
     /// The variable that has the value of a row.
     pub alias: Name,
-    /// What is read.
+    /// The source of the rows.
     pub source: ScanSource,
     /// How many of its first rows are probably enough; without a limit when that cannot be told.
     pub page: Page,
@@ -113,7 +113,7 @@ impl Scan {
     }
 }
 
-/// What a scan reads.
+/// The source of a scan.
 #[derive(Clone)]
 pub enum ScanSource {
     /// The elements of an array.

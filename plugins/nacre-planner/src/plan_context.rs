@@ -1,4 +1,4 @@
-//! What plans depend on besides the statement.
+//! The environment of the planner: keyspaces, indexes, statistics and parameters.
 
 use nacre_cost::Table;
 use nacre_datastore::Keyspace;

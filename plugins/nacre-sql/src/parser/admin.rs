@@ -8,7 +8,7 @@ use crate::ast::{
 use crate::lexer::Token;
 use crate::{Error, Name, Result, Value, functions};
 
-/// What follows CREATE, if it makes a user, a group or a sequence.
+/// Parses the rest of a CREATE statement for a user, a group, a bucket or a sequence.
 pub(super) fn create_admin(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     let statement = match () {
         () if parser.word("USER") => AdminStatement::PutUser(user_change(parser, true)?),

@@ -303,7 +303,7 @@ fn merge(parser: &mut Parser<'_>) -> Result<Statement> {
     Ok(Statement::Merge(Box::new(merge)))
 }
 
-/// What MERGE inserts: a value (`ON KEY`), or key, value and options in parentheses.
+/// Parses the row that MERGE inserts: a value (`ON KEY`), or key, value and options in parentheses.
 fn merge_row(parser: &mut Parser<'_>) -> Result<Row> {
     let start = parser.at;
     if parser.symbol("(") {

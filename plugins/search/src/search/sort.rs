@@ -18,7 +18,7 @@ const HIGH: &str = "\u{10FFFF}\u{10FFFF}\u{10FFFF}";
 /// Sort key of a missing value that comes first.
 const LOW: &str = "\0";
 
-/// What a sort key compares.
+/// The value that a sort key compares.
 #[derive(Clone, Debug)]
 pub enum Order {
     /// The ID.
@@ -61,7 +61,7 @@ pub enum Kind {
 /// A sort key.
 #[derive(Clone, Debug)]
 pub struct SortKey {
-    /// What the key compares.
+    /// The value that the key compares.
     pub order: Order,
     /// True if the largest value comes first.
     pub descending: bool,
