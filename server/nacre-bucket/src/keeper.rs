@@ -19,8 +19,6 @@ const DEADLINE_INTERVAL: Duration = Duration::from_millis(100);
 const PURGE_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 /// Pause of eviction after a pass that freed nothing.
 const BARREN_INTERVAL: Duration = Duration::from_millis(200);
-/// Minimum share of a vBucket to evict in one pass, in percent: smaller shares are not worth the walk.
-const SHARE_MIN: u64 = 5;
 
 pub(crate) struct Keeper {
     bucket: Arc<Bucket>,
@@ -65,13 +63,11 @@ impl Keeper {
 
     /// Evicts a share of one vBucket. Returns false when memory suffices or nothing is left to evict.
     fn make_room(&mut self, now: Now) -> bool {
-        let excess = self.bucket.excess_bytes(self.turn > 0);
-        if excess == 0 || now.monotonic_ns < self.room_at {
+        let percent = self.bucket.excess_percent(self.turn > 0);
+        let Some(percent) = percent.filter(|_| now.monotonic_ns >= self.room_at) else {
             self.turn = 0;
             return false;
-        }
-        let used = self.bucket.memory_bytes().max(1);
-        let percent = (excess * 100 / used).clamp(SHARE_MIN, 100) as u8;
+        };
         self.freed += self.bucket.make_room(Vbid(self.turn as u16), percent, now);
         self.turn += 1;
         if self.turn < usize::from(self.bucket.vbucket_count()) {

@@ -387,9 +387,10 @@ impl Inner {
         if !self.bucket.refuses_growth() {
             return Ok(());
         }
-        // What is on disk can leave memory.
+        // What is on disk can leave memory. The task that evicts may be on another thread, or pause after it found
+        // nothing on disk.
         self.flush()?;
-        self.runner.help();
+        self.bucket.free_memory(self.now());
         match self.bucket.refuses_growth() {
             true => Err(Error::QuotaExceeded),
             false => Ok(()),

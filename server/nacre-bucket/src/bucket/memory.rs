@@ -14,6 +14,8 @@ const MUTATION_LIMIT_PERCENT: u64 = 93;
 /// Shares of the quota at which eviction begins (high-water mark) and ends (low-water mark), in percent.
 const HIGH_WATER_PERCENT: u64 = 85;
 pub(crate) const LOW_WATER_PERCENT: u64 = 75;
+/// Minimum share of a vBucket to evict in one pass, in percent: smaller shares are not worth the walk.
+const SHARE_MIN: u64 = 5;
 
 /// The memory that a bucket uses, and its quota.
 pub(super) struct Memory {
@@ -98,15 +100,32 @@ impl Bucket {
         }
     }
 
-    /// Returns the number of bytes to evict: those above the low-water mark if eviction has `begun`, otherwise above
-    /// the high-water mark.
-    pub(crate) fn excess_bytes(&self, begun: bool) -> u64 {
+    /// Returns the share of each vBucket to evict, in percent; `None` when memory suffices. Eviction begins above the
+    /// high-water mark, and once it has `begun` it ends at the low-water mark.
+    pub(crate) fn excess_percent(&self, begun: bool) -> Option<u8> {
         let used = self.memory.used();
         let mark = if begun { LOW_WATER_PERCENT } else { HIGH_WATER_PERCENT };
         if used <= self.memory.share(mark) {
-            return 0;
+            return None;
         }
-        used - self.memory.share(LOW_WATER_PERCENT)
+        let excess = used - self.memory.share(LOW_WATER_PERCENT);
+        Some((excess * 100 / used).clamp(SHARE_MIN, 100) as u8)
+    }
+
+    /// Evicts until memory suffices or a pass over all vBuckets frees nothing, on this thread.
+    pub fn free_memory(&self, now: Now) {
+        let mut begun = false;
+        loop {
+            let mut freed = 0;
+            for vbid in (0..self.vbucket_count()).map(Vbid) {
+                let Some(percent) = self.excess_percent(begun) else { return };
+                begun = true;
+                freed += self.make_room(vbid, percent, now);
+            }
+            if freed == 0 {
+                return;
+            }
+        }
     }
 
     /// Returns true if the store waits for space or descriptors; writes are refused meanwhile.

@@ -230,6 +230,22 @@ fn more_documents_than_the_quota_are_evicted_and_read_from_the_folder() {
 }
 
 #[test]
+fn a_write_makes_room_though_eviction_has_just_found_nothing_to_evict() {
+    for options in durable() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options { quota_mib: 4, sync: nacre::Sync::Never, ..options };
+        let db = open(folder.path(), &options);
+        let docs = db.default_collection();
+        for number in 0..1000 {
+            // Nothing is on disk yet, so that the task that evicts frees nothing and pauses.
+            db.poll().unwrap();
+            docs.upsert(format!("k{number}"), &vec![b'v'; 10_000], Write::new()).unwrap();
+        }
+        assert_eq!(db.status().documents, 1000);
+    }
+}
+
+#[test]
 fn without_a_folder_a_full_quota_refuses_writes_by_name() {
     let db = Db::open_with(":memory:", Options { quota_mib: 4, ..by_hand() }).unwrap();
     let docs = db.default_collection();
