@@ -4,9 +4,9 @@
 //! Node::change, put_user, … ─► Agreement::propose ─► (the other nodes) ─► Node::apply, on each node, in one order
 //! ```
 //!
-//! [`Node::apply`] is the one place where the agreed state changes: the state is stored together with the position of
-//! the decision, so that each decision takes effect exactly once, even if the node stops in between. A node that was
-//! away for too long gets the whole state instead ([`Node::install`]).
+//! [`Node::apply`] is the only place where the agreed state changes. It stores the state together with the position of
+//! the decision, so each decision takes effect exactly once, even if the node stops in between. A node that was away
+//! for too long receives the whole state instead ([`Node::install`]).
 
 use crate::Error;
 use crate::arrears::fall_behind;
@@ -32,14 +32,14 @@ pub enum Proposal {
     Change(Change),
     /// A change of users or groups.
     Users(UserChange),
-    /// Sets a user as a whole. Only for what a node itself sets when it starts: other decisions about the user made
-    /// meanwhile are lost.
+    /// Replaces a user as a whole. Only for users that a node sets itself when it starts: concurrent decisions about
+    /// the user are lost.
     PutUser(User),
-    /// Removes a user. Found only in logs from before [`Proposal::Users`], like the next two.
+    /// Removes a user. Occurs only in logs from before [`Proposal::Users`], like the next two.
     RemoveUser(String),
-    /// A group, new or changed.
+    /// Adds or replaces a group.
     PutGroup(Group),
-    /// The end of a group.
+    /// Removes a group.
     RemoveGroup(String),
     /// Sets the policy for new passwords.
     SetPasswordPolicy(PasswordPolicy),
@@ -47,8 +47,8 @@ pub enum Proposal {
 
 /// Decides about proposals.
 pub trait Agreement: Send + Sync {
-    /// Waits until `proposal` is decided and applied at `node`. Returns the state after it. A decision that a leader
-    /// has made in the `term` of [`Leadership::term`] is refused once there is a later one.
+    /// Waits until `proposal` is decided and applied at `node`. Returns the resulting state. A decision that a leader
+    /// made in the `term` of [`Leadership::term`] is refused once there is a later term.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when no decision was reached in time: the proposal may still be decided later. Otherwise
@@ -60,11 +60,11 @@ pub trait Agreement: Send + Sync {
         term: Option<u64>,
     ) -> Result<Arc<Cluster>, Error>;
 
-    /// Waits until earlier decisions are applied at this node, whichever node proposed them; but only a moment when the
-    /// other nodes cannot be asked. Without other nodes there is nothing to wait for.
+    /// Waits until earlier decisions are applied at this node, whichever node proposed them. Waits only briefly if the
+    /// other nodes cannot be asked. Without other nodes, returns at once.
     fn catch_up(&self) {}
 
-    /// Returns this node's certain knowledge of its leadership, if it leads. `now_ns`: its monotonic clock.
+    /// Returns this node's confirmed leadership, if it leads. `now_ns` is its monotonic clock.
     fn leadership(&self, now_ns: u64) -> Option<Leadership>;
 
     /// Returns the leader, as far as this node knows.
@@ -73,7 +73,7 @@ pub trait Agreement: Send + Sync {
     }
 }
 
-/// The agreement of a node that has no others: it decides at once.
+/// The agreement of a node that is alone in its cluster: it decides at once.
 pub struct Alone;
 
 impl Agreement for Alone {
@@ -91,7 +91,7 @@ impl Agreement for Alone {
     }
 }
 
-/// Everything the nodes agree on, as it is stored and as a node gives it to another.
+/// The agreed state as a node stores it and sends it to other nodes.
 #[derive(Serialize, Deserialize)]
 struct Agreed {
     cluster: Cluster,
@@ -102,11 +102,13 @@ struct Agreed {
     user_generation: u64,
 }
 
-/// Largest size of the agreed state, in bytes as it is stored, up to which something can be defined. Each change writes the whole state, and
-/// each node holds it, outside of every quota: who may define functions in one scope could take all memory.
+/// Largest size of the stored agreed state, in bytes, at which definitions are still accepted. Each change writes the
+/// whole state, and each node keeps it in memory outside of every quota: without this limit, a user who may define
+/// functions in one scope could take all memory.
 const DEFINITIONS_BYTES_MAX: usize = 32 << 20;
 
-/// Refuses a definition that makes the agreed state larger than it may be. Whatever keeps the cluster going is always possible.
+/// Refuses a definition that makes the agreed state too large. Changes that keep the cluster running are always
+/// accepted.
 fn check_size(change: &Change, before: &Cluster, after: &Write) -> Result<(), Error> {
     let size = |write: &Write| write.1.as_ref().map_or(0, Vec::len);
     let is_large = size(after) > DEFINITIONS_BYTES_MAX && is_definition(change);
@@ -120,7 +122,7 @@ fn check_size(change: &Change, before: &Cluster, after: &Write) -> Result<(), Er
     Err(Error::Refused(Refusal::Invalid { field: "_", reason }))
 }
 
-/// Returns true for what users define, with texts of theirs.
+/// Returns true for definitions that contain text of users.
 fn is_definition(change: &Change) -> bool {
     match change {
         Change::Buckets(change) => matches!(
@@ -146,14 +148,14 @@ fn is_definition(change: &Change) -> bool {
     }
 }
 
-/// A row with `value` as JSON.
+/// Returns the write that stores `value` as JSON in a row.
 pub(crate) fn write(row: &[u8], value: &impl Serialize) -> Write {
     let stored = serde_json::to_vec(value).expect("the agreed state is plain data with text keys");
     (row.to_vec(), Some(stored))
 }
 
 impl Node {
-    /// Lets `agreement` decide from now on.
+    /// Sets the agreement that decides from now on.
     pub fn agree_by(&self, agreement: Arc<dyn Agreement>) {
         *self.agreement.write() = agreement;
     }
@@ -163,7 +165,7 @@ impl Node {
         agreement.propose(self, proposal, None)
     }
 
-    /// Returns this node's certain knowledge of its leadership, if it leads.
+    /// Returns this node's confirmed leadership, if it leads.
     pub(crate) fn leadership(&self) -> Option<Leadership> {
         let agreement = Arc::clone(&self.agreement.read());
         agreement.leadership(self.now().monotonic_ns)
@@ -175,15 +177,15 @@ impl Node {
         agreement.leader()
     }
 
-    /// Waits until this node has applied earlier decisions, whichever node proposed them; but only a moment when the
+    /// Waits until this node has applied earlier decisions, whichever node proposed them. Waits only briefly if the
     /// other nodes cannot be asked. Blocks: do not call it on a thread that others wait for.
     pub fn catch_up(&self) {
         let agreement = Arc::clone(&self.agreement.read());
         agreement.catch_up();
     }
 
-    /// Changes the cluster and lets the change take effect. Returns the state after it. Blocks: do not call it on a
-    /// thread that others wait for.
+    /// Changes the cluster and carries out the effects of the change. Returns the resulting state. Blocks: do not call
+    /// it on a thread that others wait for.
     ///
     /// # Errors
     /// [`Error::Refused`] with nothing changed, [`Error::Unavailable`] when the nodes cannot agree, or the error of the
@@ -192,8 +194,8 @@ impl Node {
         self.propose(&Proposal::Change(change.clone()))
     }
 
-    /// Proposes a change that this node has decided on as the leader in `term`. It is refused if the node does not lead
-    /// any more.
+    /// Proposes a change that this node has decided on as the leader in `term`. The change is refused if the node no
+    /// longer leads.
     pub(crate) fn change_as_leader(
         self: &Arc<Node>,
         term: u64,
@@ -215,7 +217,7 @@ impl Node {
         self.change_users(UserChange { by: None, edit })
     }
 
-    /// Adds or replaces a user as a whole, for the node itself.
+    /// Adds or replaces a user as a whole, on behalf of the node itself.
     ///
     /// # Errors
     /// As for [`Node::change`].
@@ -223,7 +225,7 @@ impl Node {
         self.propose(&Proposal::PutUser(user)).map(drop)
     }
 
-    /// Removes a user of domain local, for the node itself; says whether there was one.
+    /// Removes a user of the local domain, on behalf of the node itself. Returns true if the user existed.
     ///
     /// # Errors
     /// As for [`Node::change`].
@@ -234,7 +236,7 @@ impl Node {
         }
     }
 
-    /// Adds or replaces a group, for the node itself.
+    /// Adds or replaces a group, on behalf of the node itself.
     ///
     /// # Errors
     /// As for [`Node::change`].
@@ -242,7 +244,7 @@ impl Node {
         self.edit_users(Edit::PutGroup(group))
     }
 
-    /// Removes a group, also from its users, for the node itself; says whether there was one.
+    /// Removes a group, also from its users, on behalf of the node itself. Returns true if the group existed.
     ///
     /// # Errors
     /// As for [`Node::change`].
@@ -253,7 +255,7 @@ impl Node {
         }
     }
 
-    /// Asks something else of new passwords; those that are in use stay.
+    /// Sets the policy for new passwords. Existing passwords stay valid.
     ///
     /// # Errors
     /// As for [`Node::change`].
@@ -261,8 +263,8 @@ impl Node {
         self.propose(&Proposal::SetPasswordPolicy(policy)).map(drop)
     }
 
-    /// Applies a decision: stores the state after it with `position`, publishes it, and lets it take effect. Returns
-    /// the state after it. Only an [`Agreement`] calls it, in the same order on each node.
+    /// Applies a decision: stores the resulting state with `position`, publishes it, and carries out its effects.
+    /// Returns the resulting state. Only an [`Agreement`] calls this, in the same order on each node.
     ///
     /// # Errors
     /// [`Error::Refused`] or [`Error::Users`] with nothing changed, the same on each node; [`Error::Effect`] when the
@@ -327,8 +329,8 @@ impl Node {
         Ok(self.cluster())
     }
 
-    /// Stores the new users, and then lets them count. Logins go on during the write. A role on something that was
-    /// dropped in the meantime is dropped as well, as if it had been given before.
+    /// Stores the new users, and then publishes them. Logins continue during the write. A role on a keyspace that was
+    /// dropped meanwhile is dropped too, as if it had been granted before.
     fn apply_to_users(
         &self,
         proposal: &Proposal,
@@ -362,7 +364,7 @@ impl Node {
         Ok(cluster)
     }
 
-    /// Ends the logins of tokens whose time is over, so that requests that last longer lose their rights.
+    /// Ends the logins of expired tokens, so that longer requests lose their rights.
     pub fn expire_tokens(&self) {
         let now_s = u64::from(self.now().unix_s());
         if self.users().next_token_end().is_none_or(|end_s| end_s > now_s) {
@@ -382,7 +384,7 @@ impl Node {
         self.services().iter().for_each(|service| service.users_changed());
     }
 
-    /// Stores `writes` and the position of the last decision, all or none.
+    /// Stores `writes` and the position of the last decision atomically.
     fn store(
         &self,
         mut writes: Vec<Write>,
@@ -395,7 +397,7 @@ impl Node {
         Ok(self.settings.apply(&writes, durable)?)
     }
 
-    /// Publishes another state of the cluster, lets it take effect, and wakes those who watch the map.
+    /// Publishes a new state of the cluster, carries out its effects, and wakes the watchers of the map.
     fn show(
         self: &Arc<Node>,
         after: &Arc<Cluster>,
@@ -418,7 +420,7 @@ impl Node {
         })
     }
 
-    /// Returns the position of the stored state in the order of decisions; `None` before the first.
+    /// Returns the position of the stored state in the order of decisions; `None` before the first decision.
     ///
     /// # Errors
     /// The error of the disk.
@@ -426,7 +428,7 @@ impl Node {
         Ok(self.settings.get(row::POSITION)?)
     }
 
-    /// Notes the position of a decision that changes nothing here.
+    /// Records the position of a decision that changes nothing on this node.
     ///
     /// # Errors
     /// The error of the disk.
@@ -434,7 +436,7 @@ impl Node {
         self.store(Vec::new(), Some(position), true)
     }
 
-    /// The agreed state, for a node that lacks it.
+    /// Returns the agreed state, for a node that lacks it.
     pub fn agreed(&self) -> Vec<u8> {
         let _changing = self.changing.lock();
         let users = self.users();
@@ -448,10 +450,10 @@ impl Node {
         serde_json::to_vec(&agreed).expect("the agreed state is plain data with text keys")
     }
 
-    /// Takes over a state that [`Node::agreed`] gave on another node.
+    /// Installs a state that [`Node::agreed`] returned on another node.
     ///
     /// # Errors
-    /// [`Error::Settings`] when it cannot be read, with nothing changed; or the error of the disk.
+    /// [`Error::Settings`] when the state cannot be read, with nothing changed; or the error of the disk.
     pub fn install(self: &Arc<Node>, agreed: &[u8], position: &[u8]) -> Result<(), Error> {
         let agreed: Agreed =
             serde_json::from_slice(agreed).map_err(|_| Error::Settings("cluster"))?;
@@ -459,8 +461,8 @@ impl Node {
         self.replace(agreed, vec![position])
     }
 
-    /// Replaces the state of this node by `cluster`, in which it becomes the node `id`. Users, groups and all earlier
-    /// decisions are forgotten.
+    /// Replaces the state of this node by `cluster`, in which it becomes the node `id`. Drops users, groups and all
+    /// earlier decisions.
     ///
     /// # Errors
     /// The error of the disk.
@@ -479,7 +481,7 @@ impl Node {
         self.replace(agreed, writes)
     }
 
-    /// Goes on with the state of this node, see [`Cluster::regroup`]. Later decisions have other positions.
+    /// Continues with the state of this node, see [`Cluster::regroup`]. Later decisions have new positions.
     ///
     /// # Errors
     /// The error of the disk.
@@ -515,7 +517,7 @@ impl Node {
     }
 }
 
-/// Returns true if all that `place` names is in the cluster.
+/// Returns true if the cluster contains everything that `place` names.
 pub fn is_there(cluster: &Cluster, place: Keyspace<'_>) -> bool {
     let Some(bucket) = place.bucket else { return true };
     let Ok(bucket) = cluster.bucket(bucket) else { return false };

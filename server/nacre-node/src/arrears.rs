@@ -1,7 +1,7 @@
-//! Effects of decisions that this node could not carry out, for instance because its disk was full. They are tried
-//! again until they succeed.
+//! Effects of decisions that this node could not carry out, for instance because its disk was full. They are retried
+//! until they succeed.
 //!
-//! They are found by comparison with the agreed state: a bucket that does not serve is opened, a store without a bucket
+//! A comparison with the agreed state finds them: a bucket that does not serve is opened, and a store without a bucket
 //! is removed.
 
 use crate::Error;
@@ -19,27 +19,27 @@ use std::time::Duration;
 /// Pause before the next try.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// The row that says that the store of a bucket was made.
+/// Returns the row that records the store of a bucket.
 pub(crate) fn created_row(config: &Bucket) -> Vec<u8> {
     let identity = format!("{}-{}", config.uuid, config.flushes);
     [row::CREATED, identity.as_bytes()].concat()
 }
 
-/// Returns the row that records a store, with what is needed to find the store once the bucket is gone.
+/// Returns the write that records a store, with the data that is needed to find the store once the bucket is dropped.
 pub(crate) fn made(config: &Bucket) -> Write {
     let (indexes, design_documents) = (Vec::new(), BTreeMap::new());
     let bare = Bucket { chains: Vec::new(), indexes, design_documents, ..config.clone() };
     write(&created_row(config), &bare)
 }
 
-/// Notes the first failure of several things that are all done.
+/// Records the first failure of several steps that are all carried out.
 pub(crate) fn also(outcome: &mut Result<(), Error>, done: Result<(), Error>) {
     if outcome.is_ok() {
         *outcome = done;
     }
 }
 
-/// Schedules another try. The caller holds the lock on changes.
+/// Schedules a retry. The caller holds the lock on changes.
 pub(crate) fn fall_behind(node: &Arc<Node>) {
     if !node.is_behind.swap(true, Ordering::AcqRel) {
         let signal = Arc::new(Signal::default());
@@ -70,7 +70,7 @@ pub(crate) fn make_up_for(
     let mut outcome = Ok(());
     for (row, stored) in rows.iter().filter(|(row, _)| row.starts_with(row::CREATED)) {
         let is_agreed = cluster.buckets.values().any(|bucket| created_row(bucket) == *row);
-        // Before it was noted which store it is of, nothing was noted.
+        // Rows of earlier versions do not name their store.
         if let (false, Ok(config)) = (is_agreed, serde_json::from_slice(stored)) {
             also(&mut outcome, remove_store(node, &config));
         }
@@ -78,7 +78,7 @@ pub(crate) fn make_up_for(
     for config in cluster.buckets.values() {
         if node.bucket(&config.name).is_none() && !node.damaged.contains(config) {
             let is_made = rows.contains_key(&created_row(config));
-            // Others may have taken the place of its copies by now: it serves once it is asked to again.
+            // Other nodes may have replaced its copies by now: it serves only once it is asked to again.
             also(&mut outcome, open_bucket(node, config, is_made, false));
         }
     }
@@ -86,11 +86,11 @@ pub(crate) fn make_up_for(
     outcome
 }
 
-/// The task that tries again.
+/// The task that retries missing effects.
 struct Arrears {
     node: Weak<Node>,
     signal: Arc<Signal>,
-    /// When the next try is due, in monotonic nanoseconds; 0 before the first was put off.
+    /// Time of the next try, in monotonic nanoseconds; 0 before the first failure.
     due: u64,
     /// The last error, so that it is logged once.
     said: String,

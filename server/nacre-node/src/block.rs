@@ -1,4 +1,4 @@
-//! Waiting for a future on a thread that may wait.
+//! Waiting for a future on a thread that may block.
 
 use crate::platform::Platform;
 use nacre_bucket::Signal;
@@ -15,7 +15,7 @@ impl Wake for Waking {
     }
 }
 
-/// The output of `future`, or none when it has none within `left`.
+/// Returns the output of `future`, or `None` if the future does not complete within `left`.
 pub fn on<T>(
     platform: &dyn Platform,
     future: impl Future<Output = T>,

@@ -1,7 +1,7 @@
-//! The cluster map as clients read it: the node of each vBucket, and the capabilities of the node.
+//! The cluster map for clients: the node of each vBucket, and the capabilities of the node.
 //!
-//! Clients order maps by `(revEpoch, rev)` and trust the capability strings, so that the map names only working
-//! features. `$HOST` is replaced by the client with the host it connected to.
+//! Clients order maps by `(revEpoch, rev)` and trust the capability strings, so the map names only features that work.
+//! A client replaces `$HOST` by the host it connected to.
 
 use crate::service::ServiceTable;
 use nacre_cluster::{
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The epoch of maps before a lost quorum was overridden for the first time.
+/// The epoch of maps before the first override of a lost quorum.
 const REV_EPOCH: u64 = 1;
 
-/// Features that clients may use on a bucket, by the strings they look for.
+/// Features that clients may use on a bucket, by the strings that clients look for.
 const BUCKET_CAPABILITIES: [&str; 16] = [
     "collections",
     "durableWrite",
@@ -36,7 +36,7 @@ const BUCKET_CAPABILITIES: [&str; 16] = [
     "subdoc.ReplaceBodyWithXattr",
 ];
 
-/// The addresses of a node besides its own, as maps and lists of nodes write them: by network, of which there is one.
+/// Returns the alternate addresses of a node in the format of maps and node lists: by network. There is one network.
 pub fn alternates(Alternate { host, ports }: &Alternate) -> Value {
     let mut external = json!({"hostname": host});
     if !ports.is_empty() {
@@ -45,7 +45,8 @@ pub fn alternates(Alternate { host, ports }: &Alternate) -> Value {
     json!({"external": external})
 }
 
-/// The node whose map it is. The map marks it, and has its own endpoints, which the other nodes may not know yet.
+/// The node that a map is built for. The map marks this node and contains its own endpoints, which the other nodes may
+/// not know yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Here {
     /// The node.
@@ -57,26 +58,25 @@ pub struct Here {
 }
 
 impl Here {
-    /// All nodes by number, this one as it knows itself.
+    /// Returns the endpoints of all nodes; for this node, its own view of them.
     pub fn nodes(&self, cluster: &Cluster) -> BTreeMap<NodeId, Endpoints> {
         let others = cluster.nodes.iter().map(|(id, node)| (*id, node.endpoints.clone()));
         others.chain([(self.id, self.endpoints.clone())]).collect()
     }
 
-    /// Returns true if clients are sent to this node for keys.
+    /// Returns true if clients are sent to this node for key-value operations.
     fn is_listed(&self, cluster: &Cluster) -> bool {
         self.serving(cluster).iter().any(|node| node.id == self.id && node.has_data())
     }
 
-    /// Returns the nodes that clients should connect to. Others are omitted, because a request to a lost or future node
-    /// would wait in vain. Nodes that serve vBuckets come first: clients count them.
+    /// Returns the nodes that clients should connect to. Other nodes are omitted, because a request to a lost or future
+    /// node would never be answered. Nodes that serve vBuckets come first, because clients refer to them by index.
     fn serving(&self, cluster: &Cluster) -> Vec<Serving> {
         let chains = cluster.buckets.values().flat_map(|bucket| &bucket.chains);
         let mut with_copies: BTreeSet<NodeId> =
             chains.flat_map(|chain| chain.copies.iter().flatten()).copied().collect();
         with_copies.extend(cluster.serving_nodes().into_keys());
-        // These nodes will serve vBuckets in a moment; connecting takes a client about as long as a vBucket takes to
-        // move.
+        // These nodes will serve vBuckets soon. A client needs about as long to connect as a vBucket needs to move.
         let joining = cluster.rebalance.iter().map(|rebalance| cluster.with_data(&rebalance.keep));
         with_copies.extend(joining.flatten().map(|(id, _)| id));
         let active = cluster.active_nodes();
@@ -125,7 +125,7 @@ impl Serving {
         if let Some(alternate) = &self.alternate {
             let mut alternates = alternates(alternate);
             if alternate.ports.is_empty() {
-                // The C++ core takes a service without a port there for one that is not there.
+                // The C++ core treats a service without a port in this list as absent.
                 alternates["external"]["ports"] = node["services"].clone();
             }
             node["alternateAddresses"] = alternates;
@@ -134,24 +134,24 @@ impl Serving {
     }
 }
 
-/// Maps as text, made once of each state of the cluster: when vBuckets move, every client that is late is given one with every
-/// request.
+/// Maps as text, built once per state of the cluster: while vBuckets move, every client that is behind receives one
+/// with each request.
 #[derive(Default)]
 pub(crate) struct Texts {
     of: Option<(Arc<Cluster>, Here)>,
-    /// By bucket; with none, the map of the cluster.
+    /// By bucket; the key `None` is the map of the cluster.
     texts: BTreeMap<Option<String>, Arc<str>>,
-    /// True if clients are sent to this node for keys, once that was asked.
+    /// True if clients are sent to this node for key-value operations; `None` before the first use.
     is_listed: Option<bool>,
 }
 
 impl Texts {
-    /// The map of a bucket, for a client that came to the wrong node; none where there is no such bucket, and where this node
-    /// is not in the map.
+    /// Returns the map of a bucket, for a client that sent a request to the wrong node; `None` if there is no such
+    /// bucket, or if this node is not in the map.
     ///
-    /// The SDK for Go (gocbcore 10.8) takes a map from an answer by the thread that reads from the node, and closes the
-    /// connections of nodes that are no longer there, which waits for their threads: it would wait for itself for ever. It
-    /// asks the others for the map.
+    /// The SDK for Go (gocbcore 10.8) applies a map from a reply on the thread that reads from the node, and closes the
+    /// connections of removed nodes, which waits for their threads: the thread would wait for itself forever. The SDK
+    /// gets the map from the other nodes instead.
     pub fn for_strays(
         &mut self,
         cluster: &Arc<Cluster>,
@@ -163,7 +163,7 @@ impl Texts {
         self.is_listed.get_or_insert_with(|| here.is_listed(cluster)).then_some(text)
     }
 
-    /// The map of a bucket, or of the cluster; none where there is no such bucket.
+    /// Returns the map of a bucket, or of the cluster; `None` if there is no such bucket.
     pub fn of(
         &mut self,
         cluster: &Arc<Cluster>,
@@ -189,12 +189,12 @@ impl Texts {
     }
 }
 
-/// Epoch and revision of the map, as clients compare them.
+/// Returns the epoch and the revision of the map, as clients compare them.
 pub fn version(cluster: &Cluster) -> (i64, i64) {
     ((REV_EPOCH + cluster.regroups) as i64, cluster.rev as i64)
 }
 
-/// The map of the cluster, for connections without a bucket.
+/// Returns the map of the cluster, for connections without a bucket.
 pub fn global(cluster: &Cluster, here: &Here) -> Value {
     let nodes = here.serving(cluster);
     let nodes = nodes.iter().map(|node| node.describe(here));
@@ -211,7 +211,7 @@ pub fn global(cluster: &Cluster, here: &Here) -> Value {
     })
 }
 
-/// The map of a bucket.
+/// Returns the map of a bucket.
 pub fn of_bucket(cluster: &Cluster, bucket: &Bucket, here: &Here) -> Value {
     let mut map = global(cluster, here);
     let (name, uuid) = (&bucket.name, &bucket.uuid);
@@ -278,14 +278,15 @@ fn row(chain: &Chain, servers: &[NodeId]) -> Vec<i64> {
 fn bucket_capabilities(bucket: &Bucket) -> Vec<&'static str> {
     let history = bucket.settings.can_keep_history().then_some("nonDedupedHistory");
     // Clients open no connections for views of an ephemeral bucket. If the map promises views, the Java SDK waits for
-    // them to answer until its time is over.
+    // them until its timeout.
     let views = (bucket.settings.kind == BucketKind::Persistent).then_some("couchapi");
     BUCKET_CAPABILITIES.into_iter().chain(views).chain(history).collect()
 }
 
-/// Returns the scopes and collections as the management port shows them; all IDs are hexadecimal text.
+/// Returns the scopes and collections in the format of the management port; all IDs are hexadecimal text.
 ///
-/// `maxTTL` and `history` are always there: 0 is the bucket's, -1 none. Source: Couchbase Server 7.6, `GET …/scopes`.
+/// `maxTTL` and `history` are always present: 0 means the bucket's value, -1 means none. Source: Couchbase Server 7.6,
+/// `GET …/scopes`.
 pub fn manifest(bucket: &Bucket) -> Value {
     let history =
         |collection: &Collection| bucket.settings.can_keep_history() && collection.history;
@@ -295,8 +296,9 @@ pub fn manifest(bucket: &Bucket) -> Value {
     })
 }
 
-/// Returns `manifest`, a part of the bucket's or all of it, as the key-value port sends it: `maxTTL` is never negative and left out when the collection has none of its own,
-/// `history` is there when it is kept. Source: Couchbase Server 7.6, opcode 0xba.
+/// Returns `manifest`, the bucket's or a part of it, in the format of the key-value port: `maxTTL` is never negative
+/// and is omitted if the collection has no value of its own; `history` is present if history is kept. Source: Couchbase
+/// Server 7.6, opcode 0xba.
 pub fn wire_manifest(bucket: &Bucket, manifest: &Manifest) -> Value {
     let can_keep_history = bucket.settings.can_keep_history();
     manifest_with(manifest, |collection, fields| {
@@ -335,7 +337,7 @@ mod tests {
         BucketChange, BucketSettings, Change, Member, Membership, NodeChange, Ports,
     };
 
-    /// The table of a node without other services.
+    /// Returns the table of a node without other services.
     fn node_alone() -> ServiceTable {
         ServiceTable::of(&[Arc::new(NodeService) as Arc<dyn Service>])
     }
@@ -361,7 +363,7 @@ mod tests {
         assert_eq!(*map, global(&first, &here(5)).to_string());
         assert!(Arc::ptr_eq(&map, &texts.of(&first, here(5), None).unwrap()));
         assert!(texts.of(&first, here(5), Some("none")).is_none());
-        // Another place, and another state.
+        // A different node, and a different state.
         let moved = texts.of(&first, here(6), None).unwrap();
         assert_eq!(*moved, global(&first, &here(6)).to_string());
         let next = Arc::new(Cluster { rev: first.rev + 1, ..Cluster::clone(&first) });

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::AcqRel;
 pub(crate) fn retention_of(cluster: &Cluster, me: NodeId) -> CopyRetention {
     let part = cluster.nodes.get(&me).map(|member| member.membership);
     let is_out = matches!(part, Some(Membership::FailedOver | Membership::Added));
-    // Others take its place without haste.
+    // Other nodes take over its role without urgency.
     let goes_out = cluster.rebalance.as_ref().is_some_and(|rebalance| {
         rebalance.rest == Membership::FailedOver && rebalance.leaving.contains(&me)
     });
@@ -23,38 +23,38 @@ pub(crate) fn retention_of(cluster: &Cluster, me: NodeId) -> CopyRetention {
     CopyRetention { keeps_lost, keeps_dead }
 }
 
-/// A leader's word that came after a later one.
+/// The error for a leader's fence that arrived after a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outdated;
 
-/// The nodes that this node does not follow.
+/// The nodes that this node must not follow.
 #[derive(Debug, Default)]
 pub(crate) struct Fenced {
-    /// The UUID of the cluster in which something was said of that, and when.
+    /// The UUID of the cluster that the last fence belongs to, and the logical time of that fence.
     said: Option<(String, Said)>,
     nodes: BTreeSet<NodeId>,
     /// Fence set that takes effect once the cluster revision is applied.
     later: Option<(u64, BTreeSet<NodeId>)>,
-    /// The UUID of the cluster whose state was known up to there once.
+    /// The UUID of the cluster whose state this node has applied up to the revision of a fence at least once.
     known: Option<String>,
     /// True if no leader sends fences.
     is_unasked: bool,
 }
 
 impl Fenced {
-    /// Returns true if `peer` must not be followed. Before the first fence, and before everything decided until then is
-    /// known, that is every node that may have copies: the process before may have answered a poll, and a failover that
-    /// relies on the answer may have been decided.
+    /// Returns true if `peer` must not be followed. Before the first fence, and before all decisions up to that fence
+    /// are known, this applies to every node that may have copies: the earlier process may have answered a poll, and a
+    /// failover that relies on the answer may have been decided.
     pub fn keeps_from(&self, peer: NodeId, cluster: &Cluster) -> bool {
         let is_told = self.known.as_ref() == Some(&cluster.uuid);
         let must_be_told = needs_leases(cluster) && !self.is_unasked;
         self.nodes.contains(&peer) || must_be_told && !is_told
     }
 
-    /// Takes a fence of a leader. Returns true if it is new.
+    /// Accepts a fence of a leader. Returns true if it is new.
     ///
     /// # Errors
-    /// [`Outdated`] when there was a later one: nothing has changed then.
+    /// [`Outdated`] when a later fence has arrived before; nothing has changed then.
     fn hear(&mut self, fence: &Fence, cluster: &Cluster) -> Result<bool, Outdated> {
         let known = self.said.as_ref().filter(|(uuid, _)| *uuid == cluster.uuid);
         match known.map(|(_, known)| fence.said.cmp(known)) {
@@ -63,14 +63,14 @@ impl Fenced {
             Some(Ordering::Greater) | None => {}
         }
         self.said = Some((cluster.uuid.clone(), fence.said));
-        // New fences hold at once. Earlier ones are lifted in `learn` only, when the agreed state has caught up with
-        // the leader's.
+        // New fences take effect at once. Earlier ones are lifted only in `learn`, when the agreed state has caught up
+        // with the leader's.
         self.nodes.extend(&fence.lost);
         self.later = Some((fence.rev, fence.lost.clone()));
         Ok(true)
     }
 
-    /// Lifts fences that `cluster` makes obsolete. Returns true if that changes anything.
+    /// Lifts fences that `cluster` makes obsolete. Returns true if this changes anything.
     fn learn(&mut self, cluster: &Cluster) -> bool {
         let Some((_, lost)) = self.later.take_if(|(rev, _)| *rev <= cluster.rev) else {
             return false;
@@ -83,12 +83,13 @@ impl Fenced {
 }
 
 impl Node {
-    /// Sets the roles of a bucket's vBuckets on this node, as their chains say. Chains that are as `before` are skipped.
+    /// Sets the roles of a bucket's vBuckets on this node according to their chains. Skips chains that equal those in
+    /// `before`.
     pub(crate) fn arrange(&self, before: &[Chain], config: &nacre_cluster::Bucket) {
         self.arrange_keeping(before, config, retention_of(&self.cluster(), self.id()));
     }
 
-    /// Like [`Node::arrange`], with a retention policy for copies that have no part here.
+    /// Like [`Node::arrange`], with a retention policy for copies that have no role here.
     pub(crate) fn arrange_keeping(
         &self,
         before: &[Chain],
@@ -101,19 +102,19 @@ impl Node {
         }
     }
 
-    /// Returns true if this node has a fence: it does not follow nodes that are about to be replaced.
+    /// Returns true if a fence is in effect: this node does not follow nodes that are about to be replaced.
     pub fn is_fenced(&self) -> bool {
         !self.fenced.read().nodes.is_empty()
     }
 
-    /// Follows every node that the agreed state names, without waiting for a leader's fence: for nodes whose copies
-    /// nobody [orchestrates](Node::orchestrate).
+    /// Follows every node that the agreed state names, without waiting for a leader's fence. For nodes whose copies are
+    /// not [orchestrated](Node::orchestrate).
     pub fn follow_unasked(self: &Arc<Node>) {
         self.fenced.write().is_unasked = true;
         self.follow();
     }
 
-    /// Begins to follow the nodes whose vBuckets this node should have copies of, unless it does already.
+    /// Starts to follow the nodes whose vBuckets this node should have copies of, unless it follows them already.
     pub(crate) fn follow(self: &Arc<Node>) {
         let (cluster, me) = (self.cluster(), self.id());
         for config in cluster.buckets.values() {
@@ -125,7 +126,8 @@ impl Node {
                     continue;
                 }
                 let Some(member) = cluster.nodes.get(peer) else { continue };
-                // The UUID tells a bucket from an earlier one of the same name, whose follower may not have ended yet.
+                // The UUID distinguishes the bucket from an earlier one of the same name, whose follower may not have
+                // ended yet.
                 if self.followed.lock().insert((bucket.uuid.clone(), *peer)) {
                     let follower = Follower::new(Arc::clone(self), Arc::clone(&bucket), *peer);
                     self.platform.link(&member.endpoints, Box::new(follower));
@@ -134,7 +136,7 @@ impl Node {
         }
     }
 
-    /// Called when a follower has ended. Starts another one if it is needed again by now.
+    /// Handles the end of a follower. Starts another one if it is needed again.
     pub(crate) fn follower_ended(self: &Arc<Node>, bucket: &Bucket, peer: NodeId) {
         self.followed.lock().remove(&(bucket.uuid.clone(), peer));
         if !self.is_stopping() {
@@ -142,10 +144,10 @@ impl Node {
         }
     }
 
-    /// Stops following lost nodes, as a leader's fence says, and follows others again once that is safe.
+    /// Stops following lost nodes, as a leader's fence demands, and follows other nodes again once that is safe.
     ///
     /// # Errors
-    /// [`Outdated`] when a later fence has come before.
+    /// [`Outdated`] when a later fence has arrived before.
     pub(crate) fn fence(self: &Arc<Node>, fence: &Fence) -> Result<(), Outdated> {
         let is_news = {
             let (mut fenced, cluster) = (self.fenced.write(), self.cluster());
@@ -166,7 +168,7 @@ impl Node {
         }
     }
 
-    /// Returns the vBuckets that this node should serve and does not, because it may have lost the end of their
+    /// Returns the vBuckets that this node should serve but does not, because it may have lost the end of their
     /// history.
     pub(crate) fn doubted(&self) -> BTreeMap<String, Vec<u16>> {
         let cluster = self.cluster();
@@ -184,7 +186,7 @@ mod tests {
     use super::*;
     use nacre_cluster::{Change, Endpoints, GROUP_DEFAULT, Member, NodeChange, Ports, ServiceName};
 
-    /// Returns the state of a cluster of this many nodes, as node 1 knows it.
+    /// Returns the state of a cluster of `nodes` nodes, from the view of node 1.
     fn cluster(uuid: &str, nodes: u64) -> Cluster {
         let mut cluster = Cluster::new(uuid.to_owned());
         for id in 1..=nodes {
@@ -223,14 +225,14 @@ mod tests {
         // An older fence, or the fence of an earlier leader, may arrive later.
         assert_eq!(hear(fence([0, 1, 1, 1], rev, &[]), &cluster), (Err(Outdated), [false, true]));
         assert_eq!(hear(fence([0, 0, 1, 9], rev, &[]), &cluster), (Err(Outdated), [false, true]));
-        // The leader was started again, and its clock with it; it leads on in its term.
+        // The leader restarted, and its clock with it; it still leads in its term.
         assert_eq!(hear(fence([0, 1, 2, 1], rev, &[3]), &cluster), (Ok(true), [false, true]));
         assert_eq!(hear(fence([0, 1, 1, 9], rev, &[]), &cluster), (Err(Outdated), [false, true]));
         let next = fence([0, 1, 2, 3], rev + 1, &[2]);
         assert_eq!(hear(next.clone(), &cluster), (Ok(true), [true, true]));
         cluster.rev += 1;
         assert_eq!(hear(next, &cluster), (Ok(false), [true, false]));
-        // The remaining nodes have gone on without a majority.
+        // The remaining nodes have continued without a majority.
         assert_eq!(hear(fence([1, 1, 1, 1], rev, &[]), &cluster), (Ok(true), [false, false]));
     }
 

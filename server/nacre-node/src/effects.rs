@@ -1,4 +1,4 @@
-//! Effects of a change of the agreed state on this node: buckets and collections are brought in line, then the
+//! Effects of a change of the agreed state on this node: first buckets and collections are updated, then the
 //! services.
 
 use crate::Error;
@@ -14,7 +14,7 @@ use nacre_types::{CollectionId, ScopeId};
 use std::sync::Arc;
 
 /// Carries out `change`, which led from `before` to `after`: first for buckets, then for services. A failure does
-/// not keep the rest from being carried out.
+/// not prevent the remaining steps.
 ///
 /// # Errors
 /// The first failure.
@@ -30,7 +30,7 @@ pub(crate) fn take_effect(
     outcome
 }
 
-/// Lets every service bring itself in line. A failure does not stop the others.
+/// Lets every service apply the new state. A failure does not stop the others.
 fn reconcile(node: &Arc<Node>, step: &AgreedStep<'_>) -> Result<(), Error> {
     let mut outcome = Ok(());
     for service in node.services() {
@@ -53,7 +53,7 @@ fn take_effect_on_buckets(
                 configure_compaction(node, after);
             }
         }
-        // Services bring themselves in line, or look at the agreed state with each request.
+        // Services apply these changes themselves, or read the agreed state with each request.
         Change::Cluster(
             ClusterChange::NameCluster { .. }
             | ClusterChange::NameAdministrator { .. }
@@ -80,7 +80,7 @@ fn take_effect_on_copies(node: &Arc<Node>, change: &NodeChange, before: &Cluster
                 node.arrange(&before.buckets[bucket].chains, &after.buckets[bucket]);
             }
         }
-        // The end of a rebalance leaves copies where they are, in all buckets.
+        // The end of a rebalance affects the copies of all buckets.
         NodeChange::MoveCopies { .. }
         | NodeChange::StopRebalance
         | NodeChange::EndRebalance { .. } => {
@@ -88,7 +88,7 @@ fn take_effect_on_copies(node: &Arc<Node>, change: &NodeChange, before: &Cluster
                 node.arrange(&before.buckets[name].chains, bucket);
             }
         }
-        // Only the map shows them.
+        // These only appear in the map.
         NodeChange::PutNode { .. }
         | NodeChange::MoveNode { .. }
         | NodeChange::SetAlternate { .. }
@@ -154,7 +154,7 @@ fn reconfigure(node: &Arc<Node>, before: &nacre_cluster::Bucket, after: &nacre_c
     }
 }
 
-/// Sets for all buckets when compaction starts.
+/// Applies the compaction settings to all buckets.
 fn configure_compaction(node: &Node, cluster: &Cluster) {
     for config in cluster.buckets.values() {
         if let Some(bucket) = node.bucket(&config.name) {
@@ -163,7 +163,7 @@ fn configure_compaction(node: &Node, cluster: &Cluster) {
     }
 }
 
-/// Sets what depends on the cluster as well as on the bucket.
+/// Applies the settings that depend on the cluster as well as on the bucket.
 fn configure_in_cluster(cluster: &Cluster, bucket: &Bucket, config: &nacre_cluster::Bucket) {
     let compaction = cluster.compaction_of(&config.settings);
     let percent = compaction.percent(config.settings.storage_backend);
@@ -171,14 +171,14 @@ fn configure_in_cluster(cluster: &Cluster, bucket: &Bucket, config: &nacre_clust
     bucket.set_histories(&cluster.uuid, config.settings.histories_since);
 }
 
-/// Carries out any number of changes, which led from `before` to `after`. A failure does not keep the rest from
-/// being carried out; the first one is returned.
+/// Carries out any number of changes, which led from `before` to `after`. A failure does not prevent the
+/// remaining steps; the first failure is returned.
 pub(crate) fn bring_in_line(
     node: &Arc<Node>,
     before: &Cluster,
     after: &Cluster,
 ) -> Result<(), Error> {
-    // A bucket that was dropped and created again, or flushed, counts as another one.
+    // A bucket that was flushed, or dropped and created again, counts as a different one.
     let same = |a: &nacre_cluster::Bucket, b: &nacre_cluster::Bucket| {
         (&a.uuid, a.flushes) == (&b.uuid, b.flushes)
     };
@@ -236,7 +236,7 @@ fn remove_bucket(node: &Arc<Node>, config: &nacre_cluster::Bucket) -> Result<(),
     }
 }
 
-/// Removes the store of a bucket, and the note that it was made.
+/// Removes the store of a bucket, and the row that records it.
 pub(crate) fn remove_store(node: &Node, config: &nacre_cluster::Bucket) -> Result<(), Error> {
     node.platform.remove_store(config)?;
     Ok(node.settings.apply(&[(created_row(config), None)], true)?)

@@ -1,4 +1,4 @@
-//! Problems that keep a node from doing its work, by bucket.
+//! Problems of a node, by bucket.
 
 use crate::node::Node;
 use crate::{Error, arrears};
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Why a bucket is not served as it should be.
+/// A problem of a bucket on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The name of the bucket.
@@ -17,20 +17,20 @@ pub struct Problem {
     pub kind: ProblemKind,
 }
 
-/// A problem of a bucket.
+/// The kind of a bucket's problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProblemKind {
-    /// Its stored data cannot be read. It is not served here.
+    /// The stored data of the bucket cannot be read. This node does not serve the bucket.
     Damaged(String),
     /// After a failed commit the stored state of this many vBuckets is unknown: they are read-only until the node is
-    /// started again.
+    /// restarted.
     ReadOnly(usize),
-    /// The store waits for space or descriptors, and writes are refused until then.
+    /// The store waits for space or descriptors. Writes are refused until then.
     Waiting,
 }
 
 impl Problem {
-    /// Returns true if the operator must act: it does not pass by itself.
+    /// Returns true if the operator must act, because the problem does not resolve itself.
     pub fn is_lasting(&self) -> bool {
         self.kind != ProblemKind::Waiting
     }
@@ -59,9 +59,9 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Returns true if the node serves its other buckets although one cannot be opened for this reason.
+/// Returns true if the node serves its other buckets although one cannot be opened because of `error`.
 ///
-/// Damage stays until someone repairs it. A bucket of another format, or one that another process uses, means that the
+/// Damage stays until someone repairs it. A bucket in another format, or one that another process uses, means that the
 /// whole node was started by mistake.
 pub(crate) fn is_of_one_bucket(error: &Error) -> bool {
     match error {
@@ -71,10 +71,11 @@ pub(crate) fn is_of_one_bucket(error: &Error) -> bool {
     }
 }
 
-/// Buckets that could not be opened at the start: they are not served, and not tried again before the next start.
+/// Buckets that could not be opened at the start. The node does not serve them, and does not retry before the next
+/// start.
 #[derive(Debug, Default)]
 pub(crate) struct DamagedBuckets {
-    /// Names and reasons, by the row that says that the store was made.
+    /// Names and reasons, by the row that records the store.
     by_row: Mutex<BTreeMap<Vec<u8>, (String, String)>>,
 }
 
@@ -96,7 +97,7 @@ impl DamagedBuckets {
         self.by_row.lock().contains_key(&arrears::created_row(config))
     }
 
-    /// Returns why a bucket could not be opened, if it could not.
+    /// Returns the reason why a bucket could not be opened, if it could not.
     fn reason(&self, config: &Bucket) -> Option<String> {
         let by_row = self.by_row.lock();
         by_row.get(&arrears::created_row(config)).map(|(_, reason)| reason.clone())

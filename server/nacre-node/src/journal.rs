@@ -1,7 +1,7 @@
 //! The event log of a node: events of the cluster since the node was started.
 //!
 //! Entries come from decisions of the nodes, which each node has, and from local events such as refused logins.
-//! Numbers, components and descriptions are those of Couchbase's system events where it has the event.
+//! Numbers, components and descriptions equal those of Couchbase's system events if Couchbase has the event.
 
 use crate::agreement::Proposal;
 use nacre_auth::Edit;
@@ -13,22 +13,22 @@ use serde_json::{Value, json};
 use std::collections::VecDeque;
 use tokio::sync::Notify;
 
-/// Entries that are kept; the oldest leave first. Source: Couchbase's least limit.
+/// Maximum number of entries; the oldest are dropped first. Source: the smallest limit that Couchbase allows.
 const ENTRIES_MAX: usize = 3000;
 
-/// Milliseconds within which events of a kind are counted as one.
+/// Milliseconds within which events of the same kind are counted as one.
 const COUNTED_MS: u64 = 60_000;
 
 /// A kind of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventKind {
-    /// ID of the node.
+    /// Number of the kind among Couchbase's system events.
     pub id: u32,
     /// The part of the server: `ns_server`, `data` or `security`.
     pub component: &'static str,
     /// `info`, `warn` or `error`.
     pub severity: &'static str,
-    /// A few words.
+    /// A short description.
     pub description: &'static str,
 }
 
@@ -41,7 +41,7 @@ const fn kind(
     EventKind { id, component, severity, description }
 }
 
-/// A login was refused. Not among Couchbase's events, which has it in the audit log only.
+/// A login was refused. Couchbase has no such event; it records refused logins in the audit log only.
 pub const LOGIN_REFUSED: EventKind = kind(10_238, "security", "warn", "Login refused");
 /// The node was started.
 pub const STARTED: EventKind = kind(1, "ns_server", "info", "Service started");
@@ -49,11 +49,11 @@ pub const STARTED: EventKind = kind(1, "ns_server", "info", "Service started");
 /// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Counts the events of this node, from 1 on.
+    /// Number of the event on this node, counted from 1.
     pub number: u64,
-    /// When it happened, in milliseconds since the Unix epoch.
+    /// Time of the event, in milliseconds since the Unix epoch.
     pub unix_ms: u64,
-    /// The identity: a UUID of version 4.
+    /// A UUID of version 4 that identifies the event.
     pub uuid: String,
     /// The kind.
     pub kind: EventKind,
@@ -69,7 +69,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Adds an event. `seed` makes its ID differ from those of other nodes and other starts.
+    /// Adds an event. `seed` distinguishes its ID from those of other nodes and other starts.
     pub fn add(&self, kind: EventKind, attributes: Value, unix_ms: u64, seed: u128) {
         let mut events = self.events.lock();
         events.0 += 1;
@@ -83,8 +83,8 @@ impl Journal {
         self.added.notify_waiters();
     }
 
-    /// Adds an event that others can cause as often as they like. One more of the kind of the newest event, within a minute of it, is
-    /// only counted there, so that it displaces no other event.
+    /// Adds an event that others can cause as often as they like. If the newest event is of the same kind and less than
+    /// a minute old, the new one only increments its count, so that it displaces no other event.
     pub fn add_counted(&self, kind: EventKind, attributes: Value, unix_ms: u64, seed: u128) {
         {
             let mut events = self.events.lock();
@@ -101,7 +101,7 @@ impl Journal {
         self.add(kind, attributes, unix_ms, seed);
     }
 
-    /// The last `count` events behind the event `after`, the oldest first.
+    /// Returns the last `count` events after the event `after`, oldest first.
     pub fn last(&self, after: u64, count: usize) -> Vec<Event> {
         let events = self.events.lock();
         let known = events.1.iter().filter(|event| event.number > after).count();
@@ -109,15 +109,16 @@ impl Journal {
         newer.skip(known.saturating_sub(count)).cloned().collect()
     }
 
-    /// Waits for the next event; begins to wait when it is called.
+    /// Waits for the next event. The wait starts with the call.
     pub fn added(&self) -> tokio::sync::futures::Notified<'_> {
         self.added.notified()
     }
 }
 
-/// A UUID of version 4 for the event `number`. Chance is not asked, so that a simulation goes the same way with and without events.
+/// Returns a UUID of version 4 for the event `number`. It uses no randomness, so that events do not influence a
+/// simulation.
 fn version_4(seed: u128, number: u64) -> String {
-    // The golden ratio: neighbours become far apart.
+    // The golden ratio, which maps neighbours far apart.
     const SPREAD: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
     let mixed = (seed ^ u128::from(number)).wrapping_mul(SPREAD);
     let digits = format!("{:032x}", mixed ^ (mixed >> 64));
@@ -126,7 +127,7 @@ fn version_4(seed: u128, number: u64) -> String {
     format!("{a}-{b}-4{c}-a{d}-{e}")
 }
 
-/// Returns the event of a proposal that was applied to `before`; `None` if it is of no interest to people.
+/// Returns the event for a proposal that was applied to `before`; `None` if it is of no interest to people.
 pub(crate) fn event_of(proposal: &Proposal, before: &Cluster) -> Option<(EventKind, Value)> {
     let security = |id, description| kind(id, "security", "info", description);
     Some(match proposal {
@@ -266,7 +267,7 @@ fn names(cluster: &Cluster, nodes: &[nacre_types::NodeId]) -> Vec<String> {
     known.map(|node| node.endpoints.management()).collect()
 }
 
-/// The event of a rebalance that failed by `change`: the nodes were lost that it needed.
+/// Returns the event for a rebalance that failed between `before` and `after`, because nodes that it needed were lost.
 pub(crate) fn failure(before: &Cluster, after: &Cluster) -> Option<(EventKind, Value)> {
     let ended = after.last_rebalance.as_ref().filter(|_| after.rebalance.is_none())?;
     let was = before.rebalance.as_ref()?;

@@ -1,13 +1,13 @@
-//! One node: buckets and services wired together over an injected clock and store.
+//! One node: buckets and services connected over an injected clock and store.
 //!
 //! ```text
-//! nacre-bucket: history ──► plugins::Feed ──► plugin partition   raises `Deployment::processed`
+//! nacre-bucket: history ──► Feed (nacre-plugins-service) ──► plugin partition   raises `Deployment::processed`
 //!                   ▲
 //!                   └─ opened, configured and arranged by effects
 //! REST ──► Node::change ──► Agreement ──► Node::apply (stored) ──► effects on buckets, collections, deployments
 //! ```
 //!
-//! No sockets, no clock, no files: a [`Platform`] gives time, randomness and storage and runs the node's
+//! No sockets, no clock, no files: a [`Platform`] provides time, randomness and storage, and runs the node's
 //! [`nacre_bucket::Task`]s. `nacre-server` is one embedder, a simulator another.
 
 pub mod agreement;

@@ -12,31 +12,31 @@ use nacre_budget::Budgets;
 use nacre_cluster::Cluster;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One part of so many is for the process itself; the same at least is for all that is no bucket.
+/// The process itself gets one of this many parts of the limit; everything except buckets gets at least as much.
 const PARTS: u64 = 8;
 
-/// The memory limit of a node, and its budgets. Unlimited until a limit is set.
+/// The memory limit of a node, and its budgets. Without a limit, they are unlimited.
 #[derive(Debug, Default)]
 pub struct NodeMemory {
-    /// 0 for none.
+    /// Limit in bytes; 0 for none.
     limit_bytes: AtomicU64,
     quotas_bytes: AtomicU64,
     budgets: Budgets,
 }
 
 impl NodeMemory {
-    /// The memory that the node may use, in bytes, when that is known.
+    /// Returns the memory that the node may use, in bytes, if a limit is set.
     pub fn limit_bytes(&self) -> Option<u64> {
         Some(self.limit_bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
     }
 
-    /// Limits the memory of the node, in bytes, from now on.
+    /// Sets the memory limit of the node, in bytes.
     pub fn set_limit(&self, bytes: u64) {
         self.limit_bytes.store(bytes, Ordering::Relaxed);
         self.divide();
     }
 
-    /// The quotas of all buckets together, in bytes.
+    /// Returns the sum of the quotas of all buckets, in bytes.
     pub fn quotas_bytes(&self) -> u64 {
         self.quotas_bytes.load(Ordering::Relaxed)
     }
@@ -55,7 +55,7 @@ impl NodeMemory {
         max.is_none_or(|max| others_mb.saturating_add(quota_mb) <= max >> 20)
     }
 
-    /// Buckets have quotas of so many bytes together.
+    /// Sets the sum of the quotas of all buckets, in bytes.
     pub(crate) fn set_quotas(&self, bytes: u64) {
         self.quotas_bytes.store(bytes, Ordering::Relaxed);
         self.divide();

@@ -40,7 +40,7 @@ pub(crate) mod row {
     pub const PASSWORD_POLICY: &[u8] = b"password-policy";
     pub const CLEAN: &[u8] = b"clean";
     pub const START: &[u8] = b"start";
-    /// Followed by the identity of a store that was created.
+    /// Prefix of rows for created stores, followed by the identity of the store.
     pub const CREATED: &[u8] = b"created/";
 }
 
@@ -48,7 +48,7 @@ pub(crate) mod row {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pub id: NodeId,
-    /// 32 hexadecimal digits, others each time the node joins a cluster.
+    /// 32 hexadecimal digits, new each time the node joins a cluster.
     pub uuid: String,
 }
 
@@ -57,30 +57,30 @@ pub struct Node {
     /// The environment of the node.
     pub platform: Arc<dyn Platform>,
     pub(crate) identity: RwLock<Identity>,
-    /// Endpoints of this process. The host is replaced by the one that the nodes have agreed on.
+    /// Endpoints of this process. The agreed state may override the host.
     own: Endpoints,
     pub(crate) agreement: RwLock<Arc<dyn Agreement>>,
     handler: RwLock<Option<Arc<dyn PeerMessageHandler>>>,
-    /// The nodes that are followed, by UUID of the bucket.
+    /// The nodes that this node follows, by UUID of the bucket.
     pub(crate) followed: Mutex<BTreeSet<(String, NodeId)>>,
-    /// The nodes that are not followed.
+    /// The nodes that this node must not follow.
     pub(crate) fenced: RwLock<Fenced>,
-    /// Grows with every change of them.
+    /// Grows with every change of the fences.
     pub(crate) fences: AtomicU64,
     pub(crate) lease: Arc<Lease>,
     pub(crate) orchestration: OnceLock<Arc<Orchestration>>,
-    /// Number of starts on this disk, including this one. It tells messages of different processes apart.
+    /// Number of starts on this disk, including this one. It distinguishes messages of different processes.
     pub(crate) start: u64,
-    /// True if there is something that the nodes have agreed on and this one has not done yet.
+    /// True if some agreed change has not taken effect on this node yet.
     pub(crate) is_behind: AtomicBool,
     stopping: AtomicBool,
-    /// When each node was heard last, in monotonic nanoseconds.
+    /// Time of the last message of each node, in monotonic nanoseconds.
     heard: Mutex<BTreeMap<NodeId, u64>>,
-    /// Addresses that functions and plugins may reach, from the options of this start.
+    /// Addresses that functions and plugins may reach, from the command-line options.
     pub(crate) outgoing_allowed: OnceLock<Vec<OutgoingRule>>,
     pub(crate) settings: Arc<dyn Space>,
     pub(crate) cluster: RwLock<Arc<Cluster>>,
-    /// Held through a change, so that changes and their effects happen one after another.
+    /// Locked during a change, so that changes and their effects are serialized.
     pub(crate) changing: Mutex<()>,
     pub(crate) users: RwLock<Users>,
     pub(crate) password_policy: RwLock<PasswordPolicy>,
@@ -92,25 +92,25 @@ pub struct Node {
     services: Vec<Arc<dyn Service>>,
     service_table: ServiceTable,
     memory: NodeMemory,
-    /// Revision of the cluster map. It is kept apart from the state because connections read it all the time.
+    /// Revision of the cluster map, separate from the state because connections read it all the time.
     pub(crate) map_rev: AtomicU64,
-    /// When that was learned, in monotonic nanoseconds; 0 for before the start.
+    /// Time at which this node learned the revision, in monotonic nanoseconds; 0 before the first.
     pub(crate) map_learned_ns: AtomicU64,
-    /// Revision of a map that a client was given repeatedly and does not follow; 0 if there is none.
+    /// Revision of a map that a client received repeatedly and does not follow; 0 if there is none.
     pub(crate) unheeded: AtomicU64,
     pub(crate) map_changed: Notify,
     pub(crate) users_changed: Notify,
     maps: Mutex<Texts>,
     /// The node that serves each vBucket, by bucket, as of the last query.
     pub(crate) owners: RwLock<BTreeMap<String, Arc<Owners>>>,
-    /// The connections to wake for a new map, as long as they live.
+    /// The connections to wake when the map changes, as long as they live.
     pub(crate) map_watchers: Watchers,
     /// A user whose password was reset while the node was stopped.
     pub(crate) password_reset: Mutex<Option<User>>,
     /// Events since the start.
     pub(crate) journal: Journal,
     slow_log: SlowLog,
-    /// Counts of the questions of other nodes that were answered, by subject.
+    /// Number of questions from other nodes that were answered, by subject.
     pub(crate) answered: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -118,8 +118,8 @@ impl Node {
     /// Starts a node with these services: reads its settings and loads its buckets into memory.
     ///
     /// # Errors
-    /// Fails when the settings cannot be read; the node does not serve then. A bucket that cannot be read is [a problem](crate::problems), and
-    /// the others are served.
+    /// Fails when the settings cannot be read; the node then serves nothing. A bucket that cannot be read is [a
+    /// problem](crate::problems), and the others are served.
     pub fn open_with(
         platform: Arc<dyn Platform>,
         endpoints: Endpoints,
@@ -196,18 +196,18 @@ impl Node {
         node.account_for_quotas(&node.cluster());
         for config in node.cluster().buckets.values() {
             let created = rows.contains_key(&created_row(config));
-            // Documents that were only in memory are gone, even after a clean stop.
+            // Documents that were only in memory are lost, even after a clean stop.
             let has_all = clean && config.settings.kind == BucketKind::Persistent;
             match open_bucket(&node, config, created, has_all) {
                 Err(error) if !is_of_one_bucket(&error) => return Err(error),
-                // Temporary errors are tried again, with other effects that are missing.
+                // Temporary errors are retried together with other missing effects.
                 Err(Error::Store(error)) if error.is_temporary() => {}
                 Err(error) => node.damaged.add(config, &error),
                 Ok(()) => {}
             }
         }
         node.logins.start(&(Arc::clone(&node.platform) as Arc<dyn BucketEnv>));
-        // Stores of which the process before could not get rid.
+        // Stores that the previous process could not remove.
         if let Err(error) = make_up_for(&node, &rows) {
             tracing::warn!("what was agreed on is tried again: {error}");
             fall_behind(&node);
@@ -215,7 +215,7 @@ impl Node {
         Ok(node)
     }
 
-    /// The event log.
+    /// Returns the event log.
     pub fn journal(&self) -> &Journal {
         &self.journal
     }
@@ -237,14 +237,14 @@ impl Node {
         uuid ^ (u128::from(self.start) << 64)
     }
 
-    /// Notes in the event log that a login was refused.
+    /// Adds a refused login to the event log.
     pub fn log_refused_login(&self, attributes: serde_json::Value) {
         let unix_ms = self.now().unix_ns / 1_000_000;
         let seed = self.event_seed();
         self.journal.add_counted(journal::LOGIN_REFUSED, attributes, unix_ms, seed);
     }
 
-    /// The agreed state.
+    /// Returns the agreed state.
     pub fn cluster(&self) -> Arc<Cluster> {
         Arc::clone(&self.cluster.read())
     }
@@ -254,7 +254,7 @@ impl Node {
         self.identity.read().id
     }
 
-    /// Returns 32 hexadecimal digits that tell this node from earlier ones with the same ID.
+    /// Returns 32 hexadecimal digits that distinguish this node from earlier ones with the same ID.
     pub fn uuid(&self) -> String {
         self.identity.read().uuid.clone()
     }
@@ -276,13 +276,13 @@ impl Node {
         Here { id: self.id(), endpoints: self.endpoints(), services: self.service_table.clone() }
     }
 
-    /// The cluster map of a bucket, or the global one, as text. None when there is no such bucket.
+    /// Returns the cluster map of a bucket, or the global one, as text; `None` if there is no such bucket.
     pub fn map(&self, bucket: Option<&str>) -> Option<Arc<str>> {
         self.maps.lock().of(&self.cluster(), self.here(), bucket)
     }
 
-    /// The cluster map of a bucket as text, for a client that came to the wrong node. None when there is no such bucket, or this
-    /// node is not in the map.
+    /// Returns the cluster map of a bucket as text, for a client that sent a request to the wrong node; `None` if there
+    /// is no such bucket, or if this node is not in the map.
     pub fn map_for_strays(&self, bucket: Option<&str>) -> Option<Arc<str>> {
         self.maps.lock().for_strays(&self.cluster(), self.here(), bucket)
     }
@@ -301,7 +301,7 @@ impl Node {
         *self.handler.write() = Some(handler);
     }
 
-    /// Takes a message of another node. An empty one only says that the node is there.
+    /// Receives a message of another node. An empty message only shows that the node is alive.
     pub fn hear(&self, from: NodeId, message: &[u8]) {
         self.heard.lock().insert(from, self.now().monotonic_ns);
         let handler = if message.is_empty() { None } else { self.handler.read().clone() };
@@ -310,13 +310,13 @@ impl Node {
         }
     }
 
-    /// Returns how long ago another node was last heard, in nanoseconds; `None` if it never was.
+    /// Returns the time since the last message of another node, in nanoseconds; `None` if there was none.
     pub fn silence_ns(&self, of: NodeId) -> Option<u64> {
         let heard = self.heard.lock().get(&of).copied();
         heard.map(|heard| self.now().monotonic_ns.saturating_sub(heard))
     }
 
-    /// The users.
+    /// Returns the users.
     pub fn users(&self) -> parking_lot::RwLockReadGuard<'_, Users> {
         self.users.read()
     }
@@ -331,7 +331,8 @@ impl Node {
         self.password_policy.read().clone()
     }
 
-    /// Grows with every change of a user, from 1 on: rights that were looked up at another version may no longer hold.
+    /// Returns a number that grows with every change of a user, from 1. Rights that were looked up at another version
+    /// may be outdated.
     pub fn users_version(&self) -> u64 {
         self.users_version.load(Ordering::Acquire)
     }
@@ -347,20 +348,20 @@ impl Node {
         self.memory.set_quotas(quotas.sum());
     }
 
-    /// Begins to look after the copies of vBuckets together with the other nodes.
+    /// Starts to orchestrate the copies of vBuckets together with the other nodes.
     pub fn orchestrate(self: &Arc<Node>) {
         let orchestration = self.orchestration.get_or_init(|| Orchestration::new(self));
         *self.fenced.write() = Fenced::default();
-        // The stored state may be old: the node serves nobody before the leader confirms it.
+        // The stored state may be outdated: the node serves no requests before the leader confirms it.
         orchestration.renew(self);
         self.listen(Arc::clone(orchestration) as _);
         self.platform.spawn(Box::new(HeartbeatTask::new(Arc::clone(orchestration))));
         self.platform.spawn(Box::new(FailoverTask::new(Arc::clone(orchestration))));
-        // Every quorum contains this node, so it need not wait for a fence.
+        // In a cluster without leases every quorum contains this node, so it need not wait for a fence.
         self.follow();
     }
 
-    /// Returns the folder of a service for files of its own, if the node keeps files.
+    /// Returns the folder for a service's own files, if the node stores files.
     pub fn folder(&self, service: &str) -> Option<std::path::PathBuf> {
         self.platform.folder(service)
     }
@@ -370,7 +371,7 @@ impl Node {
         self.platform.spawn(task);
     }
 
-    /// Returns the service of type `S`; `None` where the node was started without it.
+    /// Returns the service of type `S`; `None` if the node was started without it.
     pub fn service<S: Service>(&self) -> Option<&S> {
         let mut services = self.services.iter();
         services.find_map(|service| (&**service as &dyn Any).downcast_ref::<S>())
@@ -381,7 +382,7 @@ impl Node {
         self.services.iter().for_each(|service| service.start(self));
     }
 
-    /// Returns true if every service has come to the vBuckets that the node serves, and has left the others.
+    /// Returns true if every service has taken over the vBuckets that the node serves, and has released the others.
     pub(crate) fn has_settled(self: &Arc<Node>) -> bool {
         self.services.iter().all(|service| service.has_settled(self))
     }
@@ -396,28 +397,29 @@ impl Node {
         &self.services
     }
 
-    /// Allows functions and plugins on this node to reach more than the cluster's settings do. Counts once.
+    /// Allows functions and plugins on this node to reach more addresses than the cluster's settings allow. Only the
+    /// first call has an effect.
     pub fn allow_outgoing(&self, rules: Vec<OutgoingRule>) {
-        // A node is started with one list.
+        // A node starts with one list.
         let _ = self.outgoing_allowed.set(rules);
     }
 
-    /// Returns true if the node is about to end.
+    /// Returns true if the node is stopping.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// The bucket `name`, if it serves here.
+    /// Returns the bucket `name` if this node serves it.
     pub fn bucket(&self, name: &str) -> Option<Arc<Bucket>> {
         self.buckets.read().get(name).cloned()
     }
 
-    /// Returns the buckets that serve here.
+    /// Returns the buckets that this node serves.
     pub fn buckets(&self) -> Vec<Arc<Bucket>> {
         self.buckets.read().values().cloned().collect()
     }
 
-    /// The revision of the cluster map.
+    /// Returns the revision of the cluster map.
     pub fn map_rev(&self) -> i64 {
         self.map_rev.load(Ordering::Acquire) as i64
     }
@@ -442,10 +444,10 @@ impl Node {
         self.platform.now()
     }
 
-    /// Opens the rows that a service keeps on this node, which the other nodes do not have.
+    /// Opens the space in which a service keeps its own rows on this node. Other nodes do not see them.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// The error of the disk.
     pub fn service_space(&self, service: &str) -> Result<Arc<dyn Space>, Error> {
         Ok(self.platform.spaces().open(&format!("service-{service}"))?)
     }
@@ -455,12 +457,12 @@ impl Node {
         self.platform.random()
     }
 
-    /// A new identity: 32 hexadecimal digits.
+    /// Returns a new identity: 32 hexadecimal digits.
     pub fn new_uuid(&self) -> String {
         random_hex(&*self.platform)
     }
 
-    /// A new id of a transaction, in groups as UUIDs have them.
+    /// Returns a new ID for a transaction, grouped like a UUID.
     pub fn new_transaction_id(&self) -> String {
         let digits = self.new_uuid();
         let groups =
@@ -468,7 +470,7 @@ impl Node {
         groups.join("-")
     }
 
-    /// A cluster of which this node is the only one, without buckets and users.
+    /// Returns a new cluster without buckets and users that contains only this node.
     pub fn new_cluster(&self) -> (NodeId, String, Cluster) {
         let identity = Identity { id: NodeId(1), uuid: self.new_uuid() };
         let cluster =
@@ -476,22 +478,22 @@ impl Node {
         (identity.id, identity.uuid, cluster)
     }
 
-    /// A salt for a new password.
+    /// Returns a salt for a new password.
     pub fn new_salt(&self) -> [u8; nacre_auth::SALT_BYTES] {
         random_bytes(&*self.platform)
     }
 
-    /// Random bytes, for secrets.
+    /// Returns random bytes for secrets.
     pub fn random_bytes<const N: usize>(&self) -> [u8; N] {
         random_bytes(&*self.platform)
     }
 
-    /// A secret for a cluster.
+    /// Returns a new secret for a cluster.
     pub fn new_secret(&self) -> Secret {
         new_secret(&*self.platform)
     }
 
-    /// Ends all tasks, after they have written their data. The embedder waits for its tasks, then calls
+    /// Ends all tasks after they have written their data. The embedder waits for its tasks, then calls
     /// [`Node::mark_clean`].
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
@@ -503,11 +505,11 @@ impl Node {
         }
     }
 
-    /// Notes that everything was written, so that the next start need not assume the worst.
+    /// Records that everything was written, so that the next start need not assume lost writes.
     ///
     /// # Errors
-    /// The error of the disk, [`Error::Unpersisted`] when something was not written, or [`Error::InDoubt`] when it is
-    /// not known yet what the process before had not written.
+    /// The error of the disk, [`Error::Unpersisted`] when some mutations were not written, or [`Error::InDoubt`] when
+    /// the losses of the previous process are still unknown.
     pub fn mark_clean(&self) -> Result<(), Error> {
         for bucket in self.buckets.read().values() {
             if !bucket.doubted.read().is_empty() {
@@ -525,7 +527,7 @@ impl Node {
     }
 }
 
-/// Returns the identity of the node and its last agreed state, with the rows to store: a new node begins a cluster of
+/// Returns the identity of the node and its last agreed state, with the rows to store. A new node creates a cluster of
 /// its own.
 fn begin(
     platform: &dyn Platform,
@@ -559,7 +561,7 @@ fn begin(
     Ok((identity, cluster, writes))
 }
 
-/// A cluster of one node; `known` was stored before clusters knew their nodes.
+/// Returns a cluster of one node. `known` is a state that was stored before clusters recorded their nodes.
 fn found(
     platform: &dyn Platform,
     known: Option<Cluster>,

@@ -1,5 +1,5 @@
-//! This node's part in looking after the copies: it sends heartbeats, answers the leader's polls, and decides when it
-//! leads itself. [`nacre_cluster::orchestrator`] makes the decisions.
+//! This node's part in the orchestration of copies: it sends heartbeats, answers the leader's polls, and makes
+//! decisions while it leads. [`nacre_cluster::orchestrator`] contains the logic of the decisions.
 
 use crate::Error;
 use crate::copies::Outdated;
@@ -18,10 +18,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Interval of heartbeats and decisions while the node has no lease, and so serves nobody.
+/// Interval of heartbeats and decisions while the node has no lease and therefore serves no requests.
 const HURRY_NS: u64 = 20_000_000;
 
-/// State shared by the two tasks and the handler of messages.
+/// State shared by the two tasks and the message handler.
 pub(crate) struct Orchestration {
     node: Weak<Node>,
     state: Mutex<State>,
@@ -30,8 +30,8 @@ pub(crate) struct Orchestration {
 
 struct State {
     orchestrator: Orchestrator,
-    /// The lease that the leader has granted last: until when, and up to which revision this node has to know the agreed state
-    /// for it.
+    /// The lease that the leader granted last: its end, and the revision of the agreed state that this node must have
+    /// applied to use it.
     granted: Option<(u64, u64)>,
 }
 
@@ -42,7 +42,7 @@ impl Orchestration {
         Arc::new(Orchestration { node: Arc::downgrade(node), state, signal: Signal::default() })
     }
 
-    /// The node, until it ends.
+    /// Returns the node, unless it is stopping.
     fn node(&self) -> Option<Arc<Node>> {
         self.node.upgrade().filter(|node| !node.is_stopping())
     }
@@ -52,8 +52,8 @@ impl Orchestration {
         let answer = match message {
             Message::Grant { at, start, for_ns, rev, fence } => {
                 node.fence(&fence).ok();
-                // A lease holds even if another node leads by now, but not if an earlier process asked for it: its
-                // clock was another.
+                // A lease is valid even if another node leads by now, but not if an earlier process asked for it,
+                // because that process had a different clock.
                 if start == node.start {
                     self.state.lock().granted = Some((at.saturating_add(for_ns), rev));
                     self.renew(node);
@@ -74,7 +74,7 @@ impl Orchestration {
             },
             message => {
                 let is_report = matches!(message, Message::Report { .. });
-                // First whether it leads: it knows the state of then, at least.
+                // The leadership is read first: a leader has applied at least the state of that moment.
                 let leads = node.leadership();
                 let cluster = node.cluster();
                 let orchestrator = &mut self.state.lock().orchestrator;
@@ -106,29 +106,29 @@ impl Orchestration {
         node.platform.send(to, written(&message));
     }
 
-    /// The agreed state has changed.
+    /// Handles a change of the agreed state.
     pub fn look(&self, node: &Node) {
         self.renew(node);
         self.signal.wake();
     }
 
-    /// Makes use of a granted lease, once the node knows as much as the leader did.
+    /// Uses a granted lease once the node has applied the revision that the leader had.
     pub fn renew(&self, node: &Node) {
         let cluster = node.cluster();
         if !needs_leases(&cluster) {
             return node.lease.set(u64::MAX);
         }
         match self.state.lock().granted {
-            // It is kept, because leases may become unnecessary for a while, and necessary again.
+            // The lease is kept, because leases may become unnecessary for a while and then necessary again.
             Some((until, rev)) if cluster.rev >= rev => node.lease.set(until),
-            // Until the leader answers for the first time, the node does not know what it may serve.
+            // Until the leader answers for the first time, the node does not know which vBuckets it may serve.
             _ if node.lease.is_endless() => node.lease.set(0),
             _ => {}
         }
     }
 }
 
-/// A message as it is sent.
+/// Encodes a message for sending.
 fn written(message: &Message) -> Vec<u8> {
     postcard::to_stdvec(message).expect("messages are plain data")
 }
@@ -176,13 +176,13 @@ fn standings(
     wanted.iter().filter_map(of_bucket).collect()
 }
 
-/// A pause of `usual_ns`, or a short one while the node has no lease.
+/// Returns a pause of `usual_ns`, or a short one while the node has no lease.
 fn pause(node: &Node, now: u64, usual_ns: u64) -> Next {
     let ns = if node.lease.holds(now) { usual_ns } else { usual_ns.min(HURRY_NS) };
     Next::After(Duration::from_nanos(ns))
 }
 
-/// The task that says that the node is here. It does not wait for decisions: a leader that waits for one still needs its lease.
+/// The task that sends heartbeats. It does not wait for decisions: a leader that waits for one still needs its lease.
 pub(crate) struct HeartbeatTask {
     shared: Arc<Orchestration>,
     signal: Signal,
@@ -233,10 +233,10 @@ impl Task for HeartbeatTask {
     }
 }
 
-/// The task that decides where its node leads.
+/// The task that makes decisions while its node leads.
 pub(crate) struct FailoverTask {
     shared: Arc<Orchestration>,
-    /// Nodes of which it was said that nothing goes on without them.
+    /// Nodes for which the warning that their missing report blocks progress was logged.
     late: BTreeSet<NodeId>,
     hand_over: HandOver,
 }
@@ -290,24 +290,24 @@ impl FailoverTask {
     }
 }
 
-/// How long a finished rebalance waits for functions and partitions of indexes, in nanoseconds: longer than a handler
-/// may take.
+/// Longest time that a finished rebalance waits for functions and partitions of indexes, in nanoseconds: longer than
+/// the longest permitted run of a handler.
 const HAND_OVER_NS: u64 = 120_000_000_000;
-/// How long a node may take to answer whether its functions and partitions have settled.
+/// Time that a node has to answer whether its functions and partitions have settled.
 const SETTLED_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Delays the end of a rebalance until functions have settled at the new nodes of their vBuckets, and partitions of
-/// indexes have moved: a leaving node still answers for its partitions until then.
+/// indexes have moved. A leaving node still answers for its partitions until then.
 #[derive(Default)]
 struct HandOver {
-    /// Since when there is nothing left to move.
+    /// Time since which nothing is left to move, in monotonic nanoseconds.
     since_ns: Option<u64>,
-    /// Nodes that have not answered yet, and whether all others have settled; `None` if nobody was asked.
+    /// Nodes that have not answered yet, and true if all others have settled; `None` if no node was asked.
     asked: Option<(Vec<PendingReply<NodeMessage>>, bool)>,
 }
 
 impl HandOver {
-    /// Asks the nodes again and again while some have not settled. Does not wait for them.
+    /// Repeats the question while some nodes have not settled. Does not wait for the replies.
     fn is_done(&mut self, node: &Arc<Node>, now_ns: u64) -> bool {
         let since_ns = *self.since_ns.get_or_insert(now_ns);
         let cluster = node.cluster();

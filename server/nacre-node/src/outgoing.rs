@@ -1,4 +1,4 @@
-//! Addresses that functions and plugins of this node may reach over HTTP at present.
+//! Addresses that functions and plugins of this node may reach over HTTP.
 
 use crate::node::Node;
 use nacre_cluster::{Destination, Endpoints, Member};
@@ -8,8 +8,8 @@ use std::sync::{Arc, Weak};
 
 /// The rules for outgoing requests of a node: those of the cluster's settings and those that the node was started with.
 ///
-/// The sender of a request resolves its host once, checks each address and connects to a checked one: a different
-/// second answer of the name server would otherwise bypass the check.
+/// The sender of a request resolves its host once, checks each address and connects to a checked one. Otherwise a
+/// different second answer of the name server would bypass the check.
 #[derive(Clone)]
 pub struct Outgoing(Weak<Node>);
 
@@ -19,7 +19,7 @@ impl Outgoing {
         Outgoing(Arc::downgrade(node))
     }
 
-    /// Returns the hosts, as the cluster knows them, of nodes that listen at `port`.
+    /// Returns the hosts, as recorded in the cluster, of nodes that listen at `port`.
     pub fn nodes_at(&self, port: u16) -> BTreeSet<String> {
         let Some(node) = self.0.upgrade() else { return BTreeSet::new() };
         let cluster = node.cluster();
@@ -30,7 +30,7 @@ impl Outgoing {
     /// Checks whether a request may be sent there.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why the request is not allowed.
     pub fn check(&self, destination: &Destination<'_>) -> Result<(), String> {
         let node = self.0.upgrade().ok_or("the node is stopping")?;
         let cluster = node.cluster();
@@ -38,10 +38,10 @@ impl Outgoing {
         destination.check(cluster.outgoing_http.iter().chain(own))
     }
 
-    /// Resolves a host that a user has named, and returns those of its addresses that the node may send requests to.
+    /// Resolves a host that a user has named, and returns the addresses that the node may send requests to.
     ///
     /// # Errors
-    /// Why there are none, for that user.
+    /// The reason why there are none, for that user.
     pub fn reachable(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
         let node = self.0.upgrade().ok_or("the node is stopping")?;
         node.platform.reachable(self, host, port)
@@ -50,7 +50,7 @@ impl Outgoing {
 
 fn hosts_of(member: &Member, port: u16) -> Vec<String> {
     let mut hosts = hosts_at(&member.endpoints, port);
-    // An alternate address without ports has those of the node.
+    // An alternate address without ports uses those of the node.
     let alternate = member.alternate.iter().filter(|alternate| {
         let is_own = alternate.ports.is_empty() && !hosts.is_empty();
         is_own || alternate.ports.values().any(|known| *known == port)

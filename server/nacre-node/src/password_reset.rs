@@ -1,7 +1,7 @@
 //! Resets the password of an administrator who has lost it.
 //!
-//! [`prepare`] writes it into the data directory of a stopped node. When the node runs again, it proposes the user to
-//! the other nodes, so that all have the password, and forgets the row: [`finish`].
+//! [`prepare`] writes the new password into the data directory of a stopped node. When the node runs again, [`finish`]
+//! proposes the user to the other nodes, so that all have the password, and removes the row.
 
 use crate::agreement::write;
 use crate::node::{Node, random_bytes};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// The row in the space of the node's settings.
 pub(crate) const ROW: &[u8] = b"password-reset";
 
-/// Notes that the user `name`, new or known, becomes an administrator with that password.
+/// Records that the user `name`, new or existing, becomes an administrator with this password.
 ///
 /// # Errors
 /// The error of the disk.
@@ -21,7 +21,8 @@ pub fn prepare(platform: &dyn Platform, name: &str, password: &str) -> Result<()
     Ok(platform.spaces().open("node")?.apply(&[write(ROW, &user)], true)?)
 }
 
-/// Proposes the user whose password was reset while the node was stopped. Returns its name, or `None` if there is none. Blocks.
+/// Proposes the user whose password was reset while the node was stopped. Returns the user's name, or `None` if there
+/// is none. Blocks.
 ///
 /// # Errors
 /// [`Error::Unavailable`] when the nodes cannot agree yet: try again.

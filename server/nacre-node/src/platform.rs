@@ -11,21 +11,22 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The world as a node sees it. The server implements it with real clocks and disks, a simulator from its seed.
+/// The environment as a node sees it. The server implements it with real clocks and disks, a simulator with values
+/// derived from its seed.
 pub trait Platform: BucketEnv {
-    /// Opens the store of a bucket; `create` when the bucket is new, so that a missing store is an error otherwise.
+    /// Opens the store of a bucket. `create` is true for a new bucket; otherwise a missing store is an error.
     ///
     /// # Errors
     /// The error of the store.
     fn open_store(&self, bucket: &Bucket, create: bool) -> Result<Arc<dyn Store>, Error>;
 
-    /// Removes the store of a bucket for good.
+    /// Removes the store of a bucket permanently.
     ///
     /// # Errors
     /// Fails when the disk refuses.
     fn remove_store(&self, bucket: &Bucket) -> Result<(), Error>;
 
-    /// Returns the folder of a service for files of its own; `None` where there are no files.
+    /// Returns the folder for a service's own files; `None` if there are no files.
     fn folder(&self, service: &str) -> Option<std::path::PathBuf> {
         let _ = service;
         None
@@ -34,7 +35,7 @@ pub trait Platform: BucketEnv {
     /// Returns the spaces of the node's settings and packages.
     fn spaces(&self) -> &dyn Spaces;
 
-    /// Returns the spaces of its plugins' state.
+    /// Returns the spaces of the plugins' state.
     fn states(&self) -> &dyn Spaces {
         self.spaces()
     }
@@ -44,25 +45,26 @@ pub trait Platform: BucketEnv {
         StateOptions::default()
     }
 
-    /// The component that comes with the binary under that name.
+    /// Returns the component `name` that comes with the binary.
     ///
     /// # Errors
-    /// Fails when none does.
+    /// Fails when there is none.
     fn shipped_plugin(&self, name: &str) -> Result<&'static [u8], String>;
 
     /// Compiles a component, or loads the code compiled earlier under the same `digest`. Takes seconds.
     ///
     /// # Errors
-    /// The mistake in the component.
+    /// The error in the component.
     fn load_plugin(&self, name: &str, digest: &str, component: &[u8]) -> Result<Plugin, String>;
 
-    /// Sends the requests of functions and plugins, to addresses only that `outgoing` allows once they are resolved.
+    /// Returns the client that sends the requests of functions and plugins. It connects only to resolved addresses
+    /// that `outgoing` allows.
     fn http(&self, outgoing: Outgoing) -> Arc<dyn Http>;
 
     /// Resolves a host, and returns those of its addresses that `outgoing` allows, with the port.
     ///
     /// # Errors
-    /// Why there are none.
+    /// The reason why there are none.
     fn reachable(
         &self,
         outgoing: &Outgoing,
@@ -73,11 +75,11 @@ pub trait Platform: BucketEnv {
         Err("there is no network here".to_owned())
     }
 
-    /// Reads the settings of a bucket from fields that are named as the form of management names them: those of a new
-    /// bucket, or on top of those that are `known`. `now_cas` is a CAS of now.
+    /// Reads the settings of a bucket from fields with the names of the management form. The fields modify `known`, or
+    /// the defaults of a new bucket. `now_cas` is a CAS of the current time.
     ///
     /// # Errors
-    /// The field that cannot be accepted, and why.
+    /// The field that is not accepted, and the reason.
     fn bucket_settings(
         &self,
         known: Option<&BucketSettings>,
@@ -88,72 +90,74 @@ pub trait Platform: BucketEnv {
         Err("buckets are not made by statements here".into())
     }
 
-    /// Keeps a call of a plugin that failed, for its author; says where.
+    /// Stores a failed call of a plugin for its author. Returns the location.
     ///
     /// # Errors
     /// Fails when the disk refuses.
     fn keep_capsule(&self, capsule: &Capsule) -> Result<String, Error>;
 
-    /// The calls of a deployment that failed and are kept here, by a name that says when, the oldest first. Blocks.
+    /// Returns the failed calls of a deployment that are stored here, oldest first, each with a name that states its
+    /// time. Blocks.
     ///
     /// # Errors
     /// Fails when the disk refuses.
     fn capsules(&self, deployment: &str) -> Result<Vec<(String, Capsule)>, Error>;
 
-    /// The bytes of an uploaded package, from a node that has them. Blocks.
+    /// Fetches the bytes of an uploaded package from a node that has them. Blocks.
     ///
     /// # Errors
-    /// Why none gives them.
+    /// The reason why no node provides them.
     fn fetch_package(&self, digest: &str) -> Result<Vec<u8>, String>;
 
-    /// Sends a message to another node, one way. Never blocks: a message is lost if there is no room for it, or if the
-    /// connection breaks. Messages arrive in order, at [`Node::hear`](crate::Node::hear).
+    /// Sends a one-way message to another node. Never blocks: the message is lost if there is no room for it, or if
+    /// the connection breaks. Messages arrive in order, at [`Node::hear`](crate::Node::hear).
     fn send(&self, to: NodeId, message: Vec<u8>);
 
-    /// Asks another node. `told` gets the answer, or the reason why there is none, after `patience` at the latest, and
-    /// must not block. Never blocks. The other node answers by [`Node::answer`](crate::Node::answer), on threads that
-    /// its clients do not wait for.
+    /// Asks another node. `told` receives the answer, or the reason why there is none, after `patience` at the latest,
+    /// and must not block. Never blocks. The other node answers by [`Node::answer`](crate::Node::answer), on threads
+    /// that its clients do not wait for.
     fn ask(&self, to: NodeId, question: Vec<u8>, patience: Duration, told: ReplyCallback);
 
-    /// Connects `link` to the key-value port of a node, again whenever the connection is lost, until the link is over.
+    /// Connects `link` to the key-value port of a node. Reconnects after each loss until the link is over.
     fn link(&self, peer: &Endpoints, link: Box<dyn Link>);
 }
 
-/// Called once with the peer's reply, or with the reason there is none.
+/// Called once with the peer's reply, or with the reason why there is none.
 pub type ReplyCallback = Box<dyn FnOnce(Result<Vec<u8>, PeerError>) + Send>;
 
 /// The reason why a peer gave no reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
-    /// The question was never sent, so the peer has done nothing.
+    /// The question was never sent, so the peer did not process it.
     #[error("{0}")]
     NotAsked(String),
-    /// The question may have arrived, and the peer may have carried it out.
+    /// The question may have arrived, and the peer may have processed it.
     #[error("{0}")]
     Lost(String),
 }
 
 /// One end of a connection to another node, without the connection: bytes in, bytes out.
 pub trait Link: Send {
-    /// Sets the waiter to wake when there is something for the link; then [`Link::look`] is called.
+    /// Sets the waiter to wake when the link has work; then [`Link::look`] is called.
     fn attach(&mut self, waiter: Arc<dyn Waiter>);
 
     /// Called when the connection is open. Appends the first bytes to `out`.
     fn connected(&mut self, out: &mut Vec<u8>);
 
-    /// The connection is gone. There may be another one later.
+    /// Called when the connection is lost. Another one may follow.
     fn lost(&mut self);
 
-    /// Takes in the whole frames at the start of `input`. Returns the bytes that were consumed.
+    /// Processes the complete frames at the start of `input`. Returns the number of consumed bytes.
     ///
     /// # Errors
     /// The reason to close the connection.
     fn receive(&mut self, input: &[u8], out: &mut Vec<u8>, now: Now) -> Result<usize, String>;
 
-    /// Appends the bytes that are ready to be sent. Returns when to look again if nobody calls before.
+    /// Appends the bytes that are ready to be sent. Returns the delay until the next call, unless something calls
+    /// earlier.
     fn look(&mut self, out: &mut Vec<u8>, now: Now) -> Option<Duration>;
 
-    /// Returns true if it is not needed any more.
+    /// Returns true if the link is not needed any more.
     fn is_over(&self) -> bool;
 }
 

@@ -1,8 +1,8 @@
-//! Follows the active vBuckets of another node of which this node should have copies.
+//! Follows the active vBuckets of another node that this node should have copies of.
 //!
 //! A [`Follower`] is the client's end of a DCP connection to one node for one bucket. It compares the agreed state with
-//! the streams that it has, asks for those that are missing, and closes those that are no longer wanted; so a missed
-//! change of the agreed state does no harm. Versions go into the vBuckets of this node, and acknowledgements go back.
+//! its streams, requests missing ones, and closes those that are no longer wanted, so a missed change of the agreed
+//! state does no harm. Versions go into the vBuckets of this node, and acknowledgements go back.
 //!
 //! ```text
 //!   peer's kv::dcp ──► markers, versions ──► Follower ──► Bucket::receive ──► Vbucket, Flusher
@@ -10,8 +10,8 @@
 //!         └──────── SEQNO_ACKNOWLEDGED ◄────────┴──────────────────────────────────┘
 //! ```
 //!
-//! A snapshot from memory is small, and taken in as a whole. One from a disk is taken in in pieces; until its end the
-//! copy counts as inconsistent. When the peer wants a rollback, the copy starts from nothing, because the versions
+//! A snapshot from memory is small, and is applied as a whole. A snapshot from disk is applied in pieces; until its end
+//! the copy counts as inconsistent. When the peer demands a rollback, the copy starts empty, because the versions
 //! before the rolled back ones were not kept.
 
 use crate::node::Node;
@@ -28,13 +28,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Bytes that the peer may send before they are taken in.
+/// Bytes that the peer may send before they are acknowledged.
 const WINDOW_BYTES: u32 = 16 << 20;
-/// Bytes that are taken in before the peer is informed.
+/// Consumed bytes after which the peer is informed.
 const WINDOW_NEWS_BYTES: u32 = WINDOW_BYTES / 4;
-/// Versions of a snapshot from a disk that are taken in at a time.
+/// Versions of a snapshot from disk that are applied at a time.
 const PIECE_DOCUMENTS: usize = 256;
-/// When a stream that was refused is asked for again: the peer may not know yet that it is the active one.
+/// Interval after which a refused stream is requested again: the peer may not know yet that it is the active node.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// Opcode, extras, key and value of a request.
 type Greeting<'a> = (Opcode, &'a [u8], &'a [u8], &'a [u8]);
@@ -43,49 +43,49 @@ type Greeting<'a> = (Opcode, &'a [u8], &'a [u8], &'a [u8]);
 enum Talk {
     /// There is no connection.
     Silent,
-    /// The peer should send a challenge.
+    /// Waiting for the peer's challenge.
     Introduced(ScramClient),
-    /// The peer should prove that it knows the secret, too.
+    /// Waiting for the peer's proof that it knows the secret too.
     Proved(ScramProof),
     /// This many requests must be granted before streams are requested.
     Opening(usize),
-    /// Streams.
+    /// Streams are open or requested.
     Open,
 }
 
-/// One vBucket that is followed.
+/// One followed vBucket.
 struct Incoming {
-    /// The term in which the peer is the active one.
+    /// The term in which the peer is the active node.
     term: u64,
-    /// Opaque of its messages.
+    /// Opaque of the stream's messages.
     opaque: u32,
     /// Generation of the copy when the stream was requested: a copy that started again meanwhile lacks the earlier
     /// versions. `None` before the request.
     generation: Option<u32>,
-    /// Versions arrive.
+    /// True while versions arrive.
     is_open: bool,
-    /// The snapshot that versions arrive of, and whether it may be large.
+    /// Seqno range of the current snapshot. It may be large if it comes from disk.
     snapshot: (Seqno, Seqno),
     from_disk: bool,
     pending: Vec<Document>,
     acknowledged: Seqno,
 }
 
-/// See the [module](self).
+/// A client of one peer for one bucket, see the [module](self).
 pub(crate) struct Follower {
     node: Arc<Node>,
     bucket: Arc<Bucket>,
     peer: NodeId,
-    /// The vBuckets of which more was stored; set once the link is attached.
+    /// The vBuckets that have newly stored versions; set once the link is attached.
     dirty: Option<Arc<DirtyVbuckets>>,
     streams: BTreeMap<Vbid, Incoming>,
-    /// Streams to request, and the monotonic time from which on.
+    /// Streams to request, each with the earliest monotonic time.
     to_ask: BTreeMap<Vbid, u64>,
     opaque: u32,
     talk: Talk,
-    /// The revisions of the agreed state and of the fences that the streams were compared with.
+    /// The revisions of the agreed state and of the fences at the last comparison of streams.
     compared: Option<(i64, u64)>,
-    /// Bytes taken in of which the peer was not informed.
+    /// Consumed bytes that the peer was not informed of.
     taken: u32,
 }
 
@@ -105,12 +105,12 @@ impl Follower {
         }
     }
 
-    /// Returns the revisions of the agreed state and of the fences, which decide about the vBuckets to follow.
+    /// Returns the revisions of the agreed state and of the fences, which determine the vBuckets to follow.
     fn known(&self) -> (i64, u64) {
         (self.node.map_rev(), self.node.fences.load(Ordering::Acquire))
     }
 
-    /// The vBuckets to follow, each with the term.
+    /// Returns the vBuckets to follow, each with its term.
     fn wanted(&self) -> BTreeMap<Vbid, u64> {
         let (cluster, me) = (self.node.cluster(), self.node.id());
         if self.node.fenced.read().keeps_from(self.peer, &cluster) {
@@ -163,7 +163,7 @@ impl Follower {
         self.talk = Talk::Opening(greetings.len());
     }
 
-    /// Takes the answer to something that was said before there are streams.
+    /// Handles a reply during the login and the opening of the connection.
     fn greeted(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), String> {
         let granted = frame.vbid == Status::Success as u16;
         match std::mem::replace(&mut self.talk, Talk::Silent) {
@@ -185,7 +185,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Brings the streams in line with the agreed state.
+    /// Opens and closes streams according to the agreed state.
     fn compare(&mut self, out: &mut Vec<u8>, now: Now) {
         let wanted = self.wanted();
         let bucket = &self.bucket;
@@ -213,12 +213,12 @@ impl Follower {
                 }
             });
         }
-        // The new seqnos may permit acknowledgements.
+        // The new seqnos may allow acknowledgements.
         let followed: Vec<Vbid> = self.streams.keys().copied().collect();
         followed.into_iter().for_each(|vbid| self.acknowledge(vbid, out));
     }
 
-    /// Requests a stream from the position of the copy. A copy that cannot be stored any more is not followed.
+    /// Requests a stream from the position of the copy. A copy that can no longer be stored is not followed.
     fn ask(&mut self, vbid: Vbid, out: &mut Vec<u8>) {
         self.to_ask.remove(&vbid);
         let Some(incoming) = self.streams.get_mut(&vbid) else { return };
@@ -252,7 +252,7 @@ impl Follower {
             Some(Opcode::DcpStreamRequest) => {}
             // The stream may have ended before it was closed.
             Some(Opcode::DcpCloseStream) => return Ok(()),
-            // A peer that did not take the acknowledgement of bytes would wait for it in vain.
+            // A peer that refused the acknowledgement of bytes would wait for it forever.
             _ if frame.vbid != Status::Success as u16 => return Err(refused(frame)),
             _ => return Ok(()),
         }
@@ -269,7 +269,7 @@ impl Follower {
                 ask_again_at = None;
                 incoming.is_open = true;
                 incoming.acknowledged = Seqno::ZERO;
-                // The copy may have everything already.
+                // The copy may be complete already.
                 self.acknowledge(vbid, out);
             }
         } else if frame.vbid == Status::Rollback as u16 {
@@ -306,7 +306,7 @@ impl Follower {
         self.taken += bytes as u32;
         let vbid = Vbid(frame.vbid);
         let incoming = self.streams.get_mut(&vbid).filter(|known| known.opaque == frame.opaque);
-        // The message was on its way when the stream was closed.
+        // The message was in flight when the stream was closed.
         let Some(incoming) = incoming else { return Ok(()) };
         let reached = match told {
             Told::Snapshot { start, end, from_disk } => {
@@ -341,7 +341,7 @@ impl Follower {
         }
     }
 
-    /// Acknowledges the seqno of a copy, if that has changed.
+    /// Acknowledges the seqno of a copy if it has changed.
     fn acknowledge(&mut self, vbid: Vbid, out: &mut Vec<u8>) {
         let Some(incoming) = self.streams.get_mut(&vbid) else { return };
         if !incoming.is_open {
@@ -354,7 +354,7 @@ impl Follower {
         }
         vbucket.reach_term(incoming.term);
         let prepared = vbucket.prepared();
-        // Checked last: a fence on this peer promises that every acknowledgement was sent before it.
+        // Checked last: a fence on this peer guarantees that every acknowledgement was sent before the fence.
         let is_fenced = || self.node.fenced.read().keeps_from(self.peer, &self.node.cluster());
         if vbucket.term() == incoming.term && prepared > incoming.acknowledged && !is_fenced() {
             incoming.acknowledged = prepared;
@@ -426,7 +426,7 @@ impl Link for Follower {
         if self.bucket.is_closed() || self.node.is_stopping() {
             return true;
         }
-        // Called after each piece that arrives, so the streams are only compared again when something has changed.
+        // Called after each piece that arrives, so the streams are compared only after a change.
         match self.compared == Some(self.known()) {
             true => self.streams.is_empty(),
             false => self.wanted().is_empty(),
@@ -441,7 +441,7 @@ impl Drop for Follower {
     }
 }
 
-/// Returns true if the copy is still the one that the stream was asked for, if it was.
+/// Returns true if the copy is still the one that the stream was requested for, or if no stream was requested.
 fn is_of(bucket: &Bucket, vbid: Vbid, incoming: &Incoming) -> bool {
     let is_same =
         |generation| bucket.vbucket(vbid).is_some_and(|vbucket| vbucket.generation() == generation);

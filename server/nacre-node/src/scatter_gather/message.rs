@@ -1,11 +1,12 @@
-//! Messages between the nodes of a cluster: each belongs to one service, and the transport sees its bytes only.
+//! Messages between the nodes of a cluster: each belongs to one service, and the transport handles only its
+//! bytes.
 //!
 //! ```text
 //! question = header { revision, milliseconds left, service ID }, then the message of that service
 //! reply    = Result<reply of that service, NoReply>
 //! ```
 //!
-//! Both are in the format of postcard: the nodes of one cluster have one version.
+//! Both use the postcard format, because all nodes of a cluster have the same version.
 
 use super::Vbids;
 use crate::node::Node;
@@ -19,14 +20,14 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Code of failures that no user can do anything about. Source: Couchbase's query service.
+/// Code of failures that no user can fix. Source: Couchbase's query service.
 const INTERNAL: u32 = 5000;
 
-/// A message of a service to the same service on another node, with the type of its reply.
+/// A message from a service to the same service on another node, with the type of its reply.
 ///
-/// A message may be asked about vBuckets of several nodes; then each node answers for those that it serves.
+/// A message may cover vBuckets of several nodes; each node then answers for those that it serves.
 pub trait PeerMessage: Serialize + DeserializeOwned {
-    /// The reply of a node that has one.
+    /// Type of a successful reply.
     type Reply: Serialize + DeserializeOwned;
 
     /// ID of the service that answers the message.
@@ -46,7 +47,7 @@ pub trait PeerMessage: Serialize + DeserializeOwned {
     /// [`NoReply`].
     fn answer(self, node: &Arc<Node>, left: Duration) -> Result<Self::Reply, NoReply>;
 
-    /// Returns the vBuckets that `reply` covers, of those `asked` about.
+    /// Returns the vBuckets that `reply` covers, among those in `asked`.
     fn covered(_reply: &Self::Reply, asked: Vbids) -> Vbids {
         asked
     }
@@ -57,13 +58,13 @@ pub trait PeerMessage: Serialize + DeserializeOwned {
 pub enum NoReply {
     /// The node does not serve all of the vBuckets, or stopped serving them while it answered.
     Elsewhere,
-    /// The same message may be answered later. Holds the reason, for people.
+    /// The same message may succeed later. The text is the reason, for people.
     NotYet(String),
     /// The message cannot be answered.
     Failed(PeerFailure),
 }
 
-/// A failure of a service on another node, in the words that its clients read.
+/// A failure of a service on another node, in the form that its clients receive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerFailure {
     /// Code of the service that failed.
@@ -75,31 +76,30 @@ pub struct PeerFailure {
 }
 
 impl NoReply {
-    /// A failure that no user can do anything about.
+    /// Returns a failure that no user can fix.
     pub fn internal(message: impl Into<String>) -> NoReply {
         NoReply::Failed(PeerFailure { code: INTERNAL, message: message.into(), retry: false })
     }
 
-    /// Returns the reply of a node that has none, as every message type reads it.
+    /// Encodes the refusal. Every message type can decode it as its reply.
     pub fn to_bytes(&self) -> Vec<u8> {
         reply(&Err::<(), _>(self))
     }
 }
 
-/// Reply of a peer of message type `M`, which is waited for or looked for.
+/// The pending reply of a peer to a message of type `M`. The caller can wait for it or poll it.
 pub struct PendingReply<M> {
     receiver: Receiver<Result<Vec<u8>, PeerError>>,
     message: PhantomData<fn() -> M>,
 }
 
 impl<M: PeerMessage> PendingReply<M> {
-    /// A reply that arrives at `receiver`.
-    /// Creates a reply that `receiver` will give.
+    /// Creates a pending reply that arrives at `receiver`.
     pub fn new(receiver: Receiver<Result<Vec<u8>, PeerError>>) -> PendingReply<M> {
         PendingReply { receiver, message: PhantomData }
     }
 
-    /// Blocks until there is a reply, or the reason why there is none.
+    /// Blocks until the reply arrives, or the reason why there is none.
     ///
     /// # Errors
     /// [`PeerError`] when no readable reply has arrived.
@@ -108,7 +108,7 @@ impl<M: PeerMessage> PendingReply<M> {
         read_reply::<M>(self.receiver.recv().map_err(|_| ended())?)
     }
 
-    /// Returns the reply if it has arrived, or the reason why there will be none.
+    /// Returns the reply if it has arrived, or the reason why there will be none; `None` while neither has.
     pub fn poll(&self) -> Option<Result<Result<M::Reply, NoReply>, PeerError>> {
         match self.receiver.try_recv() {
             Err(TryRecvError::Empty) => None,
@@ -136,11 +136,11 @@ pub fn read_reply<M: PeerMessage>(
 /// The part of a question that the transport reads.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Header<'a> {
-    /// The answering node knows the agreed state at least up to this revision.
+    /// The answering node must have applied the agreed state at least up to this revision.
     pub rev: u64,
-    /// Milliseconds that the answer may take.
+    /// Time limit for the answer, in milliseconds.
     pub left_ms: u64,
-    /// ID of the service that the message belongs to.
+    /// ID of the receiving service.
     pub service: &'a str,
 }
 

@@ -5,9 +5,9 @@
 //!                                     └─► Platform::ask ─► Node::answer ─► Service::answer ─► PeerMessage::answer, on another one
 //! ```
 //!
-//! A reply is about exactly the vBuckets of the message. A node that does not serve all of them, or did not while it
-//! answered, refuses ([`NoReply::Elsewhere`]), and their present nodes are asked: each vBucket counts once, even while
-//! it moves.
+//! A reply covers exactly the vBuckets of the message. A node that does not serve all of them, or stopped serving them
+//! while it answered, refuses ([`NoReply::Elsewhere`]), and their present nodes are asked. Each vBucket therefore
+//! counts once, even while it moves.
 
 mod message;
 mod node_message;
@@ -30,16 +30,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Pause before vBuckets without a reply are asked about again, unless the cluster changes before.
+/// Pause before vBuckets without a reply are asked about again, unless the cluster changes earlier.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long members may take to answer from memory.
+/// Time limit for answers that members give from memory.
 const MEMBERS_PATIENCE: Duration = Duration::from_secs(1);
-/// How long an unreachable node is asked again before that is an error: another one may take its place meanwhile.
+/// Time for which an unreachable node is retried before this is an error: another node may take its place meanwhile.
 pub const UNREACHED_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The node that serves each vBucket of a bucket.
 pub struct Owners {
-    /// The revision of the agreed state that says so.
+    /// The revision of the agreed state that the assignment comes from.
     rev: u64,
     by_vbid: Vec<Option<NodeId>>,
     by_node: Vec<(NodeId, Vbids)>,
@@ -57,7 +57,7 @@ impl Owners {
         Owners { rev, by_vbid, by_node: by_node.into_iter().collect() }
     }
 
-    /// The vBucket of a key.
+    /// Returns the vBucket of a key.
     pub fn vbid_of(&self, key: &[u8]) -> Vbid {
         Vbid::of(key, self.by_vbid.len() as u16)
     }
@@ -72,12 +72,12 @@ impl Owners {
         self.by_node.iter().map(|(node, _)| *node).collect()
     }
 
-    /// All vBuckets.
+    /// Returns all vBuckets.
     pub fn all(&self) -> Vbids {
         Vbids::first(self.by_vbid.len() as u16)
     }
 
-    /// The node that serves all of them, if one does.
+    /// Returns the node that serves all vBuckets, if one does.
     pub fn only(&self) -> Option<NodeId> {
         match &self.by_node[..] {
             [(node, vbids)] if *vbids == self.all() => Some(*node),
@@ -85,7 +85,7 @@ impl Owners {
         }
     }
 
-    /// Splits vBuckets by the nodes that serve them; vBuckets without a node are left out.
+    /// Splits vBuckets by the nodes that serve them; omits vBuckets without a node.
     pub fn split(&self, vbids: &Vbids) -> Vec<(NodeId, Vbids)> {
         if *vbids == self.all() {
             return self.by_node.clone();
@@ -104,7 +104,7 @@ impl Owners {
 pub struct ScatterRequest<'a, M> {
     /// vBuckets to ask about.
     pub vbids: Vbids,
-    /// Builds the message about those of the vBuckets that one node serves.
+    /// Builds the message for the vBuckets that one node serves.
     pub message: Box<dyn Fn(&Vbids) -> M + 'a>,
 }
 
@@ -114,21 +114,21 @@ pub struct ShardReply<R> {
     pub request: usize,
     /// vBuckets that the reply covers.
     pub vbids: Vbids,
-    /// The reply, or why the service failed.
+    /// The reply, or the failure of the service.
     pub reply: Result<R, PeerFailure>,
 }
 
-/// The replies about vBuckets, as far as there are any.
+/// The replies that arrived, and the vBuckets without one.
 pub struct Gathered<R> {
-    /// Those that there are.
+    /// The replies.
     pub shards: Vec<ShardReply<R>>,
-    /// The vBuckets without a reply, of each [`ScatterRequest`].
+    /// The vBuckets without a reply, for each [`ScatterRequest`].
     pub missing: Vec<Vbids>,
-    /// Why some have none, for people.
+    /// The reason why some are missing, for people.
     pub reason: String,
 }
 
-/// A message that was or will be answered.
+/// A message that this node answers, or a pending reply of another node.
 enum Pending<M> {
     Here(Box<M>),
     There(PendingReply<M>),
@@ -150,7 +150,7 @@ impl Node {
         Some(owners)
     }
 
-    /// The vBuckets of documents of a bucket; `None` when there is no such bucket.
+    /// Returns the vBuckets of documents of a bucket; `None` if there is no such bucket.
     pub fn vbids_of<'k>(
         &self,
         bucket: &str,
@@ -160,11 +160,11 @@ impl Node {
         Some(keys.into_iter().map(|key| owners.vbid_of(key)).collect())
     }
 
-    /// Asks about vBuckets of a bucket, each where it is served; of all of them, or of none. Blocks: not for a thread that
-    /// others wait for.
+    /// Asks about vBuckets of a bucket, each at the node that serves it. Returns either all replies or none. Blocks: do
+    /// not call it on a thread that others wait for.
     ///
     /// # Errors
-    /// Why there is no answer about some of them, for people.
+    /// The reason why replies are missing, for people.
     pub fn gather<M: PeerMessage>(
         self: &Arc<Node>,
         bucket: &str,
@@ -175,10 +175,10 @@ impl Node {
         if missing.iter().all(Vbids::is_empty) { Ok(shards) } else { Err(reason) }
     }
 
-    /// As [`Node::gather`], but the replies that have arrived in time count if others are missing.
+    /// Like [`Node::gather`], but returns the replies that arrived in time if others are missing.
     ///
     /// # Errors
-    /// There is no such bucket, or a write may have been made whose reply was lost.
+    /// Fails when there is no such bucket, or when the reply to a write was lost, so that the write may have been made.
     pub fn gather_in_part<M: PeerMessage>(
         self: &Arc<Node>,
         bucket: &str,
@@ -212,7 +212,7 @@ impl Node {
             let is_orphan = |vbid| owners.of(vbid).is_none();
             let mut is_unreached = missing.iter().any(|vbids| vbids.iter().any(is_orphan));
             let mut reason = "some vBuckets are served by no node".to_owned();
-            // The other nodes work while this node does its part.
+            // Remote replies are read last, so that other nodes work while this node does its part.
             pending.sort_by_key(|(.., asked)| matches!(asked, Pending::There(_)));
             for (request, vbids, writes, asked) in pending {
                 let reply = match self.finish(asked, left) {
@@ -255,7 +255,7 @@ impl Node {
         }
     }
 
-    /// Returns the reply about one vBucket, from the node that serves it.
+    /// Returns the reply about one vBucket from the node that serves it.
     ///
     /// # Errors
     /// As for [`Node::gather`].
@@ -289,8 +289,8 @@ impl Node {
         self.cluster().nodes.keys().copied().filter(|other| *other != me).collect()
     }
 
-    /// Asks the other nodes that have a part in the cluster about something that they know already, and returns the replies.
-    /// A node that does not answer is left out. Blocks, for about a second at most.
+    /// Asks the other member nodes, except failed-over ones, about something that they can answer from memory, and
+    /// returns the replies. Omits nodes that do not answer. Blocks for about a second at most.
     pub fn ask_members<M: PeerMessage>(&self, message: &M) -> impl Iterator<Item = M::Reply> {
         let cluster = self.cluster();
         let is_asked = |id: &NodeId| {
@@ -309,8 +309,8 @@ impl Node {
         PendingReply::new(receiver)
     }
 
-    /// Sends a message to another node; `callback` gets the reply, as with [`Platform::ask`](crate::Platform::ask), and reads it
-    /// by [`read_reply`].
+    /// Sends a message to another node. `callback` receives the reply, as with [`Platform::ask`](crate::Platform::ask),
+    /// and decodes it with [`read_reply`].
     pub fn ask_then<M: PeerMessage>(
         &self,
         to: NodeId,
@@ -322,7 +322,7 @@ impl Node {
         self.platform.ask(to, bytes, left, callback);
     }
 
-    /// Answers a question of another node. Blocks as long as the question allows.
+    /// Answers a question of another node. Blocks for at most the time that the question allows.
     pub fn answer(self: &Arc<Node>, question: &[u8]) -> Vec<u8> {
         let refused = match postcard::take_from_bytes::<Header<'_>>(question) {
             Ok((Header { rev, left_ms, service }, message)) => {
@@ -340,7 +340,8 @@ impl Node {
         refused.to_bytes()
     }
 
-    /// Reads a message of type `M` from another node, counts it, and answers it. For [`Service::answer`](crate::service::Service::answer).
+    /// Decodes a message of type `M` from another node, counts it, and answers it. For
+    /// [`Service::answer`](crate::service::Service::answer).
     pub fn answer_message<M: PeerMessage>(
         self: &Arc<Node>,
         message: &[u8],
@@ -356,12 +357,12 @@ impl Node {
         reply(&outcome)
     }
 
-    /// Returns how many questions of other nodes this one was asked since it started, by subject.
+    /// Returns the number of questions that other nodes have asked since the start, by subject.
     pub fn questions(&self) -> BTreeMap<&'static str, u64> {
         self.answered.lock().clone()
     }
 
-    /// Waits until this node knows the agreed state up to a revision.
+    /// Waits until this node has applied a revision of the agreed state. Returns false after the time limit.
     fn knows(&self, rev: u64, left: Duration) -> bool {
         let reached = async {
             loop {

@@ -1,4 +1,4 @@
-//! Messages about the node itself: how much it has, and whether its services are where a rebalance wants them.
+//! Messages about the node itself: its usage, and whether its services have followed a rebalance.
 
 use super::{NoReply, PeerMessage, Usage};
 use crate::node::Node;
@@ -11,9 +11,10 @@ use std::time::Duration;
 /// A message to a node about itself.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum NodeMessage {
-    /// Asks whether all services have come to the vBuckets that the node serves, and have left the others.
+    /// Asks whether all services have taken over the vBuckets that the node serves, and have released the
+    /// others.
     Settled,
-    /// Asks how much the node has of each bucket.
+    /// Asks for the node's usage of each bucket.
     Usage,
 }
 
@@ -22,7 +23,7 @@ pub enum NodeMessage {
 pub enum NodeReply {
     /// Reply to [`NodeMessage::Settled`].
     Settled(bool),
-    /// Reply to [`NodeMessage::Usage`]: by bucket.
+    /// Reply to [`NodeMessage::Usage`], by bucket.
     Usage(BTreeMap<String, Usage>),
 }
 

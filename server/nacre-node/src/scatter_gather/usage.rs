@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 /// Usage of a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Documents that exist, in the vBuckets that are served.
+    /// Documents in the vBuckets that the node serves, without tombstones.
     pub documents: u64,
-    /// Bytes of memory, of all copies.
+    /// Memory of all copies, in bytes.
     pub memory_bytes: u64,
-    /// Bytes of files, of all copies.
+    /// Files of all copies, in bytes.
     pub disk_bytes: u64,
-    /// Bytes of current versions.
+    /// Current versions in the files, in bytes.
     pub live_bytes: u64,
 }
 
@@ -32,8 +32,8 @@ impl Usage {
         usage.collect()
     }
 
-    /// Returns the usage of each bucket on all nodes that have a part in the cluster, as `node` learns it. A node that does not
-    /// answer is left out, because its loss is when operators look at the others. Blocks, for about a second at most.
+    /// Returns the usage of each bucket on all member nodes, as `node` learns it. Omits nodes that do not answer,
+    /// because operators need the figures of the others most when a node is lost. Blocks for about a second at most.
     pub fn of_cluster(node: &Node) -> BTreeMap<String, Usage> {
         let mut sum = Usage::of_node(node);
         for reply in node.ask_members(&NodeMessage::Usage) {

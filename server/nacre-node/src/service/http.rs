@@ -1,4 +1,4 @@
-//! HTTP routes of services, as data: the server has the sockets, the logins and the limits.
+//! HTTP routes of services, as data. The server owns the sockets, the logins and the limits.
 
 use crate::node::Node;
 use nacre_auth::{Keyspace, Login, Privilege};
@@ -14,14 +14,14 @@ pub struct Route {
     pub method: &'static str,
     /// Path. A segment in braces matches any: `/items/{id}`.
     pub path: &'static str,
-    /// Right without which the request is refused.
+    /// Right that the request needs.
     pub access: Access,
-    /// Answers a request. May block: it has a thread of its own.
+    /// Answers a request. May block, because it has a thread of its own.
     pub handler: fn(&Arc<Node>, &HttpRequest) -> HttpReply,
 }
 
 impl Route {
-    /// Returns the segments that match those in braces, if the path is that of the route.
+    /// Returns the path segments that match those in braces; `None` if the path does not match the route.
     pub fn matches(&self, path: &[String]) -> Option<Vec<String>> {
         let segments: Vec<&str> = self.path.split('/').filter(|part| !part.is_empty()).collect();
         if segments.len() != path.len() {
@@ -39,21 +39,21 @@ impl Route {
     }
 }
 
-/// Right that a route of a service asks for.
+/// Right that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// A privilege on the cluster.
     Cluster(Privilege),
-    /// Every user who has logged in. The handler decides where the right depends on what the request names.
+    /// Any logged-in user. The handler decides if the right depends on the content of the request.
     Handler,
 }
 
-/// A request of a user who has the right to send it.
+/// A request of a user who has the required right.
 #[derive(Clone, Debug, Default)]
 pub struct HttpRequest {
     /// Segments of the path that the route left open, percent-decoded.
     pub parameters: Vec<String>,
-    /// Query as it came, without `?`.
+    /// Query string as received, without `?`.
     pub query: String,
     /// Headers without credentials; names are in lower case.
     pub headers: Vec<(String, String)>,
@@ -61,12 +61,12 @@ pub struct HttpRequest {
     pub body: Vec<u8>,
     /// Name of the user.
     pub user: String,
-    /// The login of the user; none on a node that nobody has claimed.
+    /// The login of the user; `None` on a node without an administrator.
     pub login: Option<Login>,
 }
 
 impl HttpRequest {
-    /// Returns names and percent-decoded values of the query, in their order. The value is empty where there is none.
+    /// Returns names and percent-decoded values of the query, in order. A missing value is empty.
     pub fn query_pairs(&self) -> impl Iterator<Item = (&str, String)> {
         self.query.split('&').map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -82,15 +82,15 @@ impl HttpRequest {
         holder.is_some_and(|user| user.may(privilege, keyspace))
     }
 
-    /// Returns the memory of the user for an answer, none of which is taken yet. A handler whose answer may be large takes it while the
-    /// answer grows; once that is complete, the server accounts for it.
+    /// Returns a permit for the user's answer memory, still empty. A handler whose answer may be large reserves memory
+    /// while the answer grows; the server accounts for the complete answer.
     pub fn answer_memory(&self, node: &Node) -> Permit {
         let account = node.memory().budgets().of_user(nacre_auth::person(&self.user));
         account.permit(Purpose::Answer)
     }
 }
 
-/// An answer over HTTP.
+/// An HTTP reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpReply {
     /// Status.

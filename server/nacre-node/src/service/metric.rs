@@ -3,13 +3,13 @@
 /// A metric of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// Name without the prefix of the server and the suffix of its kind: `echo_messages`.
+    /// Name without the prefix of the server and the suffix of its kind, such as `echo_messages`.
     pub name: &'static str,
-    /// Description, as a sentence without its full stop.
+    /// Description: a sentence without a full stop.
     pub help: &'static str,
-    /// True if it only grows.
+    /// Kind: a counter or a gauge.
     pub kind: MetricKind,
-    /// The value now.
+    /// The current value.
     pub value: u64,
 }
 
@@ -18,6 +18,6 @@ pub struct Metric {
 pub enum MetricKind {
     /// Only grows, from 0 at the start of the node.
     Counter,
-    /// Goes up and down.
+    /// May rise and fall.
     Gauge,
 }

@@ -1,6 +1,6 @@
 //! Services of a node in addition to its vBuckets, each behind one trait.
 //!
-//! The node knows no service by name: it holds a list, and passes events to each.
+//! The node has no code for single services: it keeps a list and passes events to each.
 
 mod http;
 mod metric;
@@ -47,7 +47,7 @@ pub trait Service: Any + Send + Sync {
         Vec::new()
     }
 
-    /// Returns what the service has going on in the cluster, as entries of `/pools/default/tasks`. Blocks.
+    /// Returns the running tasks of the service in the cluster, as entries of `/pools/default/tasks`. Blocks.
     fn tasks(&self, node: &Arc<Node>) -> Vec<Value> {
         let _ = node;
         Vec::new()
@@ -55,13 +55,14 @@ pub trait Service: Any + Send + Sync {
 
     /// Answers a message of the same service on another node. Blocks, for `left` at most.
     ///
-    /// Most services have one type of [`PeerMessage`](crate::PeerMessage), and answer by [`Node::answer_message`].
+    /// Most services have one type of [`PeerMessage`](crate::PeerMessage), and answer with [`Node::answer_message`].
     fn answer(&self, node: &Arc<Node>, message: &[u8], left: Duration) -> Vec<u8> {
         let (_, _, _) = (node, message, left);
         NoReply::internal(format!("{} takes no messages", self.spec().id)).to_bytes()
     }
 
-    /// Answers a question of a running query, in JSON both; `None` if the service takes no such questions. Blocks.
+    /// Answers a question of a running query. Question and answer are JSON; `None` if the service takes no such
+    /// questions. Blocks.
     fn answer_query(
         &self,
         node: &Arc<Node>,
@@ -71,7 +72,7 @@ pub trait Service: Any + Send + Sync {
         None
     }
 
-    /// Returns the queries of a function; `None` if the service runs no queries.
+    /// Returns the environment for the queries of a function; `None` if the service runs no queries.
     fn function_queries(
         &self,
         node: &Arc<Node>,
@@ -81,52 +82,53 @@ pub trait Service: Any + Send + Sync {
         None
     }
 
-    /// Starts the tasks of the service. The node reaches the other nodes by now.
+    /// Starts the tasks of the service. The other nodes can be reached by now.
     fn start(&self, node: &Arc<Node>) {
         let _ = node;
     }
 
-    /// Brings the service in line with the agreed state. Blocks the next change, so it must not take long.
+    /// Updates the service according to the agreed state. Blocks the next change, so it must be fast.
     ///
-    /// Buckets have been opened, configured and removed by then. A service may look at the change that was made, but has to
-    /// come to the same state from `before` and `after` alone.
+    /// Buckets have been opened, configured and removed before the call. A service may use the change as a hint, but
+    /// must reach the same state from `before` and `after` alone.
     ///
     /// # Errors
-    /// The error of the disk. The node tries again later.
+    /// The error of the disk. The node retries later.
     fn reconcile(&self, node: &Arc<Node>, step: &AgreedStep<'_>) -> Result<(), Error> {
         let (_, _) = (node, step);
         Ok(())
     }
 
-    /// Returns the deployments that the service wants of a bucket, by the agreed state alone. Called often: not for what takes long.
+    /// Returns the deployments that the service wants for a bucket, derived from the agreed state alone. Called often,
+    /// so it must be fast.
     fn workloads(&self, cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> Vec<Workload> {
         let (_, _) = (cluster, bucket);
         Vec::new()
     }
 
-    /// Prepares a bucket before it serves anybody.
+    /// Prepares a bucket before it serves requests.
     fn prepare_bucket(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
         let (_, _) = (node, bucket);
     }
 
-    /// Begins to work with a bucket that serves from now on.
+    /// Starts work on a bucket that serves from now on.
     fn open_bucket(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
         let (_, _) = (node, bucket);
     }
 
-    /// Drops the data of a dropped key space.
+    /// Drops the data of a dropped keyspace.
     fn drop_keyspace(&self, node: &Arc<Node>, dropped: &DroppedKeyspace<'_>) {
         let (_, _) = (node, dropped);
     }
 
-    /// Looks again at the rights of users, some of which have changed. Never blocks.
+    /// Rechecks the rights of users after a change. Never blocks.
     fn users_changed(&self) {}
 
-    /// Ends the work of the service. Its tasks end by themselves after that.
+    /// Stops the service. Its tasks end by themselves afterwards.
     fn stop(&self) {}
 
-    /// Returns true if the service has taken over all vBuckets that the node serves, and has released all others: a
-    /// rebalance waits for it.
+    /// Returns true if the service has taken over all vBuckets that the node serves, and has released all others. A
+    /// rebalance waits for this.
     fn has_settled(&self, node: &Arc<Node>) -> bool {
         let _ = node;
         true
@@ -142,14 +144,14 @@ pub struct QueryQuestion<'a> {
     pub keyspace: &'a DatabaseKeyspace,
     /// The question, in JSON.
     pub request: &'a str,
-    /// Time that is left for the answer.
+    /// Time left for the answer.
     pub left: Duration,
 }
 
-/// A step of the agreed state.
+/// A transition of the agreed state.
 #[derive(Clone, Copy, Debug)]
 pub struct AgreedStep<'a> {
-    /// The change that leads from `before` to `after`; `None` when any number of changes does.
+    /// The change that leads from `before` to `after`; `None` for any number of changes.
     pub change: Option<&'a Change>,
     /// The state before.
     pub before: &'a Cluster,
@@ -157,7 +159,7 @@ pub struct AgreedStep<'a> {
     pub after: &'a Cluster,
 }
 
-/// A key space that is gone with all its documents.
+/// A keyspace that was dropped with all its documents.
 #[derive(Clone, Copy)]
 pub enum DroppedKeyspace<'a> {
     /// A bucket that was dropped or flushed.

@@ -3,7 +3,7 @@
 use super::spec::{MapEntry, PortNumber, PortSpec, Protocol, ServiceSpec};
 use nacre_cluster::{Ports, ServiceName};
 
-/// Keys, and management of the cluster.
+/// Key-value access and cluster management.
 pub(crate) static NODE: ServiceSpec = ServiceSpec {
     id: "node",
     name: Some(ServiceName::DATA),

@@ -1,9 +1,9 @@
-//! The description of a service as data: its ports, its names in cluster maps, its permissions, its entry in the menu
-//! of the console.
+//! The description of a service as data: its ports, names in cluster maps, permissions, and entry in the menu of the
+//! console.
 //!
-//! Everything that a node shows of its services follows from the [`ServiceTable`]: ports and their offsets from
-//! `--port-base`, names in cluster maps and alternate addresses, lines of the log, the help and the banner of `nacre
-//! dev`, and permissions that tools may ask about.
+//! Everything that a node exposes of its services follows from the [`ServiceTable`]: ports and their offsets from
+//! `--port-base`, names in cluster maps and alternate addresses, log lines, the help and the banner of `nacre dev`, and
+//! permissions that tools may query.
 
 use super::Service;
 use nacre_auth::Privilege;
@@ -17,24 +17,24 @@ use std::sync::Arc;
 pub struct ServiceSpec {
     /// Name in messages between nodes: lower-case ASCII, unique in the table.
     pub id: &'static str,
-    /// Name under which nodes are given the service; `None` for one that every node has.
+    /// Name under which the service is assigned to nodes; `None` for a service that every node has.
     pub name: Option<ServiceName>,
-    /// The service is given to nodes that are asked to have it; others are given to every new node.
+    /// True if nodes get the service only on request; false if every new node gets it.
     pub on_request: bool,
-    /// Ports that the service listens at.
+    /// Ports that the service listens on.
     pub ports: &'static [PortSpec],
     /// Entries of cluster maps.
     pub map: &'static [MapEntry],
-    /// What clients can ask of the service beyond what it could at first, as cluster maps announce it.
+    /// Features of the service beyond its first version, as cluster maps announce them.
     pub capabilities: Option<Capabilities>,
-    /// Permissions that tools may ask about, and the privileges they need here.
+    /// Permissions that tools may query, and the privileges that they need here.
     pub permissions: &'static [Permission],
     /// Entry in the menu of the console.
     pub menu: Option<MenuEntry>,
 }
 
 impl ServiceSpec {
-    /// A service without ports, names and permissions: other nodes and other services use it.
+    /// Returns a service without ports, names and permissions, for use by other nodes and other services.
     pub const fn internal(id: &'static str) -> ServiceSpec {
         ServiceSpec {
             id,
@@ -56,11 +56,11 @@ pub struct PortSpec {
     pub id: &'static str,
     /// Protocol of the port.
     pub protocol: Protocol,
-    /// Without encryption.
+    /// Port number without encryption.
     pub plain: PortNumber,
-    /// With TLS.
+    /// Port number with TLS.
     pub tls: PortNumber,
-    /// Purpose, in one word for the log.
+    /// Purpose, in one word, for the log.
     pub purpose: &'static str,
     /// Label in the banner of `nacre dev`.
     pub label: &'static str,
@@ -73,7 +73,7 @@ pub struct PortSpec {
 pub enum Protocol {
     /// HTTP, for the routes of the service.
     Http,
-    /// The binary protocol for keys.
+    /// The binary key-value protocol.
     KeyValue,
 }
 
@@ -82,7 +82,7 @@ pub enum Protocol {
 pub struct PortNumber {
     /// The port that Couchbase's clients try first.
     pub default: u16,
-    /// Distance from `--port-base`, below 20: many nodes fit on a machine.
+    /// Offset from `--port-base`, below 20, so that many nodes fit on a machine.
     pub offset: u16,
 }
 
@@ -93,9 +93,9 @@ pub struct MapEntry {
     pub plain: &'static str,
     /// Name of the port with TLS.
     pub tls: &'static str,
-    /// ID of the port, perhaps one of another service.
+    /// ID of the port, which may belong to another service.
     pub port: &'static str,
-    /// A node has the entry if it has one of these services; every node has it if there are none.
+    /// A node has the entry if it has one of these services. With an empty list, every node has it.
     pub of: &'static [ServiceName],
 }
 
@@ -104,20 +104,20 @@ pub struct MapEntry {
 pub struct Capabilities {
     /// Name of the service in the list of capabilities: `n1ql`, `search`.
     pub service: &'static str,
-    /// Names of the capabilities, as in `scopedSearchIndex`.
+    /// Names of the capabilities, such as `scopedSearchIndex`.
     pub names: &'static [&'static str],
 }
 
-/// A permission in Couchbase's words, with the privileges that it takes here.
+/// A permission in Couchbase's terms, with the privileges that it needs here.
 #[derive(Debug)]
 pub struct Permission {
-    /// Object, as `views` or `n1ql.select`.
+    /// Object, such as `views` or `n1ql.select`.
     pub object: &'static str,
-    /// True for a permission in a bucket, false for one in the cluster; `None` for both.
+    /// True for a permission on a bucket, false for one on the cluster; `None` for both.
     pub in_bucket: Option<bool>,
-    /// The operations that it is about.
+    /// The operations that the permission covers.
     pub operations: Operations,
-    /// All of these are needed.
+    /// Required privileges: all of them are needed.
     pub privileges: &'static [Privilege],
 }
 
@@ -140,17 +140,17 @@ impl Permission {
 /// Operations of a permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operations {
-    /// Any.
+    /// Any operation.
     All,
     /// `read` and `list`.
     Reads,
-    /// Any but `read` and `list`.
+    /// Any operation except `read` and `list`.
     Writes,
     /// `select`.
     Select,
     /// `execute`.
     Execute,
-    /// Any but `execute`.
+    /// Any operation except `execute`.
     NotExecute,
 }
 
@@ -177,11 +177,11 @@ pub struct MenuEntry {
     pub path: &'static str,
 }
 
-/// The services of a node as data, in the order in which they were registered.
+/// The services of a node as data, in the order of registration.
 #[derive(Clone, Debug)]
 pub struct ServiceTable(Arc<[&'static ServiceSpec]>);
 
-/// Two tables are the same if they are of the same registry.
+/// Two tables are equal if they list the same services in the same order.
 impl PartialEq for ServiceTable {
     fn eq(&self, other: &ServiceTable) -> bool {
         self.0.iter().map(|spec| spec.id).eq(other.0.iter().map(|spec| spec.id))
@@ -191,10 +191,11 @@ impl PartialEq for ServiceTable {
 impl Eq for ServiceTable {}
 
 impl ServiceTable {
-    /// The table of these services.
+    /// Creates the table of these services.
     ///
     /// # Panics
-    /// When two services have the same ID, or two ports: the registry is part of the program.
+    /// When two services or two ports have the same ID, or two ports have the same number or offset: the registry is
+    /// part of the program.
     pub fn of(services: &[Arc<dyn Service>]) -> ServiceTable {
         let table = ServiceTable(services.iter().map(|service| service.spec()).collect());
         let ids: BTreeSet<&str> = table.0.iter().map(|spec| spec.id).collect();
@@ -231,7 +232,7 @@ impl ServiceTable {
         (of(|port| port.plain), of(|port| port.tls))
     }
 
-    /// Returns the ports, plain and with TLS, of a node whose ports begin at `base`; `None` if some would be above 65535.
+    /// Returns the ports, plain and with TLS, of a node whose ports start at `base`; `None` if some would exceed 65535.
     pub fn ports_from(&self, base: u16) -> Option<(Ports, Ports)> {
         let of = |number: fn(&PortSpec) -> PortNumber| {
             let port = |port: &PortSpec| Some((port.id, base.checked_add(number(port).offset)?));
@@ -240,7 +241,7 @@ impl ServiceTable {
         Some((of(|port| port.plain)?, of(|port| port.tls)?))
     }
 
-    /// Describes the ports of a node whose ports begin at N, for the help.
+    /// Describes the ports of a node whose ports start at N, for the help.
     pub fn describe_offsets(&self) -> String {
         let ports = self.ports();
         let list = |text: &dyn Fn(&PortSpec) -> String| -> String {
@@ -256,23 +257,23 @@ impl ServiceTable {
         )
     }
 
-    /// Returns the services that a node can be given.
+    /// Returns the services that can be assigned to a node.
     pub fn names(&self) -> BTreeSet<ServiceName> {
         self.0.iter().filter_map(|spec| spec.name).collect()
     }
 
-    /// Returns the services that a new node is given.
+    /// Returns the services that a new node gets.
     pub fn first_names(&self) -> BTreeSet<ServiceName> {
         self.0.iter().filter(|spec| !spec.on_request).filter_map(|spec| spec.name).collect()
     }
 
-    /// Returns the names of ports in cluster maps, each plain one before that with TLS.
+    /// Returns the names of ports in cluster maps; each plain name precedes its TLS name.
     pub fn map_names(&self) -> Vec<&'static str> {
         let entries = self.0.iter().flat_map(|spec| spec.map);
         entries.flat_map(|entry| [entry.plain, entry.tls]).collect()
     }
 
-    /// Returns the ports of a node that has `services`, as cluster maps name them.
+    /// Returns the ports of a node that has `services`, under the names of cluster maps.
     pub fn map_ports(&self, endpoints: &Endpoints, services: &BTreeSet<ServiceName>) -> Value {
         let mut named = Map::new();
         let entries = self.0.iter().flat_map(|spec| spec.map);
@@ -296,7 +297,7 @@ impl ServiceTable {
         of_services.map(|one| (one.service.to_owned(), json!(one.names))).collect()
     }
 
-    /// Returns the privileges that a permission needs; `None` if it is about no service.
+    /// Returns the privileges that a permission needs; `None` if the permission belongs to no service.
     pub fn privileges(
         &self,
         object: &str,

@@ -1,4 +1,4 @@
-//! Changes of a node's agreed state, its storage, and its transfer from another node.
+//! Changes, storage and transfer of a node's agreed state.
 
 use crate::world::{World, local, nobody, other_node, request, services};
 use nacre_auth::{Group, Refused, Role, User};
@@ -79,7 +79,7 @@ fn a_state_of_another_node_is_taken_over_with_its_buckets_and_users() {
     let secret = other.cluster().secret.reveal().to_owned();
     assert!(node.users().verify("@nacre", &secret).is_some(), "nodes log in by the new secret");
     assert!(node.users_version() > before, "connections look again who their users are");
-    // Buckets that both have stay as they are.
+    // Buckets that both nodes have are kept unchanged.
     let kept = node.bucket("c").unwrap();
     other.change(&Change::Buckets(BucketChange::DropBucket { name: "d".into() })).unwrap();
     node.install(&other.agreed(), b"10").unwrap();
@@ -120,7 +120,7 @@ fn another_node_logs_in_to_the_key_value_port_by_its_key_and_the_secret_of_the_c
             (Vec::new(), request(0x21, b"", b"PLAIN", message.as_bytes()));
         bytes.extend(request(0x89, b"", b"b", b""));
         session.receive(&bytes, &mut answers, node.now());
-        // The status of the login, and that of opening a bucket behind it.
+        // The status of the login, and that of selecting a bucket after it.
         let status = |at: usize| u16::from_be_bytes([answers[at + 6], answers[at + 7]]);
         let second = answers.len() - 24;
         (status(0), answers[second..].len() == 24 && status(second) == 0)
@@ -177,7 +177,7 @@ fn roles_on_what_is_dropped_end_with_it() {
             users.get("ann").unwrap().roles.iter().map(Role::to_string).collect();
         roles.join(" ")
     };
-    // As a proposer that has read the user before changes the password.
+    // A proposer that read the user earlier, as a change of the password does.
     let stale = node.users().get("ann").unwrap().clone();
     node.change(&Change::Buckets(BucketChange::DropScope { bucket, scope })).unwrap();
     assert_eq!(left(&node), "data_reader[b] data_reader[*]");
@@ -217,7 +217,8 @@ fn definitions_have_a_size_and_can_be_dropped_when_there_is_no_room() {
     assert!((28..=32).contains(&full), "{full} MiB");
     let refused = put(full, 1 << 20).unwrap_err();
     assert!(refused.to_string().contains("32 MiB at most"), "{refused}");
-    // What is smaller than what it replaces is taken, and so is what keeps the cluster going.
+    // A definition smaller than the one it replaces is accepted, and so are changes that keep the
+    // cluster running.
     put(0, 10).unwrap();
     node.change(&Change::Cluster(ClusterChange::NameCluster { name: "another".into() })).unwrap();
     node.change(&Change::Records(RecordChange::DropServiceRecord {

@@ -22,7 +22,7 @@ fn assert_put_off(outcome: Result<(), Error>) {
     assert!(matches!(outcome, Err(Error::Effect(_))), "{outcome:?}");
 }
 
-/// Lets time pass, and waiting tasks take their turn.
+/// Lets time pass, and runs the waiting tasks.
 fn later(world: &World) {
     world.wait(5);
     world.run_tasks();

@@ -1,4 +1,5 @@
-//! The changes of a collection over all vBuckets, where the node is not the one it was.
+//! The changes of a collection over all vBuckets, after a restart of the node or a move of its
+//! vBuckets.
 
 use crate::nodes::Nodes;
 use crate::world::{Asked, Connection, World, nobody};
@@ -14,7 +15,7 @@ fn open(node: &Arc<Node>, since: Since) -> Result<Changes, Refused> {
     Changes::open(node, &bucket, CollectionId::DEFAULT, wanted, nobody())
 }
 
-/// Returns the present changes, while workers work.
+/// Returns the present changes while the workers run.
 fn told(world: &World, changes: &mut Changes) -> Vec<String> {
     let mut told = Vec::new();
     loop {
@@ -111,7 +112,7 @@ struct Asker {
 }
 
 impl Asker {
-    /// Opens the changes, whose vBuckets another node serves.
+    /// Opens the changes of vBuckets that another node serves.
     fn open(nodes: Nodes) -> Asker {
         let world = Arc::clone(&nodes.worlds[0]);
         *world.asked.lock().unwrap() = Some(Vec::new());
@@ -146,7 +147,7 @@ impl Asker {
         }
     }
 
-    /// Answers questions, and takes the results.
+    /// Answers questions, and takes the resulting changes. Returns the new questions.
     fn answer(&mut self, asked: Vec<Asked>) -> Vec<Asked> {
         asked.into_iter().for_each(|asked| answer(&self.nodes.nodes, asked));
         self.take()
@@ -158,7 +159,7 @@ impl Asker {
         self.nodes.run();
     }
 
-    /// Moves all vBuckets to a node, by way of a copy.
+    /// Moves all vBuckets to another node by way of a replica.
     fn hand_over(&mut self, from: u64, to: u64) {
         for copies in [[from, to], [to, from]] {
             self.nodes.place(&copies);
@@ -197,7 +198,7 @@ fn changes_are_told_once_wherever_their_vbuckets_are_and_however_late_answers_co
     assert!(asker.changes.is_caught_up());
     assert_eq!(receivers(&waiting), [2], "it is asked for news");
 
-    // Another one serves them before there are any.
+    // Another node serves the vBuckets before there is news.
     asker.hand_over(2, 3);
     asker.set(2, &["a", "b", "c"], "2");
     let asked = asker.take();
@@ -217,7 +218,7 @@ fn changes_are_told_once_wherever_their_vbuckets_are_and_however_late_answers_co
     );
     asker.told.clear();
 
-    // And this node.
+    // Now this node serves them.
     asker.hand_over(3, 1);
     asker.set(0, &["a", "e"], "4");
     assert_eq!(receivers(&asker.take()), [0; 0]);
@@ -225,7 +226,8 @@ fn changes_are_told_once_wherever_their_vbuckets_are_and_however_late_answers_co
     assert_eq!(asker.told, ["a=4", "e=4"]);
     asker.told.clear();
     assert_eq!(receivers(&asker.answer(waiting)), [0; 0]);
-    // It gets no changes of vBuckets that it does not serve, except from their node.
+    // This node gets no changes of vBuckets that it does not serve, except from the node that
+    // serves them.
     asker.hand_over(1, 2);
     asker.set(1, &["a"], "5");
     let asked = asker.take();

@@ -1,4 +1,4 @@
-//! Writes to the store, and failures of it.
+//! Writes to the store, and failures of the store.
 
 use crate::world::{Connection, World};
 use nacre_cluster::{BucketChange, BucketSettings, Change};
@@ -158,7 +158,8 @@ fn what_was_acknowledged_before_a_stop_is_stored_and_nothing_is_taken_after_it()
     );
 }
 
-/// The flusher of the first bucket must hear of the write although the connection has left for another bucket.
+/// The flusher of the first bucket must learn of the write although the connection has selected another
+/// bucket.
 #[test]
 fn a_write_reaches_the_store_although_the_bucket_is_changed_in_the_same_burst() {
     let world = World::new();

@@ -25,7 +25,7 @@ fn a_node_without_documents_asks_the_others_whether_an_index_is_built() {
         built: true,
         partitioning: None,
     };
-    // Without plugins it is never built.
+    // Without plugins the index is never built.
     node.change(&Change::Indexes(IndexChange::CreateIndex {
         bucket: "b".into(),
         index: index.clone(),

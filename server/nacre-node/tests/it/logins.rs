@@ -1,4 +1,5 @@
-//! Logins over the key-value protocol: hashing of passwords, the price of failures, and the end of a login.
+//! Logins over the key-value protocol: hashing of passwords, the cost of failed logins, and the end of a
+//! login.
 
 use crate::world::{World, answers, nobody, request};
 use nacre_auth::{Credentials, Domain, Edit, User, UserChange, UserEdit};
@@ -27,21 +28,21 @@ impl Client {
         Client { node: Arc::clone(node), session }
     }
 
-    /// Sends requests; the statuses of the answers that there are at once.
+    /// Sends requests. Returns the statuses of the replies that are available at once.
     fn send(&mut self, requests: &[u8]) -> (Vec<u16>, Next) {
         let mut out = Vec::new();
         let (_, next) = self.session.receive(requests, &mut out, self.node.now());
         (answers(&out).iter().map(|answer| answer.status).collect(), next)
     }
 
-    /// The statuses of answers that were waited for.
+    /// Returns the statuses of the replies that were waited for.
     fn resume(&mut self) -> (Vec<u16>, Next) {
         let mut out = Vec::new();
         let next = self.session.resume(&mut out, self.node.now());
         (answers(&out).iter().map(|answer| answer.status).collect(), next)
     }
 
-    /// Logs in. Returns the status once the password is hashed, unless the answer is held back.
+    /// Logs in. Returns the status once the password is hashed, or `None` if the reply is delayed.
     fn log_in(&mut self, world: &World, password: &str) -> Option<u16> {
         assert_eq!(self.send(&plain(password)).0, NOTHING, "it is not hashed on this thread");
         world.run_tasks();
@@ -49,7 +50,7 @@ impl Client {
     }
 }
 
-/// A login of `admin`, whose password is `password`.
+/// Returns a PLAIN login of `admin`, whose password is `password`.
 fn plain(password: &str) -> Vec<u8> {
     request(0x21, b"", b"PLAIN", format!("\0admin\0{password}").as_bytes())
 }
@@ -73,7 +74,7 @@ fn a_password_is_hashed_elsewhere_while_the_connection_waits() {
     assert!(client.session.is_ready());
     assert_eq!(client.resume().0, [SUCCESS]);
     assert_eq!(client.send(&config()).0, [SUCCESS]);
-    // A password that was seen before takes no time.
+    // A password that was verified before is accepted without hashing.
     assert_eq!(Client::new(&node, "10.0.0.2").send(&plain("password")).0, [SUCCESS]);
 }
 
@@ -137,7 +138,7 @@ fn failed_proofs_are_held_back_like_failed_passwords() {
         assert_eq!(scram(), [AUTH_ERROR]);
     }
     assert_eq!(scram(), NOTHING);
-    // The exchanges themselves hash no password, and are never queued.
+    // The SCRAM exchange itself hashes no password, so it is never queued.
     world.hold_up("login");
     assert_eq!(scram(), NOTHING);
 }
@@ -184,7 +185,7 @@ fn admin() -> UserEdit {
     UserEdit { name: "admin".into(), ..UserEdit::default() }
 }
 
-/// A node that keeps another administrator than `admin`.
+/// Returns a node with an administrator in addition to `admin`.
 fn node(world: &Arc<World>) -> Arc<Node> {
     let node = world.node();
     let roles = vec!["admin".parse().unwrap()];
@@ -224,7 +225,7 @@ fn a_user_who_is_created_again_between_two_requests_is_another_one() {
     };
     again();
     assert_eq!(client.send(&config()).0, [AUTH_STALE]);
-    // The same for a login without a password.
+    // The same applies to a login without a password.
     let peer = Peer { user: Some("admin".into()), ..Peer::default() };
     client.session = Session::new(Arc::clone(&node) as _, peer, nobody());
     assert_eq!(client.send(&config()).0, [SUCCESS]);
@@ -242,7 +243,7 @@ fn a_locked_user_is_out_at_once_and_cannot_come_back() {
     assert_eq!(client.send(&config()).0, [AUTH_STALE]);
     assert_eq!(client.log_in(&world, "password"), Some(AUTH_ERROR));
     change(&node, UserEdit { locked: Some(false), ..admin() });
-    // The login was checked before.
+    // The login was verified before.
     assert_eq!(client.send(&plain("password")).0, [SUCCESS]);
 }
 

@@ -1,4 +1,4 @@
-//! A node without sockets, threads or disks: its tasks are stepped by the test.
+//! Tests of a node without sockets, threads or disks: each test steps the node's tasks.
 
 mod agreement;
 mod arrears;

@@ -1,5 +1,5 @@
-//! Several nodes in one thread: each in a world of its own, the agreed state handed to all of them by the test, and the
-//! connections between them moved by hand.
+//! Several nodes in one thread: each has a world of its own. The test passes the agreed state to all of them, and moves
+//! bytes between them by hand.
 
 use crate::world::{Connection, World, nobody, other_node};
 use nacre_auth::{Role, User};
@@ -25,7 +25,7 @@ struct Council {
 }
 
 impl Council {
-    /// Applies missing decisions to a node. Returns the outcome of the last.
+    /// Applies missing decisions to a node. Returns the outcome of the last one.
     fn catch_up(&self, node: &Arc<Node>) -> Result<Arc<Cluster>, Error> {
         let log = self.log.lock().unwrap().clone();
         let position = node.position()?.map(|bytes| u64::from_be_bytes(bytes.try_into().unwrap()));
@@ -42,7 +42,7 @@ impl Council {
     }
 }
 
-/// One node's part in it.
+/// One node's part in the council.
 struct Seat {
     council: Arc<Council>,
     index: usize,
@@ -58,7 +58,7 @@ impl Agreement for Seat {
         if term.is_some_and(|term| term != self.council.elections.load(Ordering::Relaxed)) {
             return Err(Error::Refused(Refusal::LedByAnother));
         }
-        // Nothing may come between this proposal and its outcome.
+        // No other proposal may come between this proposal and its outcome.
         self.council.catch_up(node).ok();
         self.council.log.lock().unwrap().push(proposal.clone());
         self.council.catch_up(node)
@@ -77,7 +77,7 @@ struct Wire {
     to: usize,
     link: Box<dyn Link>,
     session: Session,
-    /// Bytes that the session has not consumed, and those that the link has not.
+    /// Bytes that the session has not consumed, and bytes that the link has not consumed.
     towards: Vec<u8>,
     back: Vec<u8>,
 }
@@ -87,23 +87,23 @@ pub struct Nodes {
     /// `None` while a node is down.
     pub nodes: Vec<Option<Arc<Node>>>,
     wires: Vec<Wire>,
-    /// The links that wait for their peer to come back.
+    /// The links that wait for their peer to restart.
     waiting: Vec<(usize, usize, Box<dyn Link>)>,
-    /// Pairs between which nothing arrives.
+    /// Pairs of nodes between which nothing arrives.
     pub cut: Vec<(usize, usize)>,
     /// Nodes that receive no messages and no decisions.
     pub isolated: BTreeSet<usize>,
-    /// Nodes that learn of no decision.
+    /// Nodes that learn no decisions.
     pub unaware: BTreeSet<usize>,
     council: Arc<Council>,
     orchestrated: bool,
 }
 
-/// Length of a slice of time, in milliseconds.
+/// Length of a time slice, in milliseconds.
 const SLICE_MS: u64 = 50;
 
 impl Nodes {
-    /// `count` nodes with the bucket `b` of four vBuckets and `replicas`, all with their part of it.
+    /// Creates `count` nodes with the bucket `b`, which has four vBuckets and `replicas` replicas.
     pub fn new(count: usize, replicas: u8) -> Nodes {
         Nodes::with(count, BucketSettings { replicas, ..BucketSettings::default() })
     }
@@ -172,10 +172,10 @@ impl Nodes {
         self.nodes[index] = Some(node);
     }
 
-    /// The process of a node is gone.
+    /// Kills the process of a node.
     pub fn kill(&mut self, index: usize) {
         self.worlds[index].crash();
-        // Its tasks do not run any more; this only keeps its remains from connecting again.
+        // Its tasks no longer run; this only prevents the remains of the node from connecting again.
         self.nodes[index].iter().for_each(|node| node.stop());
         self.worlds[index].links.lock().unwrap().clear();
         self.worlds[index].sent.lock().unwrap().clear();
@@ -194,25 +194,25 @@ impl Nodes {
         }
     }
 
-    /// The nodes agree on a change, and all that are up know it.
+    /// Decides on a change. All running nodes learn of it.
     pub fn change(&self, change: &Change) {
         self.nodes.iter().flatten().next().unwrap().change(change).unwrap();
         self.nodes.iter().flatten().for_each(|node| drop(self.council.catch_up(node)));
     }
 
-    /// From now on the nodes look after their copies themselves.
+    /// Lets the nodes orchestrate their copies from now on.
     pub fn orchestrate(&mut self) {
         self.orchestrated = true;
         self.nodes.iter().flatten().for_each(|node| node.orchestrate());
     }
 
-    /// Another node leads, or none does.
+    /// Makes another node the leader, or none.
     pub fn elect(&self, index: impl Into<Option<usize>>) {
         self.council.elections.fetch_add(1, Ordering::Relaxed);
         *self.council.leader.lock().unwrap() = index.into();
     }
 
-    /// Lets time pass while the nodes work.
+    /// Lets time pass while the nodes run.
     pub fn pass(&mut self, milliseconds: u64) {
         for _ in 0..milliseconds.div_ceil(SLICE_MS) {
             self.worlds.iter().for_each(|world| world.pass(SLICE_MS));
@@ -220,7 +220,7 @@ impl Nodes {
         }
     }
 
-    /// Moves the copies of all vBuckets to `copies`, numbers of nodes from 1.
+    /// Moves the copies of all vBuckets to `copies`, which are node numbers from 1; 0 means no copy.
     pub fn place(&self, copies: &[u64]) {
         let copies: Vec<_> =
             copies.iter().map(|node| (*node > 0).then_some(NodeId(*node))).collect();
@@ -237,12 +237,12 @@ impl Nodes {
         }));
     }
 
-    /// A client of one node.
+    /// Opens a connection to one node.
     pub fn connect(&self, index: usize) -> Connection {
         Connection::open(self.nodes[index].as_ref().unwrap())
     }
 
-    /// Lets all nodes work until nothing is left to do.
+    /// Runs all nodes until nothing is left to do.
     pub fn run(&mut self) {
         loop {
             self.connect_links();
@@ -272,7 +272,7 @@ impl Nodes {
         isolated || self.cut.contains(&(one, other)) || self.cut.contains(&(other, one))
     }
 
-    /// Delivers messages to nodes that are up and not cut off; returns true if there were any.
+    /// Delivers messages to nodes that are running and reachable. Returns true if there were any.
     fn deliver(&self) -> bool {
         let mut delivered = false;
         for (from, world) in self.worlds.iter().enumerate() {
@@ -285,7 +285,7 @@ impl Nodes {
                 }
             }
         }
-        // Every decision becomes known to all nodes, sooner or later.
+        // Every node learns every decision eventually.
         let learns =
             |index: &usize| !self.isolated.contains(index) && !self.unaware.contains(index);
         self.nodes
@@ -321,7 +321,7 @@ impl Nodes {
 }
 
 impl Wire {
-    /// Moves bytes in both directions; says whether there were any.
+    /// Moves bytes in both directions. Returns true if there were any.
     fn pump(&mut self, from: &Arc<Node>) -> bool {
         let now = from.now();
         self.link.look(&mut self.towards, now);

@@ -1,4 +1,4 @@
-//! Nodes that look after their copies themselves: failover, leases, rebalance.
+//! Nodes that orchestrate their copies themselves: failover, leases, rebalance.
 
 use crate::nodes::Nodes;
 use crate::world::{Connection, durable, request};
@@ -22,17 +22,17 @@ fn cluster(nodes: &Nodes) -> Arc<Cluster> {
     nodes.nodes.iter().flatten().next().unwrap().cluster()
 }
 
-/// The index of the node that serves vBucket 0.
+/// Returns the index of the node that serves vBucket 0.
 fn active(nodes: &Nodes) -> usize {
     cluster(nodes).buckets["b"].chains[0].active().unwrap().0 as usize - 1
 }
 
-/// A client of the node that serves vBucket 0.
+/// Opens a connection to the node that serves vBucket 0.
 fn client(nodes: &Nodes) -> Connection {
     nodes.connect(active(nodes))
 }
 
-/// A durable write to vBucket 0; true when it was acknowledged.
+/// Makes a durable write to vBucket 0. Returns true if it was acknowledged.
 fn write_durably(nodes: &mut Nodes, level: u8, value: &str) -> bool {
     let mut client = client(nodes);
     let (refused, ..) = client.give(&durable(level, 10_000, &set(value)));
@@ -43,7 +43,7 @@ fn write_durably(nodes: &mut Nodes, level: u8, value: &str) -> bool {
     client.resume().first().is_some_and(|answer| answer.status == 0)
 }
 
-/// Three nodes that look after copies on `copies`, the active one first.
+/// Starts three nodes that orchestrate copies on `copies`; the first node is active.
 fn three_with(copies: &[u64]) -> Nodes {
     let mut nodes = Nodes::new(3, copies.len() as u8 - 1);
     nodes.place(copies);
@@ -56,7 +56,7 @@ fn three() -> Nodes {
     three_with(&[2, 1, 3])
 }
 
-/// SDKs that take in two maps at a time may keep to the older one and look at no other of the newer one's revision.
+/// SDKs that process two maps at a time may keep the older one and ignore all others of the newer revision.
 #[test]
 fn a_map_that_a_client_does_not_follow_is_given_another_revision() {
     let mut nodes = three();
@@ -108,12 +108,12 @@ fn a_node_that_is_cut_off_stops_serving_before_it_is_replaced() {
     assert_eq!(client.get("k").value, b"1");
     nodes.cut.clear();
     nodes.pass(1000);
-    // A map without the node itself would have an SDK wait for itself.
+    // A map without the node itself would make an SDK wait for itself.
     let answer = nodes.connect(1).get("k");
     assert_eq!((answer.status, answer.value.len()), (NOT_MY_VBUCKET, 0));
 }
 
-/// Messages wait while a node is away, and its clock begins again with its process.
+/// Messages wait while a node is away, and its clock starts again with its process.
 #[test]
 fn a_lease_that_a_process_before_has_asked_for_is_none() {
     let mut nodes = three();
@@ -133,7 +133,7 @@ fn a_lease_that_a_process_before_has_asked_for_is_none() {
     assert_eq!(status_after_grant(1), 0, "its only process has asked");
 }
 
-/// A decision may take many seconds, where a disk is slow.
+/// A decision may take many seconds if a disk is slow.
 #[test]
 fn a_leader_that_waits_for_a_decision_serves_on() {
     let mut nodes = three_with(&[1, 2]);
@@ -142,8 +142,8 @@ fn a_leader_that_waits_for_a_decision_serves_on() {
     assert_eq!((active(&nodes), client(&nodes).set("k", "1").status), (0, 0));
 }
 
-/// Clients ask any node for the map when they have heard that there is another. One that cannot complete a durable write
-/// any more must not have them wait for that.
+/// A client that learns of a newer map asks any node for it. A node that can no longer complete a durable write must
+/// not delay that answer.
 #[test]
 fn a_node_that_is_cut_off_tells_the_map_and_refuses_reads_behind_a_durable_write() {
     let mut nodes = three();
@@ -162,7 +162,7 @@ fn a_node_that_is_cut_off_tells_the_map_and_refuses_reads_behind_a_durable_write
 #[test]
 fn a_node_that_ended_by_surprise_asks_before_it_serves_again() {
     let mut nodes = three();
-    // The last write is in memory only, on the active copy and the replicas.
+    // The last write is only in memory, on the active copy and on the replicas.
     assert!(write_durably(&mut nodes, 1, "0"));
     nodes.worlds[1].store().inject(Some(nacre_store::Fault::Full));
     assert!(write_durably(&mut nodes, 1, "1"));
@@ -264,7 +264,7 @@ fn a_rebalance_that_loses_a_node_leaves_the_copies_where_they_are() {
     assert!(write_durably(&mut nodes, 3, "2"));
 }
 
-/// A node without a lease serves nobody, and asks more often than a node with one.
+/// A node without a lease serves no requests, and asks for one more often than a node with a lease.
 #[test]
 fn a_node_that_lost_its_lease_has_one_soon_after_there_is_a_leader() {
     let mut nodes = three_with(&[2, 1]);
@@ -277,7 +277,7 @@ fn a_node_that_lost_its_lease_has_one_soon_after_there_is_a_leader() {
     assert_eq!(client(&nodes).set("k", "2").status, 0);
 }
 
-/// Two nodes need none, and a third may leave and come again within a moment.
+/// Two nodes need no lease, and a third node may leave and return within a moment.
 #[test]
 fn a_lease_holds_that_was_not_needed_meanwhile() {
     let nodes = three_with(&[2, 1]);
@@ -288,7 +288,7 @@ fn a_lease_holds_that_was_not_needed_meanwhile() {
     assert_eq!(client(&nodes).set("k", "2").status, 0);
 }
 
-/// The SDK heard of a newer map from others, and would hold this one for it.
+/// The SDK learned of a newer map from other nodes, and would take this map for the newer one.
 #[test]
 fn a_node_that_is_cut_off_has_no_newer_map_for_those_who_have_one() {
     let mut nodes = three();

@@ -14,7 +14,7 @@ use nacre_types::{NodeId, Seqno, VbState, Vbid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Two nodes with a copy of vBucket 0 each, and "1" at the key `k` in both.
+/// Starts two nodes with a copy of vBucket 0 each, and with "1" at the key `k` in both copies.
 fn two_with_one_write() -> Nodes {
     let mut nodes = Nodes::new(2, 1);
     nodes.place(&[1, 2]);
@@ -23,7 +23,7 @@ fn two_with_one_write() -> Nodes {
     nodes
 }
 
-/// A node's version of the key `k`, and its vBucket.
+/// Returns a node's version of a key in vBucket 0, or `gone` for a tombstone.
 fn copy(nodes: &Nodes, index: usize, key: &str) -> Option<String> {
     let bucket = nodes.nodes[index].as_ref()?.bucket("b")?;
     let vbucket = bucket.vbucket(Vbid(0))?;
@@ -108,7 +108,7 @@ fn nobody_follows_in_a_term_that_has_yet_to_begin_where_it_is_made() {
     };
     let before = branches(&nodes, 0);
     assert_eq!(branches(&nodes, 1), before);
-    // The copy hears of a new term first, and the active one still makes history in the old one.
+    // The replica learns of a new term first, while the active copy still writes history in the old one.
     nodes.unaware.insert(0);
     let follower = nodes.nodes[1].as_ref().unwrap();
     let chain = follower.cluster().buckets["b"].chains[0].clone();
@@ -155,7 +155,7 @@ fn a_prepare_that_is_inherited_hides_its_key_until_it_is_committed() {
     nodes.run();
     nodes.cut = vec![(0, 2)];
     client.give(&durable(3, 10_000, &set("2")));
-    // The second node gets the prepare, and its acknowledgement is lost with the first node.
+    // The second node receives the prepare, but its acknowledgement is lost with the first node.
     nodes.worlds[1].store().inject(Some(Fault::Full));
     nodes.run();
     assert_eq!(client.resume(), []);
@@ -192,7 +192,7 @@ fn a_copy_with_another_history_begins_anew() {
     assert_eq!(copy(&nodes, 0, "k").as_deref(), Some("2"));
     assert_eq!(copy(&nodes, 0, "other"), None);
     assert_eq!(high_seqno(&nodes, 0), high_seqno(&nodes, 1));
-    // The write is on its disk as well.
+    // The write is also on its disk.
     nodes.kill(0);
     nodes.start(0);
     assert_eq!(copy(&nodes, 0, "k").as_deref(), Some("2"));
@@ -277,7 +277,7 @@ fn times_begun_anew(nodes: &Nodes, index: usize) -> u32 {
     vbucket.generation()
 }
 
-/// Moves the copies of some vBuckets to `copies`, in a new term; node 2 gets the role `part`.
+/// Moves the copies of some vBuckets to `copies`, in a new term. Node 2 gets the membership `part`.
 fn move_copies(
     nodes: &Nodes,
     part: Option<Membership>,
@@ -335,7 +335,7 @@ fn a_node_that_was_failed_over_keeps_its_copies_until_a_rebalance_has_passed_the
     nodes.run();
     assert_eq!(stand(&nodes, 0), (VbState::Dead, 0, 1), "it was given to others by a plan");
 
-    // Failed over in an orderly way, and recovered from nothing.
+    // A graceful failover, then a full recovery.
     move_copies(&nodes, None, 0..1, &[1, 2]);
     nodes.run();
     let (id, keep) = ("g".repeat(32), [NodeId(1)].into());
@@ -349,7 +349,7 @@ fn a_node_that_was_failed_over_keeps_its_copies_until_a_rebalance_has_passed_the
     assert_eq!(stand(&nodes, 0), (VbState::Dead, 0, 2));
 }
 
-/// The next active copy knows all of its history.
+/// The next active copy has all of its history.
 #[test]
 fn an_active_copy_that_was_killed_follows_the_next_one_from_where_it_was() {
     let mut nodes = Nodes::new(2, 1);
@@ -445,13 +445,13 @@ fn collections_that_are_dropped_are_gone_from_replicas_too() {
     assert_eq!(high_seqno(&nodes, 0), high_seqno(&nodes, 1));
 }
 
-/// A follower that said it had taken in more than it was sent was not believed, and its window closed bit by bit.
+/// A follower that acknowledged more bytes than it was sent was not believed, and its window closed gradually.
 #[test]
 fn heartbeats_do_not_count_as_taken_in() {
     let mut nodes = Nodes::new(2, 1);
     nodes.place(&[1, 2]);
     nodes.run();
-    // Some of them.
+    // Enough time for several heartbeats.
     nodes.pass(5000);
     let mut client = nodes.connect(0);
     let large = "x".repeat(1 << 20);
@@ -462,8 +462,7 @@ fn heartbeats_do_not_count_as_taken_in() {
     assert_eq!(high_seqno(&nodes, 1), high_seqno(&nodes, 0));
 }
 
-/// The write was committed: that there are too few copies by now, or that the user has lost the right, does not undo
-/// it.
+/// The write was committed. Neither a later lack of copies nor a lost right of the user undoes it.
 #[test]
 fn a_durable_write_that_counts_is_never_refused() {
     let mut nodes = Nodes::new(2, 1);
@@ -481,14 +480,14 @@ fn a_durable_write_that_counts_is_never_refused() {
     client.give(&durable(1, 1000, &set("2")));
     nodes.run();
     let node = nodes.nodes[0].as_ref().unwrap();
-    // A user with all rights has to remain.
+    // A user with all rights must remain.
     node.put_user(User::new("root", "password", vec![Role::admin()], node.new_salt())).unwrap();
     node.put_user(User::new("admin", "password", Vec::new(), node.new_salt())).unwrap();
     assert_eq!(client.resume()[0].status, 0xa3, "nobody tells a stranger more");
     assert_eq!(copy(&nodes, 0, "k").as_deref(), Some("2"));
 }
 
-/// Three nodes with a durable write, which the second has not stored.
+/// Starts three nodes with a durable write that the second node has not stored.
 fn with_a_copy_in_memory_only() -> Nodes {
     let mut nodes = Nodes::new(3, 2);
     nodes.place(&[1, 2, 3]);
@@ -502,7 +501,7 @@ fn with_a_copy_in_memory_only() -> Nodes {
     nodes
 }
 
-/// Its stored record did not even say that it was the active copy.
+/// Its stored record did not even state that it was the active copy.
 #[test]
 fn a_copy_that_was_promoted_and_stored_nothing_since_serves_nobody_after_a_crash() {
     let mut nodes = with_a_copy_in_memory_only();
@@ -530,7 +529,7 @@ fn chain(nodes: &Nodes) -> Chain {
     nodes.nodes.iter().flatten().next().unwrap().cluster().buckets["b"].chains[0].clone()
 }
 
-/// Lets the first node of `copies` serve the first vBucket in the next term, as `chosen`. Returns the term.
+/// Makes the first node of `copies` serve the first vBucket in the next term, with `chosen`. Returns the term.
 fn begin_term(nodes: &Nodes, copies: &[u64], chosen: Option<Chosen>) -> u64 {
     let copies = copies.iter().map(|node| Some(NodeId(*node))).collect();
     let after = Chain { term: chain(nodes).term + 1, chosen, ..Chain::new(copies) };
@@ -546,7 +545,7 @@ fn doubted(nodes: &Nodes, index: usize) -> Option<u64> {
     vbucket.doubted()
 }
 
-/// The state at its choice is lost: the node was killed since, and had not stored it.
+/// The state at its choice is lost: the node was killed afterwards without having stored it.
 #[test]
 fn a_copy_that_has_less_than_when_it_was_chosen_leaves_it_to_others() {
     let mut nodes = with_a_copy_in_memory_only();
@@ -570,7 +569,7 @@ fn a_copy_that_has_less_than_when_it_was_chosen_leaves_it_to_others() {
     assert_eq!(nodes.connect(2).get("k").value, b"1");
 }
 
-/// Two nodes, the active one of which was killed and is back.
+/// Starts two nodes. The active one was killed and restarted.
 fn with_a_copy_in_doubt() -> Nodes {
     let mut nodes = two_with_one_write();
     nodes.kill(0);
@@ -578,7 +577,7 @@ fn with_a_copy_in_doubt() -> Nodes {
     nodes
 }
 
-/// It was to go on as the active copy when the others decided about something else, and was killed meanwhile.
+/// The other nodes decided about something else that kept it active, and it was killed meanwhile.
 #[test]
 fn a_copy_in_doubt_does_not_serve_because_others_think_that_it_does() {
     let nodes = with_a_copy_in_doubt();
@@ -591,7 +590,7 @@ fn a_copy_in_doubt_does_not_serve_because_others_think_that_it_does() {
     assert_eq!(doubted(&nodes, 0), None);
 }
 
-/// The leader is about to poll the copies. A refusal would make clients wait long before they come back.
+/// The leader is about to poll the copies. A refusal would make clients wait long before they retry.
 #[test]
 fn requests_wait_while_their_vbucket_is_in_doubt() {
     let mut nodes = with_a_copy_in_doubt();
@@ -613,7 +612,7 @@ fn requests_wait_while_their_vbucket_is_in_doubt() {
 fn fewer_requests_wait_on_a_connection_than_it_has_answered() {
     let nodes = with_a_copy_in_doubt();
     let mut reader = nodes.connect(0);
-    // Answers out of their order, or all would wait behind the first.
+    // Unordered execution; otherwise all requests would wait behind the first.
     reader.ask(&request(0x1f, b"", b"test", &[0, 0x0e]));
     let (mut waiting, mut refused) = (0, 0);
     for _ in 0..60 {
@@ -629,7 +628,7 @@ fn fewer_requests_wait_on_a_connection_than_it_has_answered() {
     assert!(waiting >= 15, "{waiting}");
 }
 
-/// All that it has is stored, but not all that it may have had.
+/// Everything that it has is stored, but it may have lost something before.
 #[test]
 fn a_copy_in_doubt_is_so_after_a_clean_stop_as_well() {
     let mut nodes = with_a_copy_in_doubt();
@@ -649,7 +648,7 @@ fn the_last_copy_commits_what_it_inherits_without_waiting_for_others() {
     let mut client = nodes.connect(0);
     client.set("k", "1");
     nodes.run();
-    // The prepare arrives, and its acknowledgement is lost.
+    // The prepare arrives, but its acknowledgement is lost.
     nodes.worlds[1].store().inject(Some(Fault::Full));
     client.give(&durable(3, 10_000, &set("2")));
     nodes.run();
@@ -664,8 +663,8 @@ fn the_last_copy_commits_what_it_inherits_without_waiting_for_others() {
     assert_eq!(client.set("k", "3").status, 0);
 }
 
-/// The store erases only versions that it had before: if a prepare and its commit were in one batch, the prepare was
-/// left, and came to life again with the next start.
+/// The store erases only versions that it already had: when a prepare and its commit were in one batch, the prepare
+/// stayed in the store and was loaded again at the next start.
 #[test]
 fn a_durable_write_that_was_stored_with_its_commit_does_not_come_back() {
     let mut nodes = Nodes::new(2, 1);
@@ -693,8 +692,8 @@ fn a_durable_write_that_was_stored_with_its_commit_does_not_come_back() {
     assert_eq!(nodes.connect(1).get("k").value, b"later");
 }
 
-/// An earlier follower of the bucket kept the next one from starting. The abort is erased where it is stored: a copy
-/// that was away does not receive it.
+/// An earlier follower of the bucket prevented the next one from starting. The abort is erased where it is stored, so a
+/// copy that was away does not receive it.
 #[test]
 fn a_durable_write_that_was_given_up_while_a_copy_was_away_is_forgotten_there() {
     let mut nodes = Nodes::new(2, 1);
@@ -716,7 +715,7 @@ fn a_durable_write_that_was_given_up_while_a_copy_was_away_is_forgotten_there() 
     nodes.worlds[0].store().inject(None);
     nodes.pass(1500);
     for _ in 0..2 {
-        // An ended prepare is erased with the next commit.
+        // The next commit erases an ended prepare.
         assert_eq!(nodes.connect(0).set("other", "1").status, 0);
         nodes.pass(500);
     }
@@ -778,7 +777,7 @@ fn a_node_of_an_ephemeral_bucket_serves_nothing_after_a_restart_until_others_wer
     }
 }
 
-/// Holds all vBuckets for `next`.
+/// Holds all vBuckets for a move to `next`.
 fn hold(nodes: &mut Nodes, next: [u64; 2]) {
     let node = nodes.nodes.iter().flatten().next().unwrap();
     let cluster = node.cluster();
@@ -811,7 +810,7 @@ fn a_durable_write_that_is_under_way_ends_where_its_vbucket_is_held() {
     nodes.place(&[2, 1]);
     nodes.run();
     assert_eq!(nodes.connect(1).get("k").value, b"1");
-    // And where it does not end in time, others end it.
+    // If the write does not end in time, other nodes end it.
     nodes.kill(0);
     let mut client = nodes.connect(1);
     assert_eq!(client.give(&durable(1, 5000, &set("2"))).0, []);
@@ -852,7 +851,8 @@ fn requests_wait_while_their_vbucket_is_handed_over() {
     assert_eq!(copy(&nodes, 0, "k").as_deref(), Some("1"));
 }
 
-/// A client has to read each map before it sees the answers behind it: when vBuckets move there would be many of the same.
+/// A client must read each map before it sees the replies behind it. When vBuckets move, there would be many equal
+/// maps.
 #[test]
 fn a_client_that_goes_astray_is_given_each_map_once_at_a_time_if_it_wants() {
     let mut nodes = Nodes::new(2, 1);
@@ -870,7 +870,7 @@ fn a_client_that_goes_astray_is_given_each_map_once_at_a_time_if_it_wants() {
     assert!(!stray(&mut client), "it has that map");
     nodes.worlds[0].wait(1);
     assert_eq!([stray(&mut client), stray(&mut client)], [true, false], "it seems not to have it");
-    // The same copies, in a newer map.
+    // The same copies in a newer map.
     nodes.place(&[2, 1]);
     assert_eq!([stray(&mut client), stray(&mut client)], [true, false]);
     nodes.place(&[2, 1]);
@@ -881,7 +881,7 @@ fn a_client_that_goes_astray_is_given_each_map_once_at_a_time_if_it_wants() {
     assert!(stray(&mut client), "what it was given may have been of another bucket");
 }
 
-/// Both are decided before the follower looks again: nothing has changed, except that the copy is empty.
+/// Both changes are decided before the follower looks again: nothing has changed except that the copy is empty.
 #[test]
 fn a_copy_that_was_given_up_and_wanted_again_has_everything() {
     let mut nodes = Nodes::new(2, 1);
@@ -905,7 +905,7 @@ fn a_copy_that_was_given_up_and_wanted_again_has_everything() {
     assert_eq!(high_seqno(&nodes, 1), high_seqno(&nodes, 0));
 }
 
-/// A copy that was made the active one may have served, and ended before any of that was stored.
+/// A copy that became the active one may have served requests, and may have been killed before anything was stored.
 #[test]
 fn who_was_killed_and_may_have_served_leaves_it_to_others_whatever_is_stored() {
     let mut nodes = two_with_one_write();

@@ -1,4 +1,4 @@
-//! Every opcode for every role on every part of the data, against a table of rights.
+//! Tests every opcode for every role on every part of the data against a table of rights.
 
 use crate::world::{World, nobody, request};
 use nacre_auth::{RoleKind, User};
@@ -12,25 +12,25 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-/// The access of an opcode. Written down a second time, so that a change has to be intended.
+/// The access of an opcode, repeated here so that a change must be intentional.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Does {
-    /// Something that needs no login.
+    /// An opcode that needs no login.
     Greet,
-    /// Something that every user may.
+    /// An opcode that every user may use.
     Ask,
-    /// Something about the bucket that every user of it may.
+    /// An opcode about the bucket that every user of the bucket may use.
     Open,
     Count,
     Read,
-    /// Creates a document where there is none.
+    /// Creates a document that does not exist.
     Insert,
-    /// Changes a document, or stores one whatever is there.
+    /// Changes a document, or stores one whether or not it exists.
     Upsert,
     Delete,
-    /// Writes, and returns the value before.
+    /// Writes, and returns the previous value.
     Exchange,
-    /// Takes over versions of another cluster.
+    /// Applies versions of another cluster.
     Replicate,
     /// Reads the history.
     Stream,
@@ -61,7 +61,8 @@ fn does(opcode: Opcode) -> Does {
     }
 }
 
-/// The roles that may read, write and count, where they reach; all others may not.
+/// Roles that may read documents in their keyspaces; all others may not. The next constants list the roles for the
+/// other kinds of access.
 const READERS: &str = "admin replication_admin backup_admin bucket_full_access data_reader data_dcp_reader data_backup replication_target mobile_sync_gateway views_reader views_admin query_select data_sync";
 const INSERTERS: &str = "admin backup_admin bucket_full_access data_writer data_backup mobile_sync_gateway query_update query_insert data_sync";
 const UPSERTERS: &str = "admin backup_admin bucket_full_access data_writer data_backup mobile_sync_gateway query_update data_sync";
@@ -70,7 +71,8 @@ const REPLICATORS: &str = "admin backup_admin data_backup replication_target dat
 const STREAMERS: &str = "admin replication_admin backup_admin bucket_full_access data_dcp_reader data_backup mobile_sync_gateway data_sync";
 const COUNTERS: &str = "admin ro_admin cluster_admin replication_admin backup_admin external_stats_reader bucket_admin bucket_full_access data_dcp_reader data_backup data_monitoring replication_target mobile_sync_gateway views_admin";
 
-/// A request of this opcode that is well formed, on the document `k` of the collection `s.c`, whose id is `cid`.
+/// Returns a well-formed request of this opcode for the document `k` of the collection `s.c`, which has the ID
+/// `cid`.
 fn well_formed(opcode: Opcode, cid: u8) -> Vec<u8> {
     use Opcode::*;
     let key = [cid, b'k'];
@@ -125,7 +127,7 @@ fn appoint(node: &Arc<Node>, role: &str) {
     node.put_user(user).unwrap();
 }
 
-/// A connection of `someone`, with the bucket selected if that is allowed.
+/// Opens a connection of `someone`, and selects the bucket. Returns true if that was allowed.
 fn session(node: &Arc<Node>) -> (Session, bool) {
     let peer = Peer { confidential: true, user: Some("someone".into()), ..Peer::default() };
     let mut session = Session::new(Arc::clone(node) as _, peer, nobody());
@@ -140,7 +142,7 @@ fn session(node: &Arc<Node>) -> (Session, bool) {
 fn is_refused(session: &mut Session, bytes: &[u8], node: &Node) -> bool {
     let mut out = Vec::new();
     session.receive(bytes, &mut out, node.now());
-    // No access, or no bucket because there was no access to it.
+    // No access, or no selected bucket because there was no access to it.
     matches!(out.get(6..8), Some([0, 0x24] | [0, 0x08]))
 }
 
@@ -163,7 +165,7 @@ fn every_opcode_is_allowed_to_the_roles_of_the_table_and_to_nobody_else() {
         .unwrap();
     }
     let cid = node.bucket("b").unwrap().manifest().collection("s", "c").unwrap().id as u8;
-    // Keyspaces of a role, and whether it covers the bucket and the collection `s.c`.
+    // Keyspaces of a role, and whether each covers the bucket and the collection `s.c`.
     let places = [
         ("*", true, true),
         ("b", true, true),
@@ -187,7 +189,7 @@ fn every_opcode_is_allowed_to_the_roles_of_the_table_and_to_nobody_else() {
             vec![(kind.name().to_owned(), true, true, true)]
         };
         for (role, opens, covers_bucket, covers_here) in texts {
-            // Not every role can be narrowed to a scope or a collection.
+            // Some roles cannot be restricted to a scope or a collection.
             if role.parse::<nacre_auth::Role>().is_err() {
                 continue;
             }
@@ -209,7 +211,7 @@ fn every_opcode_is_allowed_to_the_roles_of_the_table_and_to_nobody_else() {
                     Does::Delete => has(DELETERS),
                     Does::Exchange => has(READERS) && has(UPSERTERS),
                     Does::Replicate => has(REPLICATORS),
-                    // The part of the bucket that each stream asks for.
+                    // Each stream checks the part of the bucket that it requests.
                     Does::Stream => is_in(STREAMERS) && opens,
                 };
                 let refused = is_refused(&mut session, &well_formed(opcode, cid), &node);
@@ -236,7 +238,7 @@ fn nothing_but_a_greeting_is_allowed_before_a_login() {
     }
 }
 
-/// A sub-document request may remove the document as a whole, which is more than to change it.
+/// A sub-document request can remove the whole document, which needs more than the right to change it.
 #[test]
 fn the_removal_of_a_document_by_its_parts_needs_the_right_to_delete() {
     let world = World::new();
@@ -256,7 +258,7 @@ fn the_removal_of_a_document_by_its_parts_needs_the_right_to_delete() {
     assert!(!is_refused_to(&["data_writer[b]"]));
 }
 
-/// The node checks statements by itself, whatever the component of queries has asked for.
+/// The node checks statements itself, whatever rights the query component has asked for.
 #[test]
 fn a_statement_changes_what_it_may_and_reads_only_that_unless_it_may_select() {
     const LEFT: Duration = Duration::from_secs(10);
@@ -334,7 +336,7 @@ fn attributes_of_the_system_need_a_right_of_their_own() {
     assert!(!write("data_writer[b]", "own"));
     assert!(write("data_writer[b]", "_sync.rev"));
     assert!(!write("mobile_sync_gateway[b]", "_sync.rev"));
-    // Without it, not even their names are shown.
+    // Without the right, not even the names of the attributes are shown.
     assert!(!write("mobile_sync_gateway[b]", "_rev"));
     let names = |role: &str| {
         appoint(&node, role);

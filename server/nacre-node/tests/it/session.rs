@@ -1,4 +1,4 @@
-//! One connection, byte by byte.
+//! Tests of one connection at the level of bytes.
 
 use crate::world::{Connection, World, durable, local, nobody, request};
 use nacre_auth::{Role, User};
@@ -27,7 +27,7 @@ fn requests_of_one_burst_are_answered_in_order() {
     }
 }
 
-/// Units of 4 KiB that are read, and of 1 KiB that are written, of key and value.
+/// Units of 4 KiB for reads, and of 1 KiB for writes, of key and value.
 #[test]
 fn a_client_that_counts_is_told_what_each_request_has_used() {
     let world = World::new();
@@ -56,7 +56,7 @@ fn a_client_that_counts_is_told_what_each_request_has_used() {
     assert_eq!(used(&request(0xc5, &[0, 1, 0], b"d", b"a")), (1, 0), "SUBDOC_GET");
 }
 
-/// Memory of a connection counts against the share of its user, except for one read.
+/// Memory of a connection counts against the share of its user, except for the buffer of one read.
 #[test]
 fn a_frame_for_which_there_is_no_memory_is_answered_and_the_connection_goes_on() {
     const MIB: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! Transactions whose client is gone: their records are finished, as an SDK would do it.
+//! Transactions whose client is gone: their records are finished as an SDK would do it.
 
 use crate::world::{Connection, World, request};
 use nacre_node::Node;
@@ -15,16 +15,16 @@ const OP_DICT_UPSERT: u8 = 0xc8;
 const CREATE: u8 = 0x01;
 const ATTRIBUTE: u8 = 0x04;
 const MACRO: u8 = 0x10;
-/// Flags of a document: make one; see tombstones; make a tombstone.
+/// Flags of a document: create it; access tombstones; create it as a tombstone.
 const MAKE: u8 = 0x01;
 const SEE_TOMBSTONES: u8 = 0x04;
 const AS_TOMBSTONE: u8 = 0x08;
-/// The record of a transaction that begins with a document of vBucket 9, of 1024.
+/// The record of a transaction whose first document is in vBucket 9 of 1024.
 const RECORD: &str = "_txn:atr-9-#0";
-/// Milliseconds that the transactions may take.
+/// Time limit of the transactions, in milliseconds.
 const LASTS_MS: u64 = 2000;
 
-/// A request for a key, sent to where it belongs.
+/// Sends a request for a key to the key's vBucket.
 fn ask(
     connection: &mut Connection,
     opcode: u8,
@@ -64,7 +64,8 @@ fn staged(kind: &str, body: Option<Value>) -> Value {
     staged
 }
 
-/// A node with `kept` and `old`, and a transaction in `state` that changes one, removes the other, and inserts `new`.
+/// Starts a node with `kept` and `old`, and with a transaction in `state` that changes one, removes the other, and
+/// inserts `new`.
 fn with_transaction(world: &Arc<World>, state: &str, lists: bool) -> (Arc<Node>, Connection) {
     let node = world.node();
     let mut connection = Connection::open(&node);
@@ -126,7 +127,7 @@ fn a_transaction_that_nobody_ends_is_finished_as_its_record_says() {
 fn what_was_written_over_a_staged_document_stays() {
     let world = World::new();
     let (node, mut connection) = with_transaction(&world, "COMMITTED", true);
-    // Somebody has done the rest before, and a client has gone on from there.
+    // Another client has already done the rest, and has changed the document afterwards.
     edit(&mut connection, "kept", 0, &[("txn", CREATE, json!({"id": {"atmpt": "another"}}))]);
     assert_eq!(ask(&mut connection, OP_SET, &[0; 8], "new", b"{\"n\":7}").0, 0);
     world.pass(LASTS_MS + 10_000);

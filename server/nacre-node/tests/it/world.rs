@@ -1,5 +1,5 @@
-//! The world of a node under test: a clock that is set by hand, a counter for random numbers, stores in memory, tasks
-//! that are stepped by hand.
+//! The environment of a node under test: a clock that the test sets, a counter for random numbers, stores in memory,
+//! and tasks that the test steps.
 
 pub use crate::connection::*;
 pub use nacre_node::Node;
@@ -31,17 +31,17 @@ pub struct World {
     stores: Mutex<BTreeMap<String, Arc<FaultStore<MemoryStore>>>>,
     /// True if stores can be neither created nor removed.
     pub is_full: AtomicBool,
-    /// Each with whether it wants another step without being woken.
+    /// Each task, with true if it wants another step without being woken.
     tasks: Mutex<Vec<(Box<dyn Task>, bool)>>,
-    /// The name of tasks whose step does not come to its end.
+    /// The name of the tasks whose current step does not end.
     held_up: Mutex<Option<&'static str>>,
-    /// Connections to other nodes that are wanted, each with the port of the node.
+    /// Requested connections to other nodes, each with the port of the node.
     pub links: Mutex<Vec<(u16, Box<dyn Link>)>>,
     /// Messages to other nodes.
     pub sent: Mutex<Vec<(NodeId, Vec<u8>)>>,
-    /// Questions to other nodes, to be answered by hand; with `None`, no other node can be reached.
+    /// Questions to other nodes, which the test answers; with `None`, no other node can be reached.
     pub asked: Mutex<Option<Vec<Asked>>>,
-    /// The port for keys of the node in this world.
+    /// The key-value port of the node in this world.
     port: u16,
 }
 
@@ -53,7 +53,7 @@ impl World {
         World::at(3)
     }
 
-    /// A world whose node has that port for keys.
+    /// Creates a world whose node has this key-value port.
     pub fn at(port: u16) -> Arc<World> {
         Arc::new(World {
             now: Mutex::new(Now { unix_ns: 1_700_000_000_000_000_000, monotonic_ns: 1 }),
@@ -70,12 +70,12 @@ impl World {
         })
     }
 
-    /// A node with an administrator and the bucket `b`.
+    /// Starts a node with an administrator and the bucket `b`.
     pub fn node(self: &Arc<World>) -> Arc<Node> {
         self.node_with(BucketSettings::default())
     }
 
-    /// Like [`World::node`], where `b` has other settings.
+    /// Like [`World::node`], with other settings of `b`.
     pub fn node_with(self: &Arc<World>, settings: BucketSettings) -> Arc<Node> {
         let node = self.bare_node();
         if node.bucket("b").is_none() {
@@ -92,12 +92,12 @@ impl World {
         node
     }
 
-    /// A node as it is when nothing was done with it.
+    /// Starts a node from its stored state.
     pub fn bare_node(self: &Arc<World>) -> Arc<Node> {
         Node::open_with(Arc::clone(self) as Arc<_>, self.endpoints(), services()).unwrap()
     }
 
-    /// Endpoints of this world's node.
+    /// Returns the endpoints of this world's node.
     pub fn endpoints(&self) -> Endpoints {
         let plain = Ports::from([
             ("mgmt", 1),
@@ -109,17 +109,17 @@ impl World {
         Endpoints { host: None, plain, tls: None, fingerprint: None }
     }
 
-    /// Settings of the node, to be written before it is opened.
+    /// Returns the settings of the node, for writes before it is opened.
     pub fn settings(&self) -> Arc<dyn Space> {
         self.spaces.open("node").unwrap()
     }
 
-    /// Tasks of that name are busy with one step from now on.
+    /// Blocks the tasks of this name in one step from now on.
     pub fn hold_up(&self, name: &'static str) {
         *self.held_up.lock().unwrap() = Some(name);
     }
 
-    /// No task is busy any more.
+    /// Unblocks all tasks.
     pub fn let_go(&self) {
         *self.held_up.lock().unwrap() = None;
     }
@@ -132,7 +132,7 @@ impl World {
         *ready |= task.step() == Next::Again;
     }
 
-    /// Steps the tasks that are new or were woken, until all wait.
+    /// Steps new and woken tasks until all wait.
     pub fn run_tasks(&self) {
         let held_up = *self.held_up.lock().unwrap();
         loop {
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// The process is gone: its tasks end without another step.
+    /// Kills the process: its tasks end without another step.
     pub fn crash(&self) {
         self.tasks.lock().unwrap().clear();
     }
@@ -172,13 +172,13 @@ impl World {
         let mut now = self.now.lock().unwrap();
         now.unix_ns += milliseconds * 1_000_000;
         now.monotonic_ns += milliseconds * 1_000_000;
-        // Tasks that asked for a step after some time take it; a step too many does no harm.
+        // Every task gets a step, even those that wait longer; an extra step does no harm.
         for (_, ready) in self.tasks.lock().unwrap().iter_mut() {
             *ready = true;
         }
     }
 
-    /// Number of buckets' stores.
+    /// Returns the number of bucket stores.
     pub fn store_count(&self) -> usize {
         self.stores.lock().unwrap().len()
     }
@@ -190,7 +190,7 @@ impl World {
         }
     }
 
-    /// The store of the bucket that was created last.
+    /// Returns the store with the last identity.
     pub fn store(&self) -> Arc<FaultStore<MemoryStore>> {
         Arc::clone(self.stores.lock().unwrap().values().last().unwrap())
     }
@@ -271,12 +271,12 @@ impl Platform for World {
     }
 }
 
-/// Another node of the cluster, which has shown its key.
+/// Returns another node of the cluster, which has presented its key.
 pub fn other_node() -> Peer {
     Peer { is_node: true, ..local() }
 }
 
-/// The services of each node.
+/// Returns the services of each node.
 pub fn services() -> Vec<Arc<dyn Service>> {
     vec![
         Arc::new(NodeService),
