@@ -1,4 +1,4 @@
-//! A document, or the tombstone it left, with its metadata.
+//! A document or its tombstone, with its metadata.
 
 use crate::{Cas, CollectionId, Seqno, leb128_decode};
 use std::fmt;
@@ -7,15 +7,15 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU8, Ordering};
 use triomphe::{Arc, HeaderSlice, HeaderWithLength, ThinArc, UniqueArc};
 
-/// Datatype bit: the body is JSON (decided by the server when it stored the document).
+/// Datatype bit: the body is JSON. The server decides this when it stores the document.
 pub const DATATYPE_JSON: u8 = 0x01;
-/// Datatype bit: the value is compressed with snappy.
+/// Datatype bit: the value is compressed with Snappy.
 pub const DATATYPE_SNAPPY: u8 = 0x02;
 /// Datatype bit: the value starts with a section of extended attributes.
 pub const DATATYPE_XATTR: u8 = 0x04;
 
-/// Position of the durability level in the datatype of a prepare, which no client sees: above the bits that clients
-/// know.
+/// Position of the durability level in the datatype of a prepare: above the bits that clients use. Clients never see a
+/// prepare's datatype.
 pub const DATATYPE_LEVEL_SHIFT: u8 = 4;
 
 /// State of a version: alive, or the way in which the document ended.
@@ -26,9 +26,9 @@ pub enum Kind {
     Alive,
     /// A client deleted it.
     Deleted,
-    /// The expiry passed.
+    /// The document expired.
     Expired,
-    /// An aborted durable write, in place of its prepare; never in the table of documents.
+    /// An aborted durable write, in place of its prepare; never in the hash table.
     Aborted,
 }
 
@@ -41,23 +41,23 @@ pub struct Meta {
     pub cas: Cas,
     /// Number of changes of the key, deletions included; starts at 1.
     pub rev: u64,
-    /// Opaque to the server; clients note the format of the body here.
+    /// Format of the body, set by clients; opaque to the server.
     pub flags: u32,
-    /// Unix second at which the document expires, 0 for never. For a tombstone: the second of its deletion.
+    /// Unix second at which the document expires, 0 for never. In a tombstone: the second of the deletion.
     pub expiry: u32,
     /// A combination of the `DATATYPE_*` bits.
     pub datatype: u8,
-    /// Alive, deleted or expired.
+    /// State of the version.
     pub kind: Kind,
 }
 
-/// One version of a document: metadata, key and value. Immutable; shared by hash table, checkpoint and streams, which each have
-/// a handle of one word: a clone is another handle.
+/// One version of a document: metadata, key and value. Immutable, and shared by hash table, checkpoint and streams. A
+/// handle takes one word; a clone is another handle.
 ///
-/// All of it is in one block of memory, so that a write costs one allocation, and a read finds the key behind the
+/// Everything is in one block of memory, so a write costs one allocation, and a read finds the key directly after the
 /// metadata.
 ///
-/// A version whose value was evicted from memory is a [stub](Document::stub): metadata and key.
+/// A version whose value was evicted is a [stub](Document::stub): metadata and key only.
 #[derive(Clone)]
 pub struct Document(ThinArc<Head, u8>);
 
@@ -80,7 +80,7 @@ impl Deref for Document {
 }
 
 impl Document {
-    /// A version of the document at `key` (collection prefix first, at most 65,535 bytes).
+    /// Creates a version of the document at `key` (collection prefix first, at most 65,535 bytes).
     pub fn new(meta: Meta, key: &[u8], value: &[u8]) -> Document {
         debug_assert!(leb128_decode(key).is_some());
         Document::build(meta, true, key, value)
@@ -98,21 +98,21 @@ impl Document {
         let (key_place, value_place) = block.slice.split_at_mut(key.len());
         key_place.write_copy_of_slice(key);
         value_place.write_copy_of_slice(value);
-        // SAFETY: key and value fill the slice, which is as long as both.
+        // SAFETY: key and value fill the slice, whose length is the sum of theirs.
         let block = unsafe { block.assume_init_slice_with_header() };
         Document(Arc::into_thin(block.shareable()))
     }
 
-    /// The hits that a new version starts with, so that it is not the first to go.
+    /// The hits that a new version starts with, so that it is not the first to be evicted.
     pub const HITS_NEW: u8 = 4;
 
-    /// This version without its value, which must be read from the store when somebody asks for it.
+    /// Returns this version without its value, which must be read from the store on demand.
     #[must_use]
     pub fn stub(&self) -> Document {
         Document::build(self.meta, false, self.key(), b"")
     }
 
-    /// This version with metadata that `change` makes other ones: where it is, if this is the only handle, and else a copy.
+    /// Changes the metadata of this version: in place if this is the only handle, otherwise in a copy.
     #[must_use]
     pub fn with_meta(mut self, change: impl FnOnce(&mut Meta)) -> Document {
         let mut meta = self.meta;
@@ -128,12 +128,12 @@ impl Document {
         }
     }
 
-    /// Returns true if the value is in memory. Of a stub, only metadata and key are valid.
+    /// Returns true if the value is in memory. A stub has only valid metadata and a key.
     pub fn is_resident(&self) -> bool {
         self.resident
     }
 
-    /// Returns the recent reads, on the item pager's scale.
+    /// Returns the number of recent reads, on the scale of the item pager.
     pub fn hits(&self) -> u8 {
         self.hits.load(Ordering::Relaxed)
     }
@@ -143,27 +143,27 @@ impl Document {
         self.hits.store(hits, Ordering::Relaxed);
     }
 
-    /// The key, collection prefix first.
+    /// Returns the key, collection prefix first.
     pub fn key(&self) -> &[u8] {
         &self.bytes()[..usize::from(self.key_bytes)]
     }
 
-    /// Returns key and value, as they are in memory; of a stub, the key.
+    /// Returns key and value as stored in memory; for a stub, only the key.
     pub fn bytes(&self) -> &[u8] {
         &self.0.slice
     }
 
-    /// The key as the application knows it.
+    /// Returns the key without its collection prefix, as applications use it.
     pub fn name(&self) -> &[u8] {
         leb128_decode(self.key()).map_or(&[], |(_, name)| name)
     }
 
-    /// The collection of the key.
+    /// Returns the collection of the key.
     pub fn collection(&self) -> CollectionId {
         CollectionId::of_key(self.key())
     }
 
-    /// The stored value: extended attributes first when the datatype says so, then the body.
+    /// Returns the stored value: extended attributes first if the datatype says so, then the body.
     pub fn value(&self) -> &[u8] {
         debug_assert!(self.resident, "the value of {self:?} was evicted");
         &self.bytes()[usize::from(self.key_bytes)..]
@@ -184,13 +184,13 @@ impl Document {
         self.meta.datatype & DATATYPE_XATTR != 0
     }
 
-    /// The extended-attribute section, its length word included. Known to be empty without the value when the datatype
-    /// says so.
+    /// Returns the extended-attribute section, including its length word. If the datatype says that there is none, the
+    /// value need not be resident.
     pub fn xattrs(&self) -> &[u8] {
         if self.has_xattrs() { self.split().0 } else { &[] }
     }
 
-    /// The body: the value without extended attributes.
+    /// Returns the body: the value without extended attributes.
     pub fn body(&self) -> &[u8] {
         self.split().1
     }
@@ -205,7 +205,7 @@ impl Document {
         self.is_alive() && self.meta.expiry != 0 && self.meta.expiry <= unix_s
     }
 
-    /// Returns the bytes of this version in memory, including counter and length.
+    /// Returns the size of this version in memory, in bytes, including reference counter and length.
     pub fn memory_bytes(&self) -> usize {
         self.bytes().len() + size_of::<Head>() + 2 * size_of::<usize>()
     }

@@ -8,42 +8,43 @@ use std::sync::Arc;
 pub enum VbState {
     /// Serves clients and assigns seqnos.
     Active,
-    /// Follows an active elsewhere.
+    /// Follows the active copy on another node.
     Replica,
-    /// Being handed over: operations wait.
+    /// Serves no operations, because the vBucket is being handed over or is in doubt: operations wait.
     Pending,
-    /// Has no part on this node.
+    /// Has no role on this node.
     #[default]
     Dead,
 }
 
-/// The branches of a vBucket's history: which seqnos were assigned under which UUID.
+/// The branches of a vBucket's history: the seqnos that were assigned under each UUID.
 ///
-/// Newest first; each entry is a UUID and the seqno at which its branch began. A consumer that stopped at seqno 90
-/// under UUID `a` shares everything up to 80 with the log `[(b, 80), (a, 0)]`, and must roll back to there.
+/// Entries are ordered from newest to oldest; each is a UUID and the seqno at which its branch began. A consumer that
+/// stopped at seqno 90 under UUID `a` shares everything up to 80 with the log `[(b, 80), (a, 0)]`, and must roll back
+/// to 80.
 ///
 /// Invariants: never empty; UUIDs are not 0; seqnos do not increase from newest to oldest; at most
 /// [`FailoverLog::ENTRIES_MAX`] entries.
 ///
-/// Shared until it changes: a copy goes into each commit.
+/// The entries are shared until they change, because each commit contains a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailoverLog {
-    /// The first entry, which each write names, where it takes no look elsewhere.
+    /// The first entry. Each write needs it, so it is stored inline.
     current: (VbUuid, Seqno),
     entries: Arc<Vec<(VbUuid, Seqno)>>,
 }
 
 impl FailoverLog {
-    /// Number of branches that are remembered; the oldest is forgotten first.
+    /// Maximum number of branches; the oldest is dropped first.
     pub const ENTRIES_MAX: usize = 25;
 
-    /// The log of a vBucket that has no history yet.
+    /// Creates the log of a vBucket without history.
     pub fn new(vb_uuid: VbUuid) -> FailoverLog {
         let current = (vb_uuid, Seqno::ZERO);
         FailoverLog { current, entries: Arc::new(vec![current]) }
     }
 
-    /// A log from stored entries, newest first; `None` when they break an invariant.
+    /// Creates a log from stored entries, newest first; `None` if they violate an invariant.
     pub fn from_entries(entries: Vec<(VbUuid, Seqno)>) -> Option<FailoverLog> {
         let ordered = entries.windows(2).all(|pair| pair[0].1 >= pair[1].1);
         let named = entries.iter().all(|(vb_uuid, _)| vb_uuid.0 != 0);
@@ -51,7 +52,7 @@ impl FailoverLog {
             .then(|| FailoverLog { current: entries[0], entries: Arc::new(entries) })
     }
 
-    /// Begins a new branch at `seqno`; branches that began above it are no longer part of the history.
+    /// Begins a new branch at `seqno`. Branches that began above it are removed from the log.
     pub fn begin(&mut self, vb_uuid: VbUuid, seqno: Seqno) {
         let entries = Arc::make_mut(&mut self.entries);
         entries.retain(|(_, began)| *began <= seqno);
@@ -60,22 +61,23 @@ impl FailoverLog {
         entries.truncate(Self::ENTRIES_MAX);
     }
 
-    /// The entries, newest first.
+    /// Returns the entries, newest first.
     pub fn entries(&self) -> &[(VbUuid, Seqno)] {
         &self.entries
     }
 
-    /// The seqno at which the current branch began.
+    /// Returns the seqno at which the current branch began.
     pub fn began(&self) -> Seqno {
         self.current.1
     }
 
-    /// The branch that new seqnos are assigned under.
+    /// Returns the branch under which new seqnos are assigned.
     pub fn current(&self) -> VbUuid {
         self.current.0
     }
 
-    /// The last seqno of `vb_uuid`'s branch, given that the history now ends at `high_seqno`; `None` for a stranger.
+    /// Returns the last seqno of `vb_uuid`'s branch, given that the history now ends at `high_seqno`; `None` for an
+    /// unknown UUID.
     pub fn branch_end(&self, vb_uuid: VbUuid, high_seqno: Seqno) -> Option<Seqno> {
         let index = self.entries.iter().position(|(known, _)| *known == vb_uuid)?;
         Some(if index == 0 { high_seqno } else { self.entries[index - 1].1 })
@@ -89,24 +91,23 @@ pub struct VbRecord {
     pub state: VbState,
     /// The branches of its history.
     pub failover_log: FailoverLog,
-    /// The term of the chain that this copy has completely: it has everything up to the beginning of that term.
+    /// The last term for which this copy is complete: it has everything up to the beginning of that term.
     pub term: u64,
-    /// The last seqno that is stored.
+    /// The last stored seqno.
     pub high_seqno: Seqno,
-    /// The snapshot around that seqno: a replica is consistent only at its end. Both are the high seqno if no snapshot
-    /// is incomplete.
+    /// The snapshot that contains this seqno. A replica is consistent only at the end of a snapshot. Both are the high
+    /// seqno if no snapshot is incomplete.
     pub snapshot: (Seqno, Seqno),
     /// The greatest seqno of a purged tombstone; [`Seqno::ZERO`] if there is none. A consumer at a lower seqno may have
     /// missed a deletion.
     pub purge_seqno: Seqno,
-    /// The greatest revision of a tombstone that was purged: keys that come back count on from there.
+    /// The greatest revision of a purged tombstone. Keys that are written again continue from this revision.
     pub purged_rev: u64,
-    /// The greatest CAS ever assigned or seen.
+    /// The greatest CAS ever assigned or received.
     pub max_cas: Cas,
-    /// Stored documents, tombstones included; lets recovery notice a missing one.
+    /// Number of stored documents including tombstones. Recovery uses it to detect missing ones.
     pub document_count: u64,
-    /// From which seqno on superseded versions are kept, in collections that keep history; `None` when none are kept
-    /// anywhere.
+    /// Seqno from which superseded versions are kept, in collections that keep history; `None` if none are kept.
     pub history_start: Option<Seqno>,
 }
 

@@ -1,4 +1,4 @@
-//! Identifiers and counters, each its own type so that they cannot be mixed up.
+//! Identifiers and counters. Each has its own type, so that they cannot be confused.
 
 use crate::leb128_decode;
 use serde::{Deserialize, Serialize};
@@ -12,15 +12,15 @@ use std::fmt;
 pub struct Vbid(pub u16);
 
 impl Vbid {
-    /// The vBucket that `name` (a key without its collection prefix) belongs to, out of `count`.
+    /// Returns the vBucket, out of `count`, of a key. `name` is the key without its collection prefix.
     ///
-    /// `count` is 1..=1024. Source: the hash every smart client uses, `(crc32(key) >> 16) & 0x7fff mod count`.
+    /// `count` is 1..=1024. Source: the hash that all smart clients use, `(crc32(key) >> 16) & 0x7fff mod count`.
     pub fn of(name: &[u8], count: u16) -> Vbid {
         let hash = (crc32fast::hash(name) >> 16) & 0x7fff;
         Vbid((hash % u32::from(count)) as u16)
     }
 
-    /// The position of this vBucket in a table of all vBuckets.
+    /// Returns the index of this vBucket in a table of all vBuckets.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
@@ -32,7 +32,7 @@ impl fmt::Display for Vbid {
     }
 }
 
-/// A node of the cluster, numbered from 1 in the order of joining; no number is used twice.
+/// A node of the cluster, numbered from 1 in the order of joining. No number is used twice.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -45,7 +45,7 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// The position of a mutation in its vBucket's history: 1, 2, 3, …; 0 is "before the first".
+/// The position of a mutation in its vBucket's history: 1, 2, 3, …; 0 means before the first mutation.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -53,10 +53,10 @@ impl fmt::Display for NodeId {
 pub struct Seqno(pub u64);
 
 impl Seqno {
-    /// Before the first mutation.
+    /// The position before the first mutation.
     pub const ZERO: Seqno = Seqno(0);
 
-    /// The seqno that follows this one.
+    /// Returns the next seqno.
     #[must_use]
     pub fn next(self) -> Seqno {
         Seqno(self.0 + 1)
@@ -69,10 +69,10 @@ impl fmt::Display for Seqno {
     }
 }
 
-/// The version of a document that a client sees and compares: a hybrid logical clock.
+/// The version of a document that clients see and compare: a hybrid logical clock.
 ///
-/// The upper 48 bits are wall-clock nanoseconds with the low 16 bits cleared, the lower 16 bits count.
-/// 0 is "any version" in a request and never the version of a document.
+/// The upper 48 bits are wall-clock nanoseconds with the low 16 bits cleared; the lower 16 bits are a counter. 0 means
+/// "any version" in a request, and is never the CAS of a document.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -80,20 +80,20 @@ impl fmt::Display for Seqno {
 pub struct Cas(pub u64);
 
 impl Cas {
-    /// "Any version", as a request states it.
+    /// "Any version" in a request.
     pub const ANY: Cas = Cas(0);
 
-    /// CAS that readers see of a locked document, so that they cannot guess the real one.
+    /// CAS that readers see for a locked document, so that they cannot learn the real one.
     pub const LOCKED: Cas = Cas(u64::MAX);
 
-    /// The CAS after `self` at wall-clock time `unix_ns`: strictly greater, and close to the clock.
+    /// Returns the CAS after `self` at wall-clock time `unix_ns`: strictly greater, and close to the clock.
     #[must_use]
     pub fn tick(self, unix_ns: u64) -> Cas {
         let wall = unix_ns & !0xffff;
         if wall > self.0 { Cas(wall) } else { Cas(self.0 + 1) }
     }
 
-    /// The wall-clock part, in nanoseconds since the Unix epoch.
+    /// Returns the wall-clock part, in nanoseconds since the Unix epoch.
     pub fn unix_ns(self) -> u64 {
         self.0 & !0xffff
     }
@@ -107,43 +107,45 @@ impl Cas {
 pub struct VbUuid(pub u64);
 
 impl VbUuid {
-    /// Creates a UUID from 64 random bits: 48 of them, because clients in JavaScript read it as a number.
+    /// Creates a UUID from the upper 48 of 64 random bits, because JavaScript clients read it as a number. The lowest
+    /// bit is always 1.
     pub fn of_random(bits: u64) -> VbUuid {
         VbUuid(bits >> 16 | 1)
     }
 }
 
-/// The number of a collection: 0 is `_default`, 1..=7 are reserved, users' start at 8. Written in hexadecimal.
+/// The number of a collection: 0 is `_default`, 1..=7 are reserved, user collections start at 8. Written in
+/// hexadecimal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CollectionId(pub u32);
 
 impl CollectionId {
-    /// `_default._default`, where keys without a collection live.
+    /// `_default._default`, the collection of keys without a collection.
     pub const DEFAULT: CollectionId = CollectionId(0);
 
-    /// Collection of the events of scopes and collections in history; no client's key is ever in it.
+    /// Collection of scope and collection events in history. It never contains a client's key.
     pub const SYSTEM: CollectionId = CollectionId(1);
 
-    /// Collection of durable writes that are not committed yet, each under the document's own key (with its collection
-    /// prefix), so that it can be stored next to the committed version.
+    /// Collection of durable writes that are not committed yet. Each has the document's own key (with its collection
+    /// prefix) as its name, so that it can be stored next to the committed version.
     pub const PREPARED: CollectionId = CollectionId(2);
 
-    /// Returns the collection of a key (its prefix first).
+    /// Returns the collection of a prefixed key.
     pub fn of_key(key: &[u8]) -> CollectionId {
         CollectionId(leb128_decode(key).map_or(0, |(id, _)| id))
     }
 
-    /// Returns true if documents of clients live in it.
+    /// Returns true if the collection contains documents of clients.
     pub fn holds_documents(self) -> bool {
         self == CollectionId::DEFAULT || self.0 >= 8
     }
 }
 
-/// The number of a scope: 0 is `_default`, users' start at 8. Written in hexadecimal.
+/// The number of a scope: 0 is `_default`, user scopes start at 8. Written in hexadecimal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScopeId(pub u32);
 
-/// Why a hexadecimal identifier could not be read.
+/// The error for text that is not a hexadecimal identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseHexError;
 
@@ -182,7 +184,7 @@ hex_id!(ScopeId);
 mod tests {
     use super::*;
 
-    /// Positions seen on the wire between an official client and a server with 1024 vBuckets.
+    /// Values observed between an official client and a server with 1024 vBuckets.
     #[test]
     fn keys_hash_to_the_vbuckets_that_smart_clients_expect() {
         for (key, vbid) in

@@ -1,16 +1,17 @@
 //! Document keys with their collection.
 //!
-//! A key is kept as it travels on a connection that negotiated collections: the collection id as unsigned LEB128,
-//! then the name. `08 61` is the key `a` of collection 8; `00 61` is `a` in the default collection. One buffer
+//! A key is stored in the form of a connection that negotiated collections: the collection ID as unsigned LEB128,
+//! then the name. `08 61` is the key `a` of collection 8; `00 61` is `a` in the default collection. The same buffer
 //! therefore serves the hash table, the store and the wire, and comparing two buffers compares both parts.
 
 use crate::CollectionId;
 use std::fmt;
 
-/// The longest name a key may have in the default collection, in bytes. Elsewhere the collection prefix counts too.
+/// The maximum length of a name in the default collection, in bytes. In other collections the prefix counts too.
 pub const KEY_BYTES_MAX: usize = 250;
 
-/// The longest name a key may have in the default collection, or in another one, whose prefix counts as four bytes.
+/// Returns the maximum length of a name in the default collection, or in another one, whose prefix counts as four
+/// bytes.
 pub const fn name_bytes_max(in_default: bool) -> usize {
     if in_default { KEY_BYTES_MAX } else { KEY_BYTES_MAX - 4 }
 }
@@ -24,9 +25,9 @@ pub fn leb128_encode(mut value: u32, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// Reads an unsigned LEB128 number of at most 32 bits. Returns it and the bytes behind it.
+/// Decodes an unsigned LEB128 number of at most 32 bits. Returns the number and the remaining bytes.
 ///
-/// `None` when the bytes end within the number or the number is too large.
+/// Returns `None` if the bytes end within the number, or if the number is too large.
 pub fn leb128_decode(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let mut value = 0u64;
     for (index, byte) in bytes.iter().take(5).enumerate() {
@@ -38,42 +39,42 @@ pub fn leb128_decode(bytes: &[u8]) -> Option<(u32, &[u8])> {
     None
 }
 
-/// Makes `bytes`, a buffer to be used again, the key `name` in `collection`, prefix first.
+/// Replaces the contents of the reusable buffer `bytes` by the key `name` in `collection`, prefix first.
 pub fn write_key(collection: CollectionId, name: &[u8], bytes: &mut Vec<u8>) {
     bytes.clear();
     leb128_encode(collection.0, bytes);
     bytes.extend_from_slice(name);
 }
 
-/// A key with its collection, prefix first. The prefix is well formed by construction.
+/// A key with its collection, prefix first. Construction guarantees a well-formed prefix.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DocKey(Box<[u8]>);
 
 impl DocKey {
-    /// The key `name` in `collection`.
+    /// Creates the key `name` in `collection`.
     pub fn new(collection: CollectionId, name: &[u8]) -> DocKey {
         let mut bytes = Vec::with_capacity(name.len() + 2);
         write_key(collection, name, &mut bytes);
         DocKey(bytes.into())
     }
 
-    /// A key from its prefixed bytes; `None` when the prefix is malformed.
+    /// Creates a key from its prefixed bytes; `None` if the prefix is malformed.
     pub fn from_prefixed(bytes: &[u8]) -> Option<DocKey> {
         leb128_decode(bytes)?;
         Some(DocKey(bytes.into()))
     }
 
-    /// Prefix and name.
+    /// Returns prefix and name.
     pub fn prefixed(&self) -> &[u8] {
         &self.0
     }
 
-    /// The collection of the key.
+    /// Returns the collection of the key.
     pub fn collection(&self) -> CollectionId {
         CollectionId(leb128_decode(&self.0).expect("checked when the key was made").0)
     }
 
-    /// Returns the key without its prefix: the application's key, which is hashed to a vBucket.
+    /// Returns the key without its prefix: the application's key, which determines the vBucket.
     pub fn name(&self) -> &[u8] {
         leb128_decode(&self.0).expect("checked when the key was made").1
     }

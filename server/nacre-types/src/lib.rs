@@ -1,8 +1,8 @@
-//! Words everyone speaks: identifiers, seqnos, CAS, documents and their metadata.
+//! Shared vocabulary: identifiers, seqnos, CAS, documents and their metadata.
 //!
-//! This crate is the point where all arrows of the crate graph end. It holds values and the rules that
-//! belong to a value alone (which vBucket a key hashes to, how a CAS is laid out, when an expiry has passed);
-//! it knows no state machine, no wire format and no I/O.
+//! All arrows of the crate graph end at this crate. It contains values and the rules that belong to a value
+//! alone (the vBucket that a key hashes to, the layout of a CAS, the time at which a document expires). It
+//! contains no state machine, no wire format and no I/O.
 
 mod document;
 mod history;

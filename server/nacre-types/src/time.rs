@@ -1,22 +1,22 @@
 //! Time as an argument: the clocks at the arrival of a request.
 
-/// The reading of both clocks that a state machine works with; taken by the embedder, once a batch of requests.
+/// The reading of both clocks that a state machine works with. The embedder takes it once per batch of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Now {
-    /// Wall clock, nanoseconds since the Unix epoch. May step; used for CAS, expiry and delete times.
+    /// Wall clock, in nanoseconds since the Unix epoch. May jump. Used for CAS, expiry and deletion times.
     pub unix_ns: u64,
-    /// A clock that never steps back, nanoseconds from any origin, another one in each process. Used for locks and time-outs.
+    /// A monotonic clock, in nanoseconds from an origin that differs for each process. Used for locks and timeouts.
     pub monotonic_ns: u64,
 }
 
 impl Now {
-    /// The wall clock in whole seconds, as expiries count.
+    /// Returns the wall clock in whole seconds, the unit of expiries.
     pub fn unix_s(self) -> u32 {
         u32::try_from(self.unix_ns / 1_000_000_000).unwrap_or(u32::MAX)
     }
 }
 
-/// Seconds until a document expires, as a client sends them.
+/// Seconds until a document expires, as sent by a client.
 ///
 /// 0 never expires; 1..=2_592_000 (30 days) counts from now; more is an absolute Unix time.
 /// Source: memcached binary protocol, expiration; kept for SDK compatibility.
@@ -24,10 +24,10 @@ impl Now {
 pub struct Expiry(pub u32);
 
 impl Expiry {
-    /// The largest value that counts from now: 30 days.
+    /// The largest value that is relative to the current time: 30 days.
     pub const RELATIVE_MAX: u32 = 30 * 86_400;
 
-    /// The Unix second of expiry, 0 for never.
+    /// Returns the Unix second of the expiry; 0 for never.
     pub fn absolute(self, now: Now) -> u32 {
         match self.0 {
             0 => 0,

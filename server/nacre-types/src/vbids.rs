@@ -3,19 +3,19 @@
 use crate::Vbid;
 use serde::{Deserialize, Serialize};
 
-/// Some vBuckets of a bucket.
+/// A set of vBuckets of a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vbids(Vec<u64>);
 
 impl Vbids {
-    /// The first `count`.
+    /// Returns the set of the first `count` vBuckets.
     pub fn first(count: u16) -> Vbids {
         let (words, bits) = (usize::from(count / 64), count % 64);
         let rest = (bits > 0).then(|| (1 << bits) - 1);
         Vbids(std::iter::repeat_n(u64::MAX, words).chain(rest).collect())
     }
 
-    /// Adds one.
+    /// Adds a vBucket.
     pub fn insert(&mut self, vbid: Vbid) {
         let word = vbid.index() / 64;
         if self.0.len() <= word {
@@ -24,7 +24,7 @@ impl Vbids {
         self.0[word] |= 1 << (vbid.index() % 64);
     }
 
-    /// Adds those of another set.
+    /// Adds all vBuckets of another set.
     pub fn add_all(&mut self, others: &Vbids) {
         if self.0.len() < others.0.len() {
             self.0.resize(others.0.len(), 0);
@@ -32,32 +32,33 @@ impl Vbids {
         self.0.iter_mut().zip(&others.0).for_each(|(word, other)| *word |= other);
     }
 
-    /// Takes out those of another set.
+    /// Removes all vBuckets of another set.
     pub fn remove_all(&mut self, others: &Vbids) {
         self.0.iter_mut().zip(&others.0).for_each(|(word, other)| *word &= !other);
-        // Equal sets are equal however they came about.
+        // Trailing zeros are dropped, so that equal sets compare as equal.
         while self.0.last() == Some(&0) {
             self.0.pop();
         }
     }
 
-    /// Returns true if one is among them.
+    /// Returns true if the set contains the vBucket.
     pub fn contains(&self, vbid: Vbid) -> bool {
         self.0.get(vbid.index() / 64).is_some_and(|word| word >> (vbid.index() % 64) & 1 == 1)
     }
 
-    /// Returns true if all of another set are among them.
+    /// Returns true if the set contains all vBuckets of another set.
     pub fn holds(&self, others: &Vbids) -> bool {
         let rest = others.0.iter().enumerate();
         rest.into_iter().all(|(at, word)| word & !self.0.get(at).unwrap_or(&0) == 0)
     }
 
-    /// Returns true if there are none.
+    /// Returns true if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }
 
-    /// Iterates over them, in order. A set from another node may name vBuckets that do not exist.
+    /// Iterates over the vBuckets in order. A set from another node may contain vBuckets that do
+    /// not exist.
     pub fn iter(&self) -> impl Iterator<Item = Vbid> + '_ {
         let words = self.0.iter().take(usize::from(u16::MAX) / 64).enumerate();
         words.flat_map(|(index, word)| {

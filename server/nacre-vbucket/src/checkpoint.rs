@@ -1,26 +1,26 @@
-//! The part of a vBucket's history that is in memory: ordered, read by cursors, deduplicated as it is read.
+//! The part of a vBucket's history that is in memory: ordered, read by cursors, and deduplicated while it is read.
 //!
-//! A cursor is a seqno; its place among the entries is found by binary search. An active copy has an entry for each
-//! seqno; a replica lacks the versions that it was not sent, and may know of seqnos beyond its last entry. A key that
-//! was overwritten leaves its older version in place; [`Checkpoint::read`] gives only the newest version within the
-//! range it hands out. That range is therefore a snapshot: a state the vBucket really was in.
+//! A cursor is a seqno; a binary search finds its position among the entries. An active copy has an entry for each
+//! seqno. A replica lacks the versions that it was not sent, and its history may extend beyond its last entry.
+//! Overwriting a key leaves its older versions in place; [`Checkpoint::read`] returns only the newest version within
+//! the range that it returns. This range is therefore a snapshot: a state that the vBucket really had.
 //!
 //! Worked example: `a@1 b@2 a@3` with a limit of 10 reads as `b@2 a@3`, snapshot 1..=3; with a limit of 2 it reads as
-//! `a@1 b@2`, snapshot 1..=2, and next as `a@3`. A reader of history that wants every version of some collections asks
+//! `a@1 b@2`, snapshot 1..=2, and next as `a@3`. A reader of history that needs every version of some collections uses
 //! [`Checkpoint::read_keeping`].
 
 use nacre_types::{CollectionId, Document, Seqno};
 use std::collections::{HashSet, VecDeque};
 
-/// Names a registered cursor.
+/// Identifies a registered cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CursorId(u64);
 
 /// A snapshot read from memory.
 #[derive(Clone, Debug, Default)]
 pub struct Drained {
-    /// The newest version of each key changed in the snapshot, ascending by seqno; of some collections all, if they were
-    /// asked for.
+    /// The newest version of each key that changed in the snapshot, ascending by seqno; for the collections of
+    /// [`Checkpoint::read_keeping`], all versions.
     pub documents: Vec<Document>,
     /// First seqno of the snapshot.
     pub snapshot_start: Seqno,
@@ -28,7 +28,7 @@ pub struct Drained {
     pub snapshot_end: Seqno,
 }
 
-/// Ordered history in memory.
+/// History in memory, in order.
 #[derive(Debug, Default)]
 pub struct Checkpoint {
     /// Versions with seqnos above `trimmed_to`, ascending.
@@ -41,7 +41,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// An empty checkpoint of a history that ends at `high_seqno`.
+    /// Creates an empty checkpoint for a history that ends at `high_seqno`.
     pub fn starting_at(high_seqno: Seqno) -> Checkpoint {
         Checkpoint { trimmed_to: high_seqno, high_seqno, ..Checkpoint::default() }
     }
@@ -54,7 +54,7 @@ impl Checkpoint {
         self.entries.push_back(document);
     }
 
-    /// Notes that history has come to `seqno`, though nothing is shown of it.
+    /// Advances history to `seqno` without a visible version.
     pub(crate) fn advance_to(&mut self, seqno: Seqno) {
         self.high_seqno = self.high_seqno.max(seqno);
     }
@@ -65,15 +65,15 @@ impl Checkpoint {
         *self = Checkpoint { cursors, cursors_made: self.cursors_made, ..Checkpoint::default() };
     }
 
-    /// The last seqno of the history.
+    /// Returns the last seqno of the history.
     pub fn high_seqno(&self) -> Seqno {
         self.high_seqno
     }
 
-    /// Returns the number of entries with seqnos up to `after`: the index at which a reader at `after` goes on.
+    /// Returns the number of entries with seqnos up to `after`: the index at which a reader at `after` continues.
     fn place(&self, after: Seqno) -> usize {
         let last = self.entries.back().map_or(after, |entry| entry.meta.seqno);
-        // There are no more entries behind it than numbers, and nearly always as many.
+        // There are at most as many later entries as later seqnos, and usually exactly as many.
         let least = self.entries.len().saturating_sub(last.0.saturating_sub(after.0) as usize);
         match self.entries.get(least) {
             Some(entry) if entry.meta.seqno <= after => {
@@ -83,19 +83,19 @@ impl Checkpoint {
         }
     }
 
-    /// Bytes held.
+    /// Returns the memory of the entries, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The versions after `after`, at most `limit` entries; `None` when that part is no longer in memory.
+    /// Returns the versions after `after`, at most `limit` entries; `None` if that part is no longer in memory.
     ///
-    /// With nothing to read, the snapshot is empty and ends at `after`.
+    /// If there is nothing to read, the snapshot is empty and ends at `after`.
     pub fn read(&self, after: Seqno, limit: usize) -> Option<Drained> {
         self.read_keeping(after, limit, &[])
     }
 
-    /// Like [`Checkpoint::read`], with every version in `collections` (ascending).
+    /// Like [`Checkpoint::read`], but returns every version in `collections` (ascending).
     pub fn read_keeping(
         &self,
         after: Seqno,
@@ -107,7 +107,7 @@ impl Checkpoint {
         }
         let start = self.place(after);
         let end = self.entries.len().min(start.saturating_add(limit));
-        // Most readers keep up, and one entry is the last of its key.
+        // Most readers are up to date, and a single entry needs no deduplication.
         let count = end - start;
         let room = if count > 1 { count } else { 0 };
         let mut seen =
@@ -127,7 +127,7 @@ impl Checkpoint {
             documents,
             snapshot_start: after.next(),
             snapshot_end: match self.entries.get(end) {
-                // There is more: history has come as far as the last entry that is handed out.
+                // More entries follow: the snapshot ends with the last entry that is returned.
                 Some(_) if end == start => after,
                 Some(_) => self.entries[end - 1].meta.seqno,
                 None => self.high_seqno,
@@ -135,7 +135,7 @@ impl Checkpoint {
         })
     }
 
-    /// How many of the `count` entries after `after` make up about `bytes`; at least 1.
+    /// Returns how many of the `count` entries after `after` make up about `bytes`; at least 1.
     pub fn count_within(&self, after: Seqno, count: usize, bytes: usize) -> usize {
         let mut taken = 0;
         let entries = self.entries.range(self.place(after)..);
@@ -163,14 +163,14 @@ impl Checkpoint {
         }
     }
 
-    /// Forgets a cursor.
+    /// Removes a cursor.
     pub fn unregister(&mut self, id: CursorId) {
         self.cursors.retain(|(known, _)| *known != id);
     }
 
-    /// Drops history that every cursor has read and the store holds (`persisted`).
+    /// Drops history that every cursor has read and that is in the store (`persisted`).
     ///
-    /// Over `bytes_max`, slow cursors no longer hold history back: they continue from the store.
+    /// Above `bytes_max`, slow cursors no longer retain history: they continue from the store.
     pub fn trim(&mut self, persisted: Seqno, bytes_max: usize) {
         let slowest = self.cursors.iter().map(|(_, position)| *position).min().unwrap_or(persisted);
         self.drop_to(slowest.min(persisted), usize::MAX);

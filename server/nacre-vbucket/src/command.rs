@@ -4,7 +4,7 @@ use crate::conflict::Rule;
 use nacre_types::{Cas, Document, Meta, Seqno, VbUuid};
 use nacre_value::multi;
 
-/// When a write may happen.
+/// The precondition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// No condition.
@@ -15,25 +15,25 @@ pub enum Condition {
     Present,
 }
 
-/// At which end a document is extended.
+/// The end at which a document is extended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extend {
-    /// Behind its body.
+    /// After the body.
     Append,
-    /// Before its body.
+    /// Before the body.
     Prepend,
 }
 
-/// One operation on one key. Keys carry their collection prefix; expiries are absolute Unix seconds, 0 for never.
+/// One operation on one key. Keys have their collection prefix; expiries are absolute Unix seconds, 0 for never.
 #[derive(Clone, Debug)]
 pub enum Command<'a> {
-    /// Read.
+    /// Reads the document.
     Get,
-    /// Read the metadata; tombstones have some too.
+    /// Reads the metadata, also of tombstones.
     GetMeta,
-    /// Write a whole document.
+    /// Stores a whole document.
     Store {
-        /// When to write.
+        /// Precondition of the write.
         condition: Condition,
         /// The CAS the document must have, or [`Cas::ANY`].
         cas: Cas,
@@ -41,108 +41,108 @@ pub enum Command<'a> {
         flags: u32,
         /// New expiry.
         expiry: u32,
-        /// Keep the expiry of a document that exists instead.
+        /// If true, an existing document keeps its expiry.
         keep_expiry: bool,
-        /// The new body; extended attributes of the document are kept.
+        /// The new body. The document's extended attributes are kept.
         body: &'a [u8],
     },
-    /// Take over a version from elsewhere, with its metadata: CAS, revision, flags, expiry, datatype and kind count, the
-    /// seqno does not.
+    /// Stores a version from another cluster with its metadata: CAS, revision, flags, expiry, datatype and kind are
+    /// used, the seqno is not.
     StoreVersion {
         /// The version.
         version: Meta,
-        /// Extended attributes, if the datatype says so, and the body.
+        /// Extended attributes, if the datatype says that there are some, then the body.
         value: &'a [u8],
-        /// The document must not exist.
+        /// True if the document must not exist.
         add: bool,
         /// The CAS the document must have, or [`Cas::ANY`].
         cas: Cas,
-        /// Decides which version stays.
+        /// Decides which version is kept.
         rule: Rule,
-        /// Give it a CAS of this vBucket, greater than its own.
+        /// True to assign a new CAS of this vBucket, greater than the version's own.
         regenerate_cas: bool,
     },
-    /// Put bytes at one end of a document.
+    /// Adds bytes at one end of a document.
     Extend {
-        /// Which end.
+        /// The end to extend.
         end: Extend,
         /// The CAS the document must have, or [`Cas::ANY`].
         cas: Cas,
         /// The bytes to add.
         bytes: &'a [u8],
     },
-    /// Delete.
+    /// Deletes the document.
     Delete {
         /// The CAS the document must have, or [`Cas::ANY`].
         cas: Cas,
     },
-    /// Add to a decimal number; wraps upwards at 64 bits, stops at 0 downwards.
+    /// Adds to a decimal number. Addition wraps at 64 bits; subtraction stops at 0.
     Counter {
-        /// Subtract instead.
+        /// True to subtract.
         decrement: bool,
-        /// By how much.
+        /// The amount to add or subtract.
         delta: u64,
-        /// Value and expiry of a new counter; `None`: it must exist.
+        /// Value and expiry of a new counter; `None` if the counter must exist.
         initial: Option<(u64, u32)>,
         /// The CAS the document must have, or [`Cas::ANY`].
         cas: Cas,
     },
-    /// Set the expiry; the answer carries the document.
+    /// Sets the expiry. The reply contains the document.
     Touch {
         /// The new expiry.
         expiry: u32,
     },
-    /// Read and lock.
+    /// Reads and locks the document.
     Lock {
-        /// 1..=30; else 15.
+        /// Duration of the lock: 1..=30, otherwise 15.
         seconds: u32,
     },
-    /// Unlock.
+    /// Unlocks the document.
     Unlock {
-        /// The CAS that locking gave.
+        /// The CAS that the lock command returned.
         cas: Cas,
     },
-    /// Read paths.
+    /// Reads paths.
     Lookup {
         /// Paths to read.
         specs: &'a [multi::LookupSpec<'a>],
-        /// Also read tombstones.
+        /// True to read tombstones too.
         access_deleted: bool,
-        /// Name the attributes of the system, too, where names are asked for.
+        /// True to include system attributes in lists of attribute names.
         sees_system: bool,
     },
-    /// Write paths, all or none.
+    /// Writes paths, all or none.
     Mutate {
         /// Changes to make.
         specs: &'a [multi::MutationSpec<'a>],
-        /// When to write; [`Condition::Always`] creates a missing document.
+        /// Precondition of the write; [`Condition::Always`] creates a missing document.
         condition: Condition,
-        /// Also work on tombstones.
+        /// True to work on tombstones too.
         access_deleted: bool,
-        /// A document that is created begins as a tombstone.
+        /// True to create a missing document as a tombstone.
         create_as_deleted: bool,
-        /// There must be a tombstone, which becomes a document with the tombstone's attributes.
+        /// True if there must be a tombstone, which becomes a document with the tombstone's attributes.
         revive: bool,
         /// The CAS the document must have, or [`Cas::ANY`].
         cas: Cas,
         /// New expiry; `None` keeps the old one.
         expiry: Option<u32>,
-        /// The expiry of a document that is created where no other is given.
+        /// The expiry of a created document if `expiry` is not set.
         expiry_when_new: u32,
         /// New flags; `None` keeps the old ones.
         flags: Option<u32>,
-        /// Keep the expiry of a document that exists in any case.
+        /// True to keep the expiry of an existing document in any case.
         keep_expiry: bool,
     },
 }
 
 impl Command<'_> {
-    /// Returns true if the command only reads, so that a vBucket that takes no writes answers it too.
+    /// Returns true if the command only reads, so that read-only vBuckets answer it too.
     pub(crate) fn only_reads(&self) -> bool {
         matches!(self, Command::Get | Command::GetMeta | Command::Lookup { .. })
     }
 
-    /// Returns true if the command needs the value of an existing document, and not only its metadata.
+    /// Returns true if the command needs the value of an existing document in addition to its metadata.
     pub(crate) fn needs_value(&self) -> bool {
         match self {
             Command::Get
@@ -161,7 +161,7 @@ impl Command<'_> {
     }
 }
 
-/// How far a write must have come before it counts and others see it.
+/// The durability that a write must reach before it is committed and visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// In memory on a majority of the copies.
@@ -172,39 +172,39 @@ pub enum Level {
     PersistToMajority = 3,
 }
 
-/// The end of a durable write.
+/// The outcome of a durable write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The seqno of its prepare.
     pub prepare: Seqno,
-    /// Where it was committed; `None` when it was given up, though it may be found again after a restart.
+    /// Position of the commit; `None` if the write was given up, though a restart may still find its prepare.
     pub commit: Option<Token>,
 }
 
-/// Position of a mutation in history. Clients wait with it for persistence and for indexes.
+/// Position of a mutation in history. Clients use it to wait for persistence and for indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
     /// The branch of history.
     pub vb_uuid: VbUuid,
-    /// The position in it.
+    /// The position in the branch.
     pub seqno: Seqno,
 }
 
-/// The answer to a command that was carried out.
+/// The reply to a command that was carried out.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// The document, with the CAS to show: that of a locked one is hidden.
+    /// The document, and the CAS to show: the CAS of a locked document is hidden.
     Found(Document, Cas),
-    /// The metadata of a document or tombstone is that of this version.
+    /// The version whose metadata was read; it may be a tombstone.
     Meta(Document),
-    /// Written (or deleted).
+    /// The document was stored or deleted.
     Stored {
         /// The new CAS.
         cas: Cas,
         /// Position of the mutation.
         token: Token,
     },
-    /// A counter's new value.
+    /// The new value of a counter.
     Counted {
         /// The value.
         value: u64,
@@ -213,41 +213,41 @@ pub enum Reply {
         /// Position of the mutation.
         token: Token,
     },
-    /// Unlocked.
+    /// The lock was released.
     Unlocked,
-    /// The results of [`Command::Lookup`], one a spec.
+    /// The results of [`Command::Lookup`], one per spec.
     Looked {
         /// Value or error of each spec.
         results: Vec<Result<Vec<u8>, nacre_value::Error>>,
         /// CAS to show.
         cas: Cas,
-        /// The document is a tombstone.
+        /// True if the document is a tombstone.
         deleted: bool,
     },
-    /// [`Command::Mutate`] was carried out.
+    /// The result of [`Command::Mutate`].
     Mutated {
-        /// Index and value of the specs that give one (counters).
+        /// Index and value of the specs that return a value (counters).
         results: Vec<(u8, Vec<u8>)>,
         /// The new CAS.
         cas: Cas,
         /// Position of the mutation.
         token: Token,
-        /// The document is a tombstone.
+        /// True if the document is a tombstone.
         deleted: bool,
     },
 }
 
-/// Cost of a command: bytes of keys and values, with attributes, that it has read and written.
+/// Cost of a command: bytes of keys and values, including attributes, that it read and wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Bytes of the version that the command works on, if that version matters for the result.
+    /// Bytes of the version that the command uses, if that version affects the result.
     pub read_bytes: usize,
-    /// Bytes of the version that the command makes.
+    /// Bytes of the version that the command creates.
     pub written_bytes: usize,
 }
 
 impl Reply {
-    /// The reply to a durable write, once it is known where the write was committed.
+    /// Returns the reply to a durable write with the position of its commit.
     #[must_use]
     pub fn committed(mut self, at: Token) -> Reply {
         if let Reply::Stored { token, .. }
@@ -260,49 +260,50 @@ impl Reply {
     }
 }
 
-/// Why a command was not carried out; nothing has changed. All are the client's to act on.
+/// The reason why a command was not carried out. Nothing has changed; the client must act.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No such document.
+    /// The document does not exist.
     NotFound,
     /// The document exists, or has another CAS.
     Exists,
     /// There is no document to extend.
     NotStored,
-    /// Locked by another client.
+    /// Another client has locked the document.
     Locked,
     /// The document is not locked.
     NotLocked,
-    /// The counter's document is not a decimal number.
+    /// The document of the counter is not a decimal number.
     NotANumber,
-    /// The document would be over its limit.
+    /// The document would exceed its size limit.
     TooBig,
     /// The command contradicts itself.
     Invalid,
-    /// The vBucket has another version than the one the decision was made [about](crate::Seen).
+    /// The vBucket's version differs from the version that the decision is [based on](crate::Seen).
     Conflict,
     /// The CAS of a version from another cluster is zero, or is too far in the future.
     CasInvalid,
     /// The document to revive is not a tombstone.
     NotDeleted,
-    /// The vBucket is not active here.
+    /// This copy of the vBucket is not active.
     NotActive,
-    /// The node does not know whether it may serve. The owner of the vBucket answers this, never the vBucket.
+    /// The node does not know whether it may serve. The owner of the vBucket returns this, never the vBucket.
     NoLease,
-    /// The store must be asked first: [`Vbucket::restore`](crate::Vbucket::restore), then again.
+    /// The document must be read from the store first ([`Vbucket::restore`](crate::Vbucket::restore)); then the
+    /// command can be repeated.
     NotResident,
-    /// A durable write to the same document is under way.
+    /// A durable write to the same document is in progress.
     SyncWriteInProgress,
-    /// A durable write of an earlier term may have been seen by others already, and is not committed yet in this one.
+    /// A durable write of an earlier term may already be visible elsewhere, but is not committed yet in this term.
     SyncWriteReCommitInProgress,
-    /// The vBucket no longer takes writes: its store failed, or its bucket ends.
+    /// The vBucket no longer takes writes: its store failed, or its bucket is closing.
     ReadOnly,
-    /// A sub-document request made no sense, or one of its writes failed.
+    /// A sub-document request was invalid, or one of its writes failed.
     Subdoc {
-        /// Which, and why.
+        /// The failed operation, and the reason.
         failure: multi::Failure,
-        /// The document is a tombstone.
+        /// True if the document is a tombstone.
         deleted: bool,
     },
 }

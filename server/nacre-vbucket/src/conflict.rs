@@ -1,31 +1,31 @@
-//! Versions from elsewhere: which of two stays.
+//! Conflict resolution: decides which of two versions from different clusters is kept.
 //!
-//! The comparison is a total order on metadata, so that every cluster that has seen the same versions keeps the same
-//! one. Source: conflict resolution as the XDCR protocol has it (set and delete "with meta").
+//! The comparison is a total order on metadata, so every cluster that has seen the same versions keeps the same one.
+//! Source: conflict resolution of the XDCR protocol (set and delete "with meta").
 
 use crate::command::Refusal;
 use nacre_types::{Cas, DATATYPE_XATTR, Document, Kind, Meta, Now, Seqno};
 use nacre_value::crc32c;
 use nacre_value::xattr::{self, Xattrs};
 
-/// How far ahead of the clock a CAS may be, in nanoseconds: 65 minutes. Taken over, it would be the least for all that
-/// follow.
+/// Maximum difference between a CAS and the clock, in nanoseconds: 65 minutes. An accepted CAS is a lower bound for all
+/// later ones.
 const DRIFT_NS_MAX: u64 = 65 * 60 * 1_000_000_000;
 
-/// Which of two versions of a document stays.
+/// The rule that decides which of two versions of a document is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
-    /// The one that was changed more often.
+    /// The version with more changes is kept.
     Seqno,
-    /// The one that was changed last.
+    /// The version that was changed last is kept.
     LastWriteWins,
 }
 
 impl Resolution {
-    /// Returns true if `incoming` replaces `local`. If both are equal, `local` stays.
+    /// Returns true if `incoming` replaces `local`. If both are equal, `local` is kept.
     ///
-    /// Where count and time are the same, a document that arrives is also compared by expiry, flags and whether it has attributes, with a
-    /// tombstone as well; a deletion that arrives is not. Source: Couchbase's key-value engine.
+    /// If count and time are equal, an incoming document is also compared by expiry, by flags and by whether it has
+    /// attributes, even with a tombstone; an incoming deletion is not. Source: Couchbase's key-value engine.
     pub fn takes(self, incoming: &Meta, local: &Meta) -> bool {
         let (counts, clocks) = (incoming.rev.cmp(&local.rev), incoming.cas.cmp(&local.cas));
         let first = match self {
@@ -42,37 +42,37 @@ impl Resolution {
     }
 }
 
-/// A version of a document, as resolvers see it.
+/// A version of a document as resolvers see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Version {
-    /// The body, without extended attributes; empty when it was deleted.
+    /// The body without extended attributes; empty for a tombstone.
     pub body: Vec<u8>,
     /// True for a tombstone.
     pub is_deleted: bool,
-    /// The version.
+    /// CAS of the version.
     pub cas: Cas,
-    /// How often the document was changed.
+    /// Number of changes of the document.
     pub rev: u64,
-    /// Flags of the client about the format of the body.
+    /// Format of the body, set by clients.
     pub flags: u32,
-    /// Seconds since the Unix epoch; 0 for never.
+    /// Expiry in seconds since the Unix epoch; 0 for never.
     pub expiry: u32,
     /// True if the body is JSON.
     pub is_json: bool,
 }
 
-/// Which version is kept.
+/// A resolver's decision between two versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The one that is here.
+    /// Keep the local version.
     KeepLocal,
-    /// The one that arrived.
+    /// Keep the incoming version.
     KeepRemote,
-    /// A body made of both.
+    /// Keep a body merged from both.
     Merged(Vec<u8>),
 }
 
-/// A version that is compared by its value, because the metadata do not tell it apart from another one.
+/// A version that is compared by value, because its metadata equal those of another version.
 #[derive(Clone, Copy, Debug)]
 pub struct Content<'a> {
     /// The metadata.
@@ -84,11 +84,13 @@ pub struct Content<'a> {
 }
 
 impl Content<'_> {
-    /// Returns true if this version replaces `local`, although neither [takes](Resolution::takes) the place of the other one.
+    /// Returns true if this version replaces `local`, although neither [takes](Resolution::takes) the place of the
+    /// other.
     ///
-    /// Two clusters that write the same document at the same time give it the same CAS, as clocks tick every 65 µs. A deletion
-    /// stays before a document; between two deletions their times decide, between two documents the checksum of the body, then
-    /// the body, then the attributes of clients. So every cluster that compares values keeps the same version.
+    /// Two clusters that write the same document at the same time give it the same CAS, because clocks tick every 65
+    /// µs. A deletion ranks above a document. Deletions are ordered by their times; documents are ordered by the
+    /// checksum of the body, then by the body, then by the attributes of clients. Every cluster that compares values
+    /// therefore keeps the same version.
     pub fn outranks(self, local: Content<'_>) -> bool {
         let order = self.rank().cmp(&local.rank());
         order.then_with(|| self.attributes().cmp(&local.attributes())).is_gt()
@@ -103,7 +105,7 @@ impl Content<'_> {
         }
     }
 
-    /// Those that servers write about a version are not part of it.
+    /// Returns the attributes of clients. Attributes that servers write about a version are excluded.
     fn attributes(&self) -> Vec<u8> {
         if self.meta.kind != Kind::Alive {
             return Vec::new();
@@ -117,7 +119,7 @@ impl Content<'_> {
     }
 }
 
-/// Identifies one version of a document among all that this vBucket has had.
+/// Identifies one version of a document among all versions that this vBucket has had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     seqno: Seqno,
@@ -134,12 +136,12 @@ impl From<&Meta> for Seen {
 /// Decides whether a version from another cluster replaces the local one, tombstones included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// It always does.
+    /// The incoming version always replaces the local one.
     Always,
-    /// It does if it is the greater version.
+    /// The incoming version replaces the local one if it is greater.
     Greater(Resolution),
-    /// A resolver has seen both versions, or found no local one, and has decided that it does. If the local version has
-    /// changed since, it is refused as a [`Refusal::Conflict`].
+    /// A resolver saw the local version, or saw that there was none, and decided that the incoming version replaces it.
+    /// If the local version has changed since, the incoming one is refused with [`Refusal::Conflict`].
     Over(Option<Seen>),
 }
 
@@ -155,7 +157,7 @@ impl Rule {
     }
 }
 
-/// Returns true if a version may be taken over with its CAS.
+/// Returns true if a version may be stored with its own CAS.
 pub(crate) fn has_valid_cas(version: &Meta, now: Now) -> bool {
     let is_too_far = version.cas.unix_ns() > now.unix_ns.saturating_add(DRIFT_NS_MAX);
     version.cas != Cas::ANY && version.cas != Cas::LOCKED && !is_too_far
@@ -174,7 +176,7 @@ pub(crate) fn admit(
     }
 }
 
-/// Compares a version whose metadata are not greater by its value, if they are not less either.
+/// Compares a version by value if its metadata are neither greater nor less than the local ones.
 fn outranks(
     rule: Rule,
     version: &Meta,
@@ -225,7 +227,7 @@ mod tests {
         }
     }
 
-    /// Two clusters have written the same document within a tick of their clocks.
+    /// Two clusters wrote the same document within one tick of their clocks.
     #[test]
     fn versions_that_metadata_do_not_tell_apart_are_ordered_by_their_values() {
         let alive = meta(2, 5, 0, Kind::Alive);
@@ -259,7 +261,7 @@ mod tests {
         assert!(!with(&system).outranks(plain("x")) && !plain("x").outranks(with(&system)));
     }
 
-    /// Whatever the order in which versions arrive, the same one stays.
+    /// The same version is kept, regardless of the order in which versions arrive.
     #[test]
     fn versions_that_arrive_in_any_order_leave_the_same_one() {
         let versions = [

@@ -1,16 +1,16 @@
-//! Durable writes: prepared in history, invisible to readers, committed once enough copies have them.
+//! Durable writes: prepared in history, invisible to readers, and committed once enough copies have them.
 //!
 //! A prepare is a version in a reserved namespace ([`CollectionId::PREPARED`]), so that it can be stored and streamed
 //! next to the committed version of the same key. Its commit is an ordinary version with the next seqno and the
-//! prepare's CAS; the stored prepare is erased in the same batch, or never stored if both come in one batch. A prepare
-//! that a start finds in the store was therefore never seen committed here, and is committed then.
+//! prepare's CAS. The same batch erases the stored prepare, or the prepare is never stored if both are in one batch. A
+//! prepare that is found in the store at a start was therefore never seen committed here, and is then committed.
 //!
-//! A write counts once a majority of the [`Copies`] has it as its level demands, the active one among them. A copy that
-//! is alone is its own majority. Replicas acknowledge how far they are ([`Vbucket::acknowledge`]); `replica` shows
-//! which prepares hold them up.
+//! A write is committed once a majority of the [`Copies`], including the active one, has it as its level demands. A
+//! copy that is alone is its own majority. Replicas acknowledge their progress ([`Vbucket::acknowledge`]); the module
+//! `replica` shows which prepares delay an acknowledgement.
 //!
-//! A prepare that was there before this copy became the active one may have been committed, and seen, elsewhere. It is
-//! never given up, and its key is hidden until it is committed here too.
+//! A prepare that existed before this copy became active may have been committed, and seen, elsewhere. It is never
+//! given up, and its key is hidden until the prepare is committed here too.
 //!
 //! Source: the durability rules of Couchbase's synchronous replication.
 
@@ -21,11 +21,11 @@ use nacre_types::{
 };
 use std::collections::BTreeMap;
 
-/// How to prepare the current write.
+/// The parameters for preparing the current write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Staging {
     level: Level,
-    /// Monotonic nanoseconds; the greatest number for one of an earlier term.
+    /// Time limit in monotonic nanoseconds; the maximum for a prepare of an earlier term.
     deadline_ns: u64,
 }
 
@@ -37,52 +37,53 @@ impl Staging {
 }
 
 impl Level {
-    /// The level that a prepare in history asks for.
+    /// Returns the level of a prepare in history.
     pub fn of_prepare(document: &Document) -> Level {
         match document.meta.datatype >> DATATYPE_LEVEL_SHIFT {
             1 => Level::Majority,
             2 => Level::MajorityAndPersistToActive,
-            // The strictest, for prepares of before levels were kept.
+            // The strictest level, for prepares from before levels were stored.
             _ => Level::PersistToMajority,
         }
     }
 
-    /// Adds the level to the datatype, as prepares are stored. Clients see only `datatype`.
+    /// Adds the level to the datatype, for the stored form of prepares. Clients see only `datatype`.
     pub fn mark(self, datatype: u8) -> u8 {
         datatype | (self as u8) << DATATYPE_LEVEL_SHIFT
     }
 
-    /// The datatype without a level.
+    /// Returns the datatype without the level.
     pub fn unmark(datatype: u8) -> u8 {
         datatype & ((1 << DATATYPE_LEVEL_SHIFT) - 1)
     }
 }
 
-/// The copies of a vBucket, and how far each has come.
+/// The copies of a vBucket, and the progress of each.
 #[derive(Clone, Debug, Default)]
 pub struct Copies {
-    /// Where copies are, holes included: one list, or two while the vBucket moves. No list: this copy is alone.
+    /// The nodes of the copies, with holes: one list, or two while the vBucket moves. An empty vector means that this
+    /// copy is alone.
     chains: Vec<Vec<Option<NodeId>>>,
     /// The node of this copy.
     me: NodeId,
-    /// The end of history at the time when the chains changed last.
+    /// The high seqno at the last change of the chains.
     since: Seqno,
-    /// Acknowledgements of replicas in the present term. Nodes outside the chains are included: a chain that names them
-    /// may be on its way.
+    /// Acknowledgements of replicas in the current term. Nodes outside the chains are included, because a chain that
+    /// names them may arrive soon.
     acknowledged: BTreeMap<NodeId, Seqno>,
-    /// The last prepare that counts because this copy, as the active one, has stored it.
+    /// The last prepare that was committed because the active copy, this one, had stored it.
     stored_here: Seqno,
 }
 
-/// Destination of an active copy that moves.
+/// Destination of a moving active copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Move<'a> {
-    /// The nodes of the new copies, the active one first, holes included.
+    /// The nodes of the new copies, the active one first, with holes.
     pub next: &'a [Option<NodeId>],
-    /// Writes that are acknowledged as durable after this seqno are durable in `next` too.
+    /// Durable writes that are acknowledged after this seqno are durable in `next` too.
     pub from: Seqno,
     /// Up to this seqno the active copy has acknowledged writes that only it had to store. Its successor must have
-    /// stored them as well.
+    /// stored them too.
     pub stored: Seqno,
 }
 
@@ -98,7 +99,7 @@ impl Copies {
         self.chains.iter().all(is_majority)
     }
 
-    /// Returns true if a copy has acknowledged more than `seqno`.
+    /// Returns true if a copy has acknowledged a seqno above `seqno`.
     fn claim_more_than(&self, seqno: Seqno) -> bool {
         self.acknowledged.values().any(|known| *known > seqno)
     }
@@ -108,7 +109,7 @@ impl Copies {
         self.chains.iter().all(|chain| chain.iter().flatten().count() > chain.len() / 2)
     }
 
-    /// Returns true if no other copy is left.
+    /// Returns true if this is the last copy.
     fn is_last(&self) -> bool {
         self.chains.iter().flatten().flatten().all(|node| *node == self.me)
     }
@@ -116,19 +117,19 @@ impl Copies {
 
 #[derive(Debug)]
 struct Prepare {
-    /// In the namespace of prepares.
+    /// The version in the namespace of prepares.
     document: Document,
     staging: Staging,
 }
 
 impl Prepare {
-    /// Returns true if the write may have been committed elsewhere, and acknowledged.
+    /// Returns true if the write may have been committed elsewhere and acknowledged.
     fn is_inherited(&self) -> bool {
         self.staging.deadline_ns == u64::MAX
     }
 }
 
-/// The prepared writes of a vBucket, of which no two have the same key.
+/// The prepared writes of a vBucket; at most one per key.
 #[derive(Debug, Default)]
 pub(crate) struct Prepares {
     by_seqno: BTreeMap<Seqno, Prepare>,
@@ -141,7 +142,7 @@ impl Prepares {
         !self.by_key.is_empty() && self.by_key.contains_key(key)
     }
 
-    /// Returns true if `key` may have a newer value than the one that is committed here.
+    /// Returns true if `key` may have a newer value than the one committed here.
     pub fn hides(&self, key: &[u8]) -> bool {
         if self.by_key.is_empty() {
             return false;
@@ -150,17 +151,17 @@ impl Prepares {
         prepare.is_some_and(Prepare::is_inherited)
     }
 
-    /// All of them, by seqno.
+    /// Returns all prepares by seqno.
     pub fn documents(&self) -> impl Iterator<Item = &Document> {
         self.by_seqno.values().map(|prepare| &prepare.document)
     }
 
-    /// The seqno of the prepare of `key`.
+    /// Returns the seqno of the prepare of `key`.
     pub fn seqno_of(&self, key: &[u8]) -> Option<Seqno> {
         self.by_key.get(key).copied()
     }
 
-    /// The first prepare after `after` that wants a majority to have stored it.
+    /// Returns the first prepare after `after` that must be stored by a majority.
     pub fn first_fence(&self, after: Seqno) -> Option<Seqno> {
         let later = self.by_seqno.range(after.next()..);
         let mut fences =
@@ -168,7 +169,7 @@ impl Prepares {
         fences.next().map(|(seqno, _)| *seqno)
     }
 
-    /// Marks all prepares as inherited: from now on their outcome may be decided elsewhere.
+    /// Marks all prepares as inherited: their outcome may be decided elsewhere from now on.
     pub fn inherit(&mut self) {
         self.by_seqno.values_mut().for_each(|prepare| prepare.staging.deadline_ns = u64::MAX);
     }
@@ -177,7 +178,7 @@ impl Prepares {
         self.memory_bytes
     }
 
-    /// The collection of each.
+    /// Returns the collection of each prepare.
     pub fn collections(&self) -> impl Iterator<Item = CollectionId> {
         let ids = self.by_key.keys().filter_map(|key| nacre_types::leb128_decode(key));
         ids.map(|(id, _)| CollectionId(id))
@@ -196,7 +197,7 @@ impl Prepares {
         Some(prepare)
     }
 
-    /// Removes a prepare. Returns the key under which it is in history.
+    /// Removes a prepare. Returns its key in history.
     pub fn end(&mut self, seqno: Seqno) -> Option<Box<[u8]>> {
         self.remove(seqno).map(|prepare| prepare.document.key().into())
     }
@@ -208,17 +209,17 @@ impl Prepares {
     }
 }
 
-/// The key under which a write to `key` is prepared.
+/// Returns the key under which a write to `key` is prepared.
 pub(crate) fn prepared_key(key: &[u8]) -> Vec<u8> {
     DocKey::new(CollectionId::PREPARED, key).prefixed().to_vec()
 }
 
 impl Vbucket {
-    /// Carries out a write that counts only once it is durable. The write takes a seqno, and readers still see the
-    /// version before it. The reply and the seqno are those of the prepare; [`Vbucket::complete`] returns how it ends.
+    /// Prepares a write that is committed only once it is durable. The write takes a seqno, but readers still see the
+    /// previous version. The reply and the seqno are those of the prepare; [`Vbucket::complete`] returns the outcome.
     ///
     /// # Errors
-    /// [`Refusal`] as from [`Vbucket::apply`].
+    /// The [`Refusal`]s of [`Vbucket::apply`].
     pub fn prepare(
         &mut self,
         key: &[u8],
@@ -233,7 +234,7 @@ impl Vbucket {
         outcome
     }
 
-    /// Puts a prepare into history.
+    /// Adds a prepare to history.
     pub(crate) fn stage(&mut self, key: &[u8], document: Document, staging: Staging) -> Document {
         let document = document.with_meta(|meta| {
             meta.rev = self.table.find(key).map_or(meta.rev, |old| old.meta.rev + 1);
@@ -244,7 +245,7 @@ impl Vbucket {
         document
     }
 
-    /// Takes in a document that the store has in the namespace of prepares.
+    /// Loads a stored document of the namespace of prepares.
     pub(crate) fn load_prepare(&mut self, document: Document) {
         if document.meta.kind == Kind::Aborted {
             let seqno = document.meta.seqno;
@@ -255,8 +256,8 @@ impl Vbucket {
         }
     }
 
-    /// Keys with a prepare whose committed version is only in the store: to be [restored](Vbucket::restore) after a start,
-    /// before [`Vbucket::complete`] replaces them.
+    /// Returns the keys with a prepare whose committed version is only in the store. After a start they must be
+    /// [restored](Vbucket::restore) before [`Vbucket::complete`] replaces them.
     pub fn prepared_out_of_memory(&self) -> Vec<Box<[u8]>> {
         let keys = self.prepares.by_key.keys();
         keys.filter(|key| self.table.entry(key).is_none() && self.table.may_be_evicted(key))
@@ -264,22 +265,23 @@ impl Vbucket {
             .collect()
     }
 
-    /// Returns true if the vBucket is held for a hand-over while durable writes that may still end here are under way.
+    /// Returns true if the vBucket is held for a hand-over while durable writes that may still end here are in
+    /// progress.
     pub fn is_busy(&self, now: Now) -> bool {
         let is_held = self.state == VbState::Pending && self.makes_history();
         is_held && self.prepare_count() > 0 && now.monotonic_ns < self.completes_until_ns
     }
 
-    /// Durable writes that are neither committed nor given up.
+    /// Returns the number of durable writes that are neither committed nor given up.
     pub fn prepare_count(&self) -> usize {
         self.prepares.by_seqno.len()
     }
 
-    /// Commits the durable writes that enough copies have, in order, and gives up those whose time is over. Each is a
-    /// mutation.
+    /// Commits the durable writes that enough copies have, in order, and gives up those whose time limit has passed.
+    /// Each is a mutation.
     ///
-    /// A vBucket that is held for a hand-over still does both, so that clients learn how their writes ended. If no
-    /// other copy is left, inherited writes do not wait for a majority: no other copy can know how they ended.
+    /// A vBucket that is held for a hand-over still does both, so that clients learn the outcome of their writes. If no
+    /// other copy is left, inherited writes do not wait for a majority, because no other copy can know their outcome.
     pub fn complete(&mut self, now: Now) -> Vec<Completion> {
         let mut completions = Vec::new();
         if self.read_only || !self.makes_history() {
@@ -290,7 +292,7 @@ impl Vbucket {
             "a copy is taken to have what this one does not have"
         );
         if now.monotonic_ns >= self.completes_until_ns {
-            // The next active copy decides about the rest.
+            // The next active copy decides about the remaining writes.
             self.completes_until_ns = 0;
             let own = self.prepares.by_seqno.iter().filter(|(_, prepare)| !prepare.is_inherited());
             completions.extend(own.map(|(seqno, _)| Completion { prepare: *seqno, commit: None }));
@@ -317,7 +319,7 @@ impl Vbucket {
         completions
     }
 
-    /// Says where the copies are, this one on node `me`: `chains` has one list, or two while the vBucket moves.
+    /// Sets the nodes of the copies; this copy is on node `me`. `chains` has one list, or two while the vBucket moves.
     pub fn set_copies(&mut self, chains: Vec<Vec<Option<NodeId>>>, me: NodeId) {
         if self.copies.chains != chains {
             self.copies.since = self.high_seqno();
@@ -326,15 +328,15 @@ impl Vbucket {
         self.copies.me = me;
     }
 
-    /// Returns the destination of this copy, if it is active and moves.
+    /// Returns the destination of this copy if it is active and moving.
     pub fn moves_to(&self) -> Option<Move<'_>> {
         let next = self.copies.chains.get(1).filter(|_| self.makes_history())?;
-        // Writes may have been given up since `stored_here` was set: the successor need not store those.
+        // Writes may have been given up since `stored_here` was set; the successor need not store those.
         let stored = self.copies.stored_here.min(self.high_seqno());
         Some(Move { next, from: self.copies.since, stored })
     }
 
-    /// Returns true if there are enough copies for a durable write.
+    /// Returns true if there are enough copies for durable writes.
     pub fn can_be_durable(&self) -> bool {
         self.copies.are_enough()
     }
@@ -344,20 +346,20 @@ impl Vbucket {
         self.copies.have(Seqno(u64::MAX))
     }
 
-    /// The copy on `node` has everything up to `seqno`, as the prepares in it demand. [`Vbucket::complete`] makes use of
-    /// that.
+    /// Records that the copy on `node` has everything up to `seqno`, as the levels of the prepares demand.
+    /// [`Vbucket::complete`] uses this.
     pub fn acknowledge(&mut self, node: NodeId, seqno: Seqno) {
         let known = self.copies.acknowledged.entry(node).or_default();
         *known = seqno.min(self.checkpoint.high_seqno()).max(*known);
     }
 
-    /// Forgets the acknowledgements of the copy on `node`, which starts again from nothing.
+    /// Forgets the acknowledgements of the copy on `node`, which starts again empty.
     pub fn forget_acknowledged(&mut self, node: NodeId) {
         self.copies.acknowledged.remove(&node);
     }
 
-    /// Forgets all acknowledgements at the beginning of a term. The replicas acknowledge again: their old
-    /// acknowledgements may concern a branch of history that was given up.
+    /// Forgets all acknowledgements at the beginning of a term. The replicas acknowledge again: old acknowledgements
+    /// may concern a discarded branch of history.
     pub(crate) fn forget_all_acknowledged(&mut self) {
         self.copies.acknowledged.clear();
     }
@@ -384,7 +386,7 @@ impl Vbucket {
         Some(Completion { prepare: seqno, commit: None })
     }
 
-    /// Gives up the durable writes of a collection that is gone.
+    /// Gives up the durable writes of a dropped collection.
     pub(crate) fn abort_prepares_of(&mut self, collection: CollectionId) -> Vec<Completion> {
         let of_it = |prepare: &Prepare| {
             nacre_types::leb128_decode(prepare.document.name())

@@ -1,19 +1,20 @@
-//! The traces of keys that were evicted whole: a Bloom filter that grows.
+//! The traces of keys that were evicted with their metadata: a growing Bloom filter.
 
 use foldhash::SharedSeed;
 use foldhash::fast::SeedableRandomState;
 use std::hash::BuildHasher;
 
-/// Keys that the first filter is made for; each further one takes twice as many.
+/// Capacity of the first filter in keys; each further filter has twice the capacity.
 const KEYS_MIN: u64 = 512;
-/// Bits a key: about 1 in 100 keys that were never evicted is taken for one that was.
+/// Bits per key: about 1 in 100 keys that were never evicted appears as evicted.
 const BITS_PER_KEY: u64 = 10;
-/// Bits that a key sets.
+/// Number of bits that a key sets.
 const PROBES: u64 = 5;
 
 /// Answers "was this key evicted?" with "no" or "maybe". A wrong "maybe" costs a read of the store.
 ///
-/// A key stays in it when it comes back to memory: the table is asked first, and it will be evicted again.
+/// A key remains in the filter when it is restored: the table is checked first, and the key will be
+/// evicted again.
 #[derive(Debug)]
 pub(crate) struct EvictedKeys {
     hasher: SeedableRandomState,
@@ -27,7 +28,7 @@ struct Filter {
 }
 
 impl Filter {
-    /// Positions of a key's bits: two halves of one hash, stepped.
+    /// Returns the positions of a key's bits, computed by stepping with two halves of one hash.
     fn bits(&self, hash: u64) -> impl Iterator<Item = (usize, u64)> + use<> {
         let length = self.words.len() as u64 * 64;
         let step = hash >> 32 | 1;
@@ -43,7 +44,7 @@ impl Filter {
 }
 
 impl EvictedKeys {
-    /// No keys.
+    /// Creates an empty filter.
     pub fn new(seed: u64) -> EvictedKeys {
         let hasher = SeedableRandomState::with_seed(!seed, SharedSeed::global_fixed());
         EvictedKeys { hasher, filters: Vec::new() }
@@ -73,7 +74,7 @@ impl EvictedKeys {
         self.filters.is_empty()
     }
 
-    /// False for a key that was never added.
+    /// Returns false only if the key was never added.
     pub fn may_contain(&self, key: &[u8]) -> bool {
         if self.filters.is_empty() {
             return false;

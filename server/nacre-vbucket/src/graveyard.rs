@@ -1,46 +1,47 @@
-//! Documents that end by themselves (expired documents, those that make room, old tombstones, dropped collections) and versions
-//! that the store must forget.
+//! Documents that end without a client's request (expired documents, discarded documents, old tombstones, dropped
+//! collections), and versions that the store must erase.
 
 use crate::command::Completion;
 use crate::vbucket::Vbucket;
 use nacre_types::{CollectionId, Document, Kind, Now, Seqno, VbState};
 use std::collections::BTreeMap;
 
-/// A stored version to forget, once history has come to a seqno.
+/// A stored version to erase: its key and seqno.
 type Grave = (Box<[u8]>, Seqno);
 
-/// Stored versions that must be erased without a trace, and a summary of those that were erased.
+/// Stored versions that must be erased without a tombstone, and a summary of the erased ones.
 #[derive(Debug, Default)]
 pub(crate) struct Graveyard {
-    /// By the seqno that must be stored with or before the erasure, so that no crash brings the version back.
+    /// By the seqno that must be stored no later than the erasure, so that a crash cannot bring the version back.
     graves: BTreeMap<Seqno, Vec<Grave>>,
     purge_seqno: Seqno,
     purged_rev: u64,
 }
 
 impl Graveyard {
-    /// Creates a graveyard with nothing to erase, from the purges that the vBucket's record names.
+    /// Creates an empty graveyard from the purges in the vBucket's record.
     pub fn starting_at(purge_seqno: Seqno, purged_rev: u64) -> Graveyard {
         Graveyard { graves: BTreeMap::new(), purge_seqno, purged_rev }
     }
 
-    /// Has the version `seqno` of `key` erased once `after` is stored, which is never below `seqno`.
+    /// Schedules the erasure of the version `seqno` of `key` once `after`, which must be greater than `seqno`, is
+    /// stored.
     pub fn erase_later(&mut self, key: &[u8], seqno: Seqno, after: Seqno) {
         debug_assert!(after > seqno);
         self.graves.entry(after).or_default().push((key.into(), seqno));
     }
 
-    /// The greatest revision of an erased tombstone. A key that comes back counts on from it, so that it wins against
-    /// the deleted version.
+    /// Returns the greatest revision of an erased tombstone. A key that is written again continues from it, so that it
+    /// wins against the deleted version.
     pub fn purged_rev(&self) -> u64 {
         self.purged_rev
     }
 }
 
 impl Vbucket {
-    /// Turns documents whose expiry has passed into tombstones.
+    /// Turns expired documents into tombstones.
     ///
-    /// Returns how many, and the keys of those whose attributes must be [restored](Vbucket::restore) first.
+    /// Returns their number, and the keys of those whose attributes must be [restored](Vbucket::restore) first.
     pub fn expire(&mut self, now: Now) -> (usize, Vec<Box<[u8]>>) {
         let mut incomplete = Vec::new();
         if self.read_only || self.state != VbState::Active {
@@ -61,8 +62,8 @@ impl Vbucket {
         (buried, incomplete)
     }
 
-    /// Deletes about `percent` of the documents, the least read first: how a bucket without a store makes room. Returns
-    /// how many.
+    /// Deletes about `percent` of the documents, least read first, to make room in a bucket without a store. Returns
+    /// their number.
     pub fn discard(&mut self, percent: u8, now: Now) -> usize {
         if self.read_only || self.state != VbState::Active {
             return 0;
@@ -84,9 +85,9 @@ impl Vbucket {
         count
     }
 
-    /// Forgets tombstones of before `unix_s`, those of scopes and collections among them. Returns how many.
+    /// Erases tombstones from before `unix_s`, including those of scopes and collections. Returns their number.
     ///
-    /// The version with the highest seqno stays.
+    /// The version with the highest seqno is kept.
     pub fn purge(&mut self, unix_s: u32) -> usize {
         let (high, persisted) = (self.high_seqno(), self.persisted);
         let old: Vec<_> = self
@@ -100,7 +101,7 @@ impl Vbucket {
         old.len()
     }
 
-    /// Forgets a tombstone that only the store has, unless it is the newest version of all.
+    /// Erases a tombstone that is only in the store, unless it is the newest version of the vBucket.
     pub fn purge_stored(&mut self, tombstone: &Document) {
         let older = tombstone.meta.seqno < self.high_seqno();
         if older && self.find(tombstone.key()).is_none() {
@@ -115,7 +116,7 @@ impl Vbucket {
         self.erase(tombstone.key(), meta.seqno);
     }
 
-    /// Forgets the version `seqno` of `key`, in memory and in the store. A later version stays.
+    /// Erases the version `seqno` of `key` in memory and in the store. A later version is kept.
     pub fn erase(&mut self, key: &[u8], seqno: Seqno) {
         if self.find(key).is_some_and(|item| item.meta.seqno == seqno) {
             self.table.remove(key);
@@ -124,7 +125,7 @@ impl Vbucket {
         self.graveyard.erase_later(key, seqno, after);
     }
 
-    /// Forgets the documents of a dropped collection that are in memory, and gives up its durable writes.
+    /// Erases the documents of a dropped collection that are in memory, and gives up its durable writes.
     pub fn erase_collection(&mut self, collection: CollectionId) -> Vec<Completion> {
         if self.read_only {
             return Vec::new();
@@ -142,13 +143,13 @@ impl Vbucket {
         completions
     }
 
-    /// Returns true if versions wait to be erased and may be erased by now.
+    /// Returns true if some versions can be erased now.
     pub fn has_graves(&self) -> bool {
         let high = self.high_seqno();
         self.graveyard.graves.first_key_value().is_some_and(|(after, _)| *after <= high)
     }
 
-    /// The versions to erase together with a commit of history up to `position`.
+    /// Returns the versions to erase together with a commit of history up to `position`.
     pub fn take_graves(&mut self, position: Seqno) -> Vec<(Box<[u8]>, Seqno)> {
         let first = self.graveyard.graves.first_key_value();
         if first.is_none_or(|(after, _)| *after > position) {
@@ -158,12 +159,12 @@ impl Vbucket {
         std::mem::replace(&mut self.graveyard.graves, later).into_values().flatten().collect()
     }
 
-    /// The greatest revision of a tombstone that was forgotten.
+    /// Returns the greatest revision of an erased tombstone.
     pub fn purged_rev(&self) -> u64 {
         self.graveyard.purged_rev
     }
 
-    /// The greatest seqno of a tombstone that was forgotten: a consumer that stopped below it may have missed one.
+    /// Returns the greatest seqno of an erased tombstone. A consumer that stopped below it may have missed a deletion.
     pub fn purge_seqno(&self) -> Seqno {
         self.graveyard.purge_seqno
     }

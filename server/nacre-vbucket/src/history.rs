@@ -1,19 +1,21 @@
-//! Which superseded versions a vBucket has its store keep: those of some collections, from a seqno on.
+//! Retention of superseded versions: the versions that a vBucket has its store keep, those of some collections from a
+//! seqno on.
 //!
-//! Memory keeps every version anyway, for as long as it keeps that part of history. Only the copy that makes history keeps
-//! it: one that follows is not sent every version, so that its history begins when it becomes the active copy.
+//! Memory contains every version anyway for as long as it contains that part of history. Only the copy that makes
+//! history keeps superseded versions: a replica does not receive every version, so its kept history starts when it
+//! becomes the active copy.
 
 use nacre_types::{CollectionId, Seqno, VbState};
 use std::sync::Arc;
 
-/// Which versions the store keeps.
+/// The rule for the versions that the store keeps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Retention {
-    /// True once the bucket has set what it wants; until then, stored versions stay.
+    /// True once the bucket has set its collections; until then, stored versions are kept.
     is_told: bool,
-    /// Collections that the bucket wants kept.
+    /// Collections whose history the bucket wants to keep.
     wanted: Option<Arc<[CollectionId]>>,
-    /// Collections that are kept, ascending; empty if there is no start.
+    /// Collections whose history is kept, ascending; empty if there is no start.
     collections: Arc<[CollectionId]>,
     start: Option<Seqno>,
 }
@@ -24,26 +26,26 @@ impl Retention {
         Retention { start, ..Retention::default() }
     }
 
-    /// Returns the retention for a history that starts again: the wanted collections stay.
+    /// Returns the retention for a history that starts again, with the same wanted collections.
     pub fn begun_anew(&self) -> Retention {
         Retention { start: None, collections: Arc::default(), ..self.clone() }
     }
 
-    /// Sets the collections that the bucket wants kept; `None` for none. [`Retention::settle`] makes use of that.
+    /// Sets the collections whose history the bucket wants to keep; `None` for none. [`Retention::settle`] applies
+    /// this.
     pub fn want(&mut self, collections: Option<Arc<[CollectionId]>>) {
         self.is_told = true;
         self.wanted = collections;
     }
 
-    /// Moves the start of history to `start`, at most to `end`, if history is kept and starts before it. Returns true if it
-    /// moves.
+    /// Moves the start of the kept history forward to `start`, but not beyond `end`. Returns true if it moves.
     pub fn forget(&mut self, start: Seqno, end: Seqno) -> bool {
         let later = self.start.map(|known| start.min(end).max(known));
         self.set_start(later)
     }
 
-    /// Adapts the kept history to the wanted collections and to the role of the copy, whose next version has the seqno `next`.
-    /// Returns true if the start of history moves.
+    /// Adapts the kept history to the wanted collections and to the role of the copy, whose next seqno is `next`.
+    /// Returns true if the start of the kept history moves.
     pub fn settle(&mut self, state: VbState, next: Seqno) -> bool {
         let Retention { is_told, wanted, start, .. } = &*self;
         let start = match (wanted, state) {
@@ -63,12 +65,12 @@ impl Retention {
         is_moved
     }
 
-    /// From which seqno on superseded versions are kept; `None` when none are.
+    /// Returns the seqno from which superseded versions are kept; `None` if none are kept.
     pub fn start(&self) -> Option<Seqno> {
         self.start
     }
 
-    /// The collections that keep history, ascending.
+    /// Returns the collections whose history is kept, ascending.
     pub fn collections(&self) -> &Arc<[CollectionId]> {
         &self.collections
     }

@@ -7,17 +7,18 @@
 //!                   └──► checkpoint   seqno → version: what cursors read (flusher, streams, plugins)
 //! ```
 //!
-//! No I/O, no clock, no randomness: time arrives as [`nacre_types::Now`], a new history's UUID as an argument. One
-//! vBucket is guarded by one lock of its owner and applied on the thread that read the request.
+//! No I/O, no clock, no randomness: time arrives as [`nacre_types::Now`], and the UUID of a new history as an
+//! argument. The owner guards each vBucket with one lock, and applies commands on the thread that read the
+//! request.
 //!
 //! Invariants:
 //! - seqnos are 1, 2, 3, … without a gap; the CAS of successive writes strictly increases, even if the clock runs
 //!   backwards (the commit of a durable write keeps the CAS of its prepare);
-//! - the hash table holds, for each key ever written, its newest version, tombstones included, except evicted ones
-//!   (which the store has) and erased ones (old tombstones, dropped collections);
-//! - eviction changes no answer: a command that needs a document that is not in memory is refused with
-//!   [`Refusal::NotResident`], and carried out after [`Vbucket::restore`];
-//! - the checkpoint holds every version above the lowest cursor; the flusher's cursor is never dropped;
+//! - the hash table contains the newest version of each key ever written, tombstones included, except evicted ones
+//!   (which are in the store) and erased ones (old tombstones, dropped collections);
+//! - eviction changes no reply: a command that needs an evicted document is refused with [`Refusal::NotResident`],
+//!   and succeeds after [`Vbucket::restore`];
+//! - the checkpoint contains every version above the lowest cursor; the flusher's cursor is never dropped;
 //! - a refused command changes nothing.
 
 mod checkpoint;

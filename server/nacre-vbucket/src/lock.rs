@@ -1,11 +1,11 @@
-//! Pessimistic locks: in memory only, lost on restart and when their time is up.
+//! Pessimistic locks: in memory only, and lost at a restart or after their time limit.
 
 use nacre_types::{Cas, Now};
 use std::collections::BTreeMap;
 
-/// Seconds a lock lasts when the client names none, or too many.
+/// Duration of a lock in seconds if the client requests none, or more than the maximum.
 const LOCK_SECONDS_DEFAULT: u32 = 15;
-/// Seconds a lock lasts at most.
+/// Maximum duration of a lock in seconds.
 const LOCK_SECONDS_MAX: u32 = 30;
 
 #[derive(Clone, Copy, Debug)]
@@ -14,12 +14,12 @@ struct Lock {
     until_ns: u64,
 }
 
-/// The locked keys of a vBucket. Most vBuckets have none, so that looking here costs a comparison.
+/// The locked keys of a vBucket. Most vBuckets have none, so a lookup usually costs one comparison.
 #[derive(Debug, Default)]
 pub(crate) struct Locks(BTreeMap<Box<[u8]>, Lock>);
 
 impl Locks {
-    /// The CAS that only the holder knows, if `key` is locked at `now`.
+    /// Returns the CAS that only the holder of the lock has, if `key` is locked at `now`.
     pub fn holder(&self, key: &[u8], now: Now) -> Option<Cas> {
         if self.0.is_empty() {
             return None;
@@ -27,7 +27,7 @@ impl Locks {
         self.0.get(key).filter(|lock| now.monotonic_ns < lock.until_ns).map(|lock| lock.cas)
     }
 
-    /// Locks `key` for `seconds`: 0 or more than the maximum gives the default.
+    /// Locks `key` for `seconds`. 0, or more than the maximum, selects the default.
     pub fn lock(&mut self, key: &[u8], cas: Cas, seconds: u32, now: Now) {
         let seconds =
             if (1..=LOCK_SECONDS_MAX).contains(&seconds) { seconds } else { LOCK_SECONDS_DEFAULT };

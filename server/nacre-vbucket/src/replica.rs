@@ -1,4 +1,4 @@
-//! The part of a vBucket that follows another: states, and history that arrives in snapshots.
+//! Replication: the states of a copy, and history that arrives in snapshots.
 //!
 //! ```text
 //!   active ──► stream ──► Vbucket::receive ──► hash table, checkpoint ──► flusher, as on the active copy
@@ -6,9 +6,10 @@
 //!      └──── acknowledgement ◄──┘   up to the first prepare that must be stored and is not
 //! ```
 //!
-//! A replica takes versions as they are: seqno, CAS and revision are the active copy's. It answers no command, makes no
-//! mutation and expires nothing. It acknowledges only once it has everything up to the beginning of the active copy's
-//! term ([`Vbucket::term`]): otherwise a failover could choose a copy that has only started to fill.
+//! A replica stores versions unchanged: seqno, CAS and revision are those of the active copy. It makes no mutations and
+//! expires nothing; the only commands that it answers are [reads](Vbucket::read_replica). It acknowledges only once it
+//! has everything up to the beginning of the active copy's term ([`Vbucket::term`]). Otherwise a failover could choose
+//! a copy that has only started to fill.
 
 use crate::command::Level;
 use crate::durability::Staging;
@@ -16,30 +17,30 @@ use crate::vbucket::Vbucket;
 use nacre_types::{CollectionId, Document, FailoverLog, Kind, Seqno, VbState, VbUuid};
 use std::collections::BTreeSet;
 
-/// The quality of a copy, for choosing between copies. Greater is better.
+/// The completeness of a copy, for choosing between copies. Greater is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Standing {
-    /// The last term that it has all of, up to where that term began.
+    /// The last term for which the copy is complete up to the term's beginning.
     pub term: u64,
-    /// The seqno that the copy has acknowledged, or would.
+    /// The seqno that the copy has acknowledged, or would acknowledge.
     pub prepared: Seqno,
-    /// The end of its history.
+    /// The high seqno of the copy.
     pub high_seqno: Seqno,
 }
 
-/// Durable writes that are under way on the copy that makes history, for a copy that begins to follow it.
+/// Durable writes that are in progress on the copy that makes history, for a copy that starts to follow it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnderWay {
-    /// The end of history there.
+    /// The high seqno of that copy.
     pub high_seqno: Seqno,
-    /// The prepares that are neither committed nor given up, as far as the copy may have them.
+    /// The prepares that are neither committed nor given up, among those that the following copy may have.
     pub prepares: BTreeSet<Seqno>,
 }
 
-/// Prepares of a copy that are not under way where its history is made.
+/// Prepares of a copy that are no longer in progress on the active copy.
 #[derive(Debug, Default)]
 pub(crate) struct GivenUp {
-    /// Up to here the prepares were committed, or never will be.
+    /// The active copy's high seqno when it reported its prepares: by then they had been committed or given up.
     known_at: Seqno,
     prepares: Vec<Seqno>,
 }
@@ -49,12 +50,12 @@ pub(crate) struct GivenUp {
 pub struct OutOfOrder;
 
 impl Vbucket {
-    /// See [`nacre_types::VbRecord::term`].
+    /// Returns the term, see [`nacre_types::VbRecord::term`].
     pub fn term(&self) -> u64 {
         self.term
     }
 
-    /// Counts how often the history was thrown away. A version that was read in an earlier generation must not be
+    /// Returns how many times the history was discarded. A version that was read in an earlier generation must not be
     /// stored.
     pub fn generation(&self) -> u32 {
         self.generation
@@ -66,7 +67,7 @@ impl Vbucket {
         self.received.iter().find(within).copied().unwrap_or((seqno, seqno))
     }
 
-    /// Returns true if other copies may follow this one: it is active, or is held for a hand-over.
+    /// Returns true if other copies may follow this one: it is active, or held for a hand-over.
     pub fn makes_history(&self) -> bool {
         match self.state {
             VbState::Active => true,
@@ -75,20 +76,20 @@ impl Vbucket {
         }
     }
 
-    /// Serves nobody until it is [activated](Vbucket::activate) in a later term than `term`. The process before was the
-    /// active copy in that term, or was about to be, and this copy may lack the end of its history. Other copies may
-    /// have it.
+    /// Marks the copy as in doubt: it serves nobody until it is [activated](Vbucket::activate) in a later term than
+    /// `term`. The previous process was the active copy in that term, or was about to be, and this copy may lack the
+    /// end of its history. Other copies may have it.
     pub fn mark_in_doubt(&mut self, term: u64) {
         self.state = VbState::Pending;
         self.doubted = Some(term);
     }
 
-    /// The term in which it is [in doubt](Vbucket::mark_in_doubt), if it is.
+    /// Returns the term in which the copy is [in doubt](Vbucket::mark_in_doubt), if it is.
     pub fn doubted(&self) -> Option<u64> {
         self.doubted
     }
 
-    /// Serves clients from now on, under a new branch of history; or goes on to, as one that others have yet to come to.
+    /// Serves clients from now on, under a new branch of history. An already active copy starts a new branch too.
     pub fn activate(&mut self, term: u64, vb_uuid: VbUuid) {
         if !self.makes_history() {
             self.prepares.inherit();
@@ -103,8 +104,8 @@ impl Vbucket {
         self.settle_history();
     }
 
-    /// Serves no clients any more, as it is about to be handed over. Durable writes that are under way still end here until
-    /// `until_ns`, in monotonic nanoseconds.
+    /// Stops serving clients before a hand-over. Durable writes in progress can still end here until `until_ns`, in
+    /// monotonic nanoseconds.
     pub fn hold(&mut self, until_ns: u64) {
         if self.state == VbState::Active {
             self.completes_until_ns = until_ns;
@@ -112,7 +113,7 @@ impl Vbucket {
         self.rest(VbState::Pending);
     }
 
-    /// Serves no clients any more. Durable writes that are under way may come to either end, elsewhere.
+    /// Stops serving clients. The outcome of durable writes in progress is decided elsewhere.
     pub fn deactivate(&mut self, state: VbState) {
         if self.makes_history() {
             self.prepares.inherit();
@@ -134,12 +135,12 @@ impl Vbucket {
         self.settle_history();
     }
 
-    /// Returns true once if the record must be stored although history has not grown.
+    /// Returns true, and resets the flag, if the record must be stored although history has not grown.
     pub fn take_record_changed(&mut self) -> bool {
         std::mem::take(&mut self.record_changed)
     }
 
-    /// Throws the history away and starts again as `state`.
+    /// Discards the history and starts again as `state`.
     pub fn clear(&mut self, state: VbState, vb_uuid: VbUuid) {
         let mut checkpoint = std::mem::take(&mut self.checkpoint);
         checkpoint.clear();
@@ -149,9 +150,10 @@ impl Vbucket {
             state,
             term: 0,
             generation: self.generation + 1,
-            // Other clusters have versions of the history that is thrown away: no later one may have a CAS of theirs.
+            // Other clusters have versions of the discarded history: no later version may reuse one of their CAS
+            // values.
             max_cas: self.max_cas,
-            // The failed store is the same, whatever the history.
+            // The store stays failed, whatever the history.
             read_only: self.read_only,
             copies: std::mem::take(&mut self.copies),
             retention: self.retention.begun_anew(),
@@ -162,9 +164,9 @@ impl Vbucket {
         self.settle_history();
     }
 
-    /// Takes over the failover log of the active copy, whose history this one has a part of, and the list of prepares
-    /// that are under way there. The list matters because the active copy no longer streams prepares that it gave up
-    /// and has forgotten; committed ones arrive with history.
+    /// Takes over the failover log of the active copy, which shares a part of its history with this copy, and its list
+    /// of prepares in progress. The list matters because the active copy no longer streams prepares that it gave up and
+    /// erased; committed ones arrive with history.
     pub fn adopt(&mut self, log: FailoverLog, under_way: &UnderWay) {
         self.record_changed |= self.failover_log != log;
         self.failover_log = log;
@@ -174,14 +176,14 @@ impl Vbucket {
         self.forget_given_up();
     }
 
-    /// Returns the durable writes up to `seqno` that are under way here, for a copy that has that much.
+    /// Returns the durable writes up to `seqno` that are in progress here, for a copy that has history up to `seqno`.
     pub fn under_way(&self, seqno: Seqno) -> UnderWay {
         let seqnos = self.prepares.documents().map(|document| document.meta.seqno);
         let prepares = seqnos.take_while(|prepare| *prepare <= seqno).collect();
         UnderWay { high_seqno: self.high_seqno(), prepares }
     }
 
-    /// Forgets prepares that have ended elsewhere, once their commits would be here.
+    /// Erases prepares that have ended elsewhere, once their commits would have arrived here.
     fn forget_given_up(&mut self) {
         let GivenUp { known_at, prepares } = &self.given_up;
         let has_commits = || self.high_seqno() >= *known_at && self.is_consistent();
@@ -196,11 +198,11 @@ impl Vbucket {
         }
     }
 
-    /// Takes in consecutive versions of the active copy's history. Afterwards the copy is at `seqno` in the snapshot
+    /// Applies consecutive versions of the active copy's history. Afterwards the copy is at `seqno` in the snapshot
     /// `start..=end`.
     ///
     /// # Errors
-    /// [`OutOfOrder`]; nothing has changed then.
+    /// [`OutOfOrder`], with nothing changed.
     pub fn receive(
         &mut self,
         documents: Vec<Document>,
@@ -218,7 +220,7 @@ impl Vbucket {
             return Err(OutOfOrder);
         }
         match self.received.back_mut() {
-            // {} => Portions of one snapshot have the same end; only the first one opens it.
+            // Portions of one snapshot have the same end; only the first portion opens the snapshot.
             Some(known) if known.1 == end => {}
             _ => self.received.push_back((start, end)),
         }
@@ -236,7 +238,7 @@ impl Vbucket {
             CollectionId::PREPARED => self.receive_prepare(document),
             _ => {
                 let published = self.publish(document, true);
-                // While a write is prepared no other touches its key: this is its commit.
+                // While a write is prepared, no other write touches its key: this is its commit.
                 if let Some(prepare) = self.prepares.remove_key(published.key()) {
                     let key = crate::durability::prepared_key(published.key());
                     self.graveyard.erase_later(&key, prepare, published.meta.seqno);
@@ -265,24 +267,24 @@ impl Vbucket {
         self.snapshot_at(high_seqno) == (high_seqno, high_seqno)
     }
 
-    /// The last point up to `seqno` at which no snapshot is cut.
+    /// Returns the last seqno up to `seqno` that is at the end of a complete snapshot.
     fn whole_until(&self, seqno: Seqno) -> Seqno {
         let (start, end) = self.snapshot_at(seqno);
         if start == end { seqno } else { Seqno(start.0.saturating_sub(1)) }
     }
 
-    /// Returns the seqno up to which the stored history is complete. A snapshot that is stored in part does not count:
+    /// Returns the seqno up to which the stored history is complete. A partly stored snapshot does not count, because
     /// it may lack a version that a later one in the snapshot supersedes.
     pub fn stored_whole(&self) -> Seqno {
         self.whole_until(self.persisted)
     }
 
-    /// Returns true if the copy has everything up to the beginning of the current branch, and has stored it.
+    /// Returns true if the copy has stored everything up to the beginning of the current branch.
     pub fn reaches_branch(&self) -> bool {
         self.stored_whole() >= self.failover_log.began()
     }
 
-    /// Notes that this copy has all that there was when `term` began, if it has: that is where the current branch begins.
+    /// Records that this copy is complete for `term`, if it is: the term starts with the current branch.
     pub fn reach_term(&mut self, term: u64) {
         if self.state != VbState::Active && self.reaches_branch() {
             self.record_changed |= self.term < term;
@@ -298,7 +300,7 @@ impl Vbucket {
         fence.map_or(whole, |fence| whole.min(Seqno(fence.0 - 1)))
     }
 
-    /// How good this copy is.
+    /// Returns the standing of this copy.
     pub fn standing(&self) -> Standing {
         Standing { term: self.term, prepared: self.prepared(), high_seqno: self.high_seqno() }
     }
@@ -318,7 +320,7 @@ mod tests {
         assert!(vbucket.is_read_only());
     }
 
-    /// Clusters that have what this one lost know its versions by their CAS.
+    /// Clusters that have versions which this one lost know them by their CAS.
     #[test]
     fn a_new_branch_assigns_no_cas_that_a_lost_one_may_have_assigned() {
         let version = Meta { seqno: Seqno(1), cas: Cas(1 << 40), rev: 1, ..Meta::default() };
@@ -329,8 +331,8 @@ mod tests {
             copy.receive(vec![version.clone()], Seqno(1), (Seqno(1), Seqno(1))).unwrap();
             copy
         };
-        // The clock is behind the version from elsewhere, so that CAS values count on one by one. Two copies lose what they
-        // write, and a third one takes over.
+        // The clock is behind the received version, so CAS values increase one by one. Two copies lose their writes,
+        // and a third one takes over.
         let mut known = BTreeSet::new();
         for (term, vb_uuid) in [(2, 0x1234_5678), (3, 0x2345_6789), (4, 0x3456_789a)] {
             let mut copy = copy();
@@ -346,8 +348,8 @@ mod tests {
         assert!(copy.max_cas().0 >= max_cas.0 + (1 << 24), "an unclean stop is one as well");
     }
 
-    /// Two copies that take over one after the other receive the same version from a cluster whose clock is ahead, and count on
-    /// from there. What the first one wrote is lost here and known elsewhere.
+    /// Two copies that become active one after the other receive the same version from a cluster whose clock is ahead,
+    /// and continue from its CAS. The writes of the first copy are lost here and known elsewhere.
     #[test]
     fn branches_that_receive_the_same_version_count_on_from_different_places() {
         let ahead = Meta { cas: Cas(1 << 50), rev: 1, ..Meta::default() };
@@ -403,7 +405,7 @@ mod tests {
         Document::new(meta, key.prefixed(), b"1")
     }
 
-    /// Until its commit is here it is all that this copy has of a write that may have been acknowledged.
+    /// Until the commit arrives, the prepare is the only trace on this copy of a write that may have been acknowledged.
     #[test]
     fn a_prepare_that_has_ended_elsewhere_stays_until_its_commit_would_be_here() {
         for is_committed in [true, false] {
@@ -424,7 +426,7 @@ mod tests {
         }
     }
 
-    /// A partly stored snapshot may lack a version that a later one supersedes, and that later one is only in memory.
+    /// A partly stored snapshot may lack a version that a later one supersedes, and the later one is only in memory.
     #[test]
     fn a_copy_counts_as_one_of_the_term_once_what_it_has_stored_is_whole() {
         let mut vbucket = Vbucket::create(Vbid(0), VbUuid(1), 0);

@@ -1,8 +1,8 @@
-//! A hash table of documents with predictable addresses: the cache lines that hold a key's slot follow from its hash
-//! alone, so that they can be [fetched](Slots::prefetch) ahead of time.
+//! A hash table of documents with predictable addresses: the cache lines of a key's slot follow from its hash alone, so
+//! they can be [prefetched](Slots::prefetch).
 //!
-//! A document is in the first free slot at or after its home, which its hash names. The tags of the slots, one byte of
-//! the hash each, are contiguous, so that a search reads one line of tags and, for nearly all keys, one slot.
+//! A document is in the first free slot at or after its home, which its hash determines. The tags of the slots, one
+//! byte of the hash each, are contiguous, so that a search reads one line of tags and, for nearly all keys, one slot.
 //!
 //! ```text
 //! home of a key       v
@@ -15,14 +15,14 @@ use nacre_types::Document;
 
 /// Slots of the smallest table.
 const SLOTS_MIN: usize = 16;
-/// The table doubles when more than this many of four slots are taken.
+/// The table doubles when more than this many of four slots would be taken.
 const TAKEN_OF_FOUR_MAX: usize = 3;
-/// How far from its home a document is looked for ahead of time; nearly all are nearer.
+/// Number of slots from a key's home that are prefetched; nearly all documents are within this distance.
 const REACH: usize = 8;
-/// The tag of a slot that is free.
+/// The tag of a free slot.
 const FREE: u8 = 0;
 
-/// The table. There is one document for each key, and a power of two of slots.
+/// The table. It contains one document per key, and the number of slots is a power of two.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     tags: Box<[u8]>,
@@ -30,7 +30,7 @@ pub(crate) struct Slots {
     taken: usize,
 }
 
-/// Where a key is, or where it would be put.
+/// The slot of a key, or the slot where it would be put.
 pub(crate) enum Place {
     Taken(usize),
     Free(usize),
@@ -41,7 +41,7 @@ fn tag(hash: u64) -> u8 {
 }
 
 impl Slots {
-    /// How many documents there are.
+    /// Returns the number of documents.
     pub fn len(&self) -> usize {
         self.taken
     }
@@ -54,8 +54,8 @@ impl Slots {
         (at + 1) & (self.tags.len() - 1)
     }
 
-    /// The first slot from the home of `hash` on that has its tag and a document that `is_it`, or that is free. There is one, as
-    /// the table is never full.
+    /// Returns the first slot from the home of `hash` that has the tag of `hash` and a document for which `is_it`
+    /// returns true, or that is free. One exists, because the table is never full.
     fn search(&self, hash: u64, is_it: impl Fn(&Document) -> bool) -> Place {
         let (wanted, mut at) = (tag(hash), self.home(hash));
         loop {
@@ -79,17 +79,17 @@ impl Slots {
         }
     }
 
-    /// The document of `key`, whose hash is `hash`.
+    /// Returns the document of `key`, whose hash is `hash`.
     pub fn find(&self, hash: u64, key: &[u8]) -> Option<&Document> {
         self.find_if(hash, |document| document.key() == key)
     }
 
-    /// Probably the document of the key with that hash; nothing of the document is read.
+    /// Returns the document that probably belongs to the key with this hash, without reading the document.
     pub fn guess(&self, hash: u64) -> Option<&Document> {
         self.find_if(hash, |_| true)
     }
 
-    /// Fetches the lines that [`Slots::guess`] will read.
+    /// Prefetches the lines that [`Slots::guess`] will read.
     pub fn prefetch(&self, hash: u64) {
         if !self.tags.is_empty() {
             let near = self.home(hash)..(self.home(hash) + REACH).min(self.tags.len());
@@ -98,7 +98,8 @@ impl Slots {
         }
     }
 
-    /// Where `key` is or would be put, with room for one more. `hash_of` gives the hashes of those that have to move.
+    /// Returns the slot where `key` is or would be put, after making room for one more document. `hash_of` returns the
+    /// hashes of documents that move.
     pub fn place(&mut self, hash: u64, key: &[u8], hash_of: impl Fn(&Document) -> u64) -> Place {
         if (self.taken + 1) * 4 > self.tags.len() * TAKEN_OF_FOUR_MAX {
             self.grow(hash_of);
@@ -106,19 +107,19 @@ impl Slots {
         self.search(hash, |document| document.key() == key)
     }
 
-    /// Returns the document at a [taken](Place::Taken) place, to be replaced by another version of the same key.
+    /// Returns the document at a [taken](Place::Taken) slot, for replacement by another version of the same key.
     pub fn at_mut(&mut self, at: usize) -> &mut Document {
         self.slots[at].as_mut().expect("a place that is taken has a document")
     }
 
-    /// Puts a document at the [free](Place::Free) place that was found for it.
+    /// Puts a document into the [free](Place::Free) slot that was found for it.
     pub fn fill(&mut self, at: usize, hash: u64, document: Document) {
         self.tags[at] = tag(hash);
         self.slots[at] = Some(document);
         self.taken += 1;
     }
 
-    /// Removes a key. The entries behind it move up, because a search stops at a gap.
+    /// Removes a key. Later entries move into the gap, because a search stops at a gap.
     pub fn remove(
         &mut self,
         hash: u64,
@@ -160,12 +161,12 @@ impl Slots {
         }
     }
 
-    /// All documents, in no particular order.
+    /// Iterates over all documents, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &Document> {
         self.slots.iter().flatten()
     }
 
-    /// Iterates over all documents; each may be replaced by another version of its key.
+    /// Iterates over all documents. The caller may replace each by another version of its key.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Document> {
         self.slots.iter_mut().flatten()
     }
@@ -182,7 +183,7 @@ mod tests {
         Document::new(Meta { seqno: Seqno(seqno), ..Meta::default() }, &[0, key], b"")
     }
 
-    /// Few homes and few tags, so that keys are in each other's way, also around the end of the table.
+    /// Few homes and few tags, so that keys collide, also around the end of the table.
     fn hash(key: &[u8]) -> u64 {
         let key = u64::from(key[1]);
         (key % 5).wrapping_sub(3) | (key % 3) << 56

@@ -1,4 +1,4 @@
-//! Sub-document commands: the metadata that they see, and what they make of a version.
+//! Sub-document commands: the metadata that they see, and the versions that they create.
 
 use crate::command::{Command, Condition, Refusal};
 use nacre_types::{Cas, DATATYPE_JSON, DATATYPE_XATTR, Document, Kind, Meta, Now, VbUuid};
@@ -8,18 +8,18 @@ use nacre_value::{Error, crc32c, json};
 use serde_json::json;
 use std::borrow::Cow;
 
-/// What computed attributes are made of, besides the document.
+/// Inputs of computed attributes, besides the document.
 #[derive(Clone, Copy)]
 pub(crate) struct Computed {
-    /// The greatest CAS that the vBucket has.
+    /// The greatest CAS of the vBucket.
     pub max_cas: Cas,
-    /// Its branch of history.
+    /// The branch of history.
     pub vb_uuid: VbUuid,
     pub now: Now,
 }
 
 impl Computed {
-    /// The JSON text of an attribute that is computed: `$document`, `$XTOC` or `$vbucket`.
+    /// Returns the JSON text of a computed attribute: `$document`, `$XTOC` or `$vbucket`.
     fn attribute(self, document: &Document, name: &str, sees_system: bool) -> Option<Vec<u8>> {
         let Computed { max_cas, now, .. } = self;
         let value = match name {
@@ -59,7 +59,7 @@ impl Computed {
     }
 }
 
-/// Answers the operations of a lookup in a document or a tombstone.
+/// Carries out the operations of a lookup in a document or a tombstone.
 pub(crate) fn lookup(
     document: &Document,
     specs: &[LookupSpec<'_>],
@@ -73,15 +73,15 @@ pub(crate) fn lookup(
     Ok(results.into_iter().map(|result| result.map(|value| value.into_owned())).collect())
 }
 
-/// The versions that a mutation finds under its key.
+/// The versions that exist under the key of a mutation.
 pub(crate) struct Found {
     /// The document, if it exists now.
     pub alive: Option<Document>,
-    /// The version that is changed: the document, or a tombstone if the client sees those.
+    /// The version to change: the document, or a tombstone if the client accesses tombstones.
     pub current: Option<Document>,
 }
 
-/// What a mutation makes of the version that it finds.
+/// The result of a mutation.
 pub(crate) struct Edited<'a> {
     pub xattrs: Vec<u8>,
     pub body: Cow<'a, [u8]>,
@@ -89,15 +89,16 @@ pub(crate) struct Edited<'a> {
     pub meta: Meta,
     /// Results of operations, with their positions in the request.
     pub results: Vec<(u8, Vec<u8>)>,
-    /// True if a tombstone was changed, or made.
+    /// True if a tombstone was changed or created.
     pub was_deleted: bool,
 }
 
 impl Found {
-    /// Checks the conditions of a mutation but for the CAS.
+    /// Checks the conditions of a mutation except the CAS.
     pub fn check(&self, condition: Condition, revive: bool) -> Result<(), Refusal> {
         let current = self.current.as_ref();
-        // A client that sees tombstones cannot add over one: it may hold the staged version of another transaction.
+        // A client that accesses tombstones cannot add over one: it may contain a staged version of another
+        // transaction.
         if current.is_some() && condition == Condition::Absent {
             return Err(Refusal::Exists);
         }
@@ -110,7 +111,7 @@ impl Found {
         Ok(())
     }
 
-    /// Carries out the operations of a mutation whose conditions hold.
+    /// Carries out the operations of a mutation whose conditions are met.
     pub fn edit(
         &self,
         command: &Command<'_>,
@@ -160,7 +161,7 @@ impl Found {
             .map_err(|failure| Refusal::Subdoc { failure, deleted: source.deleted && !creates })?;
 
         let removed = made.body == Body::Removed;
-        // A large body is scanned only if nobody knows whether it is JSON.
+        // A large body is scanned only if it is not known whether it is JSON.
         let (body, body_is_json) = match made.body {
             Body::Unchanged => (Cow::Borrowed(source.body), source.body_is_json),
             Body::Edited(text) => (Cow::Owned(text), true),
@@ -203,9 +204,9 @@ fn with_parents(mut spec: MutationSpec<'_>) -> MutationSpec<'_> {
     spec
 }
 
-/// Failures that concern the request as a whole, or only one of its operations.
+/// Access to failures that concern the whole request or one of its operations.
 impl Refusal {
-    /// The error of a sub-document refusal and the position of the operation it concerns.
+    /// Returns the error of a sub-document refusal, and the position of the failed operation if there is one.
     pub fn subdoc_error(&self) -> Option<(Option<u8>, Error)> {
         match self {
             Refusal::Subdoc { failure: Failure::Request(error), .. } => Some((None, *error)),

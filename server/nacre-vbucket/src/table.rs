@@ -1,4 +1,4 @@
-//! The hash table of a vBucket: the newest version of each key, its memory, and which part of it is resident.
+//! The hash table of a vBucket: the newest version of each key, its memory, and its residency.
 
 use crate::command::Command;
 use crate::evicted::EvictedKeys;
@@ -9,26 +9,26 @@ use foldhash::fast::SeedableRandomState;
 use nacre_types::{CollectionId, Document, Kind, Meta, Seqno};
 use std::hash::BuildHasher;
 
-/// Which part of a document leaves memory first.
+/// The part of a document that is evicted first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eviction {
-    /// Nothing: there is no store to read it back from.
+    /// Nothing, because there is no store to read it back from.
     #[default]
     Nothing,
-    /// Values. Keys and metadata stay, so that a miss needs no store.
+    /// Values. Keys and metadata stay in memory, so a miss needs no read of the store.
     Values,
     /// Values, metadata and keys.
     Items,
 }
 
-/// Documents of one collection in one vBucket.
+/// Statistics of one collection in one vBucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CollectionCounts {
-    /// Documents that exist, in memory or not.
+    /// Existing documents, in memory or not.
     pub documents: u64,
-    /// Bytes of their newest versions in memory, tombstones included.
+    /// Memory of their newest versions, tombstones included, in bytes.
     pub memory_bytes: u64,
-    /// The seqno of its last mutation.
+    /// The seqno of the collection's last mutation.
     pub high_seqno: Seqno,
 }
 
@@ -38,19 +38,19 @@ pub(crate) struct Table {
     hasher: SeedableRandomState,
     pub eviction: Eviction,
     evicted: EvictedKeys,
-    /// Counts the passes that evicted keys, so that a reader of the store notices if one happened meanwhile.
+    /// Counts the passes that evicted keys, so that a reader of the store detects a pass in between.
     epoch: u64,
     counts: Vec<(CollectionId, CollectionCounts)>,
     memory_bytes: usize,
     stubs: u64,
     /// No document expires before this second.
     next_expiry: u32,
-    /// State of a generator that need not be good: it thins out the counting of hits.
+    /// State of a simple random generator, which thins out the counting of hits.
     chance: u64,
 }
 
 impl Table {
-    /// `seed` makes the order unpredictable to clients.
+    /// Creates an empty table. `seed` makes the order unpredictable to clients.
     pub fn new(seed: u64) -> Table {
         Table {
             items: Slots::default(),
@@ -70,29 +70,28 @@ impl Table {
         self.hasher.hash_one(key)
     }
 
-    /// Returns the entry of `key` in memory: a version, a stub, or the note that the store has none
-    /// ([`Table::note_absent`]).
+    /// Returns the entry of `key` in memory: a version, a stub, or the marker that the store has no version.
     pub fn entry(&self, key: &[u8]) -> Option<&Document> {
         self.items.find(self.hash(key), key)
     }
 
-    /// Fetches the lines that have the address of the document at `key`.
+    /// Prefetches the lines that contain the address of the document at `key`.
     pub fn prefetch(&self, key: &[u8]) {
         self.items.prefetch(self.hash(key));
         prefetch(self.counts());
     }
 
-    /// Returns the entry that `key` probably has, without reading it.
+    /// Returns the probable entry of `key` without reading it.
     pub fn guess(&self, key: &[u8]) -> Option<&Document> {
         self.items.guess(self.hash(key))
     }
 
-    /// The newest version of `key` or its stub, tombstone or not.
+    /// Returns the newest version of `key` or its stub; it may be a tombstone.
     pub fn find(&self, key: &[u8]) -> Option<&Document> {
         self.entry(key).filter(|item| !is_absence(item))
     }
 
-    /// Returns true if only the store can say whether `key` exists.
+    /// Returns true if only the store can tell whether `key` exists.
     pub fn may_be_evicted(&self, key: &[u8]) -> bool {
         self.evicted.may_contain(key)
     }
@@ -102,7 +101,7 @@ impl Table {
         self.stubs == 0 && self.evicted.is_empty()
     }
 
-    /// Returns true if `command` on `key` needs something that only the store has.
+    /// Returns true if `command` on `key` needs data that is only in the store.
     pub fn lacks(&self, key: &[u8], command: &Command<'_>) -> bool {
         if self.is_whole() {
             return false;
@@ -121,12 +120,12 @@ impl Table {
         !self.evicted.is_empty()
     }
 
-    /// All versions and stubs, in no particular order.
+    /// Iterates over all versions and stubs, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &Document> {
         self.items.iter().filter(|item| !is_absence(item))
     }
 
-    /// Counts a read of `document`. The counter grows by chance, ever more slowly, so that 8 bits hold some ten
+    /// Counts a read of `document`. The counter grows randomly and ever more slowly, so that 8 bits cover about ten
     /// thousand reads.
     pub fn hit(&mut self, document: &Document) {
         let hits = document.hits();
@@ -138,7 +137,7 @@ impl Table {
         }
     }
 
-    /// Inserts a new version. Unless `keep_rev` is set, its revision counts on from the version it replaces.
+    /// Inserts a new version. Unless `keep_rev` is set, its revision continues from the version that it replaces.
     pub fn replace(&mut self, mut document: Document, keep_rev: bool) -> Document {
         let hash = self.hash(document.key());
         let old = match self.items.place(hash, document.key(), hash_with(&self.hasher)) {
@@ -162,7 +161,7 @@ impl Table {
         document
     }
 
-    /// Puts a version in as it is.
+    /// Inserts a version unchanged.
     pub fn insert(&mut self, document: Document) {
         self.weigh(&document, true);
         let hash = self.hash(document.key());
@@ -175,7 +174,7 @@ impl Table {
         }
     }
 
-    /// Takes a key out for good.
+    /// Removes a key permanently.
     pub fn remove(&mut self, key: &[u8]) {
         let hash = self.hash(key);
         if let Some(old) = self.items.remove(hash, key, hash_with(&self.hasher)) {
@@ -205,35 +204,36 @@ impl Table {
         }
     }
 
-    /// Takes in the stored version of `key`, as read in `epoch`. Returns false if keys were evicted since, so that it
-    /// may be old: read it again.
+    /// Restores the stored version of `key`, as read in `epoch`. Returns false if keys were evicted since then: the
+    /// version may be outdated and must be read again.
     pub fn restore(&mut self, key: &[u8], stored: Option<Document>, epoch: u64) -> bool {
         let Some(entry) = self.entry(key) else {
             if epoch != self.epoch {
                 return false;
             }
             let document = stored.unwrap_or_else(|| absence(key));
-            // The counts still include evicted documents, so the document is not counted again.
+            // The counts still include evicted documents, so the document must not be counted twice.
             let counts = counts_of(&mut self.counts, document.collection());
             counts.documents = counts.documents.saturating_sub(u64::from(document.is_alive()));
             self.insert(document);
             return true;
         };
-        // A version that was written meanwhile is newer than the store's. The metadata in memory counts: that of a
-        // document which was locked differs from the stored one.
+        // A version that was written meanwhile is newer than the stored one. The metadata in memory take precedence:
+        // those of a document that was locked differ from the stored ones.
         if let Some(stored) = stored
             && !entry.is_resident()
             && entry.meta.seqno == stored.meta.seqno
         {
             let stored = stored.with_meta(|meta| *meta = entry.meta);
-            // Somebody is about to read it: it is not to be the first to go again.
+            // It is about to be read, so it must not be the first to be evicted again.
             stored.set_hits(entry.hits().max(Document::HITS_NEW));
             self.insert(stored);
         }
         true
     }
 
-    /// A stored version that does not fit into memory: its stub, or with [`Eviction::Items`] only its key's trace.
+    /// Inserts a stored version that does not fit into memory: its stub, or with [`Eviction::Items`] only the trace
+    /// of its key.
     pub fn insert_evicted(&mut self, document: &Document) {
         match self.eviction {
             Eviction::Nothing => self.insert(document.clone()),
@@ -247,8 +247,8 @@ impl Table {
         }
     }
 
-    /// Evicts about `percent` of the bytes that may leave memory, the least read first, and halves the hits of the
-    /// rest. Returns the bytes freed.
+    /// Evicts about `percent` of the evictable bytes, least read first, and halves the hits of the rest. Returns the
+    /// number of freed bytes.
     pub fn evict(&mut self, percent: u8, may_go: impl Fn(&Document) -> bool) -> usize {
         let whole = match self.eviction {
             Eviction::Nothing => return 0,
@@ -302,7 +302,7 @@ impl Table {
         freed
     }
 
-    /// Returns documents that expire at or before `unix_s`. Searches the table only if there can be one.
+    /// Returns documents that expire at or before `unix_s`. Searches the table only if one may exist.
     pub fn expired(&mut self, unix_s: u32) -> Vec<Document> {
         if self.next_expiry > unix_s {
             return Vec::new();
@@ -319,37 +319,37 @@ impl Table {
         expired
     }
 
-    /// Says that the documents of [`Table::expired`] which are still there must be found again.
+    /// Schedules another search at `unix_s`, for documents of [`Table::expired`] that were not removed.
     pub fn look_again_at(&mut self, unix_s: u32) {
         self.next_expiry = self.next_expiry.min(unix_s);
     }
 
-    /// See [`Table::restore`].
+    /// Returns the eviction epoch, see [`Table::restore`].
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Bytes of all versions and stubs.
+    /// Returns the memory of all versions and stubs, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.memory_bytes
     }
 
-    /// Keys in the table.
+    /// Returns the number of keys in the table.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Keys in the table whose value is only in the store.
+    /// Returns the number of keys in the table whose value is only in the store.
     pub fn stubs(&self) -> u64 {
         self.stubs
     }
 
-    /// Counts of the collections that have or had documents here, reserved ones included.
+    /// Returns the counts of the collections that have or had documents here, including reserved ones.
     pub fn counts(&self) -> &[(CollectionId, CollectionCounts)] {
         &self.counts
     }
 
-    /// Forgets the counts of a collection that is gone for good.
+    /// Drops the counts of a permanently removed collection.
     pub fn forget_counts(&mut self, collection: CollectionId) {
         self.counts.retain(|(known, _)| *known != collection);
     }
@@ -359,13 +359,13 @@ fn hash_with(hasher: &SeedableRandomState) -> impl Fn(&Document) -> u64 {
     |document| hasher.hash_one(document.key())
 }
 
-/// The note that the store has no version of `key`.
+/// Returns the marker that the store has no version of `key`.
 fn absence(key: &[u8]) -> Document {
     let meta = Meta { kind: Kind::Deleted, ..Meta::default() };
     Document::new(meta, key, b"").stub()
 }
 
-/// No version has seqno 0.
+/// Returns true for the marker: no version has seqno 0.
 fn is_absence(document: &Document) -> bool {
     document.meta.seqno == Seqno::ZERO
 }

@@ -1,4 +1,4 @@
-//! The state machine: applies commands, assigns seqnos and CAS, keeps hash table and checkpoint in step.
+//! The state machine: applies commands, assigns seqnos and CAS, and keeps hash table and checkpoint consistent.
 
 use crate::checkpoint::Checkpoint;
 use crate::command::{Command, Condition, Cost, Extend, Refusal, Reply, Token};
@@ -22,16 +22,17 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How many CAS values a new branch of history leaves out at least: more than a branch assigns while its clock is behind.
+/// Minimum number of CAS values that a new branch of history skips: more than a branch assigns while its clock is
+/// behind.
 const BRANCH_CAS_GAP: u64 = 1 << 24;
 
-/// How many places there are for a branch of history to count on from above a CAS from elsewhere.
+/// Number of different offsets with which a branch of history can continue above a received CAS.
 ///
-/// Each place is a CAS value, so that this is the clock time, in nanoseconds, by which a vBucket can get ahead for each version that
-/// it receives while its clock is behind: less than a message takes.
+/// Each offset is a CAS value. This is therefore also the time, in nanoseconds, by which a vBucket can get ahead of the
+/// clock for each version that it receives while its clock is behind: less than the time that a message takes.
 const BRANCH_PLACES: u64 = 1 << 18;
 
-/// One vBucket of one bucket on this node.
+/// One vBucket of a bucket on this node.
 #[derive(Debug)]
 pub struct Vbucket {
     pub(crate) id: Vbid,
@@ -41,26 +42,26 @@ pub struct Vbucket {
     pub(crate) copies: Copies,
     /// See [`Vbucket::mark_in_doubt`].
     pub(crate) doubted: Option<u64>,
-    /// The snapshots that were received and are not all stored, oldest first.
+    /// The received snapshots that are not completely stored, oldest first.
     pub(crate) received: VecDeque<(Seqno, Seqno)>,
     /// Prepares of a replica that the active copy has given up.
     pub(crate) given_up: GivenUp,
     /// See [`Vbucket::generation`].
     pub(crate) generation: u32,
     pub(crate) seed: u64,
-    /// The record says something that is not stored yet, whether or not history has grown.
+    /// True if the record must be stored even if history has not grown.
     pub(crate) record_changed: bool,
     pub(crate) table: Table,
     pub(crate) locks: Locks,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) prepares: Prepares,
-    /// Durable writes end here until then, in monotonic nanoseconds.
+    /// Durable writes can end here until this time, in monotonic nanoseconds.
     pub(crate) completes_until_ns: u64,
     pub(crate) graveyard: Graveyard,
     pub(crate) retention: Retention,
     pub(crate) failover_log: FailoverLog,
     pub(crate) max_cas: Cas,
-    /// The last CAS that this copy assigned in the present branch of history.
+    /// The last CAS that this copy assigned in the current branch of history.
     pub(crate) own_cas: Cas,
     pub(crate) persisted: Seqno,
     pub(crate) read_only: bool,
@@ -77,14 +78,14 @@ struct Write<'a> {
     pub expiry: u32,
     pub datatype: u8,
     pub kind: Kind,
-    /// Of a version from another cluster: its CAS, if that is kept, and its revision.
+    /// For a version from another cluster: its CAS, if it is kept, and its revision.
     pub origin: Option<(Option<Cas>, u64)>,
 }
 
 impl Vbucket {
-    /// A vBucket with the history that `record` describes, before its documents are [loaded](Vbucket::load).
+    /// Creates a vBucket with the history in `record`, before its documents are [loaded](Vbucket::load).
     ///
-    /// `seed` makes the hash table's order unpredictable to clients; any number will do.
+    /// `seed` makes the order of the hash table unpredictable to clients; any number is suitable.
     pub fn new(id: Vbid, record: VbRecord, seed: u64) -> Vbucket {
         let (_, snapshot_end) = record.snapshot;
         let cut = (record.high_seqno < snapshot_end).then_some(record.snapshot);
@@ -116,7 +117,7 @@ impl Vbucket {
         }
     }
 
-    /// An active vBucket without history.
+    /// Creates an active vBucket without history.
     pub fn create(id: Vbid, vb_uuid: VbUuid, seed: u64) -> Vbucket {
         let record = VbRecord {
             state: VbState::Active,
@@ -133,13 +134,13 @@ impl Vbucket {
         Vbucket::new(id, record, seed)
     }
 
-    /// Sets which part of a document may leave memory.
+    /// Sets the part of documents that may be evicted.
     pub fn set_eviction(&mut self, eviction: Eviction) {
         self.table.eviction = eviction;
     }
 
-    /// Loads a stored version during warmup, before the first command. If it need not stay `resident`, only the part
-    /// that the [`Eviction`] keeps is loaded.
+    /// Loads a stored version during warmup, before the first command. Unless it must be `resident`, only the part that
+    /// the [`Eviction`] keeps is loaded.
     pub fn load(&mut self, document: Document, resident: bool) {
         debug_assert!(document.meta.seqno <= self.high_seqno());
         self.max_cas = self.max_cas.max(document.meta.cas);
@@ -152,11 +153,11 @@ impl Vbucket {
         }
     }
 
-    /// Begins a new branch of history here, as after an unclean stop.
+    /// Begins a new branch of history on this copy, for instance after an unclean stop.
     ///
-    /// CAS values from now on are 17 to 84 ms of clock time above all that this copy has seen: the end of the branch before
-    /// may be lost here and known in other clusters, and no version may have the CAS of another one. How far above depends
-    /// on `vb_uuid`, because several branches can begin at the same version.
+    /// CAS values continue 17 to 84 ms of clock time above all that this copy has seen: the end of the previous branch
+    /// may be lost here but known in other clusters, and no two versions may share a CAS. The distance depends on
+    /// `vb_uuid`, because several branches can begin at the same version.
     pub fn begin_branch(&mut self, vb_uuid: VbUuid) {
         self.failover_log.begin(vb_uuid, self.high_seqno());
         let gap = BRANCH_CAS_GAP + vb_uuid.0 % (4 * BRANCH_CAS_GAP);
@@ -165,63 +166,63 @@ impl Vbucket {
         self.record_changed = true;
     }
 
-    /// Number of the vBucket.
+    /// Returns the number of the vBucket.
     pub fn id(&self) -> Vbid {
         self.id
     }
 
-    /// Role of this copy.
+    /// Returns the role of this copy.
     pub fn state(&self) -> VbState {
         self.state
     }
 
-    /// The last seqno assigned.
+    /// Returns the last assigned or received seqno.
     pub fn high_seqno(&self) -> Seqno {
         self.checkpoint.high_seqno()
     }
 
-    /// The last seqno that is stored.
+    /// Returns the last stored seqno.
     pub fn persisted(&self) -> Seqno {
         self.persisted
     }
 
-    /// The branches of history.
+    /// Returns the branches of history.
     pub fn failover_log(&self) -> &FailoverLog {
         &self.failover_log
     }
 
-    /// The greatest CAS assigned.
+    /// Returns the greatest CAS that this copy assigned or received.
     pub fn max_cas(&self) -> Cas {
         self.max_cas
     }
 
-    /// History in memory.
+    /// Returns the history in memory.
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
     }
 
-    /// History in memory, to register and move cursors.
+    /// Returns the history in memory, to register and move cursors.
     pub fn checkpoint_mut(&mut self) -> &mut Checkpoint {
         &mut self.checkpoint
     }
 
-    /// Documents that exist, in memory or not (expired ones count until somebody looks).
+    /// Returns the number of existing documents, in memory or not. Expired documents count until the expiry is noticed.
     pub fn alive_count(&self) -> u64 {
         let counts = self.table.counts().iter();
         counts.filter(|(id, _)| id.holds_documents()).map(|(_, counts)| counts.documents).sum()
     }
 
-    /// Keys in the hash table, tombstones included.
+    /// Returns the number of keys in the hash table, tombstones included.
     pub fn key_count(&self) -> u64 {
         self.table.len() as u64
     }
 
-    /// Keys in the hash table whose value is only in the store.
+    /// Returns the number of keys in the hash table whose value is only in the store.
     pub fn stub_count(&self) -> u64 {
         self.table.stubs()
     }
 
-    /// The collections that have or had documents here, or durable writes under way; some perhaps twice.
+    /// Returns the collections that have or had documents or durable writes in progress here; some may occur twice.
     pub fn collections(&self) -> Vec<CollectionId> {
         let counts = self.table.counts().iter().map(|(id, _)| *id);
         counts.chain(self.prepares.collections()).filter(|id| id.holds_documents()).collect()
@@ -233,15 +234,16 @@ impl Vbucket {
         counts.copied().find(|(id, _)| *id == collection).map_or_else(Default::default, |c| c.1)
     }
 
-    /// The collections of which history has something after `seqno`, those of events and of prepared writes included; also those
-    /// of which it had, until it was erased.
+    /// Returns the collections with history after `seqno`, including the collections of events and of prepared writes,
+    /// and collections whose later history was erased.
     pub fn collections_after(&self, seqno: Seqno) -> impl Iterator<Item = CollectionId> {
         let counts = self.table.counts().iter();
         let later = counts.filter(move |(_, counts)| counts.high_seqno > seqno).map(|(id, _)| *id);
         later.chain(std::iter::once(CollectionId::PREPARED))
     }
 
-    /// Bytes of the versions in the hash table and of prepared writes. History counts those that it holds for itself.
+    /// Returns the memory of the versions in the hash table and of prepared writes, in bytes. The memory of history is
+    /// counted separately.
     pub fn memory_bytes(&self) -> usize {
         self.table.memory_bytes() + self.prepares.memory_bytes()
     }
@@ -252,57 +254,57 @@ impl Vbucket {
         self.table.find(key)
     }
 
-    /// The durable writes that are neither committed nor given up, by seqno.
+    /// Iterates over the durable writes that are neither committed nor given up, by seqno.
     pub fn prepared_documents(&self) -> impl Iterator<Item = &Document> {
         self.prepares.documents()
     }
 
-    /// All newest versions in memory, stubs among them, in no particular order.
+    /// Iterates over all newest versions in memory, including stubs, in no particular order.
     pub fn documents(&self) -> impl Iterator<Item = &Document> {
         self.table.iter().filter(|item| item.collection().holds_documents())
     }
 
-    /// The documents of a collection that are in memory and exist, stubs among them, in no particular order. Looks at
-    /// the table only when there are any.
+    /// Iterates over the existing documents of a collection that are in memory, including stubs, in no particular
+    /// order. Searches the table only if the collection has documents.
     pub fn living(&self, collection: CollectionId) -> impl Iterator<Item = &Document> {
         let any = self.counts_of(collection).documents > 0;
         let documents = any.then(|| self.documents()).into_iter().flatten();
         documents.filter(move |item| item.collection() == collection && item.is_alive())
     }
 
-    /// Fetches the slot that has the address of the document at `key`, and the counters of its collection.
+    /// Prefetches the slot with the address of the document at `key`, and the counters of its collection.
     pub fn prefetch_slot(&self, key: &[u8]) {
         self.table.prefetch(key);
     }
 
-    /// Has the processor fetch the document at `key`, once its slot is there.
+    /// Prefetches the document at `key`, once its slot is in the cache.
     pub fn prefetch_document(&self, key: &[u8]) {
         if let Some(document) = self.table.guess(key) {
             prefetch_document(document);
         }
     }
 
-    /// Returns true if some keys are in the store only.
+    /// Returns true if some keys are only in the store.
     pub fn has_evicted_keys(&self) -> bool {
         self.table.has_evicted_keys()
     }
 
-    /// Counts the passes that took keys out of memory; see [`Vbucket::restore`].
+    /// Returns the number of passes that evicted keys, see [`Vbucket::restore`].
     pub fn eviction_epoch(&self) -> u64 {
         self.table.epoch()
     }
 
-    /// Takes in the stored version of `key` (`None` if the store has none), as read in that
+    /// Restores the stored version of `key` (`None` if the store has none), as read in this
     /// [epoch](Vbucket::eviction_epoch).
     ///
-    /// Returns false if the version may be old because keys were evicted since: read it again.
+    /// Returns false if keys were evicted since then: the version may be outdated and must be read again.
     pub fn restore(&mut self, key: &[u8], stored: Option<Document>, epoch: u64) -> bool {
         self.table.restore(key, stored, epoch)
     }
 
-    /// Evicts about `percent` of the bytes that may leave memory, the least read first. Returns the bytes freed.
+    /// Evicts about `percent` of the evictable bytes, least read first. Returns the number of freed bytes.
     ///
-    /// A document stays if it is not stored, is locked, or is about to be replaced by a durable write.
+    /// A document stays in memory if it is not stored, is locked, or is about to be replaced by a durable write.
     pub fn evict(&mut self, percent: u8, now: Now) -> usize {
         let Vbucket { table, prepares, locks, persisted, .. } = self;
         table.evict(percent, |item| {
@@ -312,15 +314,14 @@ impl Vbucket {
         })
     }
 
-    /// Keeps the versions of these collections (ascending), from the present start of history, or from now on. `None`
-    /// drops all kept history. Returns true if the start of history moves, and must be stored.
+    /// Keeps the superseded versions of these collections (ascending), from the existing start of the kept history, or
+    /// from now on. `None` drops all kept history. Returns true if the start moves and must be stored.
     pub fn keep_history(&mut self, collections: Option<Arc<[CollectionId]>>) -> bool {
         self.retention.want(collections);
         self.settle_history()
     }
 
-    /// Moves the start of history to `start`, if history is kept and starts before it. Returns true if that must be
-    /// stored.
+    /// Moves the start of the kept history forward to `start`. Returns true if it moves and must be stored.
     pub fn forget_history(&mut self, start: Seqno) -> bool {
         let end = self.high_seqno().next();
         let is_moved = self.retention.forget(start, end);
@@ -336,22 +337,22 @@ impl Vbucket {
         is_moved
     }
 
-    /// From which seqno on superseded versions are kept; `None` when none are.
+    /// Returns the seqno from which superseded versions are kept; `None` if none are kept.
     pub fn history_start(&self) -> Option<Seqno> {
         self.retention.start()
     }
 
-    /// The collections that keep history, ascending.
+    /// Returns the collections whose history is kept, ascending.
     pub fn history_collections(&self) -> &Arc<[CollectionId]> {
         self.retention.collections()
     }
 
-    /// Returns true if the vBucket takes no writes any more.
+    /// Returns true if the vBucket no longer takes writes.
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
 
-    /// Notes that the store holds everything up to `seqno`.
+    /// Records that everything up to `seqno` is stored.
     pub fn set_persisted(&mut self, seqno: Seqno, checkpoint_bytes_max: usize) {
         debug_assert!(seqno <= self.high_seqno());
         self.persisted = self.persisted.max(seqno);
@@ -361,20 +362,19 @@ impl Vbucket {
         self.checkpoint.trim(self.persisted, checkpoint_bytes_max);
     }
 
-    /// Refuses writes from now on: the store could not keep what it was given, or the bucket ends.
+    /// Refuses writes from now on: the store failed, or the bucket is closing.
     ///
-    /// History does not grow afterwards: not even an expired document becomes a tombstone.
+    /// History does not grow afterwards: even expired documents do not become tombstones.
     pub fn make_read_only(&mut self) {
         self.read_only = true;
     }
 
     /// Carries out `command` on `key` (collection prefix first).
     ///
-    /// Returns the reply and the seqno of the mutation it made, if any: a read of a document whose expiry has passed
-    /// makes one too.
+    /// Returns the reply and the seqno of the mutation, if there was one. A read of an expired document makes one too.
     ///
     /// # Errors
-    /// [`Refusal`]; nothing has changed then, but for an expired document that was buried.
+    /// [`Refusal`], with nothing changed, except that an expired document became a tombstone.
     pub fn apply(
         &mut self,
         key: &[u8],
@@ -388,7 +388,7 @@ impl Vbucket {
         (reply, (after > before).then_some(after))
     }
 
-    /// Returns the cost of the last command, if that was carried out.
+    /// Returns the cost of the last command, if the command was carried out.
     pub fn cost(&self) -> Cost {
         self.cost
     }
@@ -415,10 +415,11 @@ impl Vbucket {
         self.carry_out(key, command, now)
     }
 
-    /// Answers a command that only reads from a replica, as far as it has come.
+    /// Answers a reading command from a replica, according to its progress.
     ///
     /// # Errors
-    /// [`Refusal::NotActive`] when this is no replica, or the command does more; else as from [`Vbucket::apply`].
+    /// [`Refusal::NotActive`] if this is not a replica, or if the command writes; otherwise the errors of
+    /// [`Vbucket::apply`].
     pub fn read_replica(
         &mut self,
         key: &[u8],
@@ -619,7 +620,7 @@ impl Vbucket {
             },
             now,
         )?;
-        // Found, not Stored: the answer to a touch carries the document or nothing, never a token of its own.
+        // `Found`, not `Stored`: the reply to a touch contains the document or nothing, but never a token.
         let document = self.find(key).cloned().ok_or(Refusal::NotFound)?;
         let cas = document.meta.cas;
         Ok(Reply::Found(document, cas))
@@ -632,7 +633,7 @@ impl Vbucket {
         }
         self.note_read(&current);
         // The CAS of the lock becomes the document's CAS in memory, so that a write with it succeeds even after the
-        // lock has timed out. It is no mutation: it has no seqno and is not stored.
+        // lock has expired. This is no mutation: it has no seqno and is not stored.
         let cas = self.cas_above(Cas::ANY, now);
         (self.max_cas, self.own_cas) = (cas, cas);
         let meta = Meta { cas, ..current.meta };
@@ -695,12 +696,12 @@ impl Vbucket {
         Ok(Reply::Mutated { results: edited.results, cas, token, deleted: edited.was_deleted })
     }
 
-    /// What attributes are made of that are computed at `now`.
+    /// Returns the inputs of attributes that are computed at `now`.
     fn computed(&self, now: Now) -> Computed {
         Computed { max_cas: self.max_cas, vb_uuid: self.failover_log.current(), now }
     }
 
-    /// The document at `key` if it exists now; one whose expiry has passed is buried on the way.
+    /// Returns the document at `key` if it exists now. An expired document becomes a tombstone.
     fn alive(&mut self, key: &[u8], now: Now) -> Result<Document, Refusal> {
         let document = self.find(key).ok_or(Refusal::NotFound)?.clone();
         if document.is_expired(now.unix_s()) {
@@ -715,12 +716,12 @@ impl Vbucket {
         if document.is_alive() { Ok(document) } else { Err(Refusal::NotFound) }
     }
 
-    /// The document at `key` if it exists now, for a write that replaces it anyway: nothing is buried.
+    /// Returns the document at `key` if it exists now, for a write that replaces it anyway: creates no tombstone.
     fn peek(&self, key: &[u8], now: Now) -> Option<Document> {
         self.find(key).filter(|d| d.is_alive() && !d.is_expired(now.unix_s())).cloned()
     }
 
-    /// Checks that a write that names `cas` may touch `current`. Only the CAS of its holder opens a lock.
+    /// Checks whether a write with `cas` may change `current`. A locked document needs the CAS of the lock's holder.
     fn check_cas(
         &self,
         key: &[u8],
@@ -740,7 +741,7 @@ impl Vbucket {
         }
     }
 
-    /// The CAS to show for a document: all ones while it is locked.
+    /// Returns the CAS to show for a document: all ones while it is locked.
     fn shown_cas(&self, document: &Document, now: Now) -> Cas {
         if self.locks.holder(document.key(), now).is_some() {
             Cas::LOCKED
@@ -749,16 +750,16 @@ impl Vbucket {
         }
     }
 
-    /// The CAS and seqno that the next mutation will get at `now`.
+    /// Returns the CAS and the seqno of the next mutation at `now`.
     fn upcoming(&self, now: Now) -> (Cas, Seqno) {
         (self.cas_above(Cas::ANY, now), self.high_seqno().next())
     }
 
-    /// Returns the CAS of a write at `now` that is greater than `cas` and than all that this copy has.
+    /// Returns a CAS for a write at `now` that is greater than `cas` and than all CAS values of this copy.
     ///
-    /// While the clock is behind, CAS values count on. After one from elsewhere they go on 65 microseconds of clock time higher
-    /// or up to 328, depending on the branch: a lost branch of history may have counted on from the same version, and no version
-    /// may have the CAS of another one.
+    /// While the clock is behind, CAS values increase one by one. After a received CAS they continue 65 to 328
+    /// microseconds of clock time higher, depending on the branch: a lost branch of history may have continued from the
+    /// same version, and no two versions may share a CAS.
     pub fn cas_above(&self, cas: Cas, now: Now) -> Cas {
         let newest = self.max_cas.max(cas);
         let next = newest.tick(now.unix_ns);
@@ -771,12 +772,12 @@ impl Vbucket {
         Cas((newest.0 | 0xffff).saturating_add(1 + place))
     }
 
-    /// Has all CAS from now on be greater than `cas`.
+    /// Makes all later CAS values greater than `cas`.
     fn raise_max_cas(&mut self, cas: Cas) {
         self.max_cas = self.max_cas.max(cas);
     }
 
-    /// Writes a version whose conditions hold.
+    /// Writes a version whose conditions are met.
     fn write(&mut self, key: &[u8], write: Write<'_>, now: Now) -> Result<Reply, Refusal> {
         if write.value.len() > VALUE_BYTES_MAX {
             return Err(Refusal::TooBig);
@@ -811,7 +812,7 @@ impl Vbucket {
         ))
     }
 
-    /// Replaces `current` by a tombstone. System attributes survive, so that their owners can follow up.
+    /// Replaces `current` by a tombstone. System attributes are kept for their owners.
     pub(crate) fn tombstone(&mut self, current: &Document, kind: Kind, now: Now) -> Document {
         let kept = system_attributes(current.xattrs());
         let datatype = if kept.is_empty() { 0 } else { DATATYPE_XATTR };
@@ -823,8 +824,8 @@ impl Vbucket {
         )
     }
 
-    /// The one place where history grows: assigns seqno, CAS and revision, and updates table and checkpoint. A durable
-    /// write only enters history here, as a prepare.
+    /// Assigns seqno, CAS and revision, and updates table and checkpoint. All local writes go through this function. A
+    /// durable write only adds a prepare to history here.
     fn commit(&mut self, key: &[u8], write: Write<'_>, now: Now) -> Document {
         let (next_cas, seqno) = self.upcoming(now);
         let Write { value, flags, expiry, datatype, kind, origin } = write;
@@ -833,7 +834,7 @@ impl Vbucket {
         let rev = origin.map_or(self.graveyard.purged_rev() + 1, |(_, rev)| rev);
         let meta = Meta { seqno, cas, rev, flags, expiry, datatype, kind };
         self.max_cas = self.max_cas.max(cas);
-        // A CAS that came with the version may have been received by other branches, too, even if the clock would give the same.
+        // Other branches may have received the same CAS, even if the clock would have given the same value.
         if given.is_none() {
             self.own_cas = cas;
         }
@@ -845,16 +846,16 @@ impl Vbucket {
         self.publish(Document::new(meta, key, value), origin.is_some())
     }
 
-    /// Puts the next version of history where clients and cursors find it.
+    /// Adds the next version of history to the table and the checkpoint.
     pub(crate) fn publish(&mut self, document: Document, keep_rev: bool) -> Document {
         let document = self.table.replace(document, keep_rev);
         self.checkpoint.push(document.clone());
         document
     }
 
-    /// Records an event of a scope or a collection as a version of the key `name`, which no client can name.
+    /// Records an event of a scope or a collection as a version of the key `name`, which clients cannot access.
     ///
-    /// Does nothing if the vBucket takes no writes any more, or follows another copy.
+    /// Does nothing if the vBucket is read-only or not active.
     pub fn record_event(&mut self, name: &[u8], ended: bool, value: &[u8], now: Now) {
         if !self.read_only && self.state == VbState::Active {
             let key = DocKey::new(CollectionId::SYSTEM, name);
@@ -871,21 +872,21 @@ impl Vbucket {
     }
 }
 
-/// Datatype bits of a value made of an attribute section and a body.
+/// Returns the datatype bits of a value with this attribute section and body.
 fn datatype_of(xattrs: &[u8], body: &[u8]) -> u8 {
     let json = if json::is_json(body) { DATATYPE_JSON } else { 0 };
     let attributes = if xattrs.is_empty() { 0 } else { DATATYPE_XATTR };
     json | attributes
 }
 
-/// The part of an attribute section that outlives its document.
+/// Returns the part of an attribute section that is kept in tombstones.
 fn system_attributes(section: &[u8]) -> Vec<u8> {
     let Ok(mut attributes) = Xattrs::parse(section) else { return Vec::new() };
     attributes.retain_system();
     attributes.encode()
 }
 
-/// The number that a counter's document spells: 1 to 20 decimal digits.
+/// Parses the value of a counter: 1 to 20 decimal digits.
 fn decimal(body: &[u8]) -> Option<u64> {
     let digits = body.iter().all(u8::is_ascii_digit) && !body.is_empty();
     if !digits {

@@ -1,4 +1,5 @@
-//! The vBucket from outside: scripts of commands with their transcripts, and laws over random histories.
+//! Tests of the vBucket from outside: scripts of commands with their transcripts, and laws over random
+//! histories.
 
 mod model;
 mod script;

@@ -5,7 +5,7 @@ use nacre_vbucket::{Command, Condition, Refusal, Reply, Vbucket};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// Few keys, so that operations meet.
+/// Few keys, so that operations collide.
 const KEYS: usize = 4;
 
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ struct World {
     model: BTreeMap<usize, (u8, u32)>,
     now: Now,
     max_cas: Cas,
-    /// The state rebuilt by replaying what cursors read.
+    /// The state that is rebuilt from the history that cursors read.
     replayed: BTreeMap<Vec<u8>, Document>,
     read_to: Seqno,
 }
@@ -108,7 +108,8 @@ impl World {
                 };
             }
             Operation::StepClockBack { seconds } => {
-                // Expired documents would live again; the model forgets them first, as a reader would.
+                // Expired documents would exist again. The model removes them first, as a reader
+                // would.
                 (0..KEYS).for_each(|key| self.run(&Operation::Get { key }));
                 self.now.unix_ns -= u64::from(seconds) * 1_000_000_000;
             }

@@ -1,21 +1,21 @@
-//! Scripts: one command a line in, the transcript is the snapshot.
+//! Scripts: one command per line is the input, and the transcript is the snapshot.
 //!
 //! ```text
 //! set k {"a":1}              set add replace append prepend KEY VALUE [cas=#N] [exp=SECONDS] [keep]
 //! get k                      get meta del touch lock unlock incr decr KEY …
-//! durable set k 1            as a durable write that must be stored within 10 seconds
-//! wait 16                    lets both clocks run, in seconds
-//! persist                    everything is stored
-//! complete  expire           durable writes that have ended; expired documents
-//! purge SECONDS              forgets tombstones that are older
-//! begins NAME  ends NAME     an event of a scope or a collection
-//! copies 1,2,0 1,3,2         the nodes of the copies, this one on node 1: of one list or of two, 0 where there is none
-//! acknowledge NODE SEQNO     an acknowledgement of the copy there; without a seqno, the copy starts again
-//! anew  serves TERM          this copy starts again, and follows; it is the active one in that term
+//! durable set k 1            makes a durable write that must be stored within 10 seconds
+//! wait 16                    advances both clocks, in seconds
+//! persist                    marks everything as stored
+//! complete  expire           ends durable writes; expires documents
+//! purge SECONDS              erases older tombstones
+//! begins NAME  ends NAME     records an event of a scope or a collection
+//! copies 1,2,0 1,3,2         sets the nodes of the copies, with this one on node 1: one list or two, 0 for no copy
+//! acknowledge NODE SEQNO     acknowledges for the copy on NODE; without a seqno, that copy starts again
+//! anew  serves TERM          starts this copy again as a replica; makes it the active one in TERM
 //! ```
 //!
-//! CAS values are written `#1`, `#2`, … in the order in which they were first seen, so that a transcript does not
-//! depend on the clock.
+//! CAS values are written `#1`, `#2`, … in the order of their first appearance, so that a transcript does not depend on
+//! the clock.
 
 use nacre_types::{Cas, CollectionId, DocKey, Kind, NodeId, Now, Seqno, VbState, VbUuid, Vbid};
 use nacre_value::multi::{Flags, LookupOperation, LookupSpec, MutationOperation, MutationSpec};
@@ -44,7 +44,7 @@ impl Script {
         }
     }
 
-    /// A table: an arm for each word that a script knows.
+    /// A table: one arm for each word of the script language.
     #[expect(clippy::too_many_lines, reason = "a table")]
     fn run(&mut self, line: &str) -> String {
         let mut options: Vec<&str> = line.split_whitespace().collect();

@@ -1,4 +1,4 @@
-//! Laws about a vBucket with a store behind it: eviction changes no answer, and a crash loses nothing that is stored.
+//! Laws about a vBucket with a store: eviction changes no reply, and a crash loses no stored data.
 
 use nacre_types::{
     Cas, CollectionId, DocKey, Document, FailoverLog, Now, Seqno, VbRecord, VbState, VbUuid, Vbid,
@@ -7,9 +7,9 @@ use nacre_vbucket::{Command, Completion, Condition, Eviction, Level, Refusal, Re
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// Few keys, so that operations meet.
+/// Few keys, so that operations collide.
 const KEYS: usize = 5;
-/// Seconds that a durable write may take.
+/// Time limit of durable writes in seconds.
 const DURABLE_S: u64 = 10;
 
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ struct World {
     /// of their prepares.
     model: Model,
     pending: BTreeMap<Seqno, (usize, Option<Vec<u8>>)>,
-    /// The model as of each seqno, to go back to after a crash.
+    /// The model at each seqno, to return to after a crash.
     states: BTreeMap<Seqno, Model>,
     now: Now,
 }
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// Applies a command as a node does: a document that is not in memory is read from the store first.
+    /// Applies a command as a node does: reads an evicted document from the store first.
     fn apply(
         &mut self,
         index: usize,
@@ -175,7 +175,7 @@ impl World {
         self.vbucket.set_persisted(drained.snapshot_end, usize::MAX);
     }
 
-    /// The process ends; another one begins with the stored state.
+    /// Ends the process. Another one starts with the stored state.
     fn crash(&mut self) {
         let record = self.record.clone();
         let stored_to = record.high_seqno;
@@ -209,7 +209,7 @@ impl World {
         for completion in self.vbucket.complete(self.now) {
             let token = completion.commit.expect("a stored prepare is never given up");
             let write = self.pending.remove(&completion.prepare);
-            // Not known any more: it had been committed or given up, too late for the disk to hear of it.
+            // Not in the model any more: the write was committed or given up, but the disk did not record it in time.
             let (key, value) = write.unwrap_or_else(|| self.written_at(token.seqno));
             self.commit(key, value);
             self.states.insert(token.seqno, self.model.clone());
@@ -218,7 +218,7 @@ impl World {
         self.note_state();
     }
 
-    /// The key and the value that the version with this seqno has.
+    /// Returns the key and the value of the version with this seqno.
     fn written_at(&self, seqno: Seqno) -> (usize, Option<Vec<u8>>) {
         let mut documents = self.vbucket.documents();
         let document = documents.find(|document| document.meta.seqno == seqno).expect("it is new");
