@@ -1,7 +1,7 @@
-//! Users and groups as a document that leaves the cluster and comes back.
+//! Export and import of users and groups.
 //!
-//! Source: `/settings/rbac/backup` of Couchbase 7.6, version 1 of its format. A record of a user has the SCRAM keys of the password, which
-//! are enough to check a login. Tokens of the API stay behind.
+//! Source: `/settings/rbac/backup` of Couchbase 7.6, version 1 of its format. The record of a user contains the SCRAM
+//! keys of the password, which are sufficient to verify a login. API tokens are not exported.
 
 use crate::credentials::{Credentials, Salted, base64_text};
 use crate::hash::Hash;
@@ -12,16 +12,16 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the format.
 const VERSION: &str = "1";
-/// Rounds of PBKDF2 that a record may ask for. A login with the most takes about a tenth of a second.
+/// Permitted rounds of PBKDF2 in a record. A login with the maximum takes about a tenth of a second.
 const ITERATIONS: std::ops::RangeInclusive<u32> = 1..=1_000_000;
-/// Length of the longest salt in bytes.
+/// Maximum length of a salt in bytes.
 const SALT_BYTES_MAX: usize = 1024;
 
-/// Users and groups, to be serialised.
+/// Users and groups in serialisable form.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UsersBackup {
     version: String,
-    /// The administrator that the cluster has had from its beginning.
+    /// The initial administrator of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     admin: Option<Administrator>,
     users: Vec<UserRecord>,
@@ -50,7 +50,7 @@ struct UserRecord {
     auth: Option<Auth>,
 }
 
-/// The stored form of a password, as it is written.
+/// The stored form of a password in serialisable form.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "ScramKeys", into = "ScramKeys")]
 struct Auth(Credentials);
@@ -70,7 +70,7 @@ struct Mechanism {
     #[serde(with = "base64_text")]
     salt: Vec<u8>,
     iterations: u32,
-    /// Keys of the password; Couchbase has more while passwords are rotated, the newest first.
+    /// Keys of the password. Couchbase writes more than one during a password rotation, the newest first.
     hashes: Vec<KeyPair>,
 }
 
@@ -142,7 +142,7 @@ struct GroupRecord {
 /// A part of a backup of users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackupPart<'a> {
-    /// The administrator that the cluster has had from its beginning.
+    /// The initial administrator of the cluster.
     Administrator,
     /// Another user.
     User(Domain, &'a str),
@@ -150,7 +150,7 @@ pub enum BackupPart<'a> {
     Group(&'a str),
 }
 
-/// Users and groups that a change brings back.
+/// Users and groups that a change restores.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Restored {
     /// The administrator, if the backup has one.
@@ -159,14 +159,14 @@ pub struct Restored {
     pub users: Vec<User>,
     /// Groups.
     pub groups: Vec<Group>,
-    /// True if records replace those of the same name.
+    /// True to replace existing records of the same name.
     pub overwrite: bool,
-    /// When the change was asked for, in seconds of Unix time.
+    /// Time of the request, in seconds of Unix time.
     pub at: u64,
 }
 
 impl UsersBackup {
-    /// Collects the parts that `is_wanted` selects. `administrator` names the user that the cluster has had from its beginning.
+    /// Collects the parts that `is_wanted` selects. `administrator` is the name of the cluster's initial administrator.
     pub fn of(
         users: &Users,
         administrator: &str,
@@ -203,10 +203,10 @@ impl UsersBackup {
         }
     }
 
-    /// Converts a backup into the change that brings it back.
+    /// Converts a backup into the change that restores it.
     ///
     /// # Errors
-    /// A sentence: the backup has another version, or a record that no cluster can have written.
+    /// A sentence if the backup has another version, or a record that no cluster can have written.
     pub fn restored(self, overwrite: bool, at: u64) -> Result<Restored, String> {
         if self.version != VERSION {
             return Err(format!("version {:?} of the format is not known", self.version));
@@ -242,15 +242,16 @@ impl UsersBackup {
 }
 
 impl Restored {
-    /// All users.
+    /// Iterates over all users.
     pub fn users(&self) -> impl Iterator<Item = &User> {
         self.administrator.iter().chain(&self.users)
     }
 
-    /// Brings users and groups back. Roles on keyspaces that `is_there` denies are left out.
+    /// Restores users and groups. Omits roles on keyspaces for which `is_there` returns false.
     ///
     /// # Errors
-    /// [`Refused::ReservedName`], or [`Refused::GroupsNotFound`] if a user belongs to a group that is neither here nor in the backup.
+    /// [`Refused::ReservedName`], or [`Refused::GroupsNotFound`] if a user belongs to a group that exists neither here
+    /// nor in the backup.
     pub(crate) fn apply_to(
         &self,
         users: &mut Users,

@@ -1,9 +1,9 @@
 //! Changes of users and groups, as the nodes agree on them.
 //!
-//! A change names only the changed fields, and is applied to the present users when its turn comes, in the same way on
-//! each node. Hashing a password takes milliseconds in which other changes are decided: a change that carried the whole
-//! record of a user would undo them. For the same reason the rights of the requester are checked again when the change
-//! is applied, and the login must hold by then.
+//! A change names only the changed fields. Each node applies it to the current users at its position in the agreed
+//! order. Hashing a password takes milliseconds during which other changes may be decided: a change that carried the
+//! whole record of a user would undo them. For the same reason the rights of the requester are checked again when the
+//! change is applied, and the login must still be valid then.
 
 use crate::backup::Restored;
 use crate::login::Login;
@@ -16,36 +16,36 @@ use serde::{Deserialize, Serialize};
 /// A change of users or groups.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UserChange {
-    /// The requester; `None` for the node itself, which may do everything.
+    /// The requester; `None` for the node itself, which may make all changes.
     pub by: Option<Login>,
-    /// The change.
+    /// The edit.
     pub edit: Edit,
 }
 
-/// A change of users or groups.
+/// An edit of users or groups.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Edit {
-    /// Fields of a user.
+    /// Changes fields of a user.
     User(UserEdit),
-    /// Sets the password of the requester.
+    /// Sets the requester's own password.
     OwnPassword {
         /// The new password.
         credentials: Credentials,
-        /// The generation of the password that it replaces: if another one has replaced that meanwhile, this one does not count.
+        /// The generation of the password to replace. If that password has already been replaced, the edit is refused.
         replaces: u64,
-        /// When the change was asked for, in seconds of Unix time.
+        /// Time of the request, in seconds of Unix time.
         at: u64,
     },
-    /// The end of a user.
+    /// Removes a user.
     RemoveUser {
         /// The user's domain.
         domain: Domain,
         /// The user's name.
         name: String,
     },
-    /// A group, new or changed.
+    /// Adds or replaces a group.
     PutGroup(Group),
-    /// Fields of a group. A field that is `None` stays, or is empty in a new group.
+    /// Changes fields of a group. A field that is `None` is unchanged, or empty in a new group.
     Group {
         /// The group's name.
         name: String,
@@ -56,7 +56,7 @@ pub enum Edit {
         /// Roles of its users.
         roles: Option<Vec<Role>>,
     },
-    /// Roles that users of domain local and groups get or lose, all or none of them.
+    /// Grants roles to local users and groups, or revokes them, all or nothing.
     Grant {
         /// The roles.
         roles: Vec<Role>,
@@ -64,34 +64,34 @@ pub enum Edit {
         users: Vec<String>,
         /// The names of the groups.
         groups: Vec<String>,
-        /// True if the roles are taken away.
+        /// True to revoke the roles.
         revoke: bool,
     },
-    /// The end of a group.
+    /// Removes a group.
     RemoveGroup(String),
-    /// Users and groups of a backup.
+    /// Restores users and groups of a backup.
     Restore(Box<Restored>),
-    /// A new token of the requester.
+    /// Adds a token of the requester.
     CreateToken(ApiToken),
-    /// The end of a token.
+    /// Removes a token.
     RevokeToken {
-        /// Name of the token's user, of domain local.
+        /// Name of the token's user, who is local.
         user: String,
         /// ID of the token.
         id: String,
     },
 }
 
-/// Fields of a user. A field that is `None` stays, or is empty for a new user.
+/// Changed fields of a user. A field that is `None` is unchanged, or empty for a new user.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct UserEdit {
     /// The user's domain.
     pub domain: Domain,
     /// The user's name.
     pub name: String,
-    /// True if a missing user is created.
+    /// True to create a missing user.
     pub creates: bool,
-    /// True if an existing user is refused.
+    /// True to refuse an existing user.
     pub is_new: bool,
     /// A name for people.
     pub display_name: Option<String>,
@@ -101,47 +101,47 @@ pub struct UserEdit {
     pub groups: Option<Vec<String>>,
     /// A new password.
     pub credentials: Option<Credentials>,
-    /// True for a user who may not log in for now.
+    /// True for a user who is temporarily not allowed to log in.
     pub locked: Option<bool>,
-    /// When the change was asked for, in seconds of Unix time.
+    /// Time of the request, in seconds of Unix time.
     pub at: u64,
 }
 
-/// Why a change of users is refused, with nothing changed. The same on each node.
+/// The reason why a change of users is refused, with nothing changed. The same on each node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// There is no such user: the requester looks at the name.
+    /// The user does not exist: the requester checks the name.
     #[error("there is no user {0}")]
     UserNotFound(String),
-    /// There is no such group: the requester looks at the name.
+    /// The group does not exist: the requester checks the name.
     #[error("there is no group {0}")]
     GroupNotFound(String),
-    /// There is a user of that name: the requester takes another one.
+    /// A user of this name exists: the requester chooses another name.
     #[error("User already exists: {0}")]
     UserExists(String),
-    /// There is a group of that name: the requester takes another one.
+    /// A group of this name exists: the requester chooses another name.
     #[error("Group already exists: {0}")]
     GroupExists(String),
-    /// A user cannot belong to groups that do not exist: the requester looks at their names.
+    /// A user cannot belong to groups that do not exist: the requester checks their names.
     #[error("Groups do not exist: {0}")]
     GroupsNotFound(String),
-    /// A user of domain local needs a password: the requester gives one.
+    /// A local user needs a password: the requester adds one.
     #[error("Password is required for new user.")]
     PasswordRequired,
-    /// A user of domain external has none: the requester leaves it out.
+    /// An external user has no password: the requester omits it.
     #[error("Password is not allowed for external users")]
     PasswordNotAllowed,
-    /// Names that begin with `@` belong to the server: the requester takes another one.
+    /// Names that begin with `@` are reserved for the server: the requester chooses another name.
     #[error("The username must not begin with @: such names belong to the server.")]
     ReservedName,
-    /// The requester was removed, locked or given another password meanwhile: log in again.
+    /// The requester was meanwhile removed, locked or given another password: log in again.
     #[error("the user who asked for the change was changed meanwhile: log in again")]
     LoginEnded,
-    /// The requester acts by a token, which can do less than its user: log in with the password.
+    /// The requester uses a token, which can do less than its user: log in with the password.
     #[error("a token cannot do that: log in with the password of the user")]
     ByToken,
-    /// There is no such token: the requester looks at the ID.
+    /// The token does not exist: the requester checks the ID.
     #[error("user {user} has no token {id}")]
     TokenNotFound {
         /// Name of the user.
@@ -152,17 +152,17 @@ pub enum Refused {
     /// A user can have at most [`ApiToken::COUNT_MAX`] tokens: revoke one.
     #[error("a user can have {max} tokens: revoke one that is not used any more", max = ApiToken::COUNT_MAX)]
     TooManyTokens,
-    /// The fields of the token are out of bounds, or its ID is taken: the requester gives others.
+    /// The fields of the token are out of bounds, or its ID is taken: the requester changes them.
     #[error("the token is not valid: check its name, scopes and expiry")]
     InvalidToken,
-    /// The requester lacks the right: another user has to make the change.
+    /// The requester lacks the right: another user must make the change.
     #[error("only a user with the right {0:?} may do that")]
     Forbidden(Privilege),
 }
 
 impl Users {
-    /// Applies a change. Roles on keyspaces that `is_there` denies are left out: they were dropped meanwhile, and one
-    /// that is created later under the same name is another.
+    /// Applies a change. Omits roles on keyspaces for which `is_there` returns false: they were dropped meanwhile, and
+    /// a keyspace that is later created under the same name is a different one.
     ///
     /// # Errors
     /// The reason for the refusal, with nothing changed.
@@ -221,7 +221,7 @@ impl Users {
         Ok(())
     }
 
-    /// Refuses a change that its requester may not make.
+    /// Checks whether the requester of a change may make it.
     ///
     /// # Errors
     /// [`Refused::LoginEnded`], or [`Refused::Forbidden`] with the missing right.
@@ -234,7 +234,7 @@ impl Users {
                 return Err(Refused::ByToken);
             }
             Edit::OwnPassword { .. } | Edit::CreateToken(_) => return Ok(()),
-            // Users end their own tokens, and a token ends itself.
+            // Users may revoke their own tokens, and a token may revoke itself.
             Edit::RevokeToken { user, id }
                 if *user == by.name || token == Some((user.as_str(), id.as_str())) =>
             {
@@ -257,7 +257,7 @@ impl Users {
         Ok(())
     }
 
-    /// Returns true if a user or a group of administrators changes, or becomes one.
+    /// Returns true if the edit changes a privileged user or group, or makes one privileged.
     fn concerns_administrators(&self, edit: &Edit) -> bool {
         let privileged = |roles: &[Role]| roles.iter().any(|role| role.kind.is_privileged());
         let group = |name: &String| self.group(name).is_some_and(|group| privileged(&group.roles));

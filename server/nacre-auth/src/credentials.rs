@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use subtle::ConstantTimeEq;
 
-/// Rounds of PBKDF2 for passwords that are set from now on; a stored record carries the count that it was made with.
+/// Rounds of PBKDF2 for newly set passwords. A stored record contains its own count.
 ///
-/// Source: the count of Couchbase 7.6 and later. Measured (SHA extensions): 15,000 rounds take 1.1 ms with SHA-1, 1.4
-/// ms with SHA-256 and 4.3 ms with SHA-512. A plain password is checked with SHA-256, so that a login costs as much as
+/// Source: the count of Couchbase 7.6 and later. Measured (with SHA extensions): 15,000 rounds take 1.1 ms with SHA-1,
+/// 1.4 ms with SHA-256 and 4.3 ms with SHA-512. A plain password is verified with SHA-256, so a login costs as much as
 /// with 4,096 rounds of SHA-512, and a thief of the records needs 3.7 times as long for each guess. More rounds would
-/// be noticeable to SCRAM clients, which do the same work.
+/// be noticeable for SCRAM clients, which do the same work.
 pub const ITERATIONS: u32 = 15_000;
 
-/// Rounds of the records that were made before the count was raised.
+/// Rounds in records from before the count was raised.
 pub(crate) const ITERATIONS_BEFORE: u32 = 4096;
 
-/// The length of a salt.
+/// The length of a salt in bytes.
 pub const SALT_BYTES: usize = 32;
 
 /// Salted hashes of one password, for each SCRAM mechanism.
 ///
-/// They are enough to check a proof of the password, but not to make one, or to find the password. Nodes store the
+/// They suffice to verify a proof of the password, but not to create one or to find the password. Nodes store the
 /// serialised form, with bytes as base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credentials {
@@ -33,14 +33,14 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Hashes `password` with `salt`, which has to be random.
+    /// Hashes `password` with `salt`, which must be random.
     ///
-    /// Takes about 7 ms, by design: three times [`ITERATIONS`] rounds. Do not call it on a thread that others wait for.
+    /// Takes about 7 ms by design: three times [`ITERATIONS`] rounds. Do not call it on a thread that others wait for.
     pub fn derive(password: &str, salt: [u8; SALT_BYTES]) -> Credentials {
         Credentials::stretched(password, salt, ITERATIONS)
     }
 
-    /// Hashes a random secret: one that is too long to guess, so that stretching would only cost time.
+    /// Hashes a random secret, which is too long to guess, so that stretching would only cost time.
     pub(crate) fn of_secret(secret: &str, salt: [u8; SALT_BYTES]) -> Credentials {
         Credentials::stretched(secret, salt, 1)
     }
@@ -54,10 +54,10 @@ impl Credentials {
         }
     }
 
-    /// Returns credentials that no password fits, for a user who does not exist. They are the same for a name and
-    /// `secret` each time, so that repeated requests do not distinguish an unknown user from a known one.
+    /// Returns credentials that no password matches, for a user who does not exist. They are always the same for a name
+    /// and `secret`, so that repeated requests do not distinguish an unknown user from an existing one.
     pub(crate) fn made_up(secret: &[u8], name: &str, iterations: u32) -> Credentials {
-        // The salt of a known user is one for all mechanisms, and so is this one.
+        // A known user has the same salt for all mechanisms, so these credentials do too.
         let salt = Hash::Sha256.hmac(secret, &[b"salt", name.as_bytes()]);
         let salted = |hash: Hash| {
             let key = |label: &[u8]| hash.hmac(secret, &[label, name.as_bytes()]);
@@ -85,15 +85,15 @@ impl Credentials {
 
     /// Returns true if this is the password. Takes as long as [`Credentials::derive`] for one mechanism.
     ///
-    /// That mechanism is SHA-256, for which processors have instructions. SHA-512 would cost the node three times as
-    /// much and an attacker nothing: a thief of the records attacks the cheapest of the three.
+    /// This mechanism is SHA-256, for which processors have instructions. SHA-512 would cost the node three times as
+    /// much without extra protection: a thief of the records attacks the cheapest of the three.
     pub fn verify(&self, password: &str) -> bool {
         let Salted { salt, iterations, stored_key, .. } = &self.sha256;
         let candidate = Salted::derive(Hash::Sha256, password, salt, *iterations);
         candidate.stored_key.ct_eq(stored_key).into()
     }
 
-    /// The rounds of PBKDF2 that went into the record.
+    /// Returns the rounds of PBKDF2 in the record.
     pub fn iterations(&self) -> u32 {
         self.sha256.iterations
     }
@@ -111,7 +111,7 @@ pub(crate) struct Salted {
     pub(crate) server_key: Vec<u8>,
 }
 
-/// Shows nothing that a password went into, so that no log does.
+/// Shows nothing derived from the password, to keep it out of logs.
 impl fmt::Debug for Salted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Salted").field("iterations", &self.iterations).finish_non_exhaustive()
@@ -130,7 +130,7 @@ impl Salted {
         }
     }
 
-    /// Checks a client's proof over `message`. Returns the server's signature if it holds.
+    /// Verifies a client's proof over `message`. Returns the server's signature if the proof is correct.
     pub(crate) fn check(&self, hash: Hash, message: &[u8], proof: &[u8]) -> Option<Vec<u8>> {
         let signature = hash.hmac(&self.stored_key, &[message]);
         if proof.len() != signature.len() {

@@ -1,11 +1,11 @@
-//! The hash functions of SCRAM, chosen at run time.
+//! The hash functions of SCRAM, selected at run time.
 
 use hmac::digest::KeyInit;
 use hmac::{Hmac, Mac};
 use sha1::Sha1;
 use sha2::{Digest, Sha256, Sha512};
 
-/// A hash function that SCRAM is defined over.
+/// A hash function with a SCRAM mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hash {
     Sha1,
@@ -14,7 +14,7 @@ pub(crate) enum Hash {
 }
 
 impl Hash {
-    /// The length of a digest.
+    /// Returns the length of a digest in bytes.
     pub(crate) fn bytes(self) -> usize {
         match self {
             Hash::Sha1 => 20,
@@ -31,7 +31,7 @@ impl Hash {
         }
     }
 
-    /// The keyed hash of the concatenation of `parts`.
+    /// Returns the keyed hash of the concatenation of `parts`.
     pub(crate) fn hmac(self, key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
         match self {
             Hash::Sha1 => mac::<Hmac<Sha1>>(key, parts),
@@ -40,7 +40,7 @@ impl Hash {
         }
     }
 
-    /// `Hi` of RFC 5802: a password stretched by `iterations` rounds.
+    /// Computes `Hi` of RFC 5802: a password stretched by `iterations` rounds.
     pub(crate) fn stretch(self, password: &[u8], salt: &[u8], iterations: u32) -> Vec<u8> {
         let mut out = vec![0; self.bytes()];
         match self {

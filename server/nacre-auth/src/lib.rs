@@ -1,7 +1,7 @@
 //! Users, roles and SASL.
 //!
-//! A node keeps no passwords: a [`User`] holds salted hashes, from which SCRAM proofs and plain passwords are both
-//! checked. The rights of a user follow from the roles, each with the part of the data it covers.
+//! A node stores no passwords: a [`User`] has salted hashes, which verify both SCRAM proofs and plain passwords.
+//! The rights of a user follow from the roles, each with the part of the data that it covers.
 //!
 //! ```text
 //! first connection   AUTH SCRAM-SHA512 ─► sasl::start ─► Continue ─► Session::step ─► Done { user }
@@ -13,8 +13,8 @@
 //!
 //! Nothing here reads a clock, a random source or a file: salts, nonces and the process secret are arguments.
 //!
-//! Passwords and names are used as their UTF-8 bytes. SASLprep (RFC 4013) leaves ASCII as it is; for other text
-//! clients would have to normalise, which the official SDKs do not either.
+//! Passwords and names are used as their UTF-8 bytes. SASLprep (RFC 4013) does not change ASCII; for other text
+//! clients would have to normalise, which the official SDKs do not do either.
 
 mod backup;
 mod change;

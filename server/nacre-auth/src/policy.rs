@@ -2,23 +2,23 @@
 
 use serde::{Deserialize, Serialize};
 
-/// An operator's rules for new passwords. Source: the names, defaults and texts are those of Couchbase's REST.
+/// An operator's rules for new passwords. Source: names, defaults and texts are those of Couchbase's REST API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct PasswordPolicy {
-    /// The least number of characters.
+    /// The minimum number of characters.
     pub min_length: usize,
-    /// True if there must be a capital letter.
+    /// True to require an upper-case letter.
     pub enforce_uppercase: bool,
-    /// True if there must be a small letter.
+    /// True to require a lower-case letter.
     pub enforce_lowercase: bool,
-    /// True if there must be a digit.
+    /// True to require a digit.
     pub enforce_digits: bool,
-    /// True if there must be one of `@%+\/'"!#$^?:,(){}[]~\`-_`.
+    /// True to require one of `@%+\/'"!#$^?:,(){}[]~\`-_`.
     pub enforce_special_chars: bool,
 }
 
-/// A rule: whether it is in force, the characters that satisfy it, and their name.
+/// A rule: whether it applies, the characters that satisfy it, and their name.
 type Rule = (bool, fn(char) -> bool, &'static str);
 
 /// Special characters.
@@ -37,10 +37,10 @@ impl Default for PasswordPolicy {
 }
 
 impl PasswordPolicy {
-    /// Checks that `password` fulfils the rules.
+    /// Checks `password` against the rules.
     ///
     /// # Errors
-    /// The rule that it breaks, for the person who chose it.
+    /// The violated rule, for the person who chose the password.
     pub fn check(&self, password: &str) -> Result<(), String> {
         if password.chars().count() < self.min_length {
             return Err(format!(

@@ -1,22 +1,22 @@
-//! Roles: the rights of a user, and their part of the data.
+//! Roles: the rights of a user, and the part of the data that they cover.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Something that a request needs the right to do.
+/// A right that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Privilege {
     /// See the state and settings of the cluster.
     ReadCluster,
     /// Change the cluster: nodes, settings, plugins.
     AdministerCluster,
-    /// Create, change and drop users of domain local, and groups.
+    /// Create, change and drop local users, and groups.
     AdministerUsers,
-    /// Create, change and drop users of domain external.
+    /// Create, change and drop external users.
     AdministerExternalUsers,
-    /// Grant and revoke the roles of administrators ([`RoleKind::is_privileged`]), and change users and groups that have them.
-    /// Only full administrators may.
+    /// Grant and revoke the roles of administrators ([`RoleKind::is_privileged`]), and change users and groups that
+    /// have them. Only full administrators have this right.
     AdministerAdministrators,
     /// Change, flush or drop a bucket.
     AdministerBucket,
@@ -26,9 +26,9 @@ pub enum Privilege {
     ReadData,
     /// Write documents. Includes [`Privilege::InsertData`], [`Privilege::UpsertData`] and [`Privilege::DeleteData`].
     WriteData,
-    /// Create documents where there are none.
+    /// Create documents that do not exist.
     InsertData,
-    /// Change documents, and store them whatever is there. Includes [`Privilege::InsertData`].
+    /// Change documents, and store them whether or not they exist. Includes [`Privilege::InsertData`].
     UpsertData,
     /// Delete documents.
     DeleteData,
@@ -36,7 +36,7 @@ pub enum Privilege {
     SystemAttributes,
     /// Write documents with the metadata of another cluster.
     WriteWithMeta,
-    /// Change references to other clusters, and replications to them.
+    /// Change references to other clusters and replications to them.
     AdministerReplications,
     /// Stream the history of a vBucket.
     StreamData,
@@ -68,35 +68,35 @@ pub enum Privilege {
     ManageRequests,
     /// Let SQL++ reach other hosts.
     QueryExternal,
-    /// Create and drop functions of SQL++, of a scope.
+    /// Create and drop SQL++ functions of a scope.
     ManageQueryFunctions,
-    /// Call them.
+    /// Call SQL++ functions of a scope.
     ExecuteQueryFunctions,
-    /// Create and drop functions of SQL++ that belong to no scope.
+    /// Create and drop global SQL++ functions.
     ManageGlobalQueryFunctions,
-    /// Call them.
+    /// Call global SQL++ functions.
     ExecuteGlobalQueryFunctions,
-    /// Create and drop functions of SQL++ in JavaScript, and their libraries, of a scope.
+    /// Create and drop SQL++ functions in JavaScript of a scope, and their libraries.
     ManageExternalFunctions,
-    /// Call them.
+    /// Call SQL++ functions in JavaScript of a scope.
     ExecuteExternalFunctions,
-    /// Create and drop functions of SQL++ in JavaScript, and their libraries, that belong to no scope.
+    /// Create and drop global SQL++ functions in JavaScript, and their libraries.
     ManageGlobalExternalFunctions,
-    /// Call them.
+    /// Call global SQL++ functions in JavaScript.
     ExecuteGlobalExternalFunctions,
     /// Change the settings of eventing.
     AdministerEventing,
-    /// Deploy and undeploy what runs on changes of documents.
+    /// Deploy and undeploy eventing functions.
     ManageFunctions,
     /// Make and restore backups.
     Backup,
     /// Upload, deploy and undeploy plugins.
     AdministerPlugins,
-    /// Send requests to what is deployed.
+    /// Send requests to deployed plugins.
     InvokePlugins,
 }
 
-/// The part of the data that a role names.
+/// The level at which a role covers data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
     Cluster,
@@ -116,27 +116,28 @@ macro_rules! roles {
             /// Every kind.
             pub const ALL: &[RoleKind] = &[$(RoleKind::$kind,)*];
 
-            /// The name in REST requests.
+            /// Returns the name in REST requests.
             pub fn name(self) -> &'static str {
                 match self { $(RoleKind::$kind => $name,)* }
             }
 
-            /// The name for people.
+            /// Returns the name for people.
             pub fn title(self) -> &'static str {
                 match self { $(RoleKind::$kind => $title,)* }
             }
 
-            /// Returns a sentence about its purpose.
+            /// Returns a sentence that describes its purpose.
             pub fn description(self) -> &'static str {
                 match self { $(RoleKind::$kind => $doc.trim_ascii(),)* }
             }
 
-            /// Returns true if the role names a part of the data.
+            /// Returns true if the role is restricted to a part of the data.
             pub fn is_parameterised(self) -> bool {
                 self.reach() != Reach::Cluster
             }
 
-            /// Returns how many names the role takes: 0, or 1 for a bucket, 2 with a scope, 3 with a collection.
+            /// Returns the number of names that the role takes: 0, or 1 for a bucket, 2 with a scope, 3 with a
+            /// collection.
             pub fn level(self) -> usize {
                 self.reach() as usize
             }
@@ -145,7 +146,7 @@ macro_rules! roles {
                 match self { $(RoleKind::$kind => Reach::$reach,)* }
             }
 
-            /// Returns the rights within its reach. [`RoleKind::Admin`] permits everything, independent of this list.
+            /// Returns the rights within its reach. [`RoleKind::Admin`] permits everything, regardless of this list.
             fn privileges(self) -> &'static [Privilege] {
                 match self { $(RoleKind::$kind => &[$(Privilege::$privilege,)*],)* }
             }
@@ -265,10 +266,10 @@ roles! {
 }
 
 impl RoleKind {
-    /// Returns true for the roles of administrators: only a full administrator may grant them, and change users and
-    /// groups that have them. Otherwise other administrators of users could make themselves full administrators.
+    /// Returns true for the roles of administrators. Only a full administrator may grant them, or change users and
+    /// groups that have them. Otherwise other user administrators could make themselves full administrators.
     ///
-    /// Source: Couchbase counts as such every role that permits anything on the security of the cluster, reading included.
+    /// Source: Couchbase protects every role that permits anything on the security of the cluster, including reading.
     #[must_use]
     pub fn is_privileged(self) -> bool {
         matches!(
@@ -292,8 +293,7 @@ impl Privilege {
         }
     }
 
-    /// Returns the privilege to create and drop functions of queries, and libraries, which are external: those of a
-    /// scope or global ones.
+    /// Returns the privilege to create and drop SQL++ functions: external (JavaScript) or not, of a scope or global.
     #[must_use]
     pub fn of_managing(is_external: bool, in_scope: bool) -> Privilege {
         match (is_external, in_scope) {
@@ -316,10 +316,10 @@ impl Privilege {
     }
 }
 
-/// A part of the data, as narrow as its last name. `None` is all of that level.
+/// A part of the data, as narrow as its last name. `None` covers everything at that level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keyspace<'a> {
-    /// The bucket; `None` where a request concerns no bucket or every one.
+    /// The bucket; `None` if a request concerns no bucket or all buckets.
     pub bucket: Option<&'a str>,
     /// The scope.
     pub scope: Option<&'a str>,
@@ -328,7 +328,7 @@ pub struct Keyspace<'a> {
 }
 
 impl<'a> Keyspace<'a> {
-    /// A scope, as bucket and scope; all that there is without one.
+    /// Returns the keyspace of a scope, given as bucket and scope; without one, of everything.
     #[must_use]
     pub fn of_scope(scope: Option<&'a (String, String)>) -> Keyspace<'a> {
         Keyspace {
@@ -341,26 +341,26 @@ impl<'a> Keyspace<'a> {
 
 /// A kind of role and the part of the data that it covers.
 ///
-/// As text: `admin`, `bucket_admin[travel]`, `data_reader[travel:inventory:airline]`, `views_admin[*]`. The
-/// serialised form, which a node persists, is that text.
+/// Text form: `admin`, `bucket_admin[travel]`, `data_reader[travel:inventory:airline]`, `views_admin[*]`. The
+/// serialised form, which nodes store, is the same text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Role {
     /// The kind.
     pub kind: RoleKind,
-    /// Bucket, scope and collection, from the left; those not given are all, and the list never ends with `*`
-    /// unless it is the bucket.
+    /// Bucket, scope and collection, from the left. Omitted names mean all, and the list never ends with `*` unless it
+    /// is the bucket.
     names: Vec<String>,
 }
 
-/// Why a text is no role. The client's to fix.
+/// The reason why a text is not a role. The client must fix it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RoleError {
     /// No role has this name.
     #[error("unknown role {0:?}")]
     Unknown(String),
-    /// The brackets do not suit the role.
+    /// The parameters in brackets are invalid for the role.
     #[error("role {name:?} takes {expected} in brackets")]
     Parameters {
         /// The role's name.
@@ -371,19 +371,19 @@ pub enum RoleError {
 }
 
 impl Role {
-    /// The administrator's role.
+    /// Returns the administrator's role.
     pub fn admin() -> Role {
         Role { kind: RoleKind::Admin, names: Vec::new() }
     }
 
-    /// Returns the bucket, scope and collection that it names; `*` and missing names are `None`.
+    /// Returns the bucket, scope and collection that the role names; `*` and missing names are `None`.
     pub fn keyspace(&self) -> Keyspace<'_> {
         let name =
             |level: usize| self.names.get(level).map(String::as_str).filter(|name| *name != "*");
         Keyspace { bucket: name(0), scope: name(1), collection: name(2) }
     }
 
-    /// Returns true if it permits `privilege` on all of `keyspace`.
+    /// Returns true if the role permits `privilege` on all of `keyspace`.
     pub fn permits(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> bool {
         if self.kind == RoleKind::Admin {
             return true;
@@ -401,7 +401,7 @@ impl Role {
 }
 
 impl Keyspace<'_> {
-    /// Returns true if it is `other` or a part of it.
+    /// Returns true if the keyspace is `other` or a part of it.
     pub fn is_within(self, other: Keyspace<'_>) -> bool {
         let agrees = |own: Option<&str>, other: Option<&str>| other.is_none() || own == other;
         agrees(self.bucket, other.bucket)
@@ -438,7 +438,7 @@ impl FromStr for Role {
         {
             return Err(wrong());
         }
-        // A scope of all buckets is impossible, and naming all of a level is the same as not naming it.
+        // A scope of all buckets is not allowed. A trailing `*` is equivalent to an omitted name.
         if names.first().is_some_and(|bucket| bucket == "*") && names.iter().any(|name| name != "*")
         {
             return Err(wrong());

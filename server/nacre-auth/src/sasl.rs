@@ -8,11 +8,11 @@
 //!                     v=<signature>                     ◄──────  Done, or nothing on failure
 //! ```
 //!
-//! A user that does not exist goes through the same messages, with a salt made up from the name, and fails at the end.
-//! Nonces are opaque printable text, spaces included: some clients send words like `0x64 0xffffffda`.
-//! Left out: channel binding (`p=` fails), and SASLprep beyond ASCII (see the crate's page).
+//! For a user that does not exist, the exchange has the same messages, with a made-up salt, and fails at the end.
+//! Nonces are opaque printable text, including spaces: some clients send words like `0x64 0xffffffda`. Not supported:
+//! channel binding (`p=` fails), and SASLprep beyond ASCII (see the crate's documentation).
 //!
-//! Sources: RFC 5802 (SCRAM), RFC 7677 (SHA-256), RFC 4616 (PLAIN); names of mechanisms as Couchbase has them.
+//! Sources: RFC 5802 (SCRAM), RFC 7677 (SHA-256), RFC 4616 (PLAIN); names of mechanisms as in Couchbase.
 
 use crate::credentials::Salted;
 use crate::hash::Hash;
@@ -21,7 +21,7 @@ use crate::users::{Users, login_of};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// A way to log in.
+/// A login mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mechanism {
     /// SCRAM over SHA-512.
@@ -30,16 +30,17 @@ pub enum Mechanism {
     ScramSha256,
     /// SCRAM over SHA-1.
     ScramSha1,
-    /// The plain password. Clients use it on encrypted connections, or when ordered to.
+    /// The plain password. Clients use it on encrypted connections, or when configured to.
     Plain,
 }
 
 impl Mechanism {
-    /// Every mechanism, the strongest first.
+    /// Every mechanism, strongest first.
     pub const ALL: [Mechanism; 4] =
         [Mechanism::ScramSha512, Mechanism::ScramSha256, Mechanism::ScramSha1, Mechanism::Plain];
 
-    /// Returns the mechanisms in a server's list; the one that sends the password only if no stranger can read it.
+    /// Returns the list of mechanisms for clients. `PLAIN`, which sends the password, is included only on a
+    /// confidential connection.
     pub fn list(confidential: bool) -> &'static str {
         if confidential {
             "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1 PLAIN"
@@ -48,12 +49,12 @@ impl Mechanism {
         }
     }
 
-    /// The mechanism of that name.
+    /// Returns the mechanism with this name.
     pub fn parse(name: &[u8]) -> Option<Mechanism> {
         Mechanism::ALL.into_iter().find(|mechanism| mechanism.name().as_bytes() == name)
     }
 
-    /// The name on the wire.
+    /// Returns the name on the wire.
     pub fn name(self) -> &'static str {
         match self {
             Mechanism::ScramSha512 => "SCRAM-SHA512",
@@ -73,51 +74,51 @@ impl Mechanism {
     }
 }
 
-/// Result of a client's message.
+/// Result of processing a client's message.
 #[derive(Debug)]
 pub enum Step {
-    /// The exchange goes on: send `reply`, and give the next message to `session`.
+    /// The exchange continues: send `reply`, and pass the next message to `session`.
     Continue {
         /// The server's message.
         reply: Vec<u8>,
         /// The state that awaits the client's next message.
         session: Session,
     },
-    /// The client has sent a password, and only hashing it says whether it is right: [`PasswordCheck::run`], not on a thread that
-    /// others wait for.
+    /// The client has sent a password that must be hashed to be verified: call [`PasswordCheck::run`], not on a thread
+    /// that others wait for.
     Hash(Box<PasswordCheck>),
-    /// The client is this user.
+    /// The client is authenticated.
     Done {
         /// The login.
         login: Login,
-        /// The server's last message; a SCRAM client checks it. May be empty.
+        /// The server's last message, which SCRAM clients verify. May be empty.
         reply: Vec<u8>,
     },
-    /// The login is refused. The client does not learn why.
+    /// The login is refused. The client does not learn the reason.
     Failed,
 }
 
-/// An exchange that awaits the client's proof. One message ends it, so it is consumed by [`Session::step`].
+/// An exchange that waits for the client's proof. The next message ends it, so [`Session::step`] consumes it.
 #[derive(Debug)]
 pub struct Session {
     mechanism: Mechanism,
     hash: Hash,
-    /// The name that the client has given, for the log.
+    /// The name sent by the client, for the log.
     name: String,
-    /// `None` if there is no such user: then even a proof that fits by chance must fail.
+    /// `None` if the user does not exist: then even a proof that matches by chance must fail.
     login: Option<Login>,
     salted: Salted,
-    /// `c=` of the client's next message: its first header in base64.
+    /// Expected `c=` of the client's next message: its first header in base64.
     binding: String,
     nonce: String,
-    /// The two messages so far, which the proof covers.
+    /// The messages so far, which the proof covers.
     transcript: String,
 }
 
 impl Session {
-    /// Takes a client's first message.
+    /// Processes a client's first message.
     ///
-    /// `server_nonce` is random, 16 bytes or more; it is encoded as printable text.
+    /// `server_nonce` is random, at least 16 bytes; it is encoded as printable text.
     pub fn start(mechanism: Mechanism, message: &[u8], users: &Users, server_nonce: &[u8]) -> Step {
         let step = match mechanism.hash() {
             Some(hash) => scram_first(mechanism, hash, message, users, server_nonce),
@@ -126,17 +127,17 @@ impl Session {
         step.unwrap_or(Step::Failed)
     }
 
-    /// The mechanism of the exchange; the client names it again with its next message.
+    /// Returns the mechanism of the exchange, which the client names again with its next message.
     pub fn mechanism(&self) -> Mechanism {
         self.mechanism
     }
 
-    /// The name that the client has given.
+    /// Returns the name sent by the client.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Takes the client's second message: [`Step::Done`] or [`Step::Failed`].
+    /// Processes the client's second message. Returns [`Step::Done`] or [`Step::Failed`].
     pub fn step(self, message: &[u8]) -> Step {
         match (self.check(message), self.login) {
             (Some(signature), Some(login)) => {
@@ -147,7 +148,7 @@ impl Session {
         }
     }
 
-    /// Checks `c=biws,r=<nonce>,p=<proof>`. Returns the server's signature.
+    /// Verifies `c=biws,r=<nonce>,p=<proof>`. Returns the server's signature.
     fn check(&self, message: &[u8]) -> Option<Vec<u8>> {
         let (without_proof, proof) = std::str::from_utf8(message).ok()?.rsplit_once(",p=")?;
         let proof = STANDARD.decode(proof).ok()?;
@@ -163,7 +164,7 @@ impl Session {
     }
 }
 
-/// Reads `n,,n=<user>,r=<nonce>` and answers with the salt; `None` if it is no such message.
+/// Parses `n,,n=<user>,r=<nonce>` and replies with the salt; `None` if the message is malformed.
 fn scram_first(
     mechanism: Mechanism,
     hash: Hash,
@@ -185,7 +186,7 @@ fn scram_first(
     if client_nonce.is_empty() || !client_nonce.bytes().all(printable) {
         return None;
     }
-    // Acting as another user is not supported.
+    // Authorization as another user is not supported.
     if !acting_as.is_empty() && unescape(acting_as.strip_prefix("a=")?)? != user {
         return None;
     }
@@ -208,7 +209,7 @@ fn scram_first(
     Some(Step::Continue { reply: reply.into_bytes(), session })
 }
 
-/// `=2C` is a comma and `=3D` an equals sign in a user's name; nothing else may follow an equals sign.
+/// Decodes a user name: `=2C` is a comma, `=3D` an equals sign; any other use of an equals sign is invalid.
 fn unescape(name: &str) -> Option<String> {
     let mut parts = name.split('=');
     let mut plain = parts.next()?.to_owned();
@@ -224,7 +225,7 @@ fn unescape(name: &str) -> Option<String> {
     (!plain.is_empty()).then_some(plain)
 }
 
-/// Reads `[acting as] NUL user NUL password`.
+/// Parses `[acting as] NUL user NUL password`.
 fn plain(message: &[u8], users: &Users) -> Option<Step> {
     let mut fields = std::str::from_utf8(message).ok()?.split('\0');
     let (acting_as, user, password) = (fields.next()?, fields.next()?, fields.next()?);

@@ -1,4 +1,4 @@
-//! The client's side of SCRAM over SHA-256: how nodes log in to each other, and commands to nodes.
+//! The client's side of SCRAM over SHA-256. Nodes use it to log in to each other, and commands to log in to nodes.
 //!
 //! ```text
 //! n,,n=@nacre,r=abc                          ──────►
@@ -13,7 +13,7 @@ use crate::hash::Hash;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// Accepted rounds of stretching: the secret of nodes needs none, and more would only cost time.
+/// Accepted rounds of stretching: the secret of nodes needs none, and more than the maximum would only cost time.
 const ITERATIONS: std::ops::RangeInclusive<u32> = 1..=1_000_000;
 /// `n,,` in base64: channel binding is not used.
 const BINDING: &str = "biws";
@@ -27,20 +27,20 @@ pub struct ScramClient {
     first: String,
 }
 
-/// The client's last message, and the expected answer of the server.
+/// The client's last message, and the expected reply of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScramProof {
-    /// To be sent.
+    /// The message to send.
     pub message: Vec<u8>,
-    /// To be expected.
+    /// The expected reply.
     pub signature: Vec<u8>,
 }
 
 impl ScramClient {
-    /// The mechanism, as it is named in requests.
+    /// The name of the mechanism in requests.
     pub const MECHANISM: &str = "SCRAM-SHA256";
 
-    /// For `user`. `nonce` is random, 16 bytes or more.
+    /// Creates an exchange for `user`. `nonce` is random, at least 16 bytes.
     pub fn new(user: &str, password: &str, nonce: &[u8]) -> ScramClient {
         let nonce = STANDARD.encode(nonce);
         let user = user.replace('=', "=3D").replace(',', "=2C");
@@ -48,12 +48,12 @@ impl ScramClient {
         ScramClient { password: password.to_owned(), nonce, first }
     }
 
-    /// The first message.
+    /// Returns the first message.
     pub fn first(&self) -> Vec<u8> {
         format!("n,,{}", self.first).into_bytes()
     }
 
-    /// Returns the answer to the server's challenge; `None` if the challenge is invalid.
+    /// Returns the reply to the server's challenge; `None` if the challenge is invalid.
     pub fn prove(&self, challenge: &[u8]) -> Option<ScramProof> {
         let challenge = std::str::from_utf8(challenge).ok()?;
         let mut fields = challenge.split(',');
@@ -86,7 +86,7 @@ mod tests {
     use crate::sasl::{Mechanism, Session, Step};
     use crate::{User, Users};
 
-    /// Returns true if the server admits a client with that name and password; `None` if it ends the exchange before.
+    /// Returns true if the server accepts a client with this name and password; `None` if the exchange ends early.
     fn log_in(user: &str, password: &str) -> Option<bool> {
         let mut users = Users::new([7; 32]);
         users.insert(User::new("ann,=", "secret", Vec::new(), [1; crate::SALT_BYTES]));

@@ -1,14 +1,15 @@
-//! Sessions of browsers: a signed token in place of a password with each request.
+//! Browser sessions: a signed token replaces the password in each request.
 //!
 //! ```text
 //! login ─► Users::sign(&BrowserSession) ─► "payload.mac" ─► cookie ─► Users::read_session(token) ─► Users::holder(&session.login)
 //! ```
 //!
-//! A token is checked with a key that all nodes of a cluster have, so that a session holds on each of them and none keeps a table. It
-//! holds the [`Login`], and ends with it: with a new password, with the user, and when the user is locked. A session that is ended by
-//! hand is in the settings that the nodes agree on; the caller looks there.
+//! All nodes of a cluster have the key that verifies tokens, so a session is valid on each of them and no node keeps a
+//! table. A session contains the [`Login`], and ends with it: when the password changes, and when the user is removed
+//! or locked. Sessions that are ended explicitly are listed in the settings that the nodes agree on; the caller checks
+//! those.
 //!
-//! *Invariants:* nothing of a token is read before its MAC is right, and the MAC is compared in constant time.
+//! *Invariants:* no content of a token is parsed before its MAC is verified, and the MAC is compared in constant time.
 
 use crate::Users;
 use crate::hash::Hash;
@@ -17,31 +18,31 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
-/// The longest token that is looked at, in bytes: names of users have at most 128.
+/// Maximum length of an accepted token in bytes: names of users have at most 128.
 const TOKEN_BYTES_MAX: usize = 2048;
 
-/// A session of a browser.
+/// A browser session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BrowserSession {
-    /// The login that the session stands for.
+    /// The login of the session.
     pub login: Login,
-    /// Random, in hexadecimal digits: tells sessions of a user apart.
+    /// Random hexadecimal digits that distinguish the sessions of a user.
     pub id: String,
-    /// When the user logged in, in seconds since the Unix epoch.
+    /// Time of the login, in seconds since the Unix epoch.
     pub begun_s: u64,
-    /// When the user was last seen to do something, in seconds since the Unix epoch.
+    /// Time of the user's last activity, in seconds since the Unix epoch.
     pub seen_s: u64,
 }
 
 impl BrowserSession {
-    /// How long a session lasts without anything that its user does, in seconds.
+    /// Maximum time without activity of the user, in seconds.
     pub const IDLE_S_MAX: u64 = 600;
-    /// How long a session lasts at most, in seconds.
+    /// Maximum lifetime of a session, in seconds.
     pub const AGE_S_MAX: u64 = 12 * 3600;
-    /// How far the clocks of two nodes may differ, in seconds.
+    /// Maximum clock difference between two nodes, in seconds.
     const SKEW_S_MAX: u64 = 60;
 
-    /// Returns true if the session has not run out at `now_s`, in seconds since the Unix epoch.
+    /// Returns true if the session has not expired at `now_s`, in seconds since the Unix epoch.
     pub fn is_alive(&self, now_s: u64) -> bool {
         let age = |since: u64| now_s.saturating_sub(since);
         self.begun_s <= self.seen_s
@@ -51,13 +52,13 @@ impl BrowserSession {
     }
 }
 
-/// Derives the key of sessions from a secret.
+/// Derives the session key from a secret.
 pub(crate) fn key(secret: &[u8]) -> Vec<u8> {
     Hash::Sha256.hmac(secret, &[b"sessions of browsers"])
 }
 
 impl Users {
-    /// Returns the token of a session, for a cookie: letters, digits, `-`, `_` and a dot.
+    /// Returns the token of a session for a cookie: letters, digits, `-`, `_` and a dot.
     pub fn sign(&self, session: &BrowserSession) -> String {
         let payload = serde_json::to_vec(session).expect("a session has texts and numbers only");
         let payload = BASE64_URL_SAFE_NO_PAD.encode(payload);
@@ -65,8 +66,8 @@ impl Users {
         format!("{payload}.{}", BASE64_URL_SAFE_NO_PAD.encode(mac))
     }
 
-    /// Returns the session of a token that a node of this cluster has signed; `None` for any other text. Whether it has run out, and
-    /// whether its login holds, is for the caller to ask.
+    /// Returns the session of a token that a node of this cluster signed; `None` for any other text. The caller must
+    /// check that the session has not expired and that its login is valid.
     pub fn read_session(&self, token: &str) -> Option<BrowserSession> {
         if token.len() > TOKEN_BYTES_MAX {
             return None;
@@ -81,7 +82,7 @@ impl Users {
     }
 }
 
-/// Compares without saying by its time how much of both is the same.
+/// Compares in constant time, so that the duration does not reveal the length of the common prefix.
 fn is_equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }
@@ -125,7 +126,7 @@ mod tests {
             let mut changed = token.clone().into_bytes();
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
             let changed = String::from_utf8(changed).unwrap();
-            // The last character of a MAC has bits that mean nothing, which the decoder insists on being zero.
+            // The last character of a MAC has unused bits, which the decoder requires to be zero.
             assert_eq!(users.read_session(&changed), None, "{at}");
         }
         for text in ["", ".", "a.b", "..", "a", &"x".repeat(5000), "ä.ö"] {

@@ -1,51 +1,51 @@
-//! Failed logins by address: the delay of the next answer, and the time of log lines.
+//! Failed logins by address: the delay of the next reply, and the rate limit of log lines.
 //!
 //! ```text
 //! score of an address   1  2  3  4     5      6      7      8      9 …
-//! answer held back      0  0  0  0 ms  62 ms  125 ms 250 ms 500 ms 1 s
+//! delay of the reply    0  0  0  0 ms  62 ms  125 ms 250 ms 500 ms 1 s
 //! ```
 //!
-//! The score rises by one with each failed login and falls by one every [`FORGOTTEN_AFTER_NS`]. Only answers to failed
+//! The score rises by one with each failed login and falls by one every [`FORGOTTEN_AFTER_NS`]. Only replies to failed
 //! logins are delayed: a client with the right password never waits because of others at the same address.
 //!
-//! Invariants: at most [`ADDRESSES_MAX`] addresses are known; with more, the one that failed longest ago is dropped.
-//! Nothing here reads a clock: `now_ns` is a monotonic time in nanoseconds.
+//! Invariants: at most [`ADDRESSES_MAX`] addresses are tracked; beyond that, the one whose score was updated longest
+//! ago is dropped. Nothing here reads a clock: `now_ns` is a monotonic time in nanoseconds.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Addresses that are known, at most. Each takes about 100 bytes.
+/// Maximum number of tracked addresses. Each takes about 100 bytes.
 const ADDRESSES_MAX: usize = 4096;
-/// Failed logins that cost nothing: a person mistypes, and a client tries one mechanism after the other.
+/// Failed logins without a delay: a person mistypes, and a client tries one mechanism after another.
 const FREE: u32 = 4;
-/// Delay of the first answer that is delayed, in nanoseconds; each further one doubles it.
+/// The first delay, in nanoseconds; each further one is twice as long.
 const DELAY_FIRST_NS: u64 = 62_500_000;
-/// Largest delay of an answer, in nanoseconds. Clients wait longer than that for an answer.
+/// The maximum delay of a reply, in nanoseconds. The timeouts of clients are longer.
 const DELAY_MAX_NS: u64 = 1_000_000_000;
-/// The highest score. Its delay is [`DELAY_MAX_NS`], and it is forgotten after this many times [`FORGOTTEN_AFTER_NS`].
+/// The maximum score. Its delay is [`DELAY_MAX_NS`], and it takes this many times [`FORGOTTEN_AFTER_NS`] to fall to 0.
 const SCORE_MAX: u32 = 12;
 const _: () = assert!(DELAY_FIRST_NS << (SCORE_MAX - FREE - 1) >= DELAY_MAX_NS);
-/// After how long one failed login is forgotten, in nanoseconds.
+/// Time after which one failed login is forgotten, in nanoseconds.
 const FORGOTTEN_AFTER_NS: u64 = 5_000_000_000;
-/// Interval of lines about one address, and of all lines.
+/// Minimum interval of log lines about one address, and the period of [`REPORTS_MAX`], in nanoseconds.
 const REPORT_EVERY_NS: u64 = 10_000_000_000;
 const REPORTS_MAX: u32 = 10;
 
-/// Handling of a failed login.
+/// The consequences of a failed login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Delay of the answer, in nanoseconds.
+    /// Delay of the reply, in nanoseconds.
     pub delay_ns: u64,
-    /// The failed logins of the address since the last line about it, if a line is due.
+    /// Number of failed logins of the address since the last log line about it, if a line is due.
     pub report: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Address {
     score: u32,
-    /// When the score was right, in nanoseconds.
+    /// Time at which the score was valid, in nanoseconds.
     at_ns: u64,
-    /// Failed logins that no line was written about.
+    /// Failed logins that are not logged yet.
     unreported: u64,
     reported_ns: Option<u64>,
 }
@@ -54,13 +54,13 @@ struct Address {
 #[derive(Debug, Default)]
 pub struct Throttle {
     addresses: BTreeMap<IpAddr, Address>,
-    /// The lines written since `reports_since_ns`.
+    /// Number of log lines since `reports_since_ns`.
     reports: u32,
     reports_since_ns: u64,
 }
 
 impl Throttle {
-    /// Notes that a login from `address` has failed.
+    /// Records a failed login from `address`.
     pub fn fail(&mut self, address: IpAddr, now_ns: u64) -> Failure {
         let address = network(address);
         if !self.addresses.contains_key(&address) {
@@ -93,17 +93,17 @@ impl Throttle {
         Failure { delay_ns, report }
     }
 
-    /// Addresses that are known.
+    /// Returns the number of tracked addresses.
     pub fn len(&self) -> usize {
         self.addresses.len()
     }
 
-    /// Returns true if no address is known.
+    /// Returns true if no address is tracked.
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty()
     }
 
-    /// Forgets the address that failed longest ago, if there are as many as there may be.
+    /// Drops the address whose score was updated longest ago, if the table is full.
     fn make_room(&mut self) {
         if self.addresses.len() < ADDRESSES_MAX {
             return;
@@ -122,7 +122,7 @@ fn delay_ns(score: u32) -> u64 {
     }
 }
 
-/// Returns the address that is counted: for IPv6 the network of one customer, 64 bits.
+/// Returns the address under which logins are counted: for IPv6 the network of one customer, 64 bits.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {

@@ -1,15 +1,17 @@
-//! Tokens of the HTTP API: long secrets that stand for a user, with fewer rights and for a limited time.
+//! Tokens of the HTTP API: long secrets that act for a user, with fewer rights and for a limited time.
 //!
 //! ```text
-//! Edit::CreateToken(ApiToken) ─► in the user's record      only the SHA-256 of the text is kept
+//! Edit::CreateToken(ApiToken) ─► in the user's record      only the SHA-256 of the text is stored
 //! Authorization: Bearer TEXT  ─► Users::login_by_token     a Login as the user "ann/0f1e2d3c4b5a6978"
-//! any request                 ─► Users::holder(login)      rights of the user that the scopes permit as well
+//! any request                 ─► Users::holder(login)      rights of the user that the scopes also permit
 //! ```
 //!
-//! A token acts under a name of its own, `USER/ID`, which no user can have. Everything that looks a name up therefore finds the rights of
-//! the token and not those of its user: queries, deployments, other nodes.
+//! A token acts under its own name, `USER/ID`, which no user can have. Every lookup by name therefore finds the rights
+//! of the token and not those of its user: in queries, in deployments, on other nodes.
 //!
-//! *Invariants:* a token never has a right that its user lacks at that moment. It ends with its user, and has no right while the user is
+//! *Invariants:* a token never has a right that its user currently lacks. It ends with its user, and has no rights
+//! while the user is locked. It creates no tokens and changes no password of its user. If all its scopes are dropped
+//! with their bucket, it has no rights.
 //! locked. It creates no tokens and changes no password of its user. Scopes that are all dropped with their bucket leave no right.
 
 use crate::hash::Hash;
@@ -21,45 +23,45 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 
-/// Beginning of the text of a token. The number is the version of the form.
+/// Prefix of the text of a token. The number is the version of the format.
 const PREFIX: &str = "nacre1_";
-/// Digits of an ID.
+/// Number of digits of an ID.
 const ID_DIGITS: usize = 16;
-/// Digits of a secret: 32 bytes.
+/// Number of digits of a secret: 32 bytes.
 const SECRET_DIGITS: usize = 64;
-/// Version of [`ApiToken::sha256`]: SHA-256 of the whole text. Enough for 32 random bytes, which nobody guesses.
+/// Version of [`ApiToken::sha256`]: SHA-256 of the whole text, which is sufficient for 32 random bytes.
 const VERSION: u32 = 1;
 
-/// A token as it is stored: with the hash of its text.
+/// A stored token, with the hash of its text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiToken {
-    /// Version of the stored form. A node that does not know it accepts no such token.
+    /// Version of the stored form. A node does not accept tokens with an unknown version.
     version: u32,
-    /// 16 hexadecimal digits; the same digits are in the text.
+    /// 16 hexadecimal digits, which the text also contains.
     pub id: String,
     /// A name for people, 1..=[`ApiToken::NAME_BYTES_MAX`] bytes.
     pub name: String,
-    /// Rights that the token can have, if its user has them; `None` for all of the user.
+    /// Rights that the token can have, if its user has them; `None` for all rights of the user.
     pub scopes: Option<Vec<Role>>,
-    /// When the token was created, in seconds of Unix time.
+    /// Time of creation, in seconds of Unix time.
     pub created_s: u64,
-    /// When the token ends, in seconds of Unix time.
+    /// Time of expiry, in seconds of Unix time.
     pub expires_s: u64,
     /// SHA-256 of the text, as base64.
     sha256: String,
 }
 
 impl ApiToken {
-    /// Longest name, in bytes.
+    /// Maximum length of a name in bytes.
     pub const NAME_BYTES_MAX: usize = 128;
-    /// Most roles that can be scopes of one token.
+    /// Maximum number of scopes of one token.
     pub const SCOPES_MAX: usize = 64;
-    /// Most tokens of one user.
+    /// Maximum number of tokens of one user.
     pub const COUNT_MAX: usize = 32;
-    /// Longest life of a token, in seconds: 366 days.
+    /// Maximum lifetime of a token, in seconds: 366 days.
     pub const AGE_S_MAX: u64 = 366 * 24 * 3600;
 
-    /// Creates a token from 40 random bytes. Returns its text too, which is shown once and stored nowhere.
+    /// Creates a token from 40 random bytes. Also returns its text, which is shown once and never stored.
     pub fn new(
         name: &str,
         scopes: Option<Vec<Role>>,
@@ -92,7 +94,7 @@ impl ApiToken {
             && self.expires_s - self.created_s <= ApiToken::AGE_S_MAX
     }
 
-    /// Returns true if the token has ended at `now_s`, in seconds of Unix time.
+    /// Returns true if the token has expired at `now_s`, in seconds of Unix time.
     pub fn has_expired(&self, now_s: u64) -> bool {
         self.expires_s <= now_s
     }
@@ -104,7 +106,7 @@ impl ApiToken {
         self.version == VERSION && bool::from(right.ct_eq(&given))
     }
 
-    /// Returns the ID that a text names; `None` if the text has not the form of a token.
+    /// Returns the ID in the text of a token; `None` if the text does not have the format of a token.
     pub fn id_of(text: &str) -> Option<&str> {
         let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
         let is_hexadecimal = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -113,17 +115,17 @@ impl ApiToken {
     }
 }
 
-/// Splits the name under which a token acts into the user and the ID; `None` for the name of a user.
+/// Splits the name of a token into user and ID; `None` for the name of a user.
 pub fn user_of_token(name: &str) -> Option<(&str, &str)> {
     name.rsplit_once('/')
 }
 
-/// Returns the user of a name, which may be that of a token.
+/// Returns the name of the user; for the name of a token, the token's user.
 pub fn person(name: &str) -> &str {
     user_of_token(name).map_or(name, |(user, _)| user)
 }
 
-/// A user as a token of that user acts.
+/// A user with the rights of one of its tokens.
 #[derive(Clone)]
 pub(crate) struct TokenHolder {
     token: ApiToken,
@@ -135,20 +137,20 @@ impl TokenHolder {
         let name = format!("{}/{}", user.name, token.id);
         let mut acting = user.clone();
         (acting.name, acting.limits, acting.tokens) = (name, token.scopes.clone(), Vec::new());
-        // A token is no password: nobody logs in by password under its name.
+        // A token has no password: a login by password under its name is impossible.
         acting.credentials = None;
         TokenHolder { token: token.clone(), user: acting }
     }
 }
 
-/// Returns what the tokens of a user may do, by their IDs.
+/// Returns the holders of a user's tokens, by the ID of the token.
 fn holders_of(user: &User) -> impl Iterator<Item = (String, TokenHolder)> {
     user.tokens.iter().map(move |token| (token.id.clone(), TokenHolder::new(user, token)))
 }
 
 impl Users {
-    /// Returns the login of a token; `None` if there is no such token, if it has ended at `now_s` (seconds of Unix time), or if its user
-    /// is locked.
+    /// Returns the login of a token; `None` if the token does not exist or has expired at `now_s` (seconds of Unix
+    /// time), or if its user is locked.
     pub fn login_by_token(&self, text: &str, now_s: u64) -> Option<Login> {
         let holder = self.holders.get(ApiToken::id_of(text)?)?;
         let counts = holder.token.matches(text)
@@ -157,9 +159,9 @@ impl Users {
         counts.then(|| login_of(&holder.user))
     }
 
-    /// Ends the logins of tokens that have ended at `now_s`, in seconds of Unix time. Returns true if there were any.
+    /// Ends the logins of tokens that have expired at `now_s`, in seconds of Unix time. Returns true if there were any.
     ///
-    /// [`Users::holder`] knows no time: requests that last longer than their token lose their rights by this.
+    /// [`Users::holder`] does not check the time: this call makes requests that outlast their token lose their rights.
     pub fn expire_tokens(&mut self, now_s: u64) -> bool {
         self.expired_s = self.expired_s.max(now_s);
         let before = self.holders.len();
@@ -167,7 +169,7 @@ impl Users {
         self.holders.len() < before
     }
 
-    /// Returns when the next token ends, in seconds of Unix time.
+    /// Returns the earliest expiry of a token, in seconds of Unix time.
     pub fn next_token_end(&self) -> Option<u64> {
         self.holders.values().map(|holder| holder.token.expires_s).min()
     }
@@ -178,13 +180,13 @@ impl Users {
         self.holders.get(id).map(|holder| &holder.user).filter(|user| user.name == name)
     }
 
-    /// Brings what all tokens may do in line with the records of their users.
+    /// Updates the holders of all tokens from the records of their users.
     pub(crate) fn refresh_tokens(&mut self) {
         self.holders = self.users.values().flat_map(holders_of).collect();
         self.expire_tokens(self.expired_s);
     }
 
-    /// The same for the tokens of one user of domain local.
+    /// Updates the holders of the tokens of one local user.
     pub(crate) fn refresh_tokens_of(&mut self, name: &str) {
         self.holders.retain(|_, holder| person(&holder.user.name) != name);
         self.holders.extend(self.users.get(name).into_iter().flat_map(holders_of));
@@ -192,7 +194,7 @@ impl Users {
     }
 }
 
-/// Returns the login of a token's user.
+/// Returns the login of a token.
 pub(crate) fn login_of(user: &User) -> Login {
     Login { user: user.name.clone(), generation: user.generation, password: None }
 }

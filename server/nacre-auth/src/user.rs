@@ -8,16 +8,16 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use subtle::ConstantTimeEq;
 
-/// The authority that vouches for a user.
+/// The authority that authenticates a user.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Domain {
-    /// The cluster, by a password.
+    /// The cluster, with a password.
     #[default]
     Local,
-    /// A directory service. The cluster keeps the roles and no password, so that such a user cannot log in by password.
+    /// A directory service. The cluster stores the roles but no password, so such a user cannot log in by password.
     External,
 }
 
@@ -25,7 +25,7 @@ impl Domain {
     /// Both domains.
     pub const ALL: [Domain; 2] = [Domain::Local, Domain::External];
 
-    /// The name in REST requests.
+    /// Returns the name in REST requests.
     pub fn name(self) -> &'static str {
         match self {
             Domain::Local => "local",
@@ -40,49 +40,49 @@ impl Domain {
 
 /// A user: a name, the stored form of the password, and roles.
 ///
-/// The serialised form is stored by nodes; the enclosing record carries the version of the format.
+/// Nodes store the serialised form; the enclosing record contains the version of the format.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct User {
     /// The name to log in with.
     pub name: String,
-    /// The authority that vouches for the user.
+    /// The authority that authenticates the user.
     #[serde(default, skip_serializing_if = "Domain::is_local")]
     pub domain: Domain,
     /// A name for people; may be empty.
     #[serde(default)]
     pub display_name: String,
-    /// The user's own roles; those of the groups come on top.
+    /// The user's own roles, in addition to those of the groups.
     pub roles: Vec<Role>,
     /// The groups that the user belongs to, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// True for a user who may not log in for now.
+    /// True for a user who is temporarily not allowed to log in.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub locked: bool,
-    /// Distinguishes the user from others of the same name before and after; 0 for a user of before there were generations.
-    /// Assigned by [`Users`](crate::Users).
+    /// Distinguishes the user from earlier and later ones of the same name; 0 for a user from before generations
+    /// existed. Assigned by [`Users`](crate::Users).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub generation: u64,
-    /// Changes with each new password, and is never the same for two. Assigned by [`Users`](crate::Users).
+    /// Changes with each new password, and is never reused. Assigned by [`Users`](crate::Users).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub password_generation: u64,
-    /// When the password was set, in seconds of Unix time; `None` if that is not known.
+    /// Time when the password was set, in seconds of Unix time; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_set_at: Option<u64>,
-    /// `None` for a user of domain external.
+    /// `None` for an external user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) credentials: Option<Credentials>,
-    /// Tokens of the API, in the order of their creation. At most [`ApiToken::COUNT_MAX`].
+    /// API tokens in the order of their creation. At most [`ApiToken::COUNT_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<ApiToken>,
-    /// Bounds of the rights, when the user acts by a token: a right counts only if one of these roles permits it as well.
+    /// Limits of the rights when the user acts through a token: a right needs the permission of one of these roles too.
     #[serde(skip)]
     pub(crate) limits: Option<Vec<Role>>,
     /// The roles of the groups, each with the group's name; kept up to date by [`Users`](crate::Users).
     #[serde(skip)]
     pub(crate) inherited: Vec<(String, Role)>,
-    /// A keyed hash of the password once it was seen, see [`Users::check`](crate::Users::check). Shared by the copies of a user
-    /// that have the same password. Never leaves the process.
+    /// A keyed hash of the password once it has been verified, see [`Users::check`](crate::Users::check). Shared by the
+    /// copies of a user that have the same password. Never leaves the process.
     #[serde(skip)]
     pub(crate) seen: Arc<OnceLock<Vec<u8>>>,
 }
@@ -92,9 +92,9 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl User {
-    /// A user with a password. `salt` has to be random, and new for each user and password.
+    /// Creates a user with a password. `salt` must be random, and new for each user and password.
     ///
-    /// Takes some milliseconds, as [`Credentials::derive`] does.
+    /// Takes several milliseconds, like [`Credentials::derive`].
     pub fn new(name: &str, password: &str, roles: Vec<Role>, salt: [u8; SALT_BYTES]) -> User {
         User::with(name, Some(Credentials::derive(password, salt)), roles)
     }
@@ -122,7 +122,7 @@ impl User {
         self.tokens.iter().any(|token| token.id == id)
     }
 
-    /// Returns true if a password of this keyed hash was right before.
+    /// Returns true if a password with this keyed hash has been verified before.
     pub(crate) fn has_seen(&self, hash: &[u8]) -> bool {
         self.seen.get().is_some_and(|seen| seen.ct_eq(hash).into())
     }
@@ -142,13 +142,14 @@ impl User {
         self.seen = Arc::default();
     }
 
-    /// Own roles, then those of the groups, each with where it comes from: `None` for the user itself.
+    /// Iterates over the user's own roles, then those of the groups, each with its origin: `None` for the user itself.
     pub fn all_roles(&self) -> impl Iterator<Item = (&Role, Option<&str>)> {
         let own = self.roles.iter().map(|role| (role, None));
         own.chain(self.inherited.iter().map(|(group, role)| (role, Some(group.as_str()))))
     }
 
-    /// Returns true if `holds` for one of the roles and, for a user who acts by a token, for one of the token's scopes too.
+    /// Returns true if `holds` returns true for one of the roles and, for a user who acts through a token, for one of
+    /// the token's scopes too.
     fn holds(&self, holds: impl Fn(&Role) -> bool) -> bool {
         self.all_roles().any(|(role, _)| holds(role))
             && self.limits.as_ref().is_none_or(|limits| limits.iter().any(holds))
@@ -159,7 +160,7 @@ impl User {
         self.holds(|role| role.permits(privilege, keyspace))
     }
 
-    /// Returns true if one of the roles administers the cluster or its users: see [`RoleKind::is_privileged`](crate::RoleKind).
+    /// Returns true if one of the roles is privileged, see [`RoleKind::is_privileged`](crate::RoleKind).
     pub fn is_privileged(&self) -> bool {
         self.holds(|role| role.kind.is_privileged())
     }
@@ -174,7 +175,7 @@ impl User {
         let Some(limits) = &self.limits else {
             return self.all_roles().any(|(role, _)| part(role));
         };
-        // Roles of two different collections have no part in common.
+        // Roles on two different collections have no keyspace in common.
         self.all_roles().filter(|(role, _)| part(role)).any(|(role, _)| {
             limits.iter().filter(|limit| part(limit)).any(|limit| {
                 let (own, other) = (role.keyspace(), limit.keyspace());
@@ -183,8 +184,9 @@ impl User {
         })
     }
 
-    /// Returns true if one of the roles is about `place`, a part of it, or more than it; or permits to see the cluster
-    /// without being about a part of the data. Such a user may see that the place exists, and its settings.
+    /// Returns true if one of the roles covers `place`, a part of it or something that contains it, or permits seeing
+    /// the cluster without being restricted to a part of the data. Such a user may see that the place exists, and its
+    /// settings.
     pub fn may_see(&self, place: Keyspace<'_>) -> bool {
         let meets = |own: Option<&str>, asked: Option<&str>| {
             own.is_none() || asked.is_none() || own == asked
@@ -209,7 +211,7 @@ impl User {
     }
 }
 
-/// Shows the name and the roles, nothing that a password went into.
+/// Shows the name and the roles, nothing derived from the password.
 impl fmt::Debug for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let roles: Vec<String> = self.roles.iter().map(Role::to_string).collect();
@@ -220,9 +222,9 @@ impl fmt::Debug for User {
     }
 }
 
-/// Roles under a name, for users who belong to it.
+/// Named roles for users who belong to the group.
 ///
-/// The serialised form is the record a node persists.
+/// Nodes store the serialised form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     /// The name.
@@ -232,13 +234,13 @@ pub struct Group {
     pub description: String,
     /// Roles of its users.
     pub roles: Vec<Role>,
-    /// The name of a group in a directory service; kept for the operator.
+    /// The name of a group in a directory service, stored for the operator.
     #[serde(default)]
     pub ldap_group: Option<String>,
 }
 
 impl Group {
-    /// A group without roles.
+    /// Creates a group without roles.
     pub fn new(name: &str) -> Group {
         Group {
             name: name.to_owned(),

@@ -20,12 +20,12 @@ pub const ANALYTICS: &str = "@cbas";
 /// The name under which the backup service reads buckets and definitions.
 pub const BACKUP: &str = "@backup";
 
-/// The password of [`ANALYTICS`], which is derived from the secret of the cluster and does not reveal it.
+/// Returns the password of [`ANALYTICS`]. It is derived from the secret of the cluster and does not reveal it.
 pub fn analytics_password(secret: &str) -> String {
     derived_password(secret, b"analytics")
 }
 
-/// The password of [`BACKUP`], which is derived from the secret of the cluster and does not reveal it.
+/// Returns the password of [`BACKUP`]. It is derived from the secret of the cluster and does not reveal it.
 pub fn backup_password(secret: &str) -> String {
     derived_password(secret, b"backup")
 }
@@ -35,33 +35,33 @@ fn derived_password(secret: &str, use_: &[u8]) -> String {
     derived.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Roles of [`BACKUP`]: a backup has search indexes and functions, too, which other roles show.
+/// Roles of [`BACKUP`]: a backup also contains search indexes and functions, which need the additional roles.
 const BACKUP_ROLES: [&str; 3] = ["backup_admin", "fts_searcher[*]", "eventing_manage_functions[*]"];
 
 /// All users and groups, by name.
 #[derive(Clone)]
 pub struct Users {
-    /// Keys the remembered passwords; differs between processes.
+    /// Keys the hashes of remembered passwords; differs between processes.
     secret: [u8; 32],
-    /// Hides which names exist; the same on all nodes of a cluster.
+    /// Conceals which names exist; the same on all nodes of a cluster.
     decoy_secret: Vec<u8>,
-    /// Signs sessions of browsers; the same on all nodes of a cluster.
+    /// Signs browser sessions; the same on all nodes of a cluster.
     session_key: Vec<u8>,
-    /// The user of the other nodes: may do everything, and is in no list.
+    /// The user of the other nodes, which has all rights and appears in no list.
     internal: Option<User>,
-    /// The user of the processes of analytics: reads documents, and is in no list.
+    /// The user of the analytics processes, which reads documents and appears in no list.
     analytics: Option<User>,
-    /// The user of the backup service: reads documents and definitions, and is in no list.
+    /// The user of the backup service, which reads documents and definitions and appears in no list.
     backup: Option<User>,
     pub(crate) users: BTreeMap<String, User>,
-    /// The users of domain external.
+    /// The external users.
     pub(crate) external: BTreeMap<String, User>,
     pub(crate) groups: BTreeMap<String, Group>,
-    /// Users as their tokens act, by the ID of the token; derived from [`User::tokens`].
+    /// The holders of tokens, by the ID of the token; derived from [`User::tokens`].
     pub(crate) holders: BTreeMap<String, TokenHolder>,
-    /// Tokens that have ended by then, in seconds of Unix time, have no holder.
+    /// Tokens that expired by this time, in seconds of Unix time, have no holder.
     pub(crate) expired_s: u64,
-    /// The generation that was assigned last.
+    /// The last assigned generation.
     pub(crate) generation: u64,
     /// Number of users whose password is from before [`ITERATIONS`] was raised.
     old_count: usize,
@@ -74,7 +74,7 @@ impl fmt::Debug for Users {
 }
 
 impl Users {
-    /// Creates an empty table. `secret` is random for each process: it keys the remembered passwords.
+    /// Creates an empty table. `secret` is random for each process and keys the hashes of remembered passwords.
     pub fn new(secret: [u8; 32]) -> Users {
         Users {
             secret,
@@ -93,11 +93,11 @@ impl Users {
         }
     }
 
-    /// Lets the other nodes of the cluster log in as [`INTERNAL`] with `secret`, which is 32 random bytes in any form;
-    /// with an empty one, no login succeeds.
+    /// Lets the other nodes of the cluster log in as [`INTERNAL`] with `secret`, which is 32 random bytes in any
+    /// encoding. With an empty secret no login succeeds.
     ///
-    /// SCRAM's answers for names that do not exist are derived from it too: an answer that changed with a restart, or
-    /// from node to node, would reveal that there is no such user.
+    /// SCRAM replies for names that do not exist are derived from the secret too. A reply that changed with a restart,
+    /// or between nodes, would reveal that the user does not exist.
     pub fn set_internal(&mut self, secret: &str, salt: [u8; SALT_BYTES]) {
         let credentials = || Credentials::of_secret(secret, salt);
         let user = || User::with(INTERNAL, Some(credentials()), vec![Role::admin()]);
@@ -120,12 +120,12 @@ impl Users {
         }
     }
 
-    /// The key of [`Users::sign`].
+    /// Returns the key of [`Users::sign`].
     pub(crate) fn session_key(&self) -> &[u8] {
         &self.session_key
     }
 
-    /// Adds a user as it was stored, or replaces one. Returns the one that was there.
+    /// Adds or replaces a user with its stored record. Returns the replaced user.
     pub fn insert(&mut self, mut user: User) -> Option<User> {
         self.generation = self.generation.max(user.generation).max(user.password_generation);
         user.inherited = inherited(&user.groups, &self.groups);
@@ -140,8 +140,8 @@ impl Users {
         replaced
     }
 
-    /// Adds or replaces a user as a whole, for the node itself. A user that was not there gets a generation, and so does a
-    /// password that was not.
+    /// Adds or replaces a user as a whole, on behalf of the node itself. A new user gets a generation, and so does a
+    /// new password.
     pub fn put(&mut self, mut user: User) {
         let known = self.of(user.domain, &user.name);
         let generation = known.map(|known| known.generation);
@@ -165,12 +165,12 @@ impl Users {
         self.generation
     }
 
-    /// The generation that was assigned last, to be stored: none is assigned twice.
+    /// Returns the last assigned generation. It must be stored, because no generation is assigned twice.
     pub fn last_generation(&self) -> u64 {
         self.generation
     }
 
-    /// Makes later generations begin after `generation`.
+    /// Makes later generations start above `generation`.
     pub fn skip_generations(&mut self, generation: u64) {
         self.generation = self.generation.max(generation);
     }
@@ -182,7 +182,7 @@ impl Users {
         }
     }
 
-    /// Removes a user. Returns it.
+    /// Removes a user. Returns the removed user.
     pub fn remove(&mut self, domain: Domain, name: &str) -> Option<User> {
         let removed = self.table(domain).remove(name)?;
         self.old_count -= usize::from(is_old(&removed));
@@ -190,7 +190,8 @@ impl Users {
         Some(removed)
     }
 
-    /// Returns a user of domain local, or one of the server's own; for the name of a token, its user with the rights of the token.
+    /// Returns a local user, or one of the server's own users; for the name of a token, its user with the rights of the
+    /// token.
     pub fn get(&self, name: &str) -> Option<&User> {
         match name {
             INTERNAL => self.internal.as_ref(),
@@ -200,12 +201,12 @@ impl Users {
         }
     }
 
-    /// The user of domain local of that name, as people may see, change and name them.
+    /// Returns the local user with this name, excluding tokens and the server's own users.
     pub fn person(&self, name: &str) -> Option<&User> {
         self.users.get(name)
     }
 
-    /// The user of that name in a domain.
+    /// Returns the user with this name in a domain.
     pub fn of(&self, domain: Domain, name: &str) -> Option<&User> {
         match domain {
             Domain::Local => self.users.get(name),
@@ -213,8 +214,8 @@ impl Users {
         }
     }
 
-    /// Returns the user of a login, as long as it holds: it ends when the user is removed, even if one of the same name
-    /// is created afterwards, when the password of the login is replaced, and when the user is locked.
+    /// Returns the user of a login, as long as the login is valid. It ends when the user is removed, even if another
+    /// one of the same name is created later, when the password of the login is replaced, and when the user is locked.
     pub fn holder(&self, login: &Login) -> Option<&User> {
         let user = self.get(&login.user)?;
         let holds = user.generation == login.generation
@@ -223,42 +224,43 @@ impl Users {
         holds.then_some(user)
     }
 
-    /// Returns the login of a user who is authenticated without a password; `None` if the user does not exist or is
+    /// Returns the login of a user who was authenticated without a password; `None` if the user does not exist or is
     /// locked.
     pub fn login_without_password(&self, name: &str) -> Option<Login> {
         let user = self.person(name).filter(|user| !user.locked)?;
         Some(Login { user: user.name.clone(), generation: user.generation, password: None })
     }
 
-    /// Returns the login of a user or a token that has logged in before, by the name under which it acts; `None` if it ended meanwhile.
+    /// Returns the login of a user or token that has logged in before, by its name; `None` if the login has ended
+    /// meanwhile.
     pub fn login_again(&self, name: &str) -> Option<Login> {
         let acting = self.acting(name).filter(|user| !user.locked);
         acting.map(token::login_of).or_else(|| self.login_without_password(name))
     }
 
-    /// All users of domain local, ordered by name.
+    /// Iterates over all local users, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = &User> {
         self.users.values()
     }
 
-    /// All users: those of domain local, then those of domain external, each ordered by name.
+    /// Iterates over all users: local users, then external users, each ordered by name.
     pub fn all(&self) -> impl Iterator<Item = &User> {
         self.users.values().chain(self.external.values())
     }
 
-    /// Returns true if somebody may do everything.
+    /// Returns true if there is a full administrator who can log in.
     pub fn have_administrator(&self) -> bool {
         let is_admin = |user: &User| user.all_roles().any(|(role, _)| role.kind == RoleKind::Admin);
         self.users.values().any(|user| !user.locked && is_admin(user))
     }
 
-    /// Adds or replaces a group; its users have its roles from now on.
+    /// Adds or replaces a group. Its users have its roles from now on.
     pub fn insert_group(&mut self, group: Group) {
         self.groups.insert(group.name.clone(), group);
         self.inherit();
     }
 
-    /// Removes a group, also from its users. Returns it.
+    /// Removes a group, also from its users. Returns the removed group.
     pub fn remove_group(&mut self, name: &str) -> Option<Group> {
         let removed = self.groups.remove(name)?;
         self.everybody().for_each(|user| user.groups.retain(|group| group != name));
@@ -270,18 +272,18 @@ impl Users {
         self.users.values_mut().chain(self.external.values_mut())
     }
 
-    /// The group of that name.
+    /// Returns the group with this name.
     pub fn group(&self, name: &str) -> Option<&Group> {
         self.groups.get(name)
     }
 
-    /// All groups, ordered by name.
+    /// Iterates over all groups, ordered by name.
     pub fn groups(&self) -> impl Iterator<Item = &Group> {
         self.groups.values()
     }
 
-    /// Takes away all roles on `keyspace` and its parts after it was dropped: one that is created later under the same name is
-    /// another. Returns true if there were any.
+    /// Revokes all roles on the dropped `keyspace` and its parts, because a keyspace that is later created under the
+    /// same name is a different one. Returns true if there were any.
     pub fn forget(&mut self, keyspace: Keyspace<'_>) -> bool {
         let users = self.users.values_mut().chain(self.external.values_mut());
         let users = users.flat_map(|user| {
@@ -306,10 +308,11 @@ impl Users {
         self.refresh_tokens();
     }
 
-    /// Checks a name and a password without hashing, so that the users need not be locked meanwhile.
+    /// Checks a name and a password without hashing, so that the table of users need not stay locked meanwhile.
     ///
-    /// HTTP Basic sends the password with each request: a hash of it, keyed by the process secret, is remembered. A password that
-    /// is not remembered always takes milliseconds, and one for a name that does not exist takes as long.
+    /// HTTP Basic sends the password with each request, so a hash of a verified password, keyed by the process secret,
+    /// is remembered. Checking a password that is not remembered always takes milliseconds, and takes as long for a
+    /// name that does not exist.
     pub fn check(&self, name: &str, password: &str) -> Check {
         let hash = self.hash(password);
         let user = self.get(name).filter(|user| user.credentials.is_some());
@@ -335,8 +338,8 @@ impl Users {
         }
     }
 
-    /// The user, if this is the password. Takes milliseconds unless the password is remembered: for a thread that others wait for
-    /// there is [`Users::check`].
+    /// Returns the user if this is the password. Takes milliseconds unless the password is remembered. On threads that
+    /// others wait for, use [`Users::check`].
     pub fn verify(&self, name: &str, password: &str) -> Option<&User> {
         let login = match self.check(name, password) {
             Check::Granted(login) => login,
@@ -356,8 +359,9 @@ impl Users {
         known.unwrap_or_else(|| self.decoy(name))
     }
 
-    /// While some users have a password of fewer rounds, a name that does not exist gets as many with the same probability,
-    /// always the same for a name: otherwise the count would say which names are new.
+    /// Returns made-up credentials for a name that does not exist. While some users have a password with fewer rounds,
+    /// such names get fewer rounds with the same probability, and always the same count for a name. Otherwise the count
+    /// would reveal which names do not exist.
     fn decoy(&self, name: &str) -> Credentials {
         let draw = Hash::Sha256.hmac(&self.decoy_secret, &[b"iterations", name.as_bytes()]);
         let draw = u32::from_be_bytes([draw[0], draw[1], draw[2], draw[3]]);
@@ -368,7 +372,7 @@ impl Users {
     }
 }
 
-/// Returns the login of a user who has given the password.
+/// Returns the login of a user who has given the correct password.
 pub(crate) fn login_of(user: &User) -> Login {
     Login {
         user: user.name.clone(),
@@ -406,7 +410,7 @@ mod tests {
     #[test]
     fn only_the_right_password_of_a_known_user_passes() {
         let users = users();
-        // Twice, so that both the slow and the remembered way are taken.
+        // Twice, to cover both the slow and the remembered path.
         for _ in 0..2 {
             assert!(users.verify("ann", "secret").is_some());
             assert!(users.verify("ann", "Secret").is_none());
@@ -528,7 +532,7 @@ mod tests {
         assert!(users.person(BACKUP).is_none());
     }
 
-    /// The persisted form of the first release; must stay readable.
+    /// The stored form of the first release, which must remain readable.
     const RECORD: &str = include_str!("user.v1.json");
 
     #[test]

@@ -32,7 +32,7 @@ const fn tables() -> [[u32; 256]; 8] {
     tables
 }
 
-/// Returns the CRC-32C of `bytes`, as `$document.value_crc32c` and `${Mutation.value_crc32c}` show it for a body.
+/// Returns the CRC-32C of `bytes`, as in `$document.value_crc32c` and `${Mutation.value_crc32c}` for a body.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     let (chunks, rest) = bytes.as_chunks::<8>();
     let mut register = !0u32;

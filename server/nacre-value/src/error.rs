@@ -1,61 +1,61 @@
-//! Why an operation on a document was refused.
+//! The reasons why an operation on a document is refused.
 
 use std::fmt;
 
-/// Why an operation on a document was refused. All variants are the client's to fix.
+/// The reason why an operation on a document was refused. The client must fix each of them.
 ///
-/// One variant a status of the protocol (given in brackets), so that the caller's mapping is one `match` without
-/// exceptions. For that reason the enum is not `#[non_exhaustive]`: a new variant has to break the mapping.
-/// Source: the sub-document part of the memcached binary protocol as Couchbase extends it.
+/// There is one variant per status of the protocol (given in brackets), so that the caller's mapping is one
+/// `match` without exceptions. The enum is therefore not `#[non_exhaustive]`: a new variant must break the
+/// mapping. Source: the sub-document part of the memcached binary protocol as extended by Couchbase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Error {
-    /// Some part of the path does not exist \[c0 PATH_ENOENT].
+    /// A part of the path does not exist \[c0 PATH_ENOENT].
     PathNotFound,
-    /// The path runs through a value of another kind, such as a name into an array, or the operation needs another
-    /// kind of value at its end \[c1 PATH_MISMATCH].
+    /// The path leads through a value of another kind, such as a name into an array, or the operation needs
+    /// another kind of value at the end of the path \[c1 PATH_MISMATCH].
     PathMismatch,
-    /// The path is not well formed, or does not suit the operation \[c2 PATH_EINVAL].
+    /// The path is malformed, or is not allowed for the operation \[c2 PATH_EINVAL].
     PathInvalid,
     /// The path is longer or deeper than allowed \[c3 PATH_E2BIG].
     PathTooBig,
-    /// The results of a lookup have more bytes together than a document may have \[03 E2BIG].
+    /// The results of a lookup together exceed the maximum size of a document \[03 E2BIG].
     ResultTooBig,
-    /// The document nests deeper than sub-document operations follow \[c4 DOC_E2DEEP].
+    /// The document is nested too deeply for sub-document operations \[c4 DOC_E2DEEP].
     DocumentTooDeep,
-    /// The value is no JSON, or not of the kind this place takes, or a counter would leave the range of
-    /// 64 bits \[c5 VALUE_CANTINSERT].
+    /// The value is not JSON, or has the wrong kind for its position, or a counter would exceed 64 bits \[c5
+    /// VALUE_CANTINSERT].
     ValueCannotInsert,
     /// The document is not JSON \[c6 DOC_NOTJSON].
     DocumentNotJson,
-    /// The number that a counter found is outside of 64 bits \[c7 NUM_ERANGE].
+    /// The existing number of a counter exceeds 64 bits \[c7 NUM_ERANGE].
     NumberOutOfRange,
-    /// A counter's delta is no 64-bit integer, or zero \[c8 DELTA_EINVAL].
+    /// The delta of a counter is zero or not a 64-bit integer \[c8 DELTA_EINVAL].
     DeltaInvalid,
-    /// The path, or for a unique push the element, exists already \[c9 PATH_EEXISTS].
+    /// The path already exists; for a unique push, the element does \[c9 PATH_EEXISTS].
     PathExists,
-    /// The value would make the document too deep \[ca VALUE_ETOODEEP].
+    /// The value would make the document too deeply nested \[ca VALUE_ETOODEEP].
     ValueTooDeep,
-    /// No operation, more than sixteen, or a set that cannot go together \[cb INVALID_COMBO].
+    /// There are no operations, more than sixteen, or operations that cannot be combined \[cb INVALID_COMBO].
     InvalidCombination,
-    /// Flags of an attribute operation that do not go together \[ce XATTR_INVALID_FLAG_COMBO].
+    /// The flags of an attribute operation cannot be combined \[ce XATTR_INVALID_FLAG_COMBO].
     XattrFlagCombination,
-    /// An attribute's name is empty, too long, or holds a forbidden byte \[87 XATTR_EINVAL].
+    /// The name of an attribute is empty, too long, or contains a forbidden byte \[87 XATTR_EINVAL].
     XattrInvalid,
-    /// The value asks for a macro that nobody knows \[d0 XATTR_UNKNOWN_MACRO].
+    /// The value names an unknown macro \[d0 XATTR_UNKNOWN_MACRO].
     XattrUnknownMacro,
     /// No virtual attribute has this name \[d1 XATTR_UNKNOWN_VATTR].
     XattrUnknownVirtual,
     /// Virtual attributes are read-only \[d2 XATTR_CANT_MODIFY_VATTR].
     XattrCannotModifyVirtual,
-    /// An operation on an attribute stands behind one on the body \[d4 INVALID_XATTR_ORDER].
+    /// An operation on an attribute follows an operation on the body \[d4 INVALID_XATTR_ORDER].
     XattrOrder,
     /// A macro names a part of a virtual attribute that does not exist \[d5 UNKNOWN_VATTR_MACRO].
     UnknownVirtualMacro,
-    /// A deleted document has no body to look at \[01 KEY_ENOENT].
+    /// A deleted document has no body to read \[01 KEY_ENOENT].
     DocumentDeleted,
     /// A deleted document cannot take a body \[d7 DELETED_DOC_CANT_HAVE_VALUE].
     DeletedCannotHaveValue,
-    /// An attribute was asked for as bytes, and is none.
+    /// An attribute was requested as binary, but is not.
     FieldNotBinary,
 }
 

@@ -1,20 +1,20 @@
-//! Checks that bytes are JSON, without recursion and without building anything.
+//! Validation of JSON without recursion and without building a tree.
 //!
-//! Each write is checked, so the scan is a plain loop: containers are bits on a fixed stack, strings are skipped 32
-//! bytes at a time while they are long, and eight behind that. Accepted is the grammar of RFC 8259 in UTF-8 with any
-//! value at the root, at most [`DEPTH_MAX`] containers deep. Left out on purpose: duplicate names and lone surrogate
-//! escapes are not looked for.
+//! Each write is validated, so the scan is a plain loop: containers are bits on a fixed stack, and strings are skipped
+//! 32 bytes at a time and then eight at a time. The accepted grammar is that of RFC 8259 in UTF-8, with any value at
+//! the root and at most [`DEPTH_MAX`] nested containers. Duplicate names and lone surrogate escapes are deliberately
+//! not detected.
 
 use std::ops::Range;
 
-/// The deepest nesting of arrays and objects in a document that counts as JSON.
+/// The maximum nesting of arrays and objects in a document that counts as JSON.
 ///
-/// Deeper text is stored all the same, as bytes without the JSON mark. Far above what sub-document operations follow
+/// Deeper text is stored as bytes without the JSON datatype. The limit is far above that of sub-document operations
 /// ([`crate::path::DEPTH_MAX`]), and small enough that every later parser with a recursion limit in the thousands can
 /// parse accepted text.
 pub const DEPTH_MAX: usize = 1024;
 
-/// Returns true if `bytes` are one JSON value, with white space around it allowed.
+/// Returns true if `bytes` are one JSON value, optionally surrounded by white space.
 pub fn is_json(bytes: &[u8]) -> bool {
     shape::<false>(bytes).is_some()
 }
@@ -22,30 +22,30 @@ pub fn is_json(bytes: &[u8]) -> bool {
 /// Result of a validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Values at the root; 1 unless a list was allowed.
+    /// Number of values at the root; 1 unless a list was allowed.
     pub(crate) value_count: usize,
-    /// Containers around the innermost value: 0 for a bare string, 2 for `[{"a":1}]`.
+    /// Number of containers around the innermost value: 0 for a bare string, 2 for `[{"a":1}]`.
     pub(crate) depth: usize,
 }
 
 /// Validates one value, or with `LIST` one or more values separated by commas (`1,"two",[3]`).
 pub(crate) fn shape<const LIST: bool>(bytes: &[u8]) -> Option<Shape> {
-    // Text that is not JSON mostly fails soon.
+    // Text that is not JSON usually fails early.
     let shape = scan::<LIST>(bytes, |_, _| {})?;
-    // One pass over the whole text is faster than checking each string, as most text is ASCII.
+    // One pass over the whole text is faster than checking each string, because most text is ASCII.
     simdutf8::basic::from_utf8(bytes).ok().map(|_| shape)
 }
 
-/// Validates `text` as one JSON value, and reports each member if it is an object: the ranges of the name between its
-/// quotation marks, and of the value. Escapes in names are left as they are.
+/// Validates `text` as one JSON value. If it is an object, calls `tell` for each member with the range of the name
+/// between its quotation marks and the range of the value. Escapes in names are not decoded.
 ///
-/// Returns the number of containers around the innermost value, at most [`DEPTH_MAX`]; `None` if it is not JSON, of
-/// which some members may have been reported before.
+/// Returns the number of containers around the innermost value, at most [`DEPTH_MAX`]; `None` if the text is not JSON.
+/// In that case some members may already have been reported.
 pub fn members(text: &str, tell: impl FnMut(Range<usize>, Range<usize>)) -> Option<usize> {
     scan::<false>(text.as_bytes(), tell).map(|shape| shape.depth)
 }
 
-/// Validates text, apart from its UTF-8, and reports the members of an object at the root.
+/// Validates text except for its UTF-8 encoding, and reports the members of an object at the root.
 fn scan<const LIST: bool>(
     bytes: &[u8],
     mut tell: impl FnMut(Range<usize>, Range<usize>),
@@ -53,10 +53,10 @@ fn scan<const LIST: bool>(
     let mut nesting = Nesting::default();
     let mut value_count = 1;
     let mut at = space_end(bytes, 0);
-    // The name of the member of the root that was begun last, and where its value begins.
+    // The name of the latest member of the root, and the position where its value begins.
     let (mut name, mut value_start) = (0..0, 0);
     loop {
-        // Here a value begins.
+        // A value begins here.
         let opened = match *bytes.get(at)? {
             open @ (b'{' | b'[') => {
                 let object = open == b'{';
@@ -89,7 +89,7 @@ fn scan<const LIST: bool>(
         if opened {
             continue;
         }
-        // A value has ended: close containers, then go on after a comma.
+        // A value has ended: close containers, then continue after a comma.
         loop {
             let value_end = at;
             at = space_end(bytes, at);
@@ -128,7 +128,7 @@ fn scan<const LIST: bool>(
     }
 }
 
-/// The open containers, a bit each (1 = object), outermost first.
+/// The open containers as bits (1 = object), outermost first.
 struct Nesting {
     words: [u64; DEPTH_MAX / 64],
     depth: usize,
@@ -161,7 +161,7 @@ impl Nesting {
     }
 }
 
-/// The first position from `at` on that is not white space; may be the end.
+/// Returns the first position from `at` on that is not white space; it may be the end.
 #[inline]
 pub(crate) fn space_end(bytes: &[u8], mut at: usize) -> usize {
     while let Some(b' ' | b'\n' | b'\t' | b'\r') = bytes.get(at) {
@@ -170,7 +170,8 @@ pub(crate) fn space_end(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Skips `"name" :` and the space after it. Returns the range of the name between its quotation marks, and the end.
+/// Skips `"name" :` and the following white space. Returns the range of the name between its quotation marks, and the
+/// end.
 fn name_end(bytes: &[u8], at: usize) -> Option<(Range<usize>, usize)> {
     if *bytes.get(at)? != b'"' {
         return None;
@@ -180,7 +181,8 @@ fn name_end(bytes: &[u8], at: usize) -> Option<(Range<usize>, usize)> {
     (*bytes.get(colon)? == b':').then(|| (at + 1..end - 1, space_end(bytes, colon + 1)))
 }
 
-/// The position behind the string that starts with the quotation mark at `at`; none when it does not end, or is not JSON.
+/// Returns the position after the string whose opening quotation mark is at `at`; `None` if the string does not end or
+/// is not JSON.
 #[inline]
 pub fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
     let mut at = at + 1;
@@ -203,10 +205,10 @@ pub fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Bytes that are examined at once: the size of two registers of 128 bits.
+/// Number of bytes that are examined at once: the size of two 128-bit registers.
 const BLOCK_BYTES: usize = 32;
 
-/// Returns how many bytes at the start of `text` are blocks without special characters.
+/// Returns the length in bytes of the leading blocks of `text` without special characters.
 #[inline]
 fn plain_blocks(text: &[u8]) -> usize {
     let (blocks, _) = text.as_chunks::<BLOCK_BYTES>();
@@ -217,10 +219,10 @@ fn plain_blocks(text: &[u8]) -> usize {
     BLOCK_BYTES * blocks.iter().position(is_special).unwrap_or(blocks.len())
 }
 
-/// Marks, by its top bit, the first byte of `word` that is a quote, a backslash or a control character.
+/// Marks the first byte of `word` that is a quotation mark, a backslash or a control character, by its top bit.
 ///
-/// Marks above the first one may be false, as the subtractions borrow; only the lowest is used.
-/// Source: "Bit Twiddling Hacks" (S. E. Anderson), zero bytes and bytes below n in a word.
+/// Marks above the first one may be false, because the subtractions borrow; only the lowest is used. Source: "Bit
+/// Twiddling Hacks" (S. E. Anderson), zero bytes and bytes below n in a word.
 fn special_bytes(word: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
     let quotes = word ^ (ONES * b'"' as u64);
@@ -241,7 +243,7 @@ fn escape_end(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// The position behind the number or literal at `at`.
+/// Returns the position after the number or literal at `at`.
 fn scalar_end(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = bytes.get(at..)?;
     match *rest.first()? {
@@ -273,7 +275,7 @@ fn number_end(bytes: &[u8], mut at: usize) -> Option<usize> {
     Some(at)
 }
 
-/// The position behind one or more digits.
+/// Returns the position after one or more digits.
 fn digits_end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut at = start;
     while let Some(b'0'..=b'9') = bytes.get(at) {

@@ -1,33 +1,35 @@
-//! Sub-document paths: where in a document an operation works.
+//! Sub-document paths: the position in a document that an operation accesses.
 //!
 //! ```text
 //! name               a member of the root object
 //! orders[0].total    first element of an array, then a member of it
 //! orders[-1]         last element; no other negative number exists
 //! [2]                an element of a root array
-//! `a.b`.c            back-ticks quote the signs of the grammar, of a whole name or a part of it; a doubled one is a back-tick
-//! a.[0]  a.  a[]     the forms that Couchbase takes as well: a dot before a bracket or at the end, and `[]` for `[0]`
+//! `a.b`.c            back-ticks quote the characters of the grammar, in a whole name or a part of it; two back-ticks
+//! mean one
+//! a.[0]  a.  a[]     other forms that Couchbase accepts: a dot before a bracket or at the end, and `[]` for `[0]`
 //! ```
 //!
-//! Names are JSON string contents: a quote or backslash in a name is escaped in the path as it is in the document. A name is never empty.
-//! Source: the sub-document API of the memcached binary protocol; grammar and limits as in Couchbase.
+//! Names are JSON string contents: a quotation mark or backslash in a name is escaped in the path as in the document. A
+//! name is never empty. Source: the sub-document API of the memcached binary protocol; grammar and limits as in
+//! Couchbase.
 
 use std::borrow::Cow;
 
-/// The longest path, in bytes.
+/// Maximum length of a path in bytes.
 pub const BYTES_MAX: usize = 1024;
 
-/// The most components of a path, and the deepest nesting that sub-document operations follow.
+/// Maximum number of components of a path, and maximum nesting for sub-document operations.
 pub const DEPTH_MAX: usize = 32;
 
-/// Why a path was refused. The client's to fix.
+/// The reason why a path was refused. The client must fix it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Error {
-    /// Not a path by the grammar.
+    /// The path does not match the grammar.
     Invalid,
-    /// More than [`BYTES_MAX`] bytes.
+    /// The path has more than [`BYTES_MAX`] bytes.
     TooLong,
-    /// More than [`DEPTH_MAX`] components.
+    /// The path has more than [`DEPTH_MAX`] components.
     TooDeep,
 }
 
@@ -43,22 +45,22 @@ impl From<Error> for crate::Error {
 /// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Component<'p> {
-    /// A member of an object, as the content of a JSON string (without the quotes, with its escapes).
+    /// A member of an object, as the content of a JSON string (without quotation marks, with its escapes).
     Name(Cow<'p, str>),
-    /// An element of an array, from 0.
+    /// An element of an array, counted from 0.
     Index(usize),
     /// The last element of an array, written `[-1]`.
     Last,
 }
 
-/// A path, from the root of the document on; without components it is the root.
+/// A path from the root of the document. A path without components is the root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Path<'p> {
     components: Vec<Component<'p>>,
 }
 
 impl<'p> Path<'p> {
-    /// Reads a path as a client sends it. No bytes at all give the root.
+    /// Parses a path as sent by a client. Empty input is the root.
     ///
     /// # Errors
     /// See [`Error`].
@@ -80,7 +82,7 @@ impl<'p> Path<'p> {
         Ok(Path { components })
     }
 
-    /// The steps from the root on.
+    /// Returns the steps from the root.
     pub fn components(&self) -> &[Component<'p>] {
         &self.components
     }
@@ -132,13 +134,14 @@ fn name(text: &str) -> Result<(Component<'_>, &str), Error> {
     Ok((Component::Name(name), rest.strip_prefix('.').unwrap_or(rest)))
 }
 
-/// Removes single back-ticks from a name and leaves one of each doubled pair.
+/// Removes single back-ticks from a name, and replaces doubled ones by one.
 fn unquoted(name: &str) -> String {
     let parts: Vec<String> = name.split("``").map(|part| part.replace('`', "")).collect();
     parts.join("`")
 }
 
-/// A name goes into the document between quotes as it is, so it has to be the inside of a JSON string.
+/// Checks a name. A name is copied into the document between quotation marks, so it must be the content of a JSON
+/// string.
 fn check_name(name: &str) -> Result<(), Error> {
     let quoted = ["\"", name, "\""].concat();
     let end = crate::json::string_end(quoted.as_bytes(), 0);
@@ -149,7 +152,7 @@ fn check_name(name: &str) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    /// Renders a path with its steps apart, or why it was refused.
+    /// Renders a path with separated steps, or the reason why it was refused.
     fn show(text: &str) -> String {
         let path = match Path::parse(text.as_bytes()) {
             Ok(path) => path,

@@ -1,6 +1,6 @@
 //! Extended attributes: named JSON values that a document has in addition to its body.
 //!
-//! A stored value with the XATTR datatype starts with a section that holds them (integers are big-endian):
+//! A stored value with the XATTR datatype starts with a section that contains them (integers are big-endian):
 //!
 //! ```text
 //! u32 length of what follows
@@ -9,28 +9,28 @@
 //! body of the document
 //! ```
 //!
-//! `{"a":1}` as the attribute `x` is `00 00 00 0e  00 00 00 0a  78 00  7b 22 61 22 3a 31 7d 00`. No attributes are no
-//! section at all, and then the datatype lacks the XATTR bit.
+//! `{"a":1}` as the attribute `x` is `00 00 00 0e  00 00 00 0a  78 00  7b 22 61 22 3a 31 7d 00`. Without attributes
+//! there is no section, and the datatype lacks the XATTR bit.
 //!
 //! Names that start with an underscore are *system* attributes: they survive the deletion of the document.
 
 use crate::Error;
 use std::borrow::Cow;
 
-/// The longest name of an attribute, in bytes.
+/// Maximum length of an attribute name in bytes.
 pub const KEY_BYTES_MAX: usize = 15;
 
-/// The attributes of one document, in the order they were added.
+/// The attributes of one document, in the order in which they were added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Xattrs<'a> {
     pairs: Vec<(Cow<'a, str>, Cow<'a, [u8]>)>,
 }
 
 impl<'a> Xattrs<'a> {
-    /// Reads a section, its length included; no bytes are no attributes.
+    /// Parses a section, including its length; empty input has no attributes.
     ///
     /// # Errors
-    /// [`Error::XattrInvalid`] when lengths do not add up, a terminator is missing, or a name is not allowed.
+    /// [`Error::XattrInvalid`] if lengths are inconsistent, a terminator is missing, or a name is not allowed.
     pub fn parse(section: &'a [u8]) -> Result<Xattrs<'a>, Error> {
         if section.is_empty() {
             return Ok(Xattrs::default());
@@ -52,7 +52,7 @@ impl<'a> Xattrs<'a> {
         Ok(Xattrs { pairs })
     }
 
-    /// The JSON text of the attribute `key`.
+    /// Returns the JSON text of the attribute `key`.
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         self.pairs.iter().find(|pair| pair.0 == key).map(|pair| pair.1.as_ref())
     }
@@ -60,7 +60,7 @@ impl<'a> Xattrs<'a> {
     /// Sets the attribute `key` to the JSON text `value`.
     ///
     /// # Errors
-    /// [`Error::XattrInvalid`] when the name is not allowed.
+    /// [`Error::XattrInvalid`] if the name is not allowed.
     pub fn set(&mut self, key: &str, value: &[u8]) -> Result<(), Error> {
         if !is_key(key) {
             return Err(Error::XattrInvalid);
@@ -73,7 +73,7 @@ impl<'a> Xattrs<'a> {
         Ok(())
     }
 
-    /// Removes the attribute `key`; says whether it was there.
+    /// Removes the attribute `key`. Returns true if it existed.
     pub fn remove(&mut self, key: &str) -> bool {
         let before = self.pairs.len();
         self.pairs.retain(|pair| pair.0 != key);
@@ -85,7 +85,7 @@ impl<'a> Xattrs<'a> {
         self.pairs.retain(|pair| is_system(&pair.0));
     }
 
-    /// Names with their JSON texts.
+    /// Iterates over names and their JSON texts.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.pairs.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))
     }
@@ -95,15 +95,16 @@ impl<'a> Xattrs<'a> {
         self.pairs.is_empty()
     }
 
-    /// The names as a JSON array, as the virtual attribute `$XTOC` shows them; system names only `with_system`.
+    /// Returns the names as a JSON array, the value of the virtual attribute `$XTOC`. System names are included only
+    /// `with_system`.
     pub fn names_json(&self, with_system: bool) -> Vec<u8> {
         let names = self.iter().map(|(key, _)| key).filter(|key| with_system || !is_system(key));
-        // A name holds no sign that JSON would escape, see [`is_key`].
+        // A name contains no character that JSON would escape, see [`is_key`].
         let quoted: Vec<String> = names.map(|key| format!("\"{key}\"")).collect();
         format!("[{}]", quoted.join(",")).into_bytes()
     }
 
-    /// The section as it is stored; nothing for no attributes.
+    /// Encodes the section for storage; empty if there are no attributes.
     pub fn encode(&self) -> Vec<u8> {
         if self.pairs.is_empty() {
             return Vec::new();
@@ -127,16 +128,16 @@ pub fn is_system(key: &str) -> bool {
     key.starts_with('_')
 }
 
-/// Returns true if `key` may name an attribute: 1 to [`KEY_BYTES_MAX`] bytes without control characters and without the
-/// signs that paths and JSON give a meaning to.
+/// Returns true if `key` is a valid attribute name: 1 to [`KEY_BYTES_MAX`] bytes without control characters and without
+/// characters that are special in paths and JSON.
 pub fn is_key(key: &str) -> bool {
     let forbidden = |byte: u8| byte < 0x20 || b"\"\\`.[]".contains(&byte);
     (1..=KEY_BYTES_MAX).contains(&key.len()) && !key.bytes().any(forbidden)
 }
 
-/// Divides a value with the XATTR datatype into its section and the body.
+/// Splits a value with the XATTR datatype into its section and its body.
 ///
-/// `None` when the section's length exceeds the value.
+/// Returns `None` if the length of the section exceeds the value.
 pub fn split(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let (section, _) = prefixed(value)?;
     value.split_at_checked(LENGTH_BYTES + section.len())
@@ -150,13 +151,13 @@ fn length_prefix(length: usize) -> [u8; LENGTH_BYTES] {
         .to_be_bytes()
 }
 
-/// Splits bytes into the part that a length covers, and the rest.
+/// Splits bytes into the part that the length prefix covers, and the rest.
 fn prefixed(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
     rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)
 }
 
-/// `key 00 value 00`
+/// Splits `key 00 value 00`.
 fn split_pair(pair: &[u8]) -> Option<(&str, &[u8])> {
     let end = pair.iter().position(|byte| *byte == 0)?;
     let value = pair.get(end + 1..)?.strip_suffix(&[0])?;

@@ -1,4 +1,4 @@
-//! Published exchanges, whole exchanges with a small client, and everything that goes wrong.
+//! Published exchanges, complete exchanges with a small client, and error cases.
 
 use super::*;
 use crate::{Role, SALT_BYTES, User};
@@ -17,7 +17,7 @@ const SCRAM: [(Mechanism, Hash); 3] = [
     (Mechanism::ScramSha1, Hash::Sha1),
 ];
 
-/// A client of its own making, so that an error of the server is not shared.
+/// An independent client, so that it does not share errors with the server.
 struct Client {
     hash: Hash,
     password: &'static str,
@@ -35,7 +35,7 @@ impl Client {
         format!("{}{}", self.header, self.bare).into_bytes()
     }
 
-    /// The second message, and the signature the server has to answer with.
+    /// Returns the second message, and the signature that the server must reply with.
     fn last(&self, server_first: &[u8]) -> (Vec<u8>, String) {
         let server_first = std::str::from_utf8(server_first).unwrap();
         let fields: Vec<&str> = server_first.split(',').collect();
@@ -56,7 +56,8 @@ impl Client {
     }
 }
 
-/// Plays a whole exchange. Returns the user if the server let the client in and signed rightly.
+/// Plays a complete exchange. Returns the user if the server accepted the client and its signature is
+/// correct.
 fn log_in(mechanism: Mechanism, client: &Client) -> Option<String> {
     let users = users();
     let Step::Continue { reply, session } =
@@ -244,7 +245,7 @@ proptest! {
         second in "(c=biws)?(,r=[ -~]{0,8})?(,p=[A-Za-z0-9+/=]{0,12})?",
         bytes in proptest::collection::vec(any::<u8>(), 0..32),
     ) {
-        // No users: their hashes would take most of the time.
+        // No users, because hashing their passwords would take most of the time.
         let users = Users::new([0; 32]);
         for message in [first.as_bytes(), &bytes] {
             if let Step::Continue { session, .. } = Session::start(Mechanism::ScramSha256, message, &users, b"n") {

@@ -1,4 +1,4 @@
-//! Changes of users that are decided while another one is on its way.
+//! Changes of users that are decided while another change is in progress.
 
 use nacre_auth::{
     Credentials, Domain, Edit, Group, Keyspace, Login, Privilege, Refused, Role, SALT_BYTES, User,
@@ -13,7 +13,7 @@ fn password(text: &str) -> Credentials {
     Credentials::derive(text, [5; SALT_BYTES])
 }
 
-/// `boss` may do everything, `ann` is an administrator too.
+/// Creates the full administrator `boss`, and `ann`, who is one too.
 fn users() -> Users {
     let mut users = Users::new([7; 32]);
     users.put(User::new("boss", "password", roles("admin"), [1; SALT_BYTES]));
@@ -39,7 +39,7 @@ fn remove(name: &str) -> Edit {
     Edit::RemoveUser { domain: Domain::Local, name: name.to_owned() }
 }
 
-/// The password change that `by` has asked for, and whose hash took its time.
+/// Returns the password change that `by` requested earlier, whose hashing took a while.
 fn own_password(by: &Login) -> Edit {
     Edit::OwnPassword { credentials: password("new"), replaces: by.password.unwrap(), at: 9 }
 }
@@ -64,7 +64,7 @@ fn a_new_password_of_ones_own_brings_no_user_back() {
     let late = apply(&mut users, Some(&ann), own_password(&ann));
     assert_eq!(late, Err(Refused::LoginEnded));
     assert!(users.get("ann").is_none());
-    // Another one under the same name has nothing to do with it.
+    // A later user of the same name is not affected.
     let creates = UserEdit { creates: true, credentials: Some(password("hers")), ..edit("ann") };
     apply(&mut users, Some(&boss), Edit::User(creates)).unwrap();
     assert_eq!(apply(&mut users, Some(&ann), own_password(&ann)), Err(Refused::LoginEnded));
@@ -206,7 +206,7 @@ fn generations_are_never_assigned_twice_and_survive_the_records() {
         let eve = users.get("eve").unwrap();
         seen.extend([eve.generation, eve.password_generation]);
         apply(&mut users, None, remove("eve")).unwrap();
-        // As after a restart: what is stored is the records and the last generation.
+        // As after a restart: the records and the last generation are stored.
         let mut again = Users::new([round; 32]);
         users.all().cloned().for_each(|user| drop(again.insert(user)));
         again.skip_generations(users.last_generation());

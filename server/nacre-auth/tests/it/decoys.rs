@@ -1,9 +1,9 @@
-//! What SCRAM answers for names that do not exist.
+//! SCRAM replies for names that do not exist.
 
 use nacre_auth::sasl::{Mechanism, Session, Step};
 use nacre_auth::{ITERATIONS, SALT_BYTES, User, Users};
 
-/// The salt and the rounds that a client is given for a name.
+/// Returns the salt and the rounds that a client receives for a name.
 fn challenge(users: &Users, mechanism: Mechanism, name: &str) -> (String, u32) {
     let first = format!("n,,n={name},r=abc");
     let Step::Continue { reply, .. } = Session::start(mechanism, first.as_bytes(), users, &[9; 16])
@@ -15,7 +15,7 @@ fn challenge(users: &Users, mechanism: Mechanism, name: &str) -> (String, u32) {
     (fields.next().unwrap(), fields.next().unwrap().parse().unwrap())
 }
 
-/// The users of one node's process in a cluster.
+/// Creates the users of one process of a node in a cluster.
 fn process(secret: u8, cluster: &str) -> Users {
     let mut users = Users::new([secret; 32]);
     users.set_internal(cluster, [secret; SALT_BYTES]);
@@ -42,7 +42,7 @@ fn every_node_and_every_start_answers_alike_for_a_name_that_does_not_exist() {
     }
 }
 
-/// A user whose password was set by an earlier release.
+/// Returns a user whose password was set by an earlier release.
 fn old_user(name: &str) -> User {
     let record = include_str!("../../src/user.v1.json").replace("\"ann\"", &format!("{name:?}"));
     serde_json::from_str(&record).unwrap()

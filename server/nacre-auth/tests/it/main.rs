@@ -1,4 +1,4 @@
-//! Tests of users and of who may change them.
+//! Tests of users and of the rights to change them.
 
 mod changes;
 mod decoys;

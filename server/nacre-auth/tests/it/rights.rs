@@ -1,4 +1,4 @@
-//! Every role against every change of users: who may make it.
+//! Tests every role against every change of users.
 
 use nacre_auth::{
     Credentials, Domain, Edit, Group, Login, Refused, Role, RoleKind, SALT_BYTES, User, UserChange,
@@ -6,10 +6,10 @@ use nacre_auth::{
 };
 use std::collections::BTreeSet;
 
-/// Who may change users of each domain, and groups. Written down here once more, so that a change has to be meant.
+/// Roles that may change users of each domain, and groups. Repeated here so that a change must be intentional.
 const LOCAL: &str = "admin security_admin security_admin_local";
 const EXTERNAL: &str = "admin security_admin security_admin_external";
-/// Who may grant roles of administrators and change those who have them.
+/// Roles that may grant roles of administrators and change users who have them.
 const TOP: &str = "admin";
 /// The roles of administrators.
 const PROTECTED: &str =
@@ -28,7 +28,7 @@ fn group(name: &str, roles: Vec<Role>) -> Group {
     Group { name: name.to_owned(), description: String::new(), roles, ldap_group: None }
 }
 
-/// A user and a group of each role, and in each group a user; in both domains.
+/// Creates a user and a group for each role, and a user in each group; in both domains.
 fn everybody() -> Users {
     let mut users = Users::new([7; 32]);
     let template = User::new("template", "password", Vec::new(), [1; SALT_BYTES]);
@@ -51,7 +51,7 @@ fn everybody() -> Users {
     users
 }
 
-/// What is done to a role, or to a user or group that has it.
+/// A change of a role, or of a user or group that has it.
 #[derive(Clone, Copy, Debug)]
 enum Operation {
     CreateWithRole,
@@ -98,7 +98,7 @@ const OPERATIONS: [Operation; 19] = [
 ];
 
 impl Operation {
-    /// Returns true for what is not of one domain.
+    /// Returns true for operations that do not belong to one domain.
     fn is_of_groups(self) -> bool {
         use Operation::*;
         matches!(
@@ -161,7 +161,7 @@ fn grant(role: Role, user: Option<&str>, group: Option<&str>, revoke: bool) -> E
     Edit::Grant { roles: vec![role], users: names(user), groups: names(group), revoke }
 }
 
-/// A login of the local user of that name.
+/// Returns a login of the local user with this name.
 fn login(users: &Users, name: &str) -> Login {
     users.login_without_password(name).unwrap()
 }
@@ -172,7 +172,7 @@ fn every_change_of_users_is_allowed_to_the_roles_of_the_table_and_to_nobody_else
     let credentials = Credentials::derive("password", [2; SALT_BYTES]);
     let mut cells = 0;
     for by in RoleKind::ALL {
-        // Roles count alike whether a user has them by itself or through a group.
+        // A role counts the same whether a user has it directly or through a group.
         let askers = ["own", "member"].map(|how| login(&users, &format!("{how}-{}", by.name())));
         for domain in Domain::ALL {
             let list = if domain == Domain::Local { LOCAL } else { EXTERNAL };

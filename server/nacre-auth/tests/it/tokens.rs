@@ -1,4 +1,4 @@
-//! Tokens of the API: what they may do, and when that ends.
+//! API tokens: their rights, and the end of their rights.
 
 use nacre_auth::{
     ApiToken, Credentials, Domain, Edit, Group, Keyspace, Login, Privilege, Refused, Role,
@@ -30,7 +30,7 @@ fn apply(users: &mut Users, by: Option<&Login>, edit: Edit) -> Result<(), Refuse
     users.apply(&UserChange { by: by.cloned(), edit }, |_| true)
 }
 
-/// Gives ann a token with a number; returns its text.
+/// Creates a numbered token for ann. Returns its text.
 fn create(users: &mut Users, number: u8, scopes: Option<&str>) -> Result<String, Refused> {
     let login = by_password(users, "ann");
     let times = [NOW_S, NOW_S + 100];

@@ -1,21 +1,21 @@
-//! Bytes that are no JSON, as attributes keep them: in base64, in a string whose beginning says so.
+//! Binary values of attributes: base64 in a JSON string with a marker prefix.
 
 use crate::Error;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
-/// Beginning of such a string. Source: sub-document API, binary values of attributes.
+/// The marker prefix. Source: sub-document API, binary values of attributes.
 const PREFIX: &str = "cb-content-base64-encoded:";
 
-/// The JSON text that keeps `bytes`.
+/// Returns the JSON text that encodes `bytes`.
 pub(super) fn encode(bytes: &[u8]) -> Vec<u8> {
     format!("\"{PREFIX}{}\"", BASE64_STANDARD.encode(bytes)).into_bytes()
 }
 
-/// The bytes that a JSON text keeps.
+/// Returns the bytes that a JSON text encodes.
 ///
 /// # Errors
-/// [`Error::FieldNotBinary`] when it is not such a text.
+/// [`Error::FieldNotBinary`] if the text does not encode bytes.
 pub(super) fn decode(text: &[u8]) -> Result<Vec<u8>, Error> {
     let text = std::str::from_utf8(text).map_err(|_| Error::FieldNotBinary)?;
     let inner = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));

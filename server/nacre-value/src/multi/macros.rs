@@ -1,11 +1,11 @@
-//! Macros: values of attributes that only the server knows.
+//! Macros: attribute values that the server fills in.
 
 use super::Virtual;
 use crate::Error;
 use crate::path::Path;
 use crate::subdoc::{Lookup, lookup_at};
 
-/// Values of the current mutation, from the vBucket.
+/// Values of the current mutation, provided by the vBucket.
 ///
 /// A value that is exactly one of these JSON strings is replaced:
 ///
@@ -58,7 +58,7 @@ fn from_virtual(name: &str, virtuals: &Virtual<'_>) -> Result<Vec<u8>, Error> {
     found.map(|text| text.into_owned()).map_err(|_| Error::UnknownVirtualMacro)
 }
 
-/// `"${name}"`
+/// Returns the name in `"${name}"`.
 fn name(value: &[u8]) -> Option<&str> {
     let name = value.strip_prefix(b"\"${")?.strip_suffix(b"}\"")?;
     std::str::from_utf8(name).ok()

@@ -1,18 +1,18 @@
 //! A request of up to sixteen operations on one document with its attributes.
 //!
-//! A lookup answers each operation for itself; a mutation happens as a whole or not at all. A single sub-document
-//! request is a request of one operation.
+//! Each operation of a lookup has its own result; a mutation applies as a whole or not at all. A single sub-document
+//! request is a request with one operation.
 //!
 //! Rules, in addition to those of each operation:
 //! - Operations on attributes come before operations on the body.
-//! - Attributes whose names start with `$` are virtual: their JSON text comes from the caller, and they are read-only.
-//! - An operation that takes the whole body for itself is the only one on the body.
-//! - With `expand_macros` the value is a macro and nothing else, see [`Macros`].
-//! - Removing the document drops its attributes except the system ones.
+//! - Attributes whose names start with `$` are virtual: the caller provides their JSON text, and they are read-only.
+//! - An operation on the whole body is the only operation on the body.
+//! - With `expand_macros` the value is exactly one macro, see [`Macros`].
+//! - Removing the document drops its attributes, except system attributes.
 //!
-//! CAS checks, expiry and the flags that concern the document as a whole are the caller's.
+//! The caller handles CAS checks, expiry and the flags of the document.
 //!
-//! Source: sub-document API of the memcached binary protocol as Couchbase extends it.
+//! Source: sub-document API of the memcached binary protocol as extended by Couchbase.
 
 mod binary;
 mod macros;
@@ -25,29 +25,30 @@ pub use macros::Macros;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Bytes that the results of a lookup may have together: as many as a document. Without a limit, sixteen operations on one large value
-/// make an answer of sixteen times its size. Source: the largest document of Couchbase.
+/// Maximum total size of the results of a lookup in bytes: the maximum size of a document. Without a limit, sixteen
+/// operations on one large value make a reply of sixteen times its size. Source: the maximum document size of
+/// Couchbase.
 pub const RESULT_BYTES_MAX: usize = 20 << 20;
 
-/// The most operations of a request.
+/// Maximum number of operations of a request.
 pub const SPECS_MAX: usize = 16;
 
-/// The document that a request works on.
+/// The document that a request operates on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source<'a> {
-    /// The section of attributes, empty if there are none.
+    /// The section of attributes; empty if there are none.
     pub xattrs: &'a [u8],
     /// The body.
     pub body: &'a [u8],
-    /// True if the body is JSON, as decided when it was stored.
+    /// True if the body is JSON, as determined when it was stored.
     pub body_is_json: bool,
-    /// True if this is a tombstone, which has attributes but no body.
+    /// True for a tombstone, which has attributes but no body.
     pub deleted: bool,
 }
 
 impl Source<'static> {
-    /// Returns the source of a mutation without a document: an empty array if the first operation on the body needs
-    /// one, an empty object otherwise.
+    /// Returns the source for a mutation of a missing document: an empty array if the first operation on the body needs
+    /// one, otherwise an empty object.
     pub fn missing(specs: &[MutationSpec<'_>]) -> Source<'static> {
         let first = specs.iter().find(|spec| !spec.flags.xattr);
         let path = first.and_then(|spec| match spec.operation {
@@ -62,7 +63,7 @@ impl Source<'static> {
 /// One operation of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LookupOperation {
-    /// Reads at a path.
+    /// Reads the value at a path.
     Path(Lookup),
     /// Returns the whole body, JSON or not. The path is empty.
     Document,
@@ -71,26 +72,27 @@ pub enum LookupOperation {
 /// One operation of a mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MutationOperation {
-    /// Edits at a path.
+    /// Edits the value at a path.
     Path(Mutation),
-    /// Makes the value the whole body. The path is empty.
+    /// Replaces the whole body by the value. The path is empty.
     SetDocument,
     /// Removes the document. The path is empty.
     RemoveDocument,
-    /// Makes the value found at a path in the attributes the whole body.
+    /// Replaces the whole body by the value at a path in the attributes.
     ReplaceBodyWithXattr,
 }
 
 /// Flags of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// Creates missing parents. Creating or upserting a document implies it for each operation: the caller sets it.
+    /// Creates missing parents. Implied for each operation when a document is created or upserted: the caller then sets
+    /// it.
     pub create_path: bool,
     /// The path starts with the name of an attribute.
     pub xattr: bool,
     /// The value is a macro; only together with `xattr`.
     pub expand_macros: bool,
-    /// The value is bytes of any kind; only together with `xattr`.
+    /// The value is arbitrary bytes; only together with `xattr`.
     pub binary: bool,
 }
 
@@ -99,7 +101,7 @@ pub struct Flags {
 pub struct Spec<'a, O> {
     /// The operation.
     pub operation: O,
-    /// Its flags.
+    /// The flags of the operation.
     pub flags: Flags,
     /// The path, unparsed.
     pub path: &'a [u8],
@@ -115,16 +117,16 @@ pub type MutationSpec<'a> = Spec<'a, MutationOperation>;
 /// Returns the JSON text of a virtual attribute by its name (`$document`, `$XTOC`, `$vbucket`), `None` if unknown.
 pub type Virtual<'v> = dyn Fn(&str) -> Option<Vec<u8>> + 'v;
 
-/// Why a mutation did not happen.
+/// The reason why a mutation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The request makes no sense as such.
+    /// The request as a whole is invalid.
     Request(Error),
-    /// An operation failed; the first one in the order of the request.
+    /// An operation failed; the first failed operation of the request is reported.
     Spec {
         /// The position in the request, from 0.
         index: u8,
-        /// Why.
+        /// The reason.
         error: Error,
     },
 }
@@ -132,11 +134,11 @@ pub enum Failure {
 /// Effect of a mutation on the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// The body stays.
+    /// The body is unchanged.
     Unchanged,
-    /// The body becomes this text, which may be anything.
+    /// The body is replaced by this text, which may be any bytes.
     Set(Vec<u8>),
-    /// The body, which is JSON, becomes this text, which is JSON, too.
+    /// The JSON body is replaced by this JSON text.
     Edited(Vec<u8>),
     /// The document is removed.
     Removed,
@@ -145,29 +147,29 @@ pub enum Body {
 /// Result of a mutation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mutated {
-    /// The section of attributes, empty if there are none.
+    /// The section of attributes; empty if there are none.
     pub xattrs: Vec<u8>,
     /// The body.
     pub body: Body,
-    /// Results of operations (of counters), with their positions in the request.
+    /// Results of operations that return a value (counters), with their positions in the request.
     pub results: Vec<(u8, Vec<u8>)>,
 }
 
-/// Result of one operation of a lookup: a JSON text, empty for [`Lookup::Exists`], or the reason why there is none.
+/// Result of one operation of a lookup: a JSON text, empty for [`Lookup::Exists`], or the error.
 pub type Answer<'d> = Result<Cow<'d, [u8]>, Error>;
 
-/// Answers each operation of a lookup, in order.
+/// Carries out each operation of a lookup, in order.
 ///
 /// # Errors
-/// An [`Error`] of the request as a whole: too many or no operations, wrong order, an invalid attribute name, or results of more than
-/// [`RESULT_BYTES_MAX`] bytes.
+/// An [`Error`] of the request as a whole: no operations or too many, wrong order, an invalid attribute name, or
+/// results of more than [`RESULT_BYTES_MAX`] bytes.
 pub fn lookup<'d>(
     source: &Source<'d>,
     specs: &[LookupSpec<'_>],
     virtuals: &Virtual<'_>,
 ) -> Result<Vec<Answer<'d>>, Error> {
     check(specs, |_| false)?;
-    // Attributes that cannot be read fail the operations that want them, not the ones on the body.
+    // Unreadable attributes fail only the operations that need them, not those on the body.
     let xattrs = Xattrs::parse(source.xattrs);
     let answer = |spec: &LookupSpec<'_>| -> Answer<'d> {
         match spec.operation {
@@ -218,7 +220,7 @@ fn lookup_xattr<'d>(
 /// Applies all operations of a mutation, or none.
 ///
 /// # Errors
-/// See [`Failure`]; the document is then as it was.
+/// See [`Failure`]; the document is then unchanged.
 pub fn mutate(
     source: &Source<'_>,
     specs: &[MutationSpec<'_>],
@@ -230,7 +232,7 @@ pub fn mutate(
     let body_start = specs.iter().position(|spec| !spec.flags.xattr).unwrap_or(specs.len());
     let mut results = Vec::new();
 
-    // The body is changed first, because a macro may need its checksum; its failure is reported last, because its
+    // The body is changed first because a macro may need its checksum. Its failure is reported last because its
     // operations are last in the request.
     let edited_body = mutate_body(source, specs, body_start);
     let body_after = || match &edited_body {
@@ -281,7 +283,8 @@ pub fn mutate(
     Ok(Mutated { xattrs: xattrs.encode(), body, results })
 }
 
-/// Edits the attribute that `spec` names: as the only member of a document, so that all rules are those of a body.
+/// Edits the attribute that `spec` names. The attribute is treated as the only member of a document, so all rules for
+/// bodies apply.
 fn mutate_xattr(
     xattrs: &mut Xattrs<'_>,
     operation: Mutation,
@@ -308,7 +311,7 @@ fn mutate_xattr(
 
 type BodyEdit = (Body, Vec<(u8, Vec<u8>)>);
 
-/// Runs the operations from `start` on, which are those on the body.
+/// Runs the operations from `start` on, which are the operations on the body.
 fn mutate_body(
     source: &Source<'_>,
     specs: &[MutationSpec<'_>],
@@ -345,7 +348,7 @@ fn mutate_body(
     Ok((body, results))
 }
 
-/// Checks that lookups and mutations share.
+/// Performs the checks common to lookups and mutations.
 fn check<O: Copy>(
     specs: &[Spec<'_, O>],
     takes_whole_body: impl Fn(O) -> bool,
@@ -402,7 +405,7 @@ fn takes_whole_body(operation: MutationOperation) -> bool {
     !matches!(operation, MutationOperation::Path(_))
 }
 
-/// The name of the attribute that a path begins with. Names know no back-tick quoting.
+/// Returns the attribute name at the start of a path. Back-tick quoting does not apply to attribute names.
 fn xattr_key(path: &[u8]) -> Result<&str, Error> {
     let end = path.iter().position(|byte| matches!(byte, b'.' | b'[')).unwrap_or(path.len());
     let key = std::str::from_utf8(&path[..end]).map_err(|_| Error::XattrInvalid)?;

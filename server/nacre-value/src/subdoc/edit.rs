@@ -1,4 +1,4 @@
-//! The edits: each finds its place and splices text there.
+//! The edits: each finds its position and splices text there.
 
 use super::Edited;
 use super::walk::{Child, Children, Gap, Target, same_name, value_end, walk};
@@ -6,7 +6,7 @@ use crate::Error;
 use crate::json::{Shape, shape, space_end};
 use crate::path::{Component, DEPTH_MAX};
 
-/// One mutation, all but its operation.
+/// The inputs of a mutation, except its operation.
 pub(super) struct Request<'a> {
     pub(super) document: &'a [u8],
     pub(super) components: &'a [Component<'a>],
@@ -14,7 +14,7 @@ pub(super) struct Request<'a> {
     pub(super) create_path: bool,
 }
 
-/// The element at the path of a push.
+/// The array at the path of a push.
 enum Array<'d> {
     Existing(Children<'d>),
     Created(Vec<u8>),
@@ -29,7 +29,7 @@ impl Request<'_> {
         self.member(|place| self.replace_value(place, self.value))
     }
 
-    /// Adds a member where none is; where one is, does as `found` says.
+    /// Adds a member if there is none; otherwise applies `found` to the existing member.
     fn member(
         &self,
         found: impl FnOnce(Child) -> Result<Vec<u8>, Error>,
@@ -150,12 +150,12 @@ impl Request<'_> {
         }
     }
 
-    /// Checks that the value is one JSON text that fits below the path.
+    /// Checks that the value is one JSON text that can be nested below the path.
     fn single_value(&self) -> Result<(), Error> {
         self.fits(shape::<false>(self.value), self.components.len())
     }
 
-    /// Checks that the value is one or more JSON texts that fit into `outside` containers.
+    /// Checks that the value is one or more JSON texts that can be nested in `outside` containers.
     fn list(&self, outside: usize) -> Result<(), Error> {
         self.fits(shape::<true>(self.value), outside)
     }
@@ -165,7 +165,7 @@ impl Request<'_> {
         if outside + value.depth > DEPTH_MAX { Err(Error::ValueTooDeep) } else { Ok(()) }
     }
 
-    /// The place of the path, which has to exist.
+    /// Returns the position of the path, which must exist.
     fn existing(&self) -> Result<Child, Error> {
         match walk(self.document, self.components)? {
             Target::Found(place) => Ok(place),
@@ -173,7 +173,8 @@ impl Request<'_> {
         }
     }
 
-    /// The array that the path names, or the document with that array created and the value in it.
+    /// Returns the array that the path names, or the document with this array created and the value
+    /// in it.
     fn array(&self) -> Result<Array<'_>, Error> {
         match walk(self.document, self.components)? {
             Target::Found(place) => {
@@ -191,7 +192,7 @@ impl Request<'_> {
         }
     }
 
-    /// Puts a member for `components[matched]` at `gap`, and objects for the steps behind it.
+    /// Inserts a member for `components[matched]` at `gap`, and objects for the following steps.
     ///
     /// Elements cannot be created, because the elements before them are unknown.
     fn create(&self, gap: Gap, matched: usize, value: [&[u8]; 3]) -> Result<Vec<u8>, Error> {
@@ -225,7 +226,7 @@ impl Request<'_> {
         value_end(self.document, place.value, self.components.len())
     }
 
-    /// The document with `from..to` replaced by `parts`.
+    /// Returns the document with `from..to` replaced by `parts`.
     fn splice(&self, from: usize, to: usize, parts: &[&[u8]]) -> Vec<u8> {
         let added: usize = parts.iter().map(|part| part.len()).sum();
         let mut out = Vec::with_capacity(self.document.len() - (to - from) + added);
@@ -236,7 +237,7 @@ impl Request<'_> {
     }
 }
 
-/// Strings are compared by meaning, everything else as text.
+/// Compares two primitive values: strings by content, everything else as text.
 fn same_primitive(element: &[u8], wanted: &[u8]) -> bool {
     let content = |text: &'_ [u8]| -> Option<(usize, usize)> {
         (text.len() >= 2 && text[0] == b'"').then(|| (1, text.len() - 1))

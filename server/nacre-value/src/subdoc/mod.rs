@@ -8,12 +8,12 @@
 //! assert_eq!(edited.document, br#"{ "tags": ["a","b","c"] }"#);
 //! ```
 //!
-//! The scan stops at the place it looks for, and an edit copies the text before and after: text outside of the edited
-//! place stays byte for byte. Documents are assumed to be valid JSON, because they were checked when stored
-//! ([`crate::json::is_json`]); on other bytes an operation fails or changes only its place, and never panics. Of
-//! several members with one name the first counts.
+//! The scan stops at the position it searches for, and an edit copies the text before and after it: text outside the
+//! edited position is preserved byte for byte. Documents are assumed to be valid JSON, because they were checked when
+//! stored ([`crate::json::is_json`]). On other bytes an operation fails or changes only its position, and never panics.
+//! If several members have the same name, the first is used.
 //!
-//! Source: sub-document API of the memcached binary protocol as Couchbase documents it.
+//! Source: sub-document API of the memcached binary protocol as documented by Couchbase.
 
 mod edit;
 mod walk;
@@ -29,7 +29,7 @@ use walk::{Children, Target, value_end, walk};
 pub enum Lookup {
     /// Returns the text of the value.
     Get,
-    /// Gives nothing, and fails when there is no value.
+    /// Returns nothing, and fails if there is no value.
     Exists,
     /// Returns the number of elements or members, in decimal. The path may be the root.
     GetCount,
@@ -50,24 +50,24 @@ pub enum Mutation {
     ArrayPushLast,
     /// Adds one or more elements at the start of an array. The path may be the root.
     ArrayPushFirst,
-    /// Adds one or more elements before the one that the path names, or at the end when it names the length.
+    /// Adds one or more elements before the element that the path names, or at the end if the index is the length.
     ArrayInsert,
-    /// Adds a string, number or literal to an array that does not hold it yet. Values are compared as text, so that 1.0
-    /// differs from 1. The path may be the root.
+    /// Adds a string, number or literal to an array that does not contain it. Strings are compared by content, other
+    /// values as text, so 1.0 differs from 1. The path may be the root.
     ArrayAddUnique,
-    /// Adds a signed 64-bit number to the one that is there, or to 0. Returns the sum.
+    /// Adds a signed 64-bit number to the existing number, or to 0. Returns the sum.
     Counter,
 }
 
 impl Lookup {
-    /// Returns true if the operation may name the root of the document.
+    /// Returns true if the path may be the root of the document.
     pub fn permits_root(self) -> bool {
         self == Lookup::GetCount
     }
 }
 
 impl Mutation {
-    /// All of them.
+    /// All mutations.
     pub const ALL: [Mutation; 9] = [
         Mutation::DictAdd,
         Mutation::DictUpsert,
@@ -80,13 +80,13 @@ impl Mutation {
         Mutation::Counter,
     ];
 
-    /// Returns true if the operation may name the root of the document.
+    /// Returns true if the path may be the root of the document.
     pub fn permits_root(self) -> bool {
         use Mutation::*;
         matches!(self, ArrayPushLast | ArrayPushFirst | ArrayAddUnique)
     }
 
-    /// Returns true if the operation can create missing parents; the flag is an invalid argument for the others.
+    /// Returns true if the operation can create missing parents; for other operations the flag is an invalid argument.
     pub fn permits_create_path(self) -> bool {
         use Mutation::*;
         !matches!(self, Delete | Replace | ArrayInsert)
@@ -103,7 +103,7 @@ impl Mutation {
 pub struct Edited {
     /// The whole document after the edit.
     pub document: Vec<u8>,
-    /// Value for the client: a counter's new value.
+    /// Value for the client: the new value of a counter.
     pub result: Option<Vec<u8>>,
 }
 
@@ -111,7 +111,7 @@ pub struct Edited {
 ///
 /// # Errors
 /// [`Error::PathNotFound`], [`Error::PathMismatch`], [`Error::PathInvalid`] for a root that the operation does not
-/// take, [`Error::DocumentTooDeep`], [`Error::DocumentNotJson`].
+/// allow, [`Error::DocumentTooDeep`], [`Error::DocumentNotJson`].
 pub fn lookup<'d>(
     document: &'d [u8],
     operation: Lookup,
@@ -123,7 +123,7 @@ pub fn lookup<'d>(
     lookup_at(document, operation, path.components())
 }
 
-/// As [`lookup`], but every operation may name the root: the value of an attribute is a separate document.
+/// Like [`lookup`], but every operation may access the root, because the value of an attribute is a separate document.
 pub(crate) fn lookup_at<'d>(
     document: &'d [u8],
     operation: Lookup,
@@ -146,12 +146,12 @@ pub(crate) fn lookup_at<'d>(
     }
 }
 
-/// Edits `document` at `path`. `value` is the JSON text (several values, divided by commas, for array pushes and
-/// inserts), the decimal delta of a counter, or nothing for a deletion. With `create_path` missing parents become
-/// objects, and a missing array of a push becomes an array.
+/// Edits `document` at `path`. `value` is the JSON text (several values separated by commas for array pushes and
+/// inserts), the decimal delta of a counter, or empty for a deletion. With `create_path` missing parents become
+/// objects, and the missing array of a push becomes an array.
 ///
 /// # Errors
-/// Every variant of [`Error`] from [`Error::PathNotFound`] to [`Error::ValueTooDeep`]; the document is then as it was.
+/// Every variant of [`Error`] from [`Error::PathNotFound`] to [`Error::ValueTooDeep`]; the document is then unchanged.
 pub fn mutate(
     document: &[u8],
     operation: Mutation,
@@ -177,8 +177,8 @@ pub fn mutate(
     Ok(Edited { document, result: None })
 }
 
-/// The document that a mutation starts from where none is: an array if the path begins with an element or is the
-/// root (a push), an object otherwise.
+/// Returns the initial document for a mutation of a missing document: an array if the path begins with an element or is
+/// the root (a push), an object otherwise.
 pub fn missing_document(path: &Path<'_>) -> &'static [u8] {
     match path.components().first() {
         Some(Component::Name(_)) => b"{}",

@@ -1,36 +1,36 @@
-//! Finding the place of a path in a text, by scanning from its start to that place and no further.
+//! Finds the position of a path in a text, by scanning from the start to that position and no further.
 
 use crate::Error;
 use crate::json::{space_end, string_end};
 use crate::path::{Component, DEPTH_MAX};
 
-/// A member of an object or an element of an array, by positions in the document.
+/// A member of an object or an element of an array, as positions in the document.
 #[derive(Clone, Copy)]
 pub(super) struct Child {
-    /// Beginning of the member's name, or of the element.
+    /// Start of the member's name, or of the element.
     pub(super) start: usize,
-    /// The content of the member's name, without quotes; empty for an element.
+    /// The content of the member's name, without quotation marks; empty for an element.
     name: (usize, usize),
-    /// Beginning of the value.
+    /// Start of the value.
     pub(super) value: usize,
-    /// The comma before it, unless it is the first.
+    /// The comma before the child, unless it is the first.
     pub(super) comma: Option<usize>,
 }
 
 /// Result of following a path.
 pub(super) enum Target {
-    /// To a value.
+    /// The path leads to a value.
     Found(Child),
-    /// Nowhere: `components[matched]` is missing from a container that can take a child at `gap`.
+    /// The path leads nowhere: `components[matched]` is missing from a container that can take a child at `gap`.
     Missing { gap: Gap, matched: usize },
 }
 
-/// The end of a container's children, where one more fits.
+/// The end of a container's children, where another child can be inserted.
 #[derive(Clone, Copy)]
 pub(super) struct Gap {
-    /// Behind the last child, or behind the opening bracket.
+    /// Position after the last child, or after the opening bracket.
     pub(super) at: usize,
-    /// Children before the gap.
+    /// Number of children before the gap.
     pub(super) count: usize,
 }
 
@@ -53,11 +53,11 @@ pub(super) fn walk(document: &[u8], components: &[Component<'_>]) -> Result<Targ
     Ok(Target::Found(place))
 }
 
-/// The children of one container, in the order of the text. Nothing behind the last child given is looked at.
+/// The children of one container, in the order of the text. Text after the last returned child is not read.
 pub(super) struct Children<'d> {
     document: &'d [u8],
     object: bool,
-    /// Containers around the children, this one included.
+    /// Number of containers around the children, including this one.
     depth: usize,
     open: usize,
     previous: Option<Child>,
@@ -65,10 +65,10 @@ pub(super) struct Children<'d> {
 }
 
 impl<'d> Children<'d> {
-    /// The container at `open`, which has `outside` containers around it.
+    /// Returns the children of the container at `open`, which has `outside` containers around it.
     ///
     /// # Errors
-    /// [`Error::PathMismatch`] when no container begins there.
+    /// [`Error::PathMismatch`] if no container begins there.
     pub(super) fn of(
         document: &'d [u8],
         open: usize,
@@ -91,17 +91,18 @@ impl<'d> Children<'d> {
         self.object
     }
 
-    /// Behind the opening bracket.
+    /// Returns the position after the opening bracket.
     pub(super) fn front(&self) -> usize {
         self.open + 1
     }
 
-    /// The end of the children that were passed; of all once [`Children::next`] has given `None`.
+    /// Returns the end of the children that were passed; the end of all children once [`Children::next`] has
+    /// returned `None`.
     pub(super) fn gap(&self) -> Gap {
         self.gap
     }
 
-    /// The next child, or `None` after the last one; not to be called again then.
+    /// Returns the next child, or `None` after the last one. Must not be called again after `None`.
     pub(super) fn next(&mut self) -> Result<Option<Child>, Error> {
         let (start, comma) = match self.previous {
             None => {
@@ -135,7 +136,7 @@ impl<'d> Children<'d> {
         Ok(*self.document.get(at).ok_or(Error::DocumentNotJson)? == close)
     }
 
-    /// Reads `"name" :` at `start`. Returns the name's content and where the value begins.
+    /// Reads `"name" :` at `start`. Returns the content of the name, and the position where the value begins.
     fn member(&self, start: usize) -> Result<((usize, usize), usize), Error> {
         if self.document.get(start) != Some(&b'"') {
             return Err(Error::DocumentNotJson);
@@ -160,7 +161,7 @@ impl<'d> Children<'d> {
         Ok(None)
     }
 
-    /// The element `index`, from 0.
+    /// Returns the element `index`, counted from 0.
     pub(super) fn nth(&mut self, index: usize) -> Result<Option<Child>, Error> {
         if self.object {
             return Err(Error::PathMismatch);
@@ -185,9 +186,9 @@ impl<'d> Children<'d> {
     }
 }
 
-/// The position behind the value at `at`, which has `outside` containers around it.
+/// Returns the position after the value at `at`, which has `outside` containers around it.
 ///
-/// Containers are skipped by counting brackets: the document was validated when it was stored.
+/// Containers are skipped by counting brackets, because the document was validated when it was stored.
 pub(super) fn value_end(document: &[u8], at: usize, outside: usize) -> Result<usize, Error> {
     match document.get(at).ok_or(Error::DocumentNotJson)? {
         b'"' => string_end(document, at).ok_or(Error::DocumentNotJson),
@@ -227,7 +228,7 @@ fn container_end(document: &[u8], mut at: usize, outside: usize) -> Result<usize
     }
 }
 
-/// Returns true if two string contents mean the same text, however it is escaped.
+/// Returns true if two string contents mean the same text, regardless of escapes.
 pub(super) fn same_name(stored: &[u8], name: &str) -> bool {
     if stored == name.as_bytes() {
         return true;
@@ -238,7 +239,8 @@ pub(super) fn same_name(stored: &[u8], name: &str) -> bool {
     std::str::from_utf8(stored).is_ok_and(|stored| utf16(stored) == utf16(name))
 }
 
-/// Returns the UTF-16 units of a string content. Units rather than characters, because escapes may name half a pair.
+/// Returns the UTF-16 units of a string content. Units instead of characters, because an escape may be half of a
+/// surrogate pair.
 fn utf16(content: &str) -> Vec<u16> {
     let mut units = Vec::with_capacity(content.len());
     let mut rest = content;

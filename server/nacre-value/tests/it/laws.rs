@@ -1,4 +1,4 @@
-//! Laws: an edit of the text is the edit of the value, and no bytes bring the crate down.
+//! Laws: editing the text equals editing the value, and no input makes the crate panic.
 
 use nacre_value::multi::{Flags, LookupOperation, MutationOperation, Source, Spec};
 use nacre_value::path::Path;
@@ -68,7 +68,7 @@ fn find<'v>(value: &'v mut Value, steps: &[Step]) -> Option<&'v mut Value> {
     steps.iter().try_fold(value, child)
 }
 
-/// The same edit on the parsed value; `None` when it cannot be.
+/// Makes the same edit on the parsed value; `None` if it is not possible.
 fn model(mut root: Value, operation: Mutation, steps: &[Step], new: &Value) -> Option<Value> {
     let (last, parent_steps) = steps.split_last()?;
     if let Mutation::ArrayPushLast | Mutation::ArrayPushFirst = operation {
@@ -106,7 +106,7 @@ fn model(mut root: Value, operation: Mutation, steps: &[Step], new: &Value) -> O
     Some(root)
 }
 
-/// A document with white space in odd places.
+/// Renders a document, optionally with white space in unusual places.
 fn render(value: &Value, spaced: bool) -> String {
     if spaced { format!(" {value:#}\n\t") } else { value.to_string() }
 }

@@ -4,7 +4,8 @@
 //! body {"a":1}             the document's body; `body-raw` for one that is not JSON, `deleted` for a tombstone
 //! xattr key {"b":2}        an attribute
 //! ? get a ; x:get $document.CAS ; doc            a lookup; `x:` works on attributes
-//! ! x:dict-add+ k.v 1 ; set-doc {}               a mutation; `m:` works on attributes and expands macros
+//! ! x:dict-add+ k.v 1 ; set-doc {}               a mutation; `+` creates missing parents, `m:` works on
+//! attributes and expands macros
 //! ```
 
 use nacre_value::Error;

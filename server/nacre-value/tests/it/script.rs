@@ -1,9 +1,10 @@
-//! Scripts of operations on one document. Each line of a script is printed with what came of it.
+//! Scripts of operations on one document. The transcript contains each line of a script with its result.
 //!
 //! ```text
 //! doc {"a":1}              sets the document
 //! get a                    a lookup: get, exists, get-count
-//! dict-add+ b.c 2          a mutation, with + creating missing parents; the document goes on from its outcome
+//! dict-add+ b.c 2          a mutation, with + creating missing parents; the next line continues with the
+//! result
 //! push-last - 1,2          - is the root
 //! ```
 
