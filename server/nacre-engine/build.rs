@@ -1,7 +1,7 @@
-//! Puts the components that `cargo xtask plugins` has built into the crate.
+//! Embeds the components that `cargo xtask plugins` has built into the crate.
 //!
-//! Components are in `plugins` below the target directory. A binary that is built without them serves keys but no views, and says
-//! so when it starts.
+//! Components are in `plugins` below the target directory. A binary that is built without them serves keys but no
+//! views, and reports this when it starts.
 #![expect(clippy::disallowed_methods, reason = "a build script reads and writes files")]
 
 use std::path::{Path, PathBuf};

@@ -6,26 +6,26 @@
 //!                 └─ Account "bob"  (share) ─── Permit  answer    2 MiB
 //! ```
 //!
-//! A [`Permit`] holds bytes and gives them back when it is dropped. It grows when both its account and the whole budget
-//! have room. An account that holds little is never refused, so that a user who takes all memory cannot keep others
-//! from small requests.
+//! A [`Permit`] holds bytes and returns them when it is dropped. It can grow while both its account and the whole
+//! budget have room. An account with few bytes is never refused, so that a user who takes all memory cannot block
+//! others from small requests.
 //!
-//! Nothing is reserved in advance, and nothing waits here: a refused caller answers its client, or tries again.
+//! Nothing is reserved in advance, and nothing waits here: a refused caller replies to its client, or tries again.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Bytes that an account always gets, however full the budget is.
+/// Bytes that an account can always take, even if the budget is full.
 pub const ACCOUNT_BYTES_MIN: usize = 4 << 20;
 
 /// Purpose of held memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
-    /// Requests that are being read or wait for something.
+    /// Requests that are being read or are waiting.
     Request,
-    /// Answers that their client has not taken.
+    /// Replies that their client has not received yet.
     Answer,
     /// Instances of plugins that answer requests.
     Instance,
@@ -65,10 +65,10 @@ impl Purpose {
     }
 }
 
-/// Why memory was refused. The same may succeed once others have given some back.
+/// The reason why memory was refused. The same request may succeed once others have returned memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Exceeded {
-    /// The account holds its whole share.
+    /// The account has used its whole share.
     #[error("{account} already uses the {} MiB that it may have of the memory for {of}", .bytes_max >> 20)]
     Account {
         /// The user or deployment.
@@ -78,7 +78,7 @@ pub enum Exceeded {
         /// The share of one account, in bytes.
         bytes_max: usize,
     },
-    /// All accounts together hold all there is.
+    /// All accounts together have used the whole budget.
     #[error("the {} MiB that this node has for {of} are in use", .bytes_max >> 20)]
     All {
         /// Name of the budget.
@@ -88,7 +88,7 @@ pub enum Exceeded {
     },
 }
 
-/// An amount of memory that is shared. Clones are the same budget.
+/// A shared amount of memory. Clones refer to the same budget.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Total>);
 
@@ -103,7 +103,7 @@ struct Total {
 }
 
 impl Budget {
-    /// Creates a budget without a limit; `of` is its name in messages, as in "requests and answers".
+    /// Creates a budget without a limit. `of` is its name in messages, such as "requests and answers".
     pub fn new(of: &'static str) -> Budget {
         Budget(Arc::new(Total {
             of,
@@ -115,28 +115,27 @@ impl Budget {
         }))
     }
 
-    /// Sets the limit, in bytes. Bytes beyond it stay until they are given back.
+    /// Sets the limit in bytes. Bytes that are already held beyond the limit stay until they are returned.
     pub fn set_limit(&self, bytes: usize) {
         self.0.limit.store(bytes, Ordering::Relaxed);
     }
 
-    /// Returns the limit, in bytes; `usize::MAX` if there is none.
+    /// Returns the limit in bytes; `usize::MAX` if there is none.
     pub fn limit(&self) -> usize {
         self.0.limit.load(Ordering::Relaxed)
     }
 
-    /// Returns true if more than half of the limit is held: memory that is not needed at the moment should be given
-    /// back.
+    /// Returns true if more than half of the limit is in use: currently unneeded memory should then be returned.
     pub fn is_tight(&self) -> bool {
         self.held() > self.limit() / 2
     }
 
-    /// Bytes that are held.
+    /// Returns the number of bytes in use.
     pub fn held(&self) -> usize {
         self.0.held.load(Ordering::Relaxed)
     }
 
-    /// Bytes that are held for a purpose.
+    /// Returns the number of bytes in use for a purpose.
     pub fn held_for(&self, purpose: Purpose) -> usize {
         self.0.by_purpose[purpose as usize].load(Ordering::Relaxed)
     }
@@ -146,8 +145,8 @@ impl Budget {
         self.0.refusals.load(Ordering::Relaxed)
     }
 
-    /// Returns the account of that name, and creates it with this `limit` if it does not exist. The limit of an
-    /// existing one stays.
+    /// Returns the account `name`. Creates it with this `limit` if it does not exist; an existing account keeps its
+    /// limit.
     pub fn account(&self, name: &str, limit: AccountLimit) -> Arc<Account> {
         let mut accounts = self.0.accounts.lock();
         if let Some(known) = accounts.get(name).and_then(Weak::upgrade) {
@@ -168,13 +167,13 @@ impl Budget {
 /// The limit of one account within a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccountLimit {
-    /// One part of so many. At least 1.
+    /// One n-th of the budget, for this n of at least 1.
     OneOf(usize),
     /// No limit, not even that of the budget: for memory that cannot be refused.
     None,
 }
 
-/// The bytes that one user, or one deployment, holds of a budget.
+/// The bytes that one user or one deployment holds of a budget.
 #[derive(Debug)]
 pub struct Account {
     total: Arc<Total>,
@@ -184,17 +183,18 @@ pub struct Account {
 }
 
 impl Account {
-    /// The name under which it was made.
+    /// Returns the name of the account.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Bytes that it holds.
+    /// Returns the number of bytes that the account holds.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the account would be refused more than its minimum: one atomic load while it holds little.
+    /// Returns true if the account can take no more bytes beyond its minimum. Costs one atomic load while it holds few
+    /// bytes.
     pub fn is_exhausted(&self) -> bool {
         let held = self.held();
         held > ACCOUNT_BYTES_MIN
@@ -203,7 +203,7 @@ impl Account {
                 || self.total.held.load(Ordering::Relaxed) >= self.total_limit())
     }
 
-    /// Bytes that it could still take.
+    /// Returns the number of bytes that the account can still take.
     pub fn room(&self) -> usize {
         if self.limit == AccountLimit::None {
             return usize::MAX;
@@ -214,12 +214,12 @@ impl Account {
         self.bytes_max().saturating_sub(held).min(of_all).max(minimum)
     }
 
-    /// A permit of this account that holds nothing yet.
+    /// Returns a permit of this account for no bytes yet.
     pub fn permit(self: &Arc<Account>, purpose: Purpose) -> Permit {
         Permit { account: Arc::clone(self), purpose, bytes: 0 }
     }
 
-    /// A permit for so many bytes.
+    /// Returns a permit for this many bytes.
     ///
     /// # Errors
     /// [`Exceeded`].
@@ -233,7 +233,7 @@ impl Account {
         self.total.limit.load(Ordering::Relaxed)
     }
 
-    /// The most bytes that it may hold.
+    /// Returns the maximum number of bytes of the account.
     pub fn bytes_max(&self) -> usize {
         match self.limit {
             AccountLimit::OneOf(parts) => {
@@ -249,7 +249,7 @@ impl Account {
         self.total.by_purpose[purpose as usize].fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Adds bytes to the account alone. Returns the number before.
+    /// Adds bytes to the account only. Returns the previous number of bytes.
     fn try_hold(&self, bytes: usize) -> Result<usize, Exceeded> {
         let bytes_max = self.bytes_max();
         let fits = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= bytes_max);
@@ -287,14 +287,14 @@ impl Account {
 impl Drop for Account {
     fn drop(&mut self) {
         let mut accounts = self.total.accounts.lock();
-        // Another one of the same name may have been made meanwhile.
+        // Another account of the same name may have been created meanwhile.
         if accounts.get(&self.name).is_some_and(|known| known.strong_count() == 0) {
             accounts.remove(&self.name);
         }
     }
 }
 
-/// Bytes of an account that somebody holds; given back when it is dropped.
+/// Held bytes of an account, which are returned on drop.
 #[derive(Debug)]
 pub struct Permit {
     account: Arc<Account>,
@@ -303,20 +303,20 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Returns the held bytes.
+    /// Returns the number of held bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the account of the bytes.
+    /// Returns the account that the bytes belong to.
     pub fn account(&self) -> &Arc<Account> {
         &self.account
     }
 
-    /// Holds more bytes.
+    /// Takes more bytes.
     ///
     /// # Errors
-    /// [`Exceeded`]; the permit is unchanged then.
+    /// [`Exceeded`], with the permit unchanged.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Exceeded> {
         if bytes > 0 {
             self.account.try_add(self.purpose, bytes)?;
@@ -328,7 +328,7 @@ impl Permit {
     /// Sets the number of held bytes.
     ///
     /// # Errors
-    /// [`Exceeded`], only if the number grows; the permit is unchanged then.
+    /// [`Exceeded`], only if the number grows; the permit is then unchanged.
     pub fn try_set(&mut self, bytes: usize) -> Result<(), Exceeded> {
         if bytes > self.bytes {
             return self.grow(bytes - self.bytes);
@@ -337,7 +337,7 @@ impl Permit {
         Ok(())
     }
 
-    /// Sets the number of held bytes, even beyond the limit: for bytes that are held already.
+    /// Sets the number of held bytes, even beyond the limit, for memory that is already in use.
     pub fn set(&mut self, bytes: usize) {
         if bytes > self.bytes {
             self.account.add(self.purpose, bytes - self.bytes);
@@ -347,10 +347,10 @@ impl Permit {
         self.bytes = bytes;
     }
 
-    /// Hands the bytes over to an account, for a purpose.
+    /// Transfers the bytes to an account and a purpose.
     ///
     /// # Errors
-    /// [`Exceeded`] when the account has no room; nothing has changed then.
+    /// [`Exceeded`] if the account has no room; nothing has changed then.
     pub fn hand_to(&mut self, account: &Arc<Account>, purpose: Purpose) -> Result<(), Exceeded> {
         if Arc::ptr_eq(&self.account, account) && self.purpose == purpose {
             return Ok(());
@@ -359,7 +359,7 @@ impl Permit {
             *self = account.take(purpose, self.bytes)?;
             return Ok(());
         }
-        // All together hold as much as before.
+        // The total of the budget is unchanged.
         account.try_hold(self.bytes)?;
         self.account.held.fetch_sub(self.bytes, Ordering::Relaxed);
         let by_purpose = &account.total.by_purpose;
@@ -385,13 +385,14 @@ pub struct Budgets {
     pub requests: Budget,
     /// For the state of plugins, by deployment.
     pub state: Budget,
-    /// For the instances of plugins that follow documents, by deployment. They have a budget of their own, as they wait until there is
-    /// room, whereas a state that finds none stops: one that fills the memory must not have itself wait instead.
+    /// For the instances of plugins that follow documents, by deployment. This is a separate budget because the
+    /// instances wait until there is room, whereas a state without room stops: a state that fills the memory must not
+    /// make its own instance wait instead.
     pub writers: Budget,
 }
 
 impl Default for Budgets {
-    /// Without limits.
+    /// Creates budgets without limits.
     fn default() -> Budgets {
         Budgets {
             requests: Budget::new("requests and answers"),
@@ -401,48 +402,48 @@ impl Default for Budgets {
     }
 }
 
-/// The part of the memory for requests that one user may hold: a quarter.
+/// The share of the memory for requests that one user may hold: a quarter.
 pub const OF_USER: AccountLimit = AccountLimit::OneOf(4);
-/// The part of the memory for requests that idle instances may hold.
+/// The share of the memory for requests that idle instances may hold: an eighth.
 const OF_IDLE: AccountLimit = AccountLimit::OneOf(8);
-/// The part of the memory for requests that work for other nodes, and for parts of a request, may hold.
+/// The share of the memory for requests that work for other nodes, and for parts of requests, may hold: half.
 const OF_PARTS: AccountLimit = AccountLimit::OneOf(2);
-/// The part of the memory for state, and of that for writers, that one deployment may hold: half.
+/// The share of the memory for state, and of that for writers, that one deployment may hold: half.
 pub const OF_DEPLOYMENT: AccountLimit = AccountLimit::OneOf(2);
 
 impl Budgets {
-    /// The account of a user's requests and answers.
+    /// Returns the account of a user's requests and replies.
     pub fn of_user(&self, name: &str) -> Arc<Account> {
         self.requests.account(name, OF_USER)
     }
 
-    /// Returns the account of memory without a user: parts of requests that other nodes have begun, and of those that
+    /// Returns the account of memory that belongs to no user: parts of requests from other nodes, and of requests that
     /// several partitions answer. No user has a name that begins with `@`.
     pub fn of_parts(&self) -> Arc<Account> {
         self.requests.account("@parts", OF_PARTS)
     }
 
-    /// The account of other nodes' connections, which are not refused anything.
+    /// Returns the account of other nodes' connections, which are never refused memory.
     pub fn of_nodes(&self) -> Arc<Account> {
         self.requests.account("@nodes", AccountLimit::None)
     }
 
-    /// The account of instances of plugins that wait for their next request.
+    /// Returns the account of plugin instances that wait for their next request.
     pub fn of_idle(&self) -> Arc<Account> {
         self.requests.account("@idle", OF_IDLE)
     }
 
-    /// The account of the state of a deployment.
+    /// Returns the account of the state of a deployment.
     pub fn of_state(&self, deployment: &str) -> Arc<Account> {
         self.state.account(deployment, OF_DEPLOYMENT)
     }
 
-    /// The account of the instances of a deployment that follow documents.
+    /// Returns the account of a deployment's instances that follow documents.
     pub fn of_writers(&self, deployment: &str) -> Arc<Account> {
         self.writers.account(deployment, OF_DEPLOYMENT)
     }
 
-    /// All budgets, by their names in metrics.
+    /// Returns all budgets with their names in metrics.
     pub fn all(&self) -> [(&'static str, &Budget); 3] {
         [("requests", &self.requests), ("state", &self.state), ("writers", &self.writers)]
     }

@@ -14,29 +14,30 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Time for which a request is repeated whose refusal passes by itself, unless the caller says otherwise.
+/// Time for which a request with a temporary refusal is retried, unless the caller sets another.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time in which a node must answer.
+/// Time limit for the reply of a node.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(75);
-/// Pause before a request is repeated: the first one, and the longest.
+/// Pauses before a request is repeated: the first, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(200));
-/// Bit of the datatype: the value is JSON.
+/// Datatype bit: the value is JSON.
 const JSON: u8 = 0x01;
-/// Expiry of a request about a counter that must exist. Source: memcached binary protocol.
+/// Expiry in a request for a counter that must exist. Source: memcached binary protocol.
 const MUST_EXIST: u32 = u32::MAX;
-/// Reads that are in flight at once: their requests fit the buffers of a socket, so that nobody waits for the other to read.
+/// Number of reads in flight at once. Their requests fit the socket buffers, so that client and server do not wait for
+/// each other to read.
 const GETS_IN_FLIGHT_MAX: usize = 64;
 /// Flags of JSON documents, as SDKs send them.
 const JSON_FLAGS: u32 = 0x0200_0000;
-/// Statuses of a sub-document request that has results: all paths, or some; the same of a deleted document.
+/// Statuses of a sub-document request that has results: all paths or some, and the same for a deleted document.
 const WITH_RESULTS: [u16; 4] = [0x00, 0xcc, 0xcd, 0xd3];
 
-/// User and bucket.
+/// User, password and bucket.
 #[derive(Clone)]
 pub struct Login {
     /// Name of the user.
     pub user: String,
-    /// Password. It is not sent.
+    /// Password. It is never sent.
     pub password: String,
     /// Name of the bucket.
     pub bucket: String,
@@ -45,9 +46,9 @@ pub struct Login {
 /// Key of a document in its collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key<'a> {
-    /// Number of the collection, see [`Connection::collection_id`].
+    /// ID of the collection, see [`Connection::collection_id`].
     pub collection: u32,
-    /// Name of the document, 1 to 250 bytes with the collection's number.
+    /// Name of the document, 1 to 250 bytes including the collection ID.
     pub name: &'a [u8],
 }
 
@@ -65,15 +66,15 @@ impl<'a> Key<'a> {
     }
 }
 
-/// Copies that a write must reach before it is answered.
+/// The copies that a write must reach before it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Durability {
-    /// In memory of most nodes.
+    /// In memory on a majority of the nodes.
     Majority = 1,
-    /// In memory of most nodes, and on the disk of the active one.
+    /// In memory on a majority of the nodes, and on disk at the active one.
     MajorityAndPersistActive = 2,
-    /// On the disks of most nodes.
+    /// On disk on a majority of the nodes.
     PersistMajority = 3,
 }
 
@@ -82,11 +83,11 @@ pub enum Durability {
 pub struct StoreOptions {
     /// CAS that the document must have; 0 for any.
     pub cas: u64,
-    /// Seconds until the document expires, as [`nacre_types::Expiry`] has it; 0 for never.
+    /// Expiry in the format of [`nacre_types::Expiry`]; 0 for never.
     pub expiry: u32,
     /// Flags for the application.
     pub flags: u32,
-    /// Durability; none is acknowledged once it is in the memory of the active node.
+    /// Durability. Without it, a write is acknowledged once it is in the memory of the active node.
     pub durability: Option<Durability>,
 }
 
@@ -109,25 +110,25 @@ pub struct Document {
     pub value: Vec<u8>,
 }
 
-/// Place of a write in history.
+/// Position of a write in history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mutation {
     /// vBucket.
     pub vbid: Vbid,
-    /// CAS that the document has now.
+    /// CAS of the document after the write.
     pub cas: u64,
-    /// UUID of the branch of history, and seqno in it.
+    /// UUID of the branch of history, and the seqno in it.
     pub token: Option<(u64, u64)>,
 }
 
-/// Metadata of a document, also of a deleted one.
+/// Metadata of a document, which may be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// True if the document is deleted.
     pub is_deleted: bool,
     /// Flags of the application.
     pub flags: u32,
-    /// Unix second at which the document expires, 0 for never; of a deletion, when it happened.
+    /// Unix second at which the document expires, 0 for never; for a deletion, the time of the deletion.
     pub expiry: u32,
     /// Number of changes.
     pub rev: u64,
@@ -135,20 +136,20 @@ pub struct Metadata {
     pub cas: u64,
 }
 
-/// A version of a document of another cluster, which is written with its metadata.
+/// A version from another cluster, which is written with its metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version<'a> {
-    /// Metadata that the version has there.
+    /// Metadata of the version in the other cluster.
     pub metadata: Metadata,
     /// Datatype bits of the value.
     pub datatype: u8,
     /// Value; empty for a deletion.
     pub value: &'a [u8],
-    /// True if the bucket resolves conflicts by time and not by revision.
+    /// True if the bucket resolves conflicts by time instead of revision.
     pub by_time: bool,
 }
 
-/// A bucket, and connections to the nodes that have it. Requests are carried out one after the other.
+/// A bucket, and connections to its nodes. Requests are carried out one after another.
 pub struct Bucket {
     seeds: Vec<String>,
     tls: Option<Arc<ClientConfig>>,
@@ -158,20 +159,21 @@ pub struct Bucket {
     connections: HashMap<String, Connection>,
 }
 
-/// Condition under which a request is sent again after its connection broke.
+/// Condition under which a request is repeated after its connection broke.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repeat {
-    /// A read.
+    /// Always, for a read.
     Always,
-    /// A write: it may have happened.
+    /// Only if it was not sent, for a write that may have happened.
     IfNotSent,
 }
 
 impl Bucket {
-    /// Connects to one of several nodes, each named by the address of its key-value service, and reads the cluster map there.
+    /// Connects to one of several nodes, each given by the address of its key-value service, and reads the cluster map
+    /// there.
     ///
     /// # Errors
-    /// Why the last of them could not be used.
+    /// The reason why the last of them could not be used.
     pub fn connect(
         seeds: &[String],
         tls: Option<Arc<ClientConfig>>,
@@ -189,17 +191,17 @@ impl Bucket {
         Ok(bucket)
     }
 
-    /// Sets how long a request is repeated whose refusal passes by itself. Zero gives every refusal to the caller.
+    /// Sets how long a request with a temporary refusal is retried. Zero returns every refusal to the caller.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
 
-    /// Returns the cluster map that requests follow.
+    /// Returns the cluster map in use.
     pub fn map(&self) -> &ClusterMap {
         &self.map
     }
 
-    /// Returns the number of the collection `scope.name`.
+    /// Returns the ID of the collection `scope.name`.
     ///
     /// # Errors
     /// A refusal if there is no such collection, and those of the connection.
@@ -212,17 +214,17 @@ impl Bucket {
     /// Reads a document.
     ///
     /// # Errors
-    /// See [`Error`]; a document that does not exist is no error.
+    /// See [`Error`]; a missing document is not an error.
     pub fn get(&mut self, key: Key<'_>) -> Result<Option<Document>, Error> {
         document_of(self.request(key, Opcode::Get, Repeat::Always, Request::default())?, key)
     }
 
-    /// Reads several documents: nodes are sent their share before an answer is awaited.
+    /// Reads several documents: sends each node its requests before waiting for replies.
     ///
-    /// Returns the documents in the order of `keys`, `None` for each that does not exist.
+    /// Returns the documents in the order of `keys`, `None` for each missing one.
     ///
     /// # Errors
-    /// See [`Error`]; that of one document is that of all.
+    /// See [`Error`]; an error for one document fails the whole call.
     pub fn get_many(&mut self, keys: &[Key<'_>]) -> Result<Vec<Option<Document>>, Error> {
         let mut found = Vec::with_capacity(keys.len());
         for keys in keys.chunks(GETS_IN_FLIGHT_MAX) {
@@ -231,7 +233,7 @@ impl Bucket {
         Ok(found)
     }
 
-    /// Reads as many documents as may be in flight, and appends them to `found`.
+    /// Reads the documents of one batch, and appends them to `found`.
     fn get_at_once(
         &mut self,
         keys: &[Key<'_>],
@@ -255,7 +257,7 @@ impl Bucket {
                 let Some(connection) = self.connections.get_mut(&address) else { break };
                 match connection.receive(Response::of) {
                     Ok(response) => responses[place] = Some(response),
-                    // Answers that come late would be taken for those to other requests.
+                    // Late replies would be mistaken for those to other requests.
                     Err(_) => drop(self.connections.remove(&address)),
                 }
             }
@@ -263,7 +265,7 @@ impl Bucket {
         for (key, response) in keys.iter().zip(responses) {
             found.push(match response {
                 Some(response) if !is_passing(response.status) => document_of(response, *key)?,
-                // No node served it at first: a single read finds out where it is now.
+                // The request failed temporarily: a single read finds the current node.
                 _ => self.get(*key)?,
             });
         }
@@ -287,14 +289,14 @@ impl Bucket {
         connection.flush()
     }
 
-    /// Adds `delta`, which can be negative, to a counter and returns the new number.
+    /// Adds `delta`, which may be negative, to a counter. Returns the new number.
     ///
-    /// A counter is a document that is a decimal number from 0 to 2^64 - 1; it stops at 0 and goes on there behind its largest number.
-    /// One that does not exist becomes `initial`, if there is one; `delta` is not added then.
+    /// A counter is a document that contains a decimal number from 0 to 2^64 - 1. Subtraction stops at 0; addition
+    /// wraps around above the maximum. A missing counter is created with `initial`, if given, without adding `delta`.
     ///
     /// # Errors
-    /// [`Status::KeyNotFound`] if the counter does not exist and has no `initial`; [`Status::DeltaBadValue`] if the document is no number;
-    /// see [`Error`].
+    /// [`Status::KeyNotFound`] if the counter does not exist and there is no `initial`; [`Status::DeltaBadValue`] if
+    /// the document is not a number; see [`Error`].
     pub fn counter(
         &mut self,
         key: Key<'_>,
@@ -317,7 +319,7 @@ impl Bucket {
             .ok_or_else(|| Error::Malformed("the server's answer has no number".into()))
     }
 
-    /// Writes a document, whether it exists or not.
+    /// Writes a document, whether or not it exists.
     ///
     /// # Errors
     /// See [`Error`].
@@ -330,7 +332,7 @@ impl Bucket {
         self.store(Opcode::Set, key, value, options)
     }
 
-    /// Writes a document that does not exist yet.
+    /// Writes a document that must not exist.
     ///
     /// # Errors
     /// [`Status::KeyExists`] if it does; see [`Error`].
@@ -343,7 +345,7 @@ impl Bucket {
         self.store(Opcode::Add, key, value, options)
     }
 
-    /// Writes a document that exists.
+    /// Writes a document that must exist.
     ///
     /// # Errors
     /// [`Status::KeyNotFound`] if it does not; see [`Error`].
@@ -381,10 +383,10 @@ impl Bucket {
         self.write(Opcode::Delete, key, request)
     }
 
-    /// Reads paths of a document: the value of each, or the status that says why there is none.
+    /// Reads paths of a document. Returns for each path the value, or the status of its failure.
     ///
     /// # Errors
-    /// See [`Error`]; a document that does not exist is no error.
+    /// See [`Error`]; a missing document is not an error.
     pub fn lookup_in(
         &mut self,
         key: Key<'_>,
@@ -400,7 +402,7 @@ impl Bucket {
         found(response, opcode, key).map(|_| None)
     }
 
-    /// Changes paths of a document, all or none.
+    /// Changes paths of a document atomically.
     ///
     /// # Errors
     /// See [`Error`].
@@ -416,10 +418,10 @@ impl Bucket {
         self.write(Opcode::SubdocMultiMutation, key, request)
     }
 
-    /// Reads the metadata of a document, also of a deleted one that the server still knows.
+    /// Reads the metadata of a document, or of a deletion that the server still stores.
     ///
     /// # Errors
-    /// See [`Error`]; a document that was never there is no error.
+    /// See [`Error`]; a document that never existed is not an error.
     pub fn metadata(&mut self, key: Key<'_>) -> Result<Option<Metadata>, Error> {
         let response = self.request(key, Opcode::GetMeta, Repeat::Always, Request::default())?;
         let Some(response) = found(response, Opcode::GetMeta, key)? else { return Ok(None) };
@@ -439,7 +441,8 @@ impl Bucket {
             .ok_or_else(|| Error::Malformed("the server's answer has no metadata".into()))
     }
 
-    /// Writes a version of another cluster with its metadata. The bucket keeps its own version if that one wins the conflict.
+    /// Writes a version from another cluster with its metadata. The bucket keeps its own version if that one wins the
+    /// conflict resolution.
     ///
     /// # Errors
     /// [`Status::KeyExists`] if the bucket's version wins; see [`Error`].
@@ -469,7 +472,7 @@ impl Bucket {
         Ok(Mutation { vbid: self.map.vbucket_of(key.name), cas: response.cas, token })
     }
 
-    /// Sends a request to the node that serves its vBucket, and repeats it while its refusal passes by itself.
+    /// Sends a request to the node that serves its vBucket, and repeats it while its refusal is temporary.
     fn request(
         &mut self,
         key: Key<'_>,
@@ -491,7 +494,7 @@ impl Bucket {
                 Ok(response) => response.status == Status::NotMyVbucket as u16,
                 Err(_) => true,
             };
-            // A newer map says where to go; without one, only time helps.
+            // A newer map names the right node; without one, only waiting helps.
             let before = self.map.server_of(vbid).map(str::to_owned);
             let is_known = has_moved && self.learn().is_ok();
             if !is_known || self.map.server_of(vbid) == before.as_deref() {
@@ -506,7 +509,7 @@ impl Bucket {
         let address = address.ok_or(Error::NotServed(request.vbid.0))?;
         let answered = self.connection(&address)?.call(request);
         if answered.is_err() {
-            // An answer that comes late would be taken for that to another request.
+            // A late reply would be mistaken for that to another request.
             self.connections.remove(&address);
         }
         answered
@@ -530,7 +533,7 @@ impl Bucket {
         Ok(connection)
     }
 
-    /// Asks nodes for the cluster map, those that have the bucket first, until one answers.
+    /// Asks nodes for the cluster map until one replies, starting with the nodes of the bucket.
     fn learn(&mut self) -> Result<(), Error> {
         let mut addresses = self.map.servers().to_vec();
         addresses
@@ -544,7 +547,7 @@ impl Bucket {
                     if map.is_newer_than(&self.map) || self.map == ClusterMap::default() {
                         self.map = map;
                     }
-                    // A node that is alone has the address by which it was reached, whatever address it reports.
+                    // A single node is used under the address by which it was reached, whatever address it reports.
                     self.adopt(&address);
                     return Ok(());
                 }
@@ -583,7 +586,7 @@ fn refused(opcode: Opcode, key: Key<'_>, status: u16) -> Error {
     Error::Refused { purpose, opcode, status }
 }
 
-/// Takes the document out of the answer to a read.
+/// Extracts the document from the reply to a read.
 fn document_of(response: Response, key: Key<'_>) -> Result<Option<Document>, Error> {
     let Some(response) = found(response, Opcode::Get, key)? else { return Ok(None) };
     let flags = Fields(&response.extras).u32().unwrap_or(0);

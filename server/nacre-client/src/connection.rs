@@ -13,12 +13,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes read at a time.
+/// Number of bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
-/// First byte of a TLS alert: the answer of a port with TLS to a frame.
+/// First byte of a TLS alert, which is the reply of a TLS port to a frame.
 const TLS_ALERT: u8 = 0x15;
 
-/// Features of a connection that reads and writes documents by their keys.
+/// Features of a connection for reading and writing documents by key.
 pub const BASIC_FEATURES: &[Feature] = &[
     Feature::SelectBucket,
     Feature::Xerror,
@@ -27,7 +27,7 @@ pub const BASIC_FEATURES: &[Feature] = &[
     Feature::Collections,
 ];
 
-/// Bytes to and from a node, encrypted or not.
+/// A byte stream to and from a node, encrypted or not.
 enum Stream {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
@@ -56,22 +56,22 @@ impl Stream {
     }
 }
 
-/// A connection to a node. [`Connection::call`] waits for its answer; [`Connection::send`], [`Connection::flush`] and
-/// [`Connection::receive`] have requests in flight as many as wanted.
+/// A connection to a node. [`Connection::call`] waits for the reply; with [`Connection::send`], [`Connection::flush`]
+/// and [`Connection::receive`] any number of requests can be in flight.
 pub struct Connection {
     stream: Stream,
     address: String,
     output: Vec<u8>,
     /// Buffer of received bytes.
     input: Vec<u8>,
-    /// Bytes of `input` that were read and not yet looked at.
+    /// Range of `input` that was received and not decoded yet.
     unread: Range<usize>,
     /// Empty until a bucket is selected.
     map: ClusterMap,
 }
 
 impl Connection {
-    /// Connects without login and bucket, as caches are used. `address` is `host:port`.
+    /// Connects without login and bucket, as clients of caches do. `address` is `host:port`.
     ///
     /// # Errors
     /// [`Error::Connect`].
@@ -89,10 +89,10 @@ impl Connection {
         })
     }
 
-    /// Connects, encrypted if there is `tls`, logs in, and selects `bucket`; the connection has the cluster map afterwards.
+    /// Connects, with TLS if `tls` is given, logs in, selects `bucket` and reads the cluster map.
     ///
     /// # Errors
-    /// The error of the step that fails first.
+    /// The error of the first failed step.
     pub fn connect(
         address: &str,
         tls: Option<&Arc<ClientConfig>>,
@@ -106,10 +106,10 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Connects, encrypted if there is `tls`, and logs in.
+    /// Connects, with TLS if `tls` is given, and logs in.
     ///
     /// # Errors
-    /// The error of the step that fails first.
+    /// The error of the first failed step.
     pub fn connect_without_bucket(
         address: &str,
         tls: Option<&Arc<ClientConfig>>,
@@ -125,7 +125,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Encrypts the connection from now on.
+    /// Switches the connection to TLS.
     fn encrypt(self, tls: &Arc<ClientConfig>) -> Result<Connection, Error> {
         let Stream::Plain(stream) = self.stream else { return Ok(self) };
         let address = self.address.clone();
@@ -145,17 +145,17 @@ impl Connection {
         Ok(Connection { stream: Stream::Tls(Box::new(stream)), ..self })
     }
 
-    /// Bounds the time that a read or write of the socket can take; without a bound they wait for ever.
+    /// Sets the timeout of a read or write on the socket; `None` waits forever.
     ///
     /// # Errors
-    /// [`Error::Broken`] if the socket cannot be set up.
+    /// [`Error::Broken`] if the socket option cannot be set.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
         let socket = self.stream.socket();
         let set = socket.set_read_timeout(timeout).and_then(|()| socket.set_write_timeout(timeout));
         set.map_err(Error::Broken)
     }
 
-    /// Agrees on features with the server, in addition to those that were agreed on before.
+    /// Negotiates features with the server, in addition to those negotiated before.
     ///
     /// # Errors
     /// A refusal, and those of the connection.
@@ -165,7 +165,7 @@ impl Connection {
         self.expect(Opcode::Hello, b"nacre", &features, "agree on features").map(drop)
     }
 
-    /// Lets answers come in any order, so that a request that takes its time holds up no other.
+    /// Allows replies in any order, so that a slow request does not delay others.
     ///
     /// # Errors
     /// A refusal, and those of the connection.
@@ -173,7 +173,7 @@ impl Connection {
         self.hello(&[BASIC_FEATURES, &[Feature::UnorderedExecution]].concat())
     }
 
-    /// Logs in with a proof of the password, and checks that the server knows it, too.
+    /// Logs in with a proof of the password, and verifies the server's proof.
     ///
     /// # Errors
     /// [`Error::Refused`], [`Error::Login`], and those of the connection.
@@ -199,7 +199,7 @@ impl Connection {
         }
     }
 
-    /// Selects the bucket that later requests are about.
+    /// Selects the bucket for later requests.
     ///
     /// # Errors
     /// A refusal, and those of the connection.
@@ -218,7 +218,8 @@ impl Connection {
         Ok(&self.map)
     }
 
-    /// Asks the node for the UUID of the selected bucket; `None` if the node does not say it. Another bucket of the same name has another one.
+    /// Asks the node for the UUID of the selected bucket; `None` if the node does not report it. A later bucket of the
+    /// same name has a different UUID.
     ///
     /// # Errors
     /// A refusal, a malformed answer, and those of the connection.
@@ -229,12 +230,12 @@ impl Connection {
         Ok(map["uuid"].as_str().map(str::to_owned))
     }
 
-    /// Returns the cluster map of the bucket as the node had it when it was last asked.
+    /// Returns the cluster map of the bucket as of the last [`Connection::refresh_map`].
     pub fn map(&self) -> &ClusterMap {
         &self.map
     }
 
-    /// Returns the address as it was given.
+    /// Returns the address as given by the caller.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -244,7 +245,7 @@ impl Connection {
         matches!(self.stream, Stream::Tls(_))
     }
 
-    /// Returns the number of the collection `scope.name`.
+    /// Returns the ID of the collection `scope.name`.
     ///
     /// # Errors
     /// A refusal if there is no such collection, and those of the connection.
@@ -273,7 +274,7 @@ impl Connection {
             .ok_or_else(|| Error::Malformed("the server's answer has no seqnos".to_owned()))
     }
 
-    /// Sends a request about no document, and takes nothing but success for an answer.
+    /// Sends a request without a document, and treats every status except success as an error.
     pub(crate) fn expect(
         &mut self,
         opcode: Opcode,
@@ -303,33 +304,33 @@ impl Connection {
         }
     }
 
-    /// Adds a request to those that the next [`Connection::flush`] sends.
+    /// Queues a request for the next [`Connection::flush`].
     pub fn send(&mut self, request: Request<'_>) {
         request.encode(&mut self.output);
     }
 
-    /// Adds an answer to a request of the server that has nothing to say but success.
+    /// Queues a success response to a request of the server.
     pub(crate) fn send_success(&mut self, opcode: Opcode, opaque: u32) {
         let from = self.output.len();
         Request { opcode: opcode as u8, opaque, ..Request::default() }.encode(&mut self.output);
         self.output[from] = Magic::Response as u8;
     }
 
-    /// Sends the requests that were added.
+    /// Sends the queued requests.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// The errors of the connection.
     pub fn flush(&mut self) -> Result<(), Error> {
         self.stream.write_all(&self.output).map_err(Error::of_stream)?;
         self.output.clear();
         Ok(())
     }
 
-    /// Waits for the next frame and shows it to `look`. Answers come in the order of requests, unless [`Connection::allow_any_order`] was
-    /// called.
+    /// Waits for the next frame and passes it to `look`. Replies arrive in the order of the requests, unless
+    /// [`Connection::allow_any_order`] was called.
     ///
     /// # Errors
-    /// Those of the connection, and [`Error::Malformed`].
+    /// The errors of the connection, and [`Error::Malformed`].
     pub fn receive<T>(&mut self, look: impl FnOnce(&Frame<'_>) -> T) -> Result<T, Error> {
         while !self.has_answer()? {
             self.read()?;
@@ -374,10 +375,10 @@ impl Connection {
             }))
     }
 
-    /// Sends one request and waits for its answer.
+    /// Sends one request and waits for its reply.
     ///
     /// # Errors
-    /// Those of the connection, and [`Error::Malformed`].
+    /// The errors of the connection, and [`Error::Malformed`].
     pub fn call(&mut self, request: Request<'_>) -> Result<Response, Error> {
         self.send(request);
         self.flush()?;
@@ -385,7 +386,7 @@ impl Connection {
     }
 }
 
-/// Reads pairs of vBucket and seqno.
+/// Decodes pairs of vBucket and seqno.
 fn read_seqnos(value: &[u8]) -> Option<Vec<(Vbid, u64)>> {
     let (entries, rest) = value.as_chunks::<10>();
     let entry = |entry: &[u8; 10]| {
@@ -402,7 +403,7 @@ mod tests {
     use std::net::TcpListener;
     use std::thread::JoinHandle;
 
-    /// Answers the first connection with `bytes`, whatever it sends, and closes it.
+    /// Starts a server that sends `bytes` on the first connection after a header, and closes it.
     fn answering(bytes: Vec<u8>) -> (String, JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();

@@ -5,8 +5,8 @@
 //!                                                           └► Rollback(seqno): drop what is above it, and ask again
 //! ```
 //!
-//! The consumer answers the heartbeats of the server and tells it what has been taken in, so that at most a window of messages is on the
-//! way. *Invariant:* an event is counted as taken in when the caller asks for the next one.
+//! The consumer answers the heartbeats of the server and acknowledges processed bytes, so that at most one window of
+//! messages is in flight. *Invariant:* an event counts as processed when the caller asks for the next one.
 
 use crate::frame::{Fields, Request, Response};
 use crate::{Connection, Error};
@@ -15,28 +15,28 @@ use nacre_protocol::{Frame, HEADER_BYTES, Magic, Opcode, Status};
 use nacre_types::Vbid;
 use std::collections::VecDeque;
 
-/// Bytes that can be on their way, unless the caller says otherwise.
+/// Default for the number of bytes in flight.
 const WINDOW_BYTES: u32 = 10 << 20;
-/// Seconds between two heartbeats of the server.
+/// Interval of the server's heartbeats in seconds.
 const NOOP_INTERVAL_S: u32 = 120;
-/// Entries of a failover log that are read. Source: the server keeps fewer.
+/// Maximum number of decoded entries of a failover log. Source: the server keeps fewer.
 const FAILOVER_ENTRIES_MAX: usize = 1024;
 
-/// Begin and end of a stream.
+/// Range of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamRange {
     /// Last seqno that the consumer has.
     pub start: u64,
-    /// Last seqno that it wants; `u64::MAX` for a stream without end.
+    /// Last requested seqno; `u64::MAX` for an endless stream.
     pub end: u64,
-    /// UUID of the branch of history in which `start` counts; 0 for a consumer that has nothing.
+    /// UUID of the branch of history that `start` belongs to; 0 for a consumer without history.
     pub vb_uuid: u64,
-    /// First and last seqno of the snapshot that `start` is in.
+    /// First and last seqno of the snapshot that contains `start`.
     pub snapshot: (u64, u64),
 }
 
 impl StreamRange {
-    /// All of history, without end.
+    /// All of history, without an end.
     pub const ALL: StreamRange =
         StreamRange { start: 0, end: u64::MAX, vb_uuid: 0, snapshot: (0, 0) };
 }
@@ -50,12 +50,12 @@ pub struct FailoverEntry {
     pub seqno: u64,
 }
 
-/// Answer to a request for a stream.
+/// Reply to a stream request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamReply {
-    /// The stream begins. The failover log has the newest branch first.
+    /// The stream is open. The failover log has the newest branch first.
     Accepted(Vec<FailoverEntry>),
-    /// The consumer has to drop its history above this seqno, and ask again.
+    /// The consumer must drop its history above this seqno, and ask again.
     Rollback(u64),
 }
 
@@ -64,22 +64,22 @@ pub enum StreamReply {
 pub struct Event {
     /// vBucket.
     pub vbid: Vbid,
-    /// Number of the request that began the stream.
+    /// Opaque of the stream request.
     pub opaque: u32,
-    /// Kind, with its data.
+    /// Kind of the event, with its data.
     pub kind: EventKind,
 }
 
 /// Kind of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// A snapshot begins: the consumer is consistent at its end.
+    /// A snapshot begins. The consumer is consistent at its end.
     Snapshot {
         /// First seqno.
         start: u64,
         /// Last seqno.
         end: u64,
-        /// True if every version is in it, of collections that keep versions.
+        /// True if it contains every version, in collections that keep history.
         is_history: bool,
     },
     /// A document was written.
@@ -101,7 +101,7 @@ pub enum EventKind {
         /// Value.
         value: Vec<u8>,
     },
-    /// A document was deleted, or has expired.
+    /// A document was deleted or has expired.
     Deletion {
         /// Seqno.
         seqno: u64,
@@ -124,26 +124,26 @@ pub enum EventKind {
         code: u32,
         /// Name.
         key: Vec<u8>,
-        /// Numbers of manifest, scope and collection, encoded.
+        /// IDs of manifest, scope and collection, encoded.
         value: Vec<u8>,
     },
-    /// History went on to this seqno with versions that the stream does not show.
+    /// The seqno has advanced to this one, past versions that the stream does not show.
     Advanced(u64),
-    /// The stream has ended, for the reason of this number, see [`nacre_protocol::dcp::StreamEnd`].
+    /// The stream has ended; for the reason codes see [`nacre_protocol::dcp::StreamEnd`].
     End(u32),
 }
 
 /// A connection on which a node sends history.
 pub struct DcpConsumer {
     connection: Connection,
-    /// Number of the last request.
+    /// Opaque of the last request.
     opaque: u32,
-    /// Events that came while an answer was waited for, with their lengths in bytes.
+    /// Events that arrived while a reply was awaited, with their sizes in bytes.
     waiting: VecDeque<(Event, u32)>,
     window_bytes: u32,
-    /// Bytes that were taken in and not yet acknowledged.
+    /// Processed bytes that are not acknowledged yet.
     taken_bytes: u32,
-    /// Bytes of the event that the caller has, which counts as taken in with the next call.
+    /// Size in bytes of the event that the caller is processing. It counts as processed with the next call.
     held_bytes: u32,
 }
 
@@ -152,12 +152,12 @@ enum Incoming {
     Answer(u32, Response),
     Event(Event, u32),
     Noop(u32),
-    /// A push of the cluster map, or a request of a later version.
+    /// A push of the cluster map, or a request of a later protocol version.
     Other,
 }
 
 impl DcpConsumer {
-    /// Makes a connection, on which a bucket is selected, one of a consumer. `name` is unique in the cluster and has at most
+    /// Turns a connection with a selected bucket into a consumer. `name` is unique in the cluster and has at most
     /// [`nacre_protocol::dcp::NAME_BYTES_MAX`] bytes; `flags` are those of [`open_flag`], without the direction.
     ///
     /// # Errors
@@ -166,10 +166,10 @@ impl DcpConsumer {
         DcpConsumer::with_window(connection, name, flags, WINDOW_BYTES)
     }
 
-    /// Opens a consumer with at most `window_bytes` of messages on the way.
+    /// Opens a consumer with at most `window_bytes` of messages in flight.
     ///
     /// # Errors
-    /// As [`DcpConsumer::open`].
+    /// The errors of [`DcpConsumer::open`].
     pub fn with_window(
         connection: Connection,
         name: &str,
@@ -193,7 +193,7 @@ impl DcpConsumer {
         Ok(consumer)
     }
 
-    /// Makes a setting of the connection.
+    /// Changes a setting of the connection.
     ///
     /// # Errors
     /// A refusal, and those of the connection.
@@ -203,11 +203,11 @@ impl DcpConsumer {
         self.expect(Opcode::DcpControl, request, &format!("set {name}")).map(drop)
     }
 
-    /// Asks for the stream of a vBucket. `filter` is JSON that names collections, or empty for all of the bucket; `flags` are those of
-    /// [`nacre_protocol::dcp::stream_flag`].
+    /// Requests the stream of a vBucket. `filter` is JSON that names collections, or empty for the whole bucket;
+    /// `flags` are those of [`nacre_protocol::dcp::stream_flag`].
     ///
     /// # Errors
-    /// A refusal, and those of the connection. A rollback is none.
+    /// A refusal, and those of the connection. A rollback is not an error.
     pub fn stream(
         &mut self,
         vbid: Vbid,
@@ -237,7 +237,7 @@ impl DcpConsumer {
         }
     }
 
-    /// Closes the stream of a vBucket; it still ends with [`EventKind::End`].
+    /// Closes the stream of a vBucket. It still ends with [`EventKind::End`].
     ///
     /// # Errors
     /// A refusal, and those of the connection.
@@ -247,10 +247,10 @@ impl DcpConsumer {
         self.expect(Opcode::DcpCloseStream, request, &purpose).map(drop)
     }
 
-    /// Returns the next event, and waits for it. The one before counts as taken in.
+    /// Waits for the next event and returns it. The previous one counts as processed.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// The errors of the connection.
     pub fn next_event(&mut self) -> Result<Event, Error> {
         self.take_in()?;
         loop {
@@ -267,7 +267,7 @@ impl DcpConsumer {
         }
     }
 
-    /// Acknowledges received bytes, once they are half of the window: the server stops when the window is full.
+    /// Acknowledges processed bytes once they are half of the window, because the server stops when the window is full.
     fn take_in(&mut self) -> Result<(), Error> {
         self.taken_bytes = self.taken_bytes.saturating_add(std::mem::take(&mut self.held_bytes));
         if self.taken_bytes < self.window_bytes / 2 || self.taken_bytes == 0 {
@@ -308,7 +308,7 @@ impl DcpConsumer {
         loop {
             match self.receive()? {
                 Incoming::Answer(opaque, response) if opaque == wanted => return Ok(response),
-                // The server answers an acknowledgement only to refuse it.
+                // The server replies to an acknowledgement only to refuse it.
                 Incoming::Answer(..) => return Err(malformed()),
                 Incoming::Event(event, bytes) => self.waiting.push_back((event, bytes)),
                 Incoming::Noop(opaque) => self.answer_noop(opaque)?,
@@ -338,7 +338,7 @@ fn read_failover_log(value: &[u8]) -> Result<StreamReply, Error> {
     Ok(StreamReply::Accepted(entries.iter().filter_map(entry).collect()))
 }
 
-/// Reads a frame; `None` if it is too short for its opcode.
+/// Decodes a frame; `None` if it is too short for its opcode.
 fn read_incoming(frame: &Frame<'_>) -> Option<Incoming> {
     match frame.magic {
         Magic::Response | Magic::FlexResponse => {
@@ -357,7 +357,7 @@ fn read_incoming(frame: &Frame<'_>) -> Option<Incoming> {
     Some(Incoming::Event(event, u32::try_from(bytes).ok()?))
 }
 
-/// Reads the event of a message; `Some(None)` for messages that are none of a stream.
+/// Decodes the event in a message; `Some(None)` for messages that do not belong to a stream.
 fn read_kind(frame: &Frame<'_>) -> Option<Option<EventKind>> {
     let mut extras = Fields(frame.extras);
     let (key, value) = (frame.key.to_vec(), frame.value.to_vec());
@@ -365,7 +365,7 @@ fn read_kind(frame: &Frame<'_>) -> Option<Option<EventKind>> {
     Some(Some(match frame.opcode_byte {
         Payload::STREAM_END => EventKind::End(extras.u32()?),
         Payload::SNAPSHOT_MARKER => {
-            // Versions 2.0 and 2.2 have the same fields first, in the value.
+            // Versions 2.0 and 2.2 start with the same fields, but in the value.
             let mut fields = if frame.extras.len() < 16 { Fields(frame.value) } else { extras };
             let (start, end, kind) = (fields.u64()?, fields.u64()?, fields.u32()?);
             EventKind::Snapshot { start, end, is_history: kind & snapshot_type::HISTORY != 0 }
@@ -406,7 +406,7 @@ mod tests {
     use nacre_protocol::decode;
     use proptest::prelude::*;
 
-    /// Returns the event that a consumer reads from a message.
+    /// Returns the event that a consumer decodes from a message.
     fn read(payload: Payload<'_>) -> Option<EventKind> {
         let mut bytes = Vec::new();
         Message { vbid: 5, opaque: 7, stream_id: None, payload }.encode(&mut bytes);

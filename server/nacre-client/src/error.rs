@@ -3,37 +3,39 @@
 use nacre_protocol::{Opcode, Status};
 use std::io::{self, ErrorKind};
 
-/// Failure of a request. The text is a sentence for the person at a terminal, with what to do where that is known.
+/// The error of a request. The text is a sentence for the person at a terminal, with advice if possible.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nobody listens at the address, or it is not one. Another node can be tried; the person who wrote it can correct it.
+    /// Nothing listens at the address, or the address is invalid. The caller can try another node; the user can correct
+    /// the address.
     #[error("cannot connect to {address}: {source}{}", connect_hint(source))]
     Connect {
-        /// Address as it was given.
+        /// The address as given.
         address: String,
-        /// Reason of the system.
+        /// The error of the system.
         source: io::Error,
     },
-    /// TLS could not be agreed on. The operator or the caller has to change certificates.
+    /// The TLS handshake failed. The operator or the caller must change certificates.
     #[error("cannot encrypt {address}: {reason}{}", encrypt_hint(reason))]
     Encrypt {
-        /// Address as it was given.
+        /// The address as given.
         address: String,
-        /// Reason of the TLS library.
+        /// The error of the TLS library.
         reason: String,
     },
-    /// The server has answered with a status that is not success.
+    /// The server replied with a status other than success.
     #[error("cannot {purpose}: {}", describe_status(*opcode, *status))]
     Refused {
         /// Purpose of the request, such as `open the bucket travel`.
         purpose: String,
         /// Opcode of the request.
         opcode: Opcode,
-        /// Status of the answer.
+        /// Status of the reply.
         status: u16,
     },
-    /// The server does not prove that it knows the password, or its challenge is malformed. The address is probably wrong.
+    /// The server does not prove that it has the password, or its challenge is malformed. The address is probably
+    /// wrong.
     #[error("cannot {purpose}: {reason}")]
     Login {
         /// `log in as` and the name of the user.
@@ -41,28 +43,28 @@ pub enum Error {
         /// Reason.
         reason: &'static str,
     },
-    /// The connection broke. A write that was on its way may have happened.
+    /// The connection broke. A write in flight may have happened.
     #[error("the connection broke: {0}")]
     Broken(#[source] io::Error),
-    /// The server closed the connection. A write that was on its way may have happened.
+    /// The server closed the connection. A write in flight may have happened.
     #[error("the server closed the connection")]
     Closed,
-    /// No answer came in time. A write that was on its way may have happened; the connection must not be used any more.
+    /// No reply arrived in time. A write in flight may have happened; the connection must not be used any more.
     #[error("the server did not answer within the timeout")]
     TimedOut,
-    /// Bytes that the protocol does not allow have arrived. The port is of another service, or the server has a fault.
+    /// The received bytes violate the protocol. The port belongs to another service, or the server has a bug.
     #[error("{0}")]
     Malformed(String),
-    /// No node serves the vBucket, and that did not change in time. The operator has to look at the cluster.
+    /// No node serves the vBucket, and that did not change in time. The operator must check the cluster.
     #[error("no node serves the vBucket {0}: `nacre cluster status` shows why")]
     NotServed(u16),
-    /// The request cannot be expressed, such as a key that is too long. The caller has to change it.
+    /// The request cannot be encoded, for instance because of a long key. The caller must change it.
     #[error("{0}")]
     Invalid(String),
 }
 
 impl Error {
-    /// Returns true if the same request can succeed later, or at another node.
+    /// Returns true if the same request may succeed later, or at another node.
     pub fn is_retryable(&self) -> bool {
         match self {
             Error::Connect { .. } | Error::Broken(_) | Error::Closed | Error::TimedOut => true,
@@ -75,7 +77,7 @@ impl Error {
         }
     }
 
-    /// Returns true if a write may have happened although there is an error.
+    /// Returns true if a write may have happened despite the error.
     pub fn is_ambiguous(&self) -> bool {
         match self {
             Error::Broken(_) | Error::Closed | Error::TimedOut => true,
@@ -84,7 +86,7 @@ impl Error {
         }
     }
 
-    /// Returns the status with which the server has refused the request.
+    /// Returns the status with which the server refused the request.
     pub fn status(&self) -> Option<u16> {
         match self {
             Error::Refused { status, .. } => Some(*status),
@@ -94,21 +96,21 @@ impl Error {
 
     pub(crate) fn of_stream(error: io::Error) -> Error {
         match error.kind() {
-            // Which of both a timeout is depends on the system.
+            // Either can be a timeout, depending on the system.
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::TimedOut,
             _ => Error::Broken(error),
         }
     }
 }
 
-/// Commands report sentences.
+/// Converts the error to its sentence, for commands.
 impl From<Error> for String {
     fn from(error: Error) -> String {
         error.to_string()
     }
 }
 
-/// Returns true for statuses that pass by themselves: the server is busy, or the vBucket has moved.
+/// Returns true for temporary statuses: the server is busy, or the vBucket has moved.
 pub(crate) fn is_passing(status: u16) -> bool {
     const PASSING: [Status; 6] = [
         Status::NotMyVbucket,
@@ -133,7 +135,7 @@ fn encrypt_hint(reason: &str) -> &'static str {
     if reason.contains("UnknownIssuer") { ": name its authority with --cacert" } else { "" }
 }
 
-/// Describes a status in words, with what to do where that is known.
+/// Describes a status in words, with advice if possible.
 pub fn describe_status(opcode: Opcode, status: u16) -> String {
     let is = |known: Status| status == known as u16;
     let is_write = opcode == Opcode::Set;

@@ -4,20 +4,20 @@ use crate::Error;
 use nacre_protocol::{Frame, HEADER_BYTES, Status};
 use nacre_types::Vbid;
 
-/// Parts of a request; those not given are empty.
+/// Parts of a request; omitted parts are empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request<'a> {
     /// Opcode, see [`nacre_protocol::Opcode`].
     pub opcode: u8,
     /// vBucket.
     pub vbid: Vbid,
-    /// Number that the answer repeats.
+    /// Number that the reply repeats.
     pub opaque: u32,
     /// Precondition: the CAS that the document must have; 0 for any.
     pub cas: u64,
     /// Datatype bits of the value.
     pub datatype: u8,
-    /// Framing extras, encoded; with some the frame is a flexible one, and the key at most 255 bytes long.
+    /// Framing extras, encoded. If there are any, the frame is flexible, and the key has at most 255 bytes.
     pub framing: &'a [u8],
     /// Extras.
     pub extras: &'a [u8],
@@ -30,8 +30,8 @@ pub struct Request<'a> {
 impl Request<'_> {
     /// Appends the bytes of the frame to `output`.
     ///
-    /// Framing extras and extras have at most 255 bytes, and a key as many as its length field can say; what is longer makes a frame that
-    /// the server refuses. [`Request::check`] finds out before.
+    /// Framing extras and extras have at most 255 bytes, and a key at most the maximum of its length field. Longer
+    /// parts result in a frame that the server refuses; [`Request::check`] detects this.
     pub fn encode(&self, output: &mut Vec<u8>) {
         let Request { opcode, vbid, opaque, cas, datatype, framing, extras, key, value } = *self;
         let body = framing.len() + extras.len() + key.len() + value.len();
@@ -52,7 +52,7 @@ impl Request<'_> {
         }
     }
 
-    /// Checks that the parts fit the fields of a frame.
+    /// Checks that the parts fit into the fields of a frame.
     ///
     /// # Errors
     /// [`Error::Invalid`] with the part that is too long.
@@ -73,7 +73,7 @@ impl Request<'_> {
     }
 }
 
-/// Answer to a request.
+/// Reply to a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
     /// Status code, see [`Status`].
@@ -93,7 +93,7 @@ pub struct Response {
 impl Response {
     pub(crate) fn of(frame: &Frame<'_>) -> Response {
         Response {
-            // An answer has its status where a request has its vBucket.
+            // A response has its status in the field of a request's vBucket.
             status: frame.vbid,
             cas: frame.cas,
             datatype: frame.datatype,
@@ -103,13 +103,13 @@ impl Response {
         }
     }
 
-    /// Returns true if the request was carried out.
+    /// Returns true if the request succeeded.
     pub fn is_success(&self) -> bool {
         self.status == Status::Success as u16
     }
 }
 
-/// Reads big-endian fields in order; each read says whether the bytes were there.
+/// Reads big-endian fields in order. Each read returns `None` if bytes are missing.
 pub(crate) struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {

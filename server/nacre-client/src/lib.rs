@@ -1,10 +1,11 @@
-//! A client of a node or a cluster, on blocking sockets: for the command line, and for services that copy data between clusters.
+//! A client of a node or a cluster on blocking sockets, for the command line and for services that copy data between
+//! clusters.
 //!
 //! ```text
-//! Rest          any of several hosts, Basic auth          management, settings, ports of services
-//! Connection    one node: HELLO, SCRAM, bucket, TLS       requests in flight as many as wanted
-//! Bucket        all nodes of a bucket, by its cluster map documents, with retries where a vBucket has moved
-//! DcpConsumer   one node: streams of history              flow control and heartbeats are answered here
+//! Rest          any of several hosts, Basic or Bearer     management, settings, ports of services
+//! Connection    one node: HELLO, SCRAM, bucket, TLS       any number of requests in flight
+//! Bucket        all nodes of a bucket, by its cluster map documents, with retries when a vBucket has moved
+//! DcpConsumer   one node: streams of history              handles flow control and heartbeats
 //! ```
 //!
 //! ```no_run
@@ -17,12 +18,12 @@
 //! # Ok::<(), nacre_client::Error>(())
 //! ```
 //!
-//! *Invariants:* what a server sends never panics a client, and memory grows with the bytes that arrive, never with a length that is
-//! announced. A password is never sent over the key-value port: the server gets a proof (SCRAM-SHA256) and has to give one.
-//! A write whose connection breaks is not repeated: [`Error::is_ambiguous`].
+//! *Invariants:* no data from a server makes a client panic, and memory grows with the bytes that arrive, never with an
+//! announced length. A password is never sent over the key-value port: client and server exchange proofs
+//! (SCRAM-SHA256). A write whose connection breaks is not repeated: [`Error::is_ambiguous`].
 //!
-//! The crate has no runtime and starts no thread. It is deliberately not used by the conformance suite, whose client must not share
-//! code with the server that it judges.
+//! The crate has no runtime and starts no threads. The conformance suite deliberately does not use it: the suite's
+//! client must not share code with the server under test.
 #![expect(
     clippy::disallowed_methods,
     reason = "a client opens sockets and bounds its retries by the clock"

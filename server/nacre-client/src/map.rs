@@ -1,13 +1,13 @@
-//! The cluster map of a bucket: which node serves each vBucket.
+//! The cluster map of a bucket: the node that serves each vBucket.
 
 use crate::Error;
 use nacre_types::Vbid;
 use serde_json::Value;
 
-/// Most vBuckets that a bucket has. Source: the hash of keys is taken modulo this number or a smaller one.
+/// Maximum number of vBuckets of a bucket. Source: the hash of a key is taken modulo at most this number.
 const VBUCKETS_MAX: usize = 1024;
 
-/// Cluster map of a bucket, as far as a client needs it.
+/// Cluster map of a bucket, reduced to the parts that a client needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterMap {
     /// Addresses of the key-value service, `host:port`.
@@ -19,10 +19,10 @@ pub struct ClusterMap {
 }
 
 impl ClusterMap {
-    /// Reads a map as GET_CLUSTER_CONFIG returns it.
+    /// Parses a map in the format of GET_CLUSTER_CONFIG.
     ///
-    /// `reached` is the address by which the node was reached: a node that has no name leaves it to clients. With `is_encrypted` the
-    /// addresses are those of the ports with TLS.
+    /// `reached` is the address by which the node was reached, because a node without a name leaves the host to
+    /// clients. With `is_encrypted` the addresses are those of the TLS ports.
     ///
     /// # Errors
     /// [`Error::Malformed`] if `bytes` is not JSON.
@@ -51,12 +51,12 @@ impl ClusterMap {
         Ok(ClusterMap { servers, active, version })
     }
 
-    /// Returns the addresses of the nodes that have the bucket.
+    /// Returns the addresses of the nodes of the bucket.
     pub fn servers(&self) -> &[String] {
         &self.servers
     }
 
-    /// Returns the index into [`ClusterMap::servers`] of the node that serves each vBucket, if one does.
+    /// Returns, for each vBucket, the index into [`ClusterMap::servers`] of the node that serves it, if there is one.
     pub fn active(&self) -> &[Option<usize>] {
         &self.active
     }
@@ -67,12 +67,12 @@ impl ClusterMap {
         self.servers.get(place).map(String::as_str)
     }
 
-    /// Returns how many vBuckets the bucket has; 1 if the map has none.
+    /// Returns the number of vBuckets of the bucket; 1 if the map has none.
     pub fn vbucket_count(&self) -> u16 {
         u16::try_from(self.active.len()).unwrap_or(0).max(1)
     }
 
-    /// Returns the vBucket of a key, which has no collection prefix.
+    /// Returns the vBucket of a key, given without its collection prefix.
     pub fn vbucket_of(&self, name: &[u8]) -> Vbid {
         Vbid::of(name, self.vbucket_count())
     }
@@ -83,7 +83,7 @@ impl ClusterMap {
     }
 }
 
-/// Addresses with TLS, in the order of the map's servers.
+/// Returns the addresses of the TLS ports, in the order of the map's servers.
 fn encrypted_servers(map: &Value) -> Vec<String> {
     let nodes = map["nodesExt"].as_array().into_iter().flatten();
     let address = |node: &Value| {
@@ -110,7 +110,7 @@ mod tests {
     fn each_vbucket_is_at_the_address_by_which_the_client_reaches_it() {
         let map = ClusterMap::read(MAP.as_bytes(), "10.0.0.1:11210", false).unwrap();
         let servers: Vec<Option<&str>> = (0..5).map(|vbid| map.server_of(Vbid(vbid))).collect();
-        // The third has no active copy, the fourth a node that is not listed.
+        // The third vBucket has no active copy, and the fourth is on a node that is not listed.
         assert_eq!(servers, [Some("10.0.0.1:11210"), Some("b:11210"), None, None, None]);
         assert_eq!(map.vbucket_count(), 4);
         let encrypted = ClusterMap::read(MAP.as_bytes(), "10.0.0.1:11207", true).unwrap();

@@ -1,4 +1,4 @@
-//! REST of a cluster: any of several hosts answers.
+//! REST client of a cluster: any of several hosts can answer.
 
 use crate::TrustedRoots;
 use base64::Engine as _;
@@ -8,19 +8,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use ureq::http::Request;
 
-/// Time in which a node must answer: compiling a plugin takes seconds.
+/// Time limit for a reply, because compiling a plugin takes seconds.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// Largest answer that is taken into memory, in bytes.
+/// Maximum size of a reply in bytes.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
-/// Answer of a node.
+/// Reply of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestReply {
     /// Status code.
     pub status: u16,
-    /// Body. Bytes that are not UTF-8 are replaced.
+    /// Body. Invalid UTF-8 is replaced.
     pub text: String,
-    /// Version of what was answered, with its quotes.
+    /// ETag of the reply, including its quotation marks.
     pub etag: Option<String>,
 }
 
@@ -31,49 +31,49 @@ impl RestReply {
     }
 }
 
-/// Reason why no host has answered. The text is a sentence for the person at a terminal.
+/// The reason why no host replied. The text is a sentence for the person at a terminal.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestError {
-    /// Nothing answers at the address, or it is not one. Another host can be tried.
+    /// Nothing answers at the address, or the address is invalid. Another host can be tried.
     #[error("{}", unreachable(address, source))]
     Unreachable {
-        /// URL as it was given.
+        /// The URL as given.
         address: String,
-        /// Reason of the HTTP library.
+        /// The error of the HTTP library.
         source: ureq::Error,
     },
-    /// Something answers at the address, but not in HTTP: the caller has to name another port.
+    /// Something answers at the address, but not in HTTP: the caller must use another port.
     #[error("{}", unreachable(address, source))]
     NotHttp {
-        /// URL as it was given.
+        /// The URL as given.
         address: String,
-        /// Reason of the HTTP library.
+        /// The error of the HTTP library.
         source: ureq::Error,
     },
-    /// The answer broke off, or is larger than 256 MiB. The request may have been carried out.
+    /// The reply was cut off, or is larger than 256 MiB. The request may have been carried out.
     #[error("{0}")]
     Body(String),
 }
 
-/// REST of the nodes of a cluster, as one user.
+/// REST client for the nodes of a cluster, with one login.
 pub struct Rest {
     /// URLs without a path, such as `http://127.0.0.1:8091`.
     hosts: Vec<String>,
-    /// The host that has answered last.
+    /// Index of the host that answered last.
     current: AtomicUsize,
     agent: ureq::Agent,
     authorization: String,
 }
 
 impl Rest {
-    /// Creates a client of several hosts, which connects with the first request.
+    /// Creates a client for several hosts. It connects with the first request.
     pub fn new(hosts: &[String], user: &str, password: &str, trust: &TrustedRoots) -> Rest {
         let login = STANDARD.encode(format!("{user}:{password}"));
         Rest::with(hosts, format!("Basic {login}"), trust)
     }
 
-    /// Creates a client that acts by a token of the HTTP API.
+    /// Creates a client that authenticates with an API token.
     pub fn with_token(hosts: &[String], token: &str, trust: &TrustedRoots) -> Rest {
         Rest::with(hosts, format!("Bearer {token}"), trust)
     }
@@ -88,20 +88,20 @@ impl Rest {
         Rest { hosts: hosts.to_vec(), current: AtomicUsize::new(0), agent, authorization }
     }
 
-    /// Sends a request to the host that has answered last, and to the others in turn while one cannot be reached.
+    /// Sends a request to the host that answered last; if a host cannot be reached, tries the others in turn.
     ///
-    /// An answer with any status is one. A request that may have been carried out is not sent again.
+    /// A reply with any status is a success. A request that may have been carried out is not repeated.
     ///
     /// # Errors
-    /// [`RestError`], of the last host that was tried.
+    /// The [`RestError`] of the last host that was tried.
     pub fn call(&self, method: &str, path: &str, body: &[u8]) -> Result<RestReply, RestError> {
         self.call_with(method, path, &[], body)
     }
 
-    /// Sends a request with headers, as [`Rest::call`] does without.
+    /// Like [`Rest::call`], with headers.
     ///
     /// # Errors
-    /// As for [`Rest::call`].
+    /// The errors of [`Rest::call`].
     pub fn call_with(
         &self,
         method: &str,
@@ -159,7 +159,7 @@ impl Rest {
     }
 }
 
-/// Returns true if there was no connection, so that the request was not sent. A timeout says nothing about that.
+/// Returns true if there was no connection, so that the request was not sent. A timeout does not prove that.
 fn is_unsent(error: &RestError) -> bool {
     let RestError::Unreachable { source, .. } = error else { return false };
     match source {
@@ -174,7 +174,7 @@ fn is_unsent(error: &RestError) -> bool {
     }
 }
 
-/// Returns true if something was reached that does not speak HTTP, such as the key-value port.
+/// Returns true if the peer does not speak HTTP, such as the key-value port.
 fn is_not_http(error: &ureq::Error) -> bool {
     match error {
         ureq::Error::Protocol(_) => true,
@@ -189,7 +189,7 @@ fn is_not_http(error: &ureq::Error) -> bool {
     }
 }
 
-/// A sentence with the address, the reason, and what to do where that is known.
+/// Returns a sentence with the address, the reason, and advice if possible.
 fn unreachable(address: &str, error: &ureq::Error) -> String {
     let refused =
         matches!(error, ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused);
@@ -211,7 +211,7 @@ mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;
 
-    /// Answers `count` requests with `answer`, each on a connection of its own; returns the lines that began them.
+    /// Replies to `count` requests with `answer`, each on its own connection. Returns the request lines.
     fn host(count: usize, answer: &'static str) -> (String, std::thread::JoinHandle<Vec<String>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());

@@ -1,24 +1,24 @@
-//! Sub-document operations: paths of a document that are read or changed without the rest of it.
+//! Sub-document operations: read or change paths of a document without transferring the rest.
 
 use crate::Error;
 use crate::frame::Fields;
 use nacre_protocol::{Opcode, Status};
 
-/// Flag of a path that is one of an extended attribute.
+/// Path flag: the path belongs to an extended attribute.
 const XATTR: u8 = 0x04;
-/// Flag of a path whose missing parents are created.
+/// Path flag: missing parents are created.
 const CREATE_PARENTS: u8 = 0x01;
-/// Most operations of a request. Source: Couchbase.
+/// Maximum number of operations of a request. Source: Couchbase.
 const OPERATIONS_MAX: usize = 16;
 
 /// Kind of a change at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathOperation {
-    /// Puts a value into an object, also in place of another.
+    /// Adds or replaces a member of an object.
     Upsert,
-    /// Puts a value into an object that has no such member yet.
+    /// Adds a member of an object that must not exist.
     Insert,
-    /// Puts a value in place of another.
+    /// Replaces an existing value.
     Replace,
     /// Removes a value.
     Remove,
@@ -26,7 +26,7 @@ pub enum PathOperation {
     ArrayAppend,
     /// Adds values to the start of an array.
     ArrayPrepend,
-    /// Adds a number, which can be negative, to a number.
+    /// Adds a number, which may be negative, to an existing number.
     Counter,
 }
 
@@ -44,15 +44,15 @@ impl PathOperation {
     }
 }
 
-/// Value of a path, or the status that says why there is none.
+/// The value of a path, or the status of its failure.
 pub type PathResult = Result<Vec<u8>, u16>;
 
-/// A path that is read.
+/// A path to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lookup<'a> {
     /// Path, such as `address.lines[0]`; empty for the whole document.
     pub path: &'a str,
-    /// True for a path of an extended attribute.
+    /// True for the path of an extended attribute.
     pub is_xattr: bool,
 }
 
@@ -63,9 +63,9 @@ pub struct PathMutation<'a> {
     pub operation: PathOperation,
     /// Path.
     pub path: &'a str,
-    /// JSON; empty to remove.
+    /// JSON; empty for a removal.
     pub value: &'a [u8],
-    /// True for a path of an extended attribute.
+    /// True for the path of an extended attribute.
     pub is_xattr: bool,
     /// True to create missing parents.
     pub create_parents: bool,
@@ -82,7 +82,7 @@ fn check<'a>(count: usize, mut paths: impl Iterator<Item = &'a str>) -> Result<(
     }
 }
 
-/// Encodes the value of a request that reads.
+/// Encodes the value of a lookup request.
 pub(crate) fn encode_lookups(lookups: &[Lookup<'_>]) -> Result<Vec<u8>, Error> {
     check(lookups.len(), lookups.iter().map(|lookup| lookup.path))?;
     let mut out = Vec::new();
@@ -95,7 +95,7 @@ pub(crate) fn encode_lookups(lookups: &[Lookup<'_>]) -> Result<Vec<u8>, Error> {
     Ok(out)
 }
 
-/// Encodes the value of a request that changes.
+/// Encodes the value of a mutation request.
 pub(crate) fn encode_mutations(mutations: &[PathMutation<'_>]) -> Result<Vec<u8>, Error> {
     check(mutations.len(), mutations.iter().map(|mutation| mutation.path))?;
     let mut out = Vec::new();
@@ -111,7 +111,7 @@ pub(crate) fn encode_mutations(mutations: &[PathMutation<'_>]) -> Result<Vec<u8>
     Ok(out)
 }
 
-/// Decodes the results of a request that reads: the value of each path, or the status that says why there is none.
+/// Decodes the results of a lookup request: for each path the value, or the status of its failure.
 pub(crate) fn decode_lookups(value: &[u8], count: usize) -> Result<Vec<PathResult>, Error> {
     let mut fields = Fields(value);
     let mut next = || {

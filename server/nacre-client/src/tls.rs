@@ -1,22 +1,23 @@
-//! Certificates that a client believes.
+//! Certificates that a client trusts.
 
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 use std::sync::Arc;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
-/// Authorities whose certificates are believed: those of a PEM file, or those that the web trusts.
+/// Trusted certificate authorities: those of a PEM file, or those of the public web.
 #[derive(Clone, Debug, Default)]
 pub struct TrustedRoots {
-    /// Without any, those of the web.
+    /// `None` for the authorities of the public web.
     certificates: Option<Vec<Certificate<'static>>>,
 }
 
 impl TrustedRoots {
-    /// Reads authorities from PEM.
+    /// Parses authorities from PEM.
     ///
     /// # Errors
-    /// A sentence that begins with `name`: the text is malformed, or has something else than certificates.
+    /// A sentence that begins with `name`: the text is malformed, or contains something other than
+    /// certificates.
     pub fn from_pem(name: &str, pem: &[u8]) -> Result<TrustedRoots, String> {
         let mut certificates = Vec::new();
         for item in parse_pem(pem) {
@@ -31,7 +32,7 @@ impl TrustedRoots {
         Ok(TrustedRoots { certificates: Some(certificates) })
     }
 
-    /// Returns the configuration for connections of the key-value protocol.
+    /// Returns the configuration for key-value connections.
     ///
     /// # Errors
     /// A sentence about a certificate that cannot be an authority.

@@ -1,12 +1,13 @@
-//! Components as machine code: those that come with the binary, and a cache of code compiled for this machine.
+//! Machine code of components: those that come with the binary, and a cache of code compiled on this machine.
 //!
 //! ```text
 //! shipped("views") ─► component ─┐
 //! package of a user ─► component ┴► Engine::load ─► <cache>/<digest>-<host>.aot, compiled once ─► Plugin
 //! ```
 //!
-//! The node and the tools for authors of plugins share this crate, and nothing else of the server. *Invariant:* an artefact is loaded
-//! only if this host has written it and finds it undamaged; any other is compiled again.
+//! The node and the tools for plugin authors share this crate, and nothing else of the server. *Invariant:* an artefact
+//! is loaded only if a host with the same fingerprint wrote it and it is undamaged; otherwise the component is compiled
+//! again.
 #![expect(
     clippy::disallowed_methods,
     reason = "the engine keeps a cache of files and counts deadlines by the clock"
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The components that come with the binary; empty when it was built without them.
+/// The components that come with the binary; empty if it was built without them.
 const VIEWS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/views.wasm"));
 const JS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/js.wasm"));
 const EVENTING: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/eventing.wasm"));
@@ -35,10 +36,11 @@ pub const SHIPPED: [&str; 8] =
 /// Interval at which the plugin host checks deadlines.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Returns the component that comes with the binary as `name`, one of [`SHIPPED`].
+/// Returns the component `name` that comes with the binary, one of [`SHIPPED`].
 ///
 /// # Errors
-/// A sentence for the person who runs the binary, if it was built without the component or there is none of that name.
+/// A sentence for the user of the binary, if it was built without the component or there is no component with this
+/// name.
 pub fn shipped(name: &str) -> Result<&'static [u8], String> {
     let component = match name {
         "views" => VIEWS,
@@ -60,11 +62,11 @@ pub fn shipped(name: &str) -> Result<&'static [u8], String> {
     Ok(component)
 }
 
-/// Reactions of the process that an engine runs in. The default has none.
+/// Callbacks into the process that an engine runs in. The default does nothing.
 pub struct Hooks {
-    /// Runs first on the thread that counts deadlines. Without this thread no call of a plugin is ever interrupted.
+    /// Called first on the thread that counts deadlines. Without this thread no plugin call is ever interrupted.
     pub deadlines_started: Box<dyn Fn() + Send + Sync>,
-    /// Runs on the calling thread before a call of a plugin waits or computes for long.
+    /// Called on the calling thread before a plugin call waits or computes for long.
     pub before_blocking: fn(),
 }
 
@@ -74,36 +76,36 @@ impl Default for Hooks {
     }
 }
 
-/// A plugin host that is started when it is first needed, and its cache.
+/// A plugin host that starts on first use, and its cache.
 pub struct Engine {
     cache_dir: PathBuf,
-    /// Taken by the start of the host.
+    /// Consumed by the start of the host.
     hooks: Mutex<Option<Hooks>>,
     host: OnceLock<Result<Host, String>>,
 }
 
 impl Engine {
-    /// Creates an engine that keeps compiled code in `cache_dir`.
+    /// Creates an engine that caches compiled code in `cache_dir`.
     pub fn new(cache_dir: PathBuf) -> Engine {
         Engine::with_hooks(cache_dir, Hooks::default())
     }
 
-    /// Creates an engine in a process that reacts to it.
+    /// Creates an engine with callbacks into the process.
     pub fn with_hooks(cache_dir: PathBuf, hooks: Hooks) -> Engine {
         Engine { cache_dir, hooks: Mutex::new(Some(hooks)), host: OnceLock::new() }
     }
 
-    /// Returns the host, and starts it if it does not run yet.
+    /// Returns the host. Starts it on first use.
     ///
     /// # Errors
-    /// The reason why it cannot run on this machine.
+    /// The reason why the host cannot run on this machine.
     pub fn host(&self) -> Result<&Host, String> {
         let hooks =
             || self.hooks.lock().ok().and_then(|mut hooks| hooks.take()).unwrap_or_default();
         self.host.get_or_init(|| start(hooks())).as_ref().map_err(Clone::clone)
     }
 
-    /// Loads a component, and compiles it if the cache has no artefact of it.
+    /// Loads a component. Compiles it if the cache has no artefact for it.
     ///
     /// # Errors
     /// A sentence about the component.
@@ -111,7 +113,7 @@ impl Engine {
         self.load(name, &digest(component), component)
     }
 
-    /// Loads a component whose [`digest`] is known.
+    /// Like [`Engine::load_component`], for a component whose [`digest`] is known.
     ///
     /// # Errors
     /// A sentence about the component.
@@ -119,8 +121,8 @@ impl Engine {
         let host = self.host()?;
         let path = self.cache_dir.join(format!("{digest}-{}.aot", host.fingerprint()));
         if let Ok(artefact) = std::fs::read(&path) {
-            // SAFETY: the artefact was made by this host's own compiler in an earlier process, and lies in a directory
-            // that belongs to the server; the host finds out when it was damaged since.
+            // SAFETY: this host's own compiler made the artefact in an earlier process, and the artefact is in a
+            // directory that belongs to the server. The host detects later damage.
             let loaded = unsafe { host.load(name, &artefact) };
             if !matches!(loaded, Err(Error::Artefact(_))) {
                 return loaded.map_err(|error| error.to_string());
@@ -129,7 +131,7 @@ impl Engine {
         let begun = Instant::now();
         let artefact = host.compile(component).map_err(|error| error.to_string())?;
         tracing::info!("compiled the plugin {name} in {} ms", begun.elapsed().as_millis());
-        // SAFETY: the artefact was made by this host's own compiler just now.
+        // SAFETY: this host's own compiler has just made the artefact.
         let plugin = unsafe { host.load(name, &artefact) }.map_err(|error| error.to_string())?;
         if let Err(error) = store(&path, &artefact) {
             tracing::warn!("the compiled plugin {name} cannot be kept for the next start: {error}");
@@ -168,7 +170,7 @@ fn tick(host: &Host) {
 fn store(path: &Path, artefact: &[u8]) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
-    // Renamed once it is whole, so that a crash leaves no half of an artefact.
+    // The file gets its final name once it is complete, so that a crash leaves no partial artefact.
     let partial = path.with_extension(format!("{}.partial", std::process::id()));
     std::fs::write(&partial, artefact)?;
     std::fs::rename(&partial, path)

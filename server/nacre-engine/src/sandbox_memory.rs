@@ -1,23 +1,24 @@
-//! Memory of sandboxes: the range of addresses that the plugin host reserves for all of them.
+//! Memory of sandboxes: the address range that the plugin host reserves for all of them.
 
-/// Least size of the range, in bytes. Nothing else in the process reserves as much.
+/// Minimum size of the range in bytes. Nothing else in the process reserves as much.
 const RESERVED_BYTES_MIN: usize = 16 << 30;
 
-/// Asks the kernel for huge pages in the memory of sandboxes, where the process may have them. Must be called before there is a sandbox.
+/// Asks the kernel to use huge pages for the memory of sandboxes, if the process may have them. Must be called before
+/// the first sandbox is created.
 ///
-/// Without them the kernel adds memory page by page while a batch of documents is copied into a sandbox, which takes a tenth of the time
-/// of an index. A sandbox smaller than a huge page does not grow.
+/// Without huge pages the kernel adds memory page by page while a batch of documents is copied into a sandbox, which
+/// takes a tenth of the time of an index. The memory usage of a sandbox smaller than a huge page does not grow.
 pub fn use_huge_pages() {
     let Ok(mappings) = std::fs::read_to_string("/proc/self/maps") else { return };
     for (start, end) in mappings.lines().filter_map(reserved) {
         if end - start >= RESERVED_BYTES_MIN {
-            // SAFETY: this is advice about memory that was reserved and is not in use.
+            // SAFETY: this is advice about memory that is reserved but unused.
             unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_HUGEPAGE) };
         }
     }
 }
 
-/// Reads a line of `/proc/self/maps`: start and end of a mapping that is reserved and not in use.
+/// Parses a line of `/proc/self/maps`. Returns start and end of a mapping that is reserved but unused.
 fn reserved(mapping: &str) -> Option<(usize, usize)> {
     let (range, rest) = mapping.split_once(' ')?;
     let (start, end) = range.split_once('-')?;

@@ -39,9 +39,9 @@ pub mod open_flag {
 
 /// Options of a stream: flags of [`crate::Request::DcpStreamRequest`].
 pub mod stream_flag {
-    /// The stream ends with the present content of the store.
+    /// The stream ends with the current content of the store.
     pub const DISK_ONLY: u32 = 0x02;
-    /// The stream ends with the present high seqno.
+    /// The stream ends with the current high seqno.
     pub const TO_LATEST: u32 = 0x04;
     /// The stream requires an active vBucket.
     pub const ACTIVE_ONLY: u32 = 0x10;

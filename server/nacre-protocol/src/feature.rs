@@ -2,7 +2,7 @@
 
 macro_rules! features {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
-        /// A capability that a client may ask for and the server may grant.
+        /// A capability that a client may request and the server may grant.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u16)]
         pub enum Feature { $($(#[$doc])* $name = $code,)* }
@@ -27,7 +27,7 @@ features! {
     Xerror = 0x07,
     /// The client selects the bucket with SELECT_BUCKET.
     SelectBucket = 0x08,
-    /// Values may be compressed with snappy.
+    /// Values may be compressed with Snappy.
     Snappy = 0x0a,
     /// The server uses the JSON datatype bit.
     Json = 0x0b,
@@ -45,7 +45,7 @@ features! {
     SyncReplication = 0x11,
     /// Keys contain a collection ID.
     Collections = 0x12,
-    /// Values of any response may be compressed with snappy.
+    /// Values of any response may be compressed with Snappy.
     SnappyEverywhere = 0x13,
     /// Writes may keep the document's expiry.
     PreserveExpiry = 0x14,

@@ -107,7 +107,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Returns the opcode, or `None` if the server does not know it.
+    /// Returns the opcode, or `None` if the server does not support it.
     pub fn opcode(&self) -> Option<Opcode> {
         Opcode::from_byte(self.opcode_byte)
     }
@@ -142,8 +142,8 @@ pub struct Glance<'a> {
     pub length: usize,
 }
 
-/// Reads the first fields of the frame at the start of `input`, of which only header and key need to be present. Returns `None`
-/// if these are incomplete, or not those of a frame. The function does not validate the frame: [`decode`] does.
+/// Reads the first fields of the frame at the start of `input`, of which only header and key need to be present.
+/// Returns `None` if these are incomplete, or not those of a frame. Does not validate the frame: [`decode`] does.
 pub fn glance(input: &[u8]) -> Option<Glance<'_>> {
     let header = input.get(..HEADER_BYTES)?;
     let (framing_bytes, key_bytes) = Magic::from_byte(header[0])?.lengths(header);

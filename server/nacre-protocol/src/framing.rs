@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The framing extras of a request, as far as the server knows them.
+/// The framing extras of a request that the server supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameInfo<'a> {
     /// The request must not be reordered.

@@ -20,7 +20,7 @@
 //! ```
 //!
 //! Invariants: decoding never panics; [`decode`] never allocates and returns only complete frames; every length is
-//! checked against [`BODY_BYTES_MAX`] before use. The crate does not know the *meaning* of a command.
+//! checked against [`BODY_BYTES_MAX`] before use. The crate does not interpret the *meaning* of a command.
 
 pub mod dcp;
 mod feature;

@@ -1,4 +1,4 @@
-//! Opcodes that the server knows.
+//! Opcodes that the server supports.
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
@@ -220,12 +220,12 @@ impl Opcode {
     }
 
     /// Returns true if responses to such requests may be reordered, provided that client and server have negotiated
-    /// this. All other requests change or show the state of the connection.
+    /// this. All other requests change or return the state of the connection.
     pub fn may_be_reordered(self) -> bool {
         use Opcode::*;
         self.addresses_document()
             || matches!(self, RangeScanCreate | RangeScanContinue)
-            // Any connection may ask for these. A client that looks for another node must not wait for its writes on
+            // Any connection may send these. A client that looks for another node must not wait for its writes on
             // this node.
             || matches!(self, GetClusterConfig | GetCollectionsManifest | GetCollectionId | GetScopeId)
     }

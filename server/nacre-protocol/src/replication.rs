@@ -88,7 +88,7 @@ pub fn read(frame: &Frame<'_>) -> Option<Told> {
     let extras = frame.extras;
     let number = |at: usize| Some(u64::from_be_bytes(extras.get(at..at + 8)?.try_into().ok()?));
     let small = |at: usize| Some(u32::from_be_bytes(extras.get(at..at + 4)?.try_into().ok()?));
-    // A document's key. A prepare or an abort is stored under another key.
+    // Accepts only the document's own key. A prepare or an abort is stored under another key.
     let is_key =
         |key: &[u8]| leb128_decode(key).is_some_and(|(_, name)| name.len() <= KEY_BYTES_MAX);
     let key = Some(frame.key).filter(|key| is_key(key));

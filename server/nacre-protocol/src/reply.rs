@@ -87,8 +87,8 @@ impl Reply<'_> {
         out.extend_from_slice(self.value);
     }
 
-    /// Appends the whole frame except its value, which has `value_bytes` bytes and which the caller sends next. The function
-    /// ignores `self.value`.
+    /// Appends the whole frame except its value, which has `value_bytes` bytes and which the caller sends next. Ignores
+    /// `self.value`.
     pub fn encode_before(&self, value_bytes: usize, out: &mut Vec<u8>) {
         let infos = [
             (0x02, self.duration.map_or(0, server_duration)),

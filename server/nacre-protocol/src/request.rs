@@ -113,7 +113,7 @@ pub enum Request<'a> {
     },
     /// Return the persisted and the current seqno of the vBucket.
     ObserveSeqno {
-        /// The branch of history that the client knows.
+        /// The branch of history that the client last saw.
         vb_uuid: u64,
     },
     /// Return the persistence of keys: a list of vBuckets and keys.
@@ -236,13 +236,13 @@ pub enum Request<'a> {
         flags: u32,
         /// The last seqno that the client has.
         start: u64,
-        /// The last seqno that the client asks for.
+        /// The last seqno that the client requests.
         end: u64,
         /// The branch of the history that `start` belongs to; 0 for a client that has nothing.
         vb_uuid: u64,
         /// First and last seqno of the snapshot that contains `start`.
         snapshot: (u64, u64),
-        /// The part of the vBucket that the client asks for, as JSON, or empty.
+        /// The part of the vBucket that the client requests, as JSON, or empty.
         filter: &'a [u8],
     },
     /// Acknowledge processed bytes.
@@ -426,7 +426,7 @@ fn is_observe_list(list: &[u8]) -> bool {
 /// Validates the frame of a request. `collections` is true if keys contain a collection ID.
 ///
 /// # Errors
-/// The status of the response: [`Status::UnknownCommand`], or the mistake in the request.
+/// The status of the response: [`Status::UnknownCommand`], or the error in the request.
 pub fn parse<'a>(frame: &Frame<'a>, collections: bool) -> Result<Request<'a>, Status> {
     let Some(opcode) = frame.opcode() else { return Err(Status::UnknownCommand) };
     if opcode.addresses_document() {
@@ -454,8 +454,8 @@ fn check_key(key: &[u8], collections: bool) -> Result<(), Status> {
     Ok(())
 }
 
-/// Decodes all opcodes except the multi-path ones, with one arm per opcode. Returns `None` if extras, key or value do not fit
-/// the opcode.
+/// Decodes all opcodes except the multi-path ones, with one arm per opcode. Returns `None` if extras, key or value are
+/// invalid for the opcode.
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn parse_simple<'a>(frame: &Frame<'a>, opcode: Opcode) -> Option<Request<'a>> {
     let mut extras = Fields(frame.extras);

@@ -54,11 +54,11 @@ statuses! {
     AccessDenied = 0x24, "EACCESS", "Not authorised", ["support", "auth"];
     /// The request carries an unknown framing extra.
     UnknownFrameInfo = 0x80, "UNKNOWN_FRAME_INFO", "Unknown framing extra", ["support"];
-    /// The server does not know the opcode.
+    /// The server does not support the opcode.
     UnknownCommand = 0x81, "UNKNOWN_COMMAND", "Unknown command", ["support"];
     /// The server has no memory for the request.
     NoMemory = 0x82, "ENOMEM", "No memory for the request", ["temp", "retry-later"];
-    /// The server knows the request, but does not support it.
+    /// The server recognizes the request, but does not support it.
     NotSupported = 0x83, "NOT_SUPPORTED", "Not supported", ["support"];
     /// An internal error of the server.
     Internal = 0x84, "EINTERNAL", "Internal error", ["internal", "conn-state-invalidated"];
@@ -70,7 +70,7 @@ statuses! {
     XattrInvalid = 0x87, "XATTR_EINVAL", "Malformed extended attributes", ["invalid-input"];
     /// The collection does not exist.
     UnknownCollection = 0x88, "UNKNOWN_COLLECTION", "Unknown collection", ["item-only"];
-    /// The client knows a newer manifest than the server.
+    /// The client has a newer manifest than the server.
     ManifestAhead = 0x8b, "MANIFEST_IS_AHEAD", "The client's manifest is newer than the server's", ["item-only", "retry-later"];
     /// The scope does not exist.
     UnknownScope = 0x8c, "UNKNOWN_SCOPE", "Unknown scope", ["item-only"];
@@ -142,6 +142,6 @@ statuses! {
     CanOnlyReviveDeleted = 0xd6, "SUBDOC_CAN_ONLY_REVIVE_DELETED_DOCUMENTS", "Only a deleted document can be revived", ["item-only", "subdoc"];
     /// A tombstone cannot have a body.
     DeletedCannotHaveValue = 0xd7, "SUBDOC_DELETED_DOCUMENT_CANT_HAVE_VALUE", "A deleted document cannot take a body", ["invalid-input", "subdoc"];
-    /// The client asked for binary data, but the attribute does not contain any.
+    /// The client requested binary data, but the attribute does not contain any.
     FieldNotBinary = 0xd8, "SUBDOC_FIELD_NOT_BINARY_VALUE", "The attribute does not hold binary data", ["item-only", "subdoc"];
 }
