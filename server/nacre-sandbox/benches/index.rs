@@ -1,7 +1,8 @@
-//! Indexes without a node: documents that the real component takes in a second, and 50 entries of a million beside a raw
-//! skip list that has the same entries.
+//! Measures indexes without a node: documents per second that the real component indexes, and scans of 50 entries out
+//! of a million compared with a raw skip list that contains the same entries.
 //!
-//! `cargo bench -p nacre-sandbox --bench index`, after `cargo xtask plugins`. Rounds alternate; the best of each counts.
+//! `cargo bench -p nacre-sandbox --bench index`, after `cargo xtask plugins`. Rounds alternate; the best of each
+//! counts.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 mod stage;
@@ -31,7 +32,7 @@ fn batch(numbers: std::ops::Range<u32>) -> Batch {
     stage::batch(numbers.map(document))
 }
 
-/// A partition that has all documents, and how many it took in a second.
+/// Returns a partition with all documents, and the number of documents that it indexed per second.
 fn fill(plugin: &Plugin) -> (Partition, f64) {
     let setup = Setup::new("bench", r#"{"definition": "CREATE INDEX i ON b(serial)"}"#);
     let storage = Box::new(MemoryStorage::default());
@@ -47,7 +48,8 @@ fn fill(plugin: &Plugin) -> (Partition, f64) {
     (partition, f64::from(ENTRY_COUNT) / taken)
 }
 
-/// Time of a scan, in microseconds; `scan` reads from a key on, and says how many bytes it saw.
+/// Returns the duration of a scan in microseconds. `scan` reads from a key on, and returns the number of bytes that it
+/// saw.
 fn timed(keys: &[Vec<u8>], scan: impl Fn(&[u8]) -> usize) -> f64 {
     let (begun, mut bytes) = (Instant::now(), 0);
     for number in 0..SCANS {
@@ -64,7 +66,7 @@ fn scan_index(snapshot: &IndexSnapshot, from: &[u8]) -> usize {
     found.map(|entry| entry.key().len() + entry.id().len()).sum()
 }
 
-/// Copies key and id too, as what is found must outlive the search.
+/// Also copies key and ID, because results must outlive the search.
 fn scan_list(list: &SkipSet<(Vec<u8>, Vec<u8>)>, from: &[u8]) -> usize {
     let found = list.range((from.to_vec(), Vec::new())..).take(SCAN_ENTRIES);
     found.map(|entry| entry.value().clone()).map(|(key, id)| key.len() + id.len()).sum()
@@ -73,7 +75,7 @@ fn scan_list(list: &SkipSet<(Vec<u8>, Vec<u8>)>, from: &[u8]) -> usize {
 fn main() {
     let host = stage::host();
     let artefact = host.compile(&stage::component("index")).expect("the component compiles");
-    // SAFETY: the bytes were compiled by this host just now.
+    // SAFETY: this host has just compiled the bytes.
     let plugin = unsafe { host.load("index", &artefact) }.expect("the component loads");
     let (partition, rate) = fill(&plugin);
     println!("one index, documents of 70 B, in batches of {BATCH_COUNT}: {rate:.0} documents/s");

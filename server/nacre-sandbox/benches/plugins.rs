@@ -1,7 +1,8 @@
-//! What the sandbox costs: delivery of events, the same code in it and natively, instances, and how late it ends a call.
+//! Measures the cost of the sandbox: delivery of events, the same code in the sandbox and natively, instances, and how
+//! late the sandbox ends a call.
 //!
-//! `cargo xtask bench plugins`. What is compared runs in turns, so that a noisy machine is noisy for both, and the median
-//! of the ratios counts.
+//! `cargo xtask bench plugins`. The compared variants run in turns, so that a noisy machine affects both, and the
+//! median of the ratios counts.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 mod stage;
@@ -16,21 +17,21 @@ use nacre_types::{Now, Vbid};
 use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 15;
-/// Events of one measurement.
+/// Number of events in one measurement.
 const EVENTS: usize = 20_480;
 const BATCH: usize = 1024;
-/// What the call that never ends is given.
+/// Deadline of the call that never ends.
 const DEADLINE: Duration = Duration::from_millis(50);
 
-/// Four steps: two writes, a line for the log and a deletion of nothing.
+/// Four steps: two writes, a log line, and a deletion of a missing key.
 const SCRIPT: &str =
     r#"[["put","key","value"],["log",""],["delete","none"],["put","key","other"]]"#;
-/// The same with a timer that is cancelled. What comes of that is told in a text of the state, which is read and written and
-/// grows with each document, so that copying it is most of the work.
+/// The same with the cancellation of a timer. Its result is appended to a text in the state, which is read and written
+/// for each document and grows, so that copying it is most of the work.
 const TELLING_SCRIPT: &str =
     r#"[["put","key","value"],["log",""],["cancel","none"],["put","key","other"]]"#;
 
-/// Reads three fields of each document, one of them nested, and keeps counts.
+/// Reads three fields of each document, one of them nested, and maintains counts.
 const SOURCE: &str = r#"
 export function onUpdate(doc, { id }) {
     const key = doc.type + "/" + doc.address.city;
@@ -133,8 +134,8 @@ fn fold<S: Service>(service: &mut S, buffer: &[u8], state: &mut dyn StateMut) {
     assert!(errors.is_empty(), "{errors:?}");
 }
 
-/// The state as the host keeps it for a component: entries of which there is always a snapshot, notes of what was written,
-/// and a storage that takes them at the end of a batch.
+/// The state as the host keeps it for a component: entries with a snapshot, a record of the written keys, and a storage
+/// that receives them at the end of a batch.
 #[derive(Default)]
 struct KeptState {
     entries: KeySpace,
@@ -178,7 +179,7 @@ impl KeptState {
     }
 }
 
-/// The same code natively, with a state that is kept as that of a component is.
+/// Runs the same code natively, with a state that is kept like that of a component.
 fn native_kept<S: Service>(config: &str, buffers: &[Vec<u8>]) -> Duration {
     let mut service = S::init(config).expect("the plugin starts");
     let mut state = KeptState::default();
@@ -252,13 +253,13 @@ fn main() {
     println!("  ends {:.1} ms after it, at most {most:.1} ms", median(late));
 }
 
-/// Compiles, loads and starts a plugin, and says what that takes.
+/// Compiles, loads and starts a plugin, and prints the cost.
 fn introduce(host: &Host, name: &str) -> Plugin {
     let component = stage::component(name);
     let mut artefact = Vec::new();
     let compile = timed(|| artefact = host.compile(&component).expect("the component compiles"));
     let load = || {
-        // SAFETY: the bytes were compiled by this host just now.
+        // SAFETY: this host has just compiled the bytes.
         unsafe { host.load(name, &artefact) }.expect("the component loads")
     };
     let loads = median((0..ROUNDS).map(|_| us(timed(|| drop(load())))).collect());

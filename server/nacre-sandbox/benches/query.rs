@@ -1,8 +1,8 @@
-//! What the sandbox costs queries: the same prepared statements over the same documents, as plain Rust and in Wasm, in one
-//! run.
+//! Measures the cost of the sandbox for queries: the same prepared statements over the same documents, as plain Rust
+//! and in Wasm, in one run.
 //!
-//! `cargo bench -p nacre-sandbox --bench query`, after `cargo xtask plugins`. Rounds alternate, so that a noisy
-//! machine is noisy for both; the best round of each counts. Both sides read documents and entries from maps in memory.
+//! `cargo bench -p nacre-sandbox --bench query`, after `cargo xtask plugins`. Rounds alternate, so that a noisy machine
+//! affects both; the best round of each counts. Both sides read documents and entries from maps in memory.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 mod stage;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 const DOCUMENT_COUNT: u32 = 1000;
 const ROUNDS: usize = 7;
-/// How long each side of a round takes.
+/// Duration of each side of a round.
 const ROUND: Duration = Duration::from_millis(200);
 
 const INDEXES: [&str; 3] = [
@@ -33,7 +33,7 @@ const INDEXES: [&str; 3] = [
     "CREATE PRIMARY INDEX ON b",
 ];
 
-/// What is measured, and the statement.
+/// The measured operations and their statements.
 const STATEMENTS: [(&str, &str); 6] = [
     ("one entry, covered", "SELECT serial FROM b WHERE serial = $1"),
     ("50 entries, covered", "SELECT serial FROM b WHERE serial >= $1 ORDER BY serial LIMIT 50"),
@@ -52,7 +52,7 @@ const STATEMENTS: [(&str, &str); 6] = [
     ),
 ];
 
-/// The body of a document of 0.5 KB.
+/// Returns the body of a document of 0.5 KB.
 fn document(number: u32) -> String {
     let spread = number.wrapping_mul(2_654_435_761);
     serde_json::json!({
@@ -70,17 +70,17 @@ fn id(number: u32) -> String {
     format!("hotel_{number:06}")
 }
 
-/// A request that executes the statement.
+/// Returns a request that executes the statement.
 fn request(statement: &str, number: u32) -> String {
     serde_json::json!({"prepared": statement, "args": [number], "metrics": false}).to_string()
 }
 
-/// The documents as the sandbox sees them.
+/// The documents as seen by the sandbox.
 struct Shared {
     documents: BTreeMap<String, String>,
-    /// Those of `INDEXES`.
+    /// Definitions of the indexes in `INDEXES`.
     definitions: [nacre_sql::index::Definition; INDEXES.len()],
-    /// By position in `INDEXES`.
+    /// Entries by position in `INDEXES`.
     entries: Vec<BTreeSet<Vec<u8>>>,
     notes: Mutex<BTreeMap<String, Vec<u8>>>,
 }
@@ -119,7 +119,7 @@ impl Database for Shared {
 
     fn indexes(&self, _: &DatabaseKeyspace) -> Result<Vec<DatabaseIndex>, Failure> {
         let index = |(at, text): (usize, &&str)| DatabaseIndex {
-            // Plans know it by a number that is made of the first half.
+            // Plans identify it by a number made from the first half of the ID.
             id: format!("{at:016x}{:016x}", 0),
             definition: (*text).to_owned(),
             online: true,
@@ -262,7 +262,7 @@ impl Database for Shared {
     }
 }
 
-/// Time that stands still.
+/// A clock that does not advance.
 struct Still(Cell<u64>);
 
 impl Platform for Still {
@@ -280,7 +280,7 @@ impl Platform for Still {
     }
 }
 
-/// The service as plain Rust.
+/// The service in plain Rust.
 struct Native {
     service: Service,
     store: MemoryDatastore,
@@ -355,7 +355,7 @@ impl Sandboxed {
     }
 }
 
-/// The time that an answer takes, on the average of as many as a round has time for.
+/// Returns the average duration of a reply, over as many replies as fit into a round.
 fn timed(answer: impl Fn(&str) -> String, name: &str) -> Duration {
     let (begun, mut count) = (Instant::now(), 0);
     while begun.elapsed() < ROUND {
@@ -366,7 +366,7 @@ fn timed(answer: impl Fn(&str) -> String, name: &str) -> Duration {
     begun.elapsed() / count
 }
 
-/// The rows of an answer, which begins with what is new each time.
+/// Returns the rows of a reply, without the fields that differ each time.
 fn rows(answer: &str) -> &str {
     answer.find("\"results\"").map_or(answer, |at| &answer[at..])
 }
@@ -374,7 +374,7 @@ fn rows(answer: &str) -> &str {
 fn main() {
     let host = stage::host();
     let artefact = host.compile(&stage::component("query")).expect("the component compiles");
-    // SAFETY: the bytes were compiled by this host just now.
+    // SAFETY: this host has just compiled the bytes.
     let plugin = unsafe { host.load("query", &artefact) }.expect("the component loads");
     let (native, sandboxed) = (Native::new(), Sandboxed::new(plugin));
     println!("{DOCUMENT_COUNT} documents of 0.5 KB, prepared statements, time of an answer in us:");

@@ -1,4 +1,4 @@
-//! A host that ticks, and the components that `cargo xtask plugins` has built.
+//! A ticking host, and the components that `cargo xtask plugins` has built.
 
 use nacre_dcp::{Batch, Previous, ResumePoint};
 use nacre_sandbox::Host;
@@ -6,7 +6,7 @@ use nacre_types::{Cas, CollectionId, DocKey, Document, Kind, Meta, Seqno, Vbid};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// A host whose time passes.
+/// Returns a host with a running clock.
 pub fn host() -> Host {
     let begun = Instant::now();
     let host = Host::new(move || begun.elapsed().as_nanos() as u64, drop, || {})
@@ -23,7 +23,7 @@ pub fn host() -> Host {
     host
 }
 
-/// The component called `name`.
+/// Returns the component `name`.
 pub fn component(name: &str) -> Vec<u8> {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| PathBuf::from("../../target"), PathBuf::from);
@@ -47,7 +47,7 @@ pub fn document(name: &str, body: &str) -> Document {
     Document::new(meta, key.prefixed(), body.as_bytes())
 }
 
-/// A batch of documents, after which the plugin stands where it did.
+/// Returns a batch of documents that does not advance the plugin's progress.
 #[allow(dead_code, reason = "each benchmark has its own copy of this module")]
 pub fn batch(documents: impl Iterator<Item = (Vbid, Document)>) -> Batch {
     Batch {

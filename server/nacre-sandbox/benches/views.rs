@@ -1,7 +1,8 @@
-//! What the sandbox costs: the same two views over the same documents, as plain Rust and in Wasm, in one run.
+//! Measures the cost of the sandbox: the same two views over the same documents, as plain Rust and in Wasm, in
+//! one run.
 //!
 //! `cargo bench -p nacre-sandbox --bench views`, after `cargo xtask plugins`. Rounds alternate, so that a noisy
-//! machine is noisy for both; the best round of each counts. Read the ratio, not the numbers.
+//! machine affects both; the best round of each counts. Read the ratio, not the numbers.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 mod stage;
@@ -44,7 +45,7 @@ impl Seed {
     }
 }
 
-/// Hotels of about 0.9 KB, as in the travel sample.
+/// Returns hotels of about 0.9 KB, as in the travel sample.
 fn documents() -> Vec<(String, String)> {
     let mut seed = Seed(7);
     let mut document = |number: usize| {
@@ -129,7 +130,7 @@ fn main() {
     let start = Instant::now();
     let artefact = host.compile(&component).expect("the component compiles");
     println!("compile: {:?}, {} KB of machine code", start.elapsed(), artefact.len() / 1024);
-    // SAFETY: the bytes were compiled by this host just now.
+    // SAFETY: this host has just compiled the bytes.
     let plugin = unsafe { host.load("views", &artefact) }.expect("the component loads");
 
     let documents = documents();

@@ -1,6 +1,7 @@
 //! The host's side of all worlds, generated from `plugins/wit`.
 //!
-//! One world that has everything, and that no plugin implements: so a type is the same in all worlds.
+//! The bindings use one world with all interfaces, which no plugin implements, so that a type is the same in all
+//! worlds.
 
 wasmtime::component::bindgen!({
     path: "../../plugins/wit",
@@ -40,18 +41,18 @@ use std::fmt;
 use wasmtime::component::{Instance, InstancePre};
 use wasmtime::{AsContextMut, Result};
 
-/// The world of a plugin, which follows from its exports.
+/// The world of a plugin, determined by its exports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum World {
-    /// Keeps state from the change stream, acts on it, and answers requests.
+    /// Keeps state from the change stream, acts on changes, and answers requests.
     #[default]
     Service,
     /// Decides between two versions of a document.
     Resolver,
     /// Functions for queries.
     Functions,
-    /// Makes index entries of documents.
+    /// Creates index entries from documents.
     IndexType,
 }
 
@@ -74,8 +75,8 @@ impl World {
         }
     }
 
-    /// Returns true if a plugin of this world may import `capability`: stateless ones may only log, and functions may
-    /// also query.
+    /// Returns true if a plugin of this world may import `capability`: plugins without state may only log, and
+    /// functions may also query.
     pub fn has(self, capability: Capability) -> bool {
         match self {
             World::Service => true,
@@ -84,7 +85,7 @@ impl World {
         }
     }
 
-    /// The world of a component that exports `interfaces`.
+    /// Returns the world of a component that exports `interfaces`.
     pub(crate) fn of(interfaces: &[String]) -> std::result::Result<World, Error> {
         let marked = |(_, mark): &&(World, &str)| interfaces.iter().any(|name| name == mark);
         let world = World::MARKS.iter().find(marked).map(|(world, _)| *world);
@@ -101,7 +102,7 @@ impl fmt::Display for World {
     }
 }
 
-/// Indices of the exports of a component's world; their types are checked.
+/// Indices of the exports of a component's world; the types of the exports are checked.
 #[derive(Clone)]
 pub struct Indices {
     lifecycle: lifecycle::GuestIndices,
@@ -129,7 +130,7 @@ impl Indices {
         })
     }
 
-    /// The exports of an instance.
+    /// Returns the exports of an instance.
     pub fn load(
         &self,
         mut store: impl AsContextMut<Data = Data>,

@@ -1,6 +1,6 @@
-//! Machine code as it is kept between runs: magic, hash of the component, checksum, code.
+//! The stored form of machine code: magic, hash of the component, checksum, code.
 //!
-//! wasmtime knows code that another version made, but runs code that was damaged since.
+//! wasmtime recognizes code from another version, but would run code that was damaged later.
 
 use crate::Error;
 use sha2::{Digest, Sha256};
@@ -10,7 +10,7 @@ const MAGIC: [u8; 8] = *b"NACREAO1";
 const HASH_BYTES: usize = 32;
 const HEADER_BYTES: usize = MAGIC.len() + HASH_BYTES + 4;
 
-/// The artefact of `component`, which was compiled to `code`.
+/// Returns the artefact of `component`, which was compiled to `code`.
 pub fn seal(component: &[u8], code: &[u8]) -> Vec<u8> {
     let hash = Sha256::digest(component);
     let mut artefact = Vec::with_capacity(HEADER_BYTES + code.len());
@@ -21,7 +21,7 @@ pub fn seal(component: &[u8], code: &[u8]) -> Vec<u8> {
     artefact
 }
 
-/// The hash of the component in hexadecimal, and the code.
+/// Returns the hash of the component in hexadecimal, and the code.
 pub fn open(artefact: &[u8]) -> Result<(String, &[u8]), Error> {
     let wrong = |what: &str| Err(Error::Artefact(what.into()));
     let Some((header, code)) = artefact.split_at_checked(HEADER_BYTES) else {

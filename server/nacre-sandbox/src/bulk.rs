@@ -1,18 +1,18 @@
-//! Copies and fills of a few bytes, done by the component itself.
+//! Short copies and fills, carried out by the component itself.
 //!
-//! WebAssembly has an instruction for each, and the engine calls the process for it: right for a page, but expensive
-//! for the name of a field, of which parsers and interpreters copy thousands. So before a component is compiled, its
-//! modules get two functions that copy and fill up to [`SHORT_BYTES`] by loads and stores and leave longer ones to the
-//! instruction, and calls of them replace it:
+//! WebAssembly has an instruction for each, and the engine implements it with a call into the process. This is fast for
+//! a page, but expensive for the name of a field, of which parsers and interpreters copy thousands. Before a component
+//! is compiled, its modules therefore get two functions that copy and fill up to [`SHORT_BYTES`] with loads and stores,
+//! and use the instruction for longer ranges. Calls of these functions replace the instructions:
 //!
 //! ```text
 //! local.get 0  local.get 1  local.get 2  memory.copy      becomes      local.get 0  local.get 1  local.get 2  call $copy
 //! ```
 //!
-//! Invariants: for any bytes, the result is an equivalent component, or none; the engine validates it like any other,
-//! so that a mistake here cannot open the sandbox. The functions come last: no index moves, and stacks name the same
-//! functions as before. Traps remain traps, except that a part of the bytes may be written, which is invisible because
-//! the instance is dropped.
+//! Invariants: for any input, the result is an equivalent component, or none. The engine validates the result like any
+//! other component, so a bug here cannot open the sandbox. The functions are added at the end, so no index changes and
+//! stack traces name the same functions as before. Traps remain traps, except that a part of the bytes may be written,
+//! which is invisible because the instance is dropped.
 
 use wasm_encoder::reencode::{self, Reencode, ReencodeComponent};
 use wasm_encoder::{
@@ -21,16 +21,16 @@ use wasm_encoder::{
 };
 use wasmparser::{Operator, Parser, Payload, TypeRef};
 
-/// Version of this transformation, which separates artefacts of different versions.
+/// Version of this transformation. It distinguishes artefacts of different versions.
 pub const REVISION: u32 = 1;
 
-/// Largest number of bytes that are copied and filled without the instruction.
+/// Maximum number of bytes that are copied or filled without the instruction.
 const SHORT_BYTES: i32 = 64;
-/// Copies whose length is a constant up to this the engine does in place.
+/// Copies with a constant length up to this are compiled inline by the engine.
 const CONSTANT_BYTES: i32 = 128;
 
-/// `component` with its short copies and fills done by itself; none when there is nothing to gain, or it is not
-/// understood.
+/// Returns `component` with its short copies and fills replaced; `None` if there is nothing to replace, or if the
+/// component cannot be processed.
 pub fn shorten(component: &[u8]) -> Option<Vec<u8>> {
     let mut rewriter = Components { any: false };
     let mut out = Component::new();
@@ -39,7 +39,7 @@ pub fn shorten(component: &[u8]) -> Option<Vec<u8>> {
 }
 
 struct Components {
-    /// True if a module was changed.
+    /// True once a module was changed.
     any: bool,
 }
 
@@ -71,15 +71,15 @@ impl ReencodeComponent for Components {
 
 /// Indices of the two functions of a module.
 struct Functions {
-    /// Index of their type.
+    /// Index of the type of both functions.
     type_index: u32,
     copy_index: u32,
-    /// The constant that was put on the stack last.
+    /// The constant that was pushed last.
     constant: Option<i32>,
 }
 
 impl Functions {
-    /// Returns the functions of `module`, if it copies or fills.
+    /// Returns the functions for `module`, if it copies or fills.
     fn of(module: &[u8]) -> Option<Functions> {
         let (mut types, mut functions, mut memories, mut any) = (0, 0, Vec::new(), false);
         for payload in Parser::new(0).parse_all(module) {
@@ -126,7 +126,7 @@ fn has_bulk(body: &wasmparser::FunctionBody<'_>) -> wasmparser::Result<bool> {
     Ok(false)
 }
 
-/// Returns true if the operator copies or fills in the first memory.
+/// Returns true if the operator copies or fills within the first memory.
 fn is_bulk(operator: &Operator<'_>) -> bool {
     matches!(
         operator,
@@ -188,7 +188,7 @@ impl Reencode for Functions {
     }
 }
 
-/// The parameters of both functions.
+/// Local indices of the parameters of both functions.
 const TO: u32 = 0;
 const FROM: u32 = 1;
 const BYTE: u32 = 1;
@@ -244,22 +244,22 @@ fn at(offset: u64) -> MemArg {
     MemArg { offset, align: 0, memory_index: 0 }
 }
 
-/// Pushes the address `bytes` before the end of the range that begins at `start`.
+/// Pushes the address `bytes` before the end of the range that starts at `start`.
 fn before_end(code: &mut InstructionSink<'_>, start: u32, bytes: i32) {
     code.local_get(start).local_get(BYTES).i32_add().i32_const(bytes).i32_sub();
 }
 
-/// Begins the code for `least` bytes or more.
+/// Opens the code for ranges of at least `least` bytes.
 fn from(code: &mut InstructionSink<'_>, least: i32) {
     code.local_get(BYTES).i32_const(least).i32_ge_u().if_(BlockType::Empty);
 }
 
-/// `copy(to, from, bytes)`. All loads come before the stores, because the ranges may overlap: the first and the last
-/// bytes, which meet in the middle, and beyond twice the widest load those next to them.
+/// Generates `copy(to, from, bytes)`. All loads precede the stores, because the ranges may overlap: the first and the
+/// last bytes, which meet in the middle, and for more than twice the widest load also the bytes next to them.
 fn copy() -> Function {
     let mut function = Function::new([]);
     let mut code = function.instructions();
-    // For no bytes, or long ranges: the instruction, which also traps correctly.
+    // For empty and long ranges: the instruction, which also traps correctly.
     code.local_get(BYTES).i32_const(1).i32_sub().i32_const(SHORT_BYTES).i32_ge_u();
     code.if_(BlockType::Empty);
     code.local_get(TO).local_get(FROM).local_get(BYTES).memory_copy(0, 0).return_().end();
@@ -289,7 +289,8 @@ fn copy() -> Function {
     function
 }
 
-/// Loads 16 bytes from each of `places` and then stores them: an offset from the start, or how far before the end.
+/// Loads 16 bytes from each of `places` and then stores them. A place is an offset from the start, or a distance from
+/// the end.
 fn stores(code: &mut InstructionSink<'_>, places: &[(u64, i32)]) {
     let address = |code: &mut InstructionSink<'_>, start: u32, before: i32| match before {
         0 => drop(code.local_get(start)),
@@ -305,7 +306,7 @@ fn stores(code: &mut InstructionSink<'_>, places: &[(u64, i32)]) {
     }
 }
 
-/// `fill(to, byte, bytes)`, in the same way.
+/// Generates `fill(to, byte, bytes)` in the same way.
 fn fill() -> Function {
     let mut function = Function::new([]);
     let mut code = function.instructions();
@@ -342,7 +343,7 @@ fn fill() -> Function {
     function
 }
 
-/// Puts the byte to fill with onto the stack, as often as fits the width.
+/// Pushes the fill byte, repeated to the width.
 fn value(code: &mut InstructionSink<'_>, width: Width) {
     code.local_get(BYTE);
     match width {
@@ -359,7 +360,7 @@ mod tests {
     use wasmtime::component::{Component, Linker};
     use wasmtime::{Engine, Store};
 
-    /// Copies or fills in a page of which the first bytes are known, and gives a sum of them.
+    /// Copies or fills in a page whose first bytes are known, and returns a checksum of them.
     const BOTH: &str = r#"
         (component
           (core module $module
@@ -387,7 +388,7 @@ mod tests {
 
     type Arguments = (u32, u32, u32, u32);
 
-    /// Results of calls; `None` for a trap.
+    /// Returns the results of calls; `None` for a trap.
     fn outcomes(component: &[u8], calls: &[Arguments]) -> Vec<Option<u64>> {
         let engine = Engine::default();
         let component = Component::new(&engine, component).unwrap();
@@ -411,7 +412,7 @@ mod tests {
                 calls.push((0, to, from, bytes));
             }
             calls.extend([(1, 100, 0x1a7, bytes), (1, 101, 0, bytes)]);
-            // To the end of the page and one byte beyond it.
+            // To the end of the page, and one byte beyond it.
             let end = 65_536 - bytes;
             calls.extend([(0, end, 1, bytes), (0, end + 1, 1, bytes), (0, 1, end + 1, bytes)]);
             calls.extend([(1, end, 9, bytes), (1, end + 1, 9, bytes)]);

@@ -6,13 +6,13 @@ use nacre_state::{State, View, Writes};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// The current item of a call, and the results of the items before it.
+/// The current item of a call, and the results of the earlier items.
 pub struct Turn {
     /// The position of the item in the call.
     pub index: usize,
-    /// The state as the items before it left it.
+    /// The state after the earlier items.
     pub state: State,
-    /// The writes of the items before it.
+    /// The writes of the earlier items.
     pub writes: Writes,
 }
 
@@ -20,7 +20,7 @@ pub struct Turn {
 pub struct Failure {
     /// The position of the event in the call.
     pub index: usize,
-    /// The reason, at most [`MESSAGE_CHARS_MAX`] characters.
+    /// The reason, truncated to [`MESSAGE_CHARS_MAX`] characters.
     pub message: String,
 }
 
@@ -31,27 +31,28 @@ impl Failure {
     }
 }
 
-/// Characters of an error message that are kept.
+/// Maximum length of an error message in characters.
 const MESSAGE_CHARS_MAX: usize = 2000;
 
-/// The view of an instance during one call: the state, and access to the outside.
+/// The view of an instance during one call: the state, and access to external data.
 #[derive(Default)]
 pub struct CallView {
-    /// The state, and the writes of the call to it.
+    /// The state, and the writes of the call.
     pub view: View,
-    /// The database as the request that is answered may see it.
+    /// The database with the rights of the current request.
     pub database: Option<Arc<dyn Database>>,
-    /// The queries of this call, if they are not those of the whole deployment.
+    /// The queries of this call, if they differ from those of the deployment.
     pub queries: Option<Arc<dyn Queries>>,
-    /// The account that pays for the memory of the call; none for that of idle instances or of the deployment.
+    /// The account that is charged for the memory of the call; `None` for the account of idle instances or of the
+    /// deployment.
     pub account: Option<Arc<Account>>,
-    /// The tick at which the request has to be answered, when that is before the deadline.
+    /// The tick by which the request must be answered, if it is before the deadline.
     pub ends_tick: Option<u64>,
-    /// Number of items of the call.
+    /// Number of items in the call.
     pub items_count: usize,
-    /// The item that is at work, when the plugin has named it. The other writes of the view are those since it began.
+    /// The current item, if the plugin has named it. The view's other writes are those since the start of this item.
     pub turn: Option<Turn>,
-    /// The items that could not be processed, as far as the plugin has named them.
+    /// The items that could not be processed, as named by the plugin.
     pub failures: Vec<Failure>,
 }
 

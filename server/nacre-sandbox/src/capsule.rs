@@ -1,7 +1,7 @@
-//! A failed call, with everything that is needed to repeat it.
+//! A failed call, with all data that is needed to repeat it.
 //!
-//! A capsule is one JSON file: the call, the entries of the state that it saw, and the answers that it got from
-//! outside. [`crate::replay`] repeats the call.
+//! A capsule is one JSON file: the call, the entries of the state that it saw, and the replies that it received
+//! from outside. [`crate::replay`] repeats the call.
 
 use crate::capability::{
     Counted, DocumentReply, Found, HttpError, HttpResponse, KvError, Looked, Mutated,
@@ -19,10 +19,10 @@ use std::sync::Arc;
 
 /// The version of the format.
 const FORMAT: u32 = 1;
-/// Bytes of keys, values and arguments in one capsule, before they are written as text.
+/// Maximum size of keys, values and arguments in one capsule, in bytes before encoding.
 const BYTES_MAX: usize = 4 << 20;
 
-/// Bytes, which JSON has as base64.
+/// Bytes, encoded as base64 in JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bytes(pub Vec<u8>);
 
@@ -47,57 +47,57 @@ pub struct Capsule {
     pub format: u32,
     /// Name of the plugin.
     pub plugin: String,
-    /// The version that it gave.
+    /// The version that the plugin reported.
     pub plugin_version: String,
-    /// The hash of its component.
+    /// The hash of the component.
     pub content_hash: String,
     /// Name of the deployment.
     pub deployment: String,
     /// The configuration.
     pub config: String,
-    /// The own keyspace.
+    /// The deployment's own keyspace.
     pub keyspace: String,
-    /// Its limits.
+    /// The limits of the deployment.
     pub limits: CapsuleLimits,
-    /// Its grants.
+    /// The grants of the deployment.
     pub grants: CapsuleGrants,
     /// The call.
     pub call: Call,
-    /// The entries of the state that the call saw, as they were before it.
+    /// The entries of the state that the call saw, from before the call.
     pub state: Vec<(Bytes, Bytes)>,
-    /// The timers that it saw.
+    /// The timers that the call saw.
     pub timers: Vec<DueTimer>,
-    /// The answers from outside, in order.
+    /// The replies from outside, in order.
     pub answers: Vec<Answer>,
-    /// The reason of its end.
+    /// The reason for the failure.
     pub reason: String,
-    /// True if nothing was left out for its size: only then can it be made again.
+    /// True if nothing was omitted because of its size: only then can the call be repeated.
     pub is_whole: bool,
 }
 
-/// [`Limits`] in numbers.
+/// [`Limits`] as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CapsuleLimits {
-    /// Linear memory.
+    /// Size of linear memory.
     pub memory_bytes: usize,
-    /// The deadline.
+    /// Deadline of a call.
     pub deadline_ms: u64,
-    /// The state.
+    /// Size of the state.
     pub state_bytes: usize,
-    /// A response.
+    /// Size of a response.
     pub result_bytes: usize,
-    /// An answer from elsewhere.
+    /// Size of a received HTTP response.
     pub http_bytes: usize,
 }
 
-/// The part of [`crate::Grants`] that decides about answers.
+/// The part of [`crate::Grants`] that affects replies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CapsuleGrants {
-    /// Keyspaces, each with whether they could be written.
+    /// Keyspaces, each with true if it was writable.
     pub kv: Vec<(String, bool)>,
-    /// Hosts.
+    /// Granted hosts.
     pub http_out: Vec<String>,
 }
 
@@ -107,7 +107,7 @@ pub struct CapsuleGrants {
 pub enum Call {
     /// `feed.on-batch`.
     OnBatch {
-        /// The packed event: the one that the call failed for.
+        /// The packed event for which the call failed.
         buffer: Bytes,
     },
     /// `projection.project`.
@@ -124,12 +124,12 @@ pub enum Call {
     },
     /// `timer-handler.on-timer`.
     OnTimer {
-        /// The time.
+        /// The current time.
         now_us: u64,
-        /// The timer that the call failed for.
+        /// The timer for which the call failed.
         timers: Vec<DueTimer>,
     },
-    /// `reader.handle`, and then `reader.more` until it fails.
+    /// `reader.handle`, followed by `reader.more` until the failure.
     Handle {
         /// The request.
         request: CapsuleRequest,
@@ -138,16 +138,16 @@ pub enum Call {
     Function {
         /// The function.
         name: String,
-        /// A JSON array.
+        /// The arguments as a JSON array.
         arguments: String,
     },
     /// `resolution.resolve`.
     Resolve {
         /// The key of the document.
         key: Bytes,
-        /// The version that was there.
+        /// The local version.
         local: CapsuleVersion,
-        /// The one that arrived.
+        /// The incoming version.
         remote: CapsuleVersion,
     },
 }
@@ -161,7 +161,7 @@ pub struct DueTimer {
     pub vb: Option<u16>,
     /// The name.
     pub name: String,
-    /// Microseconds since the Unix epoch.
+    /// Time at which it is due, in microseconds since the Unix epoch.
     pub due_us: u64,
     /// The payload.
     pub payload: Bytes,
@@ -222,7 +222,7 @@ impl From<&CapsuleVersion> for Version {
     }
 }
 
-/// An answer from outside.
+/// A reply from outside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[expect(missing_docs, reason = "the answers of kv and http-out")]
@@ -239,7 +239,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// About how many bytes it takes.
+    /// Returns the approximate size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Answer>()
             + match self {
@@ -282,7 +282,7 @@ impl Call {
         }
     }
 
-    /// The world whose plugins are called so.
+    /// Returns the world of plugins that have this export.
     pub(crate) fn world(&self) -> World {
         match self {
             Call::OnBatch { .. }
@@ -295,7 +295,7 @@ impl Call {
         }
     }
 
-    /// The call without its large arguments.
+    /// Returns the call without its large arguments.
     fn without_bytes(self) -> Call {
         match self {
             Call::OnBatch { .. } => Call::OnBatch { buffer: Bytes::default() },
@@ -305,7 +305,7 @@ impl Call {
                 request: CapsuleRequest { body: Bytes::default(), query: String::new(), ..request },
             },
             Call::Function { name, .. } => {
-                // A name that long is no function's.
+                // No function has a name of this length.
                 let name = if name.len() > BYTES_MAX { String::new() } else { name };
                 Call::Function { name, arguments: String::new() }
             }
@@ -375,7 +375,7 @@ impl Capsule {
             capsule.timers = timers.map(timer).collect();
             capsule.answers = answers.to_vec();
         } else {
-            // What a person reads first stays, if it is not what was too large.
+            // The most informative parts are kept, unless they were what was too large.
             if call_bytes > BYTES_MAX {
                 capsule.call = capsule.call.without_bytes();
             }
@@ -386,15 +386,15 @@ impl Capsule {
         Some(capsule)
     }
 
-    /// The capsule as a file.
+    /// Returns the capsule as the text of a file.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("it has nothing that JSON cannot say")
     }
 
-    /// Reads a capsule.
+    /// Parses a capsule.
     ///
     /// # Errors
-    /// The mistake in the text.
+    /// The error in the text.
     pub fn from_json(text: &str) -> Result<Capsule, String> {
         let capsule: Capsule = serde_json::from_str(text).map_err(|error| error.to_string())?;
         match capsule.format {

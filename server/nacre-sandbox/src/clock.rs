@@ -1,32 +1,32 @@
-//! The time that calls are measured and bounded by.
+//! The clock for measuring and limiting calls.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Factor between the time of a failed call and the rest after it: a deployment that fails continuously takes a tenth
-/// of the time, and of resources such as memory that the kernel has to clear.
+/// Ratio of the pause after a failed call to the duration of the call: a deployment that always fails takes a tenth of
+/// the time and of other resources, such as memory that the kernel must clear.
 const REST_TIMES: u32 = 9;
-/// A rest at most.
+/// Maximum pause.
 const REST_MAX: Duration = Duration::from_millis(250);
-/// Shortest rest: a call that fails at once would otherwise wake so often that one in a hundred requests of others
-/// meets it.
+/// Minimum pause: a call that fails at once would otherwise run so often that one in a hundred requests of others is
+/// delayed.
 const REST_MIN: Duration = Duration::from_millis(10);
-/// Ticks that one wake counts for at most. The excess is time in which other threads had the processors, so that calls
-/// did not have it either.
+/// Maximum number of ticks that one wake-up counts. During the excess time other threads had the processors, so calls
+/// could not run either.
 const TICKS_MAX: u64 = 2;
-/// Ticks without a call after which ticking stops: waking costs the next call some microseconds.
+/// Ticks without a call after which ticking stops. Restarting it costs the next call some microseconds.
 const IDLE_TICKS: u64 = 100;
 
-/// Ticks of a millisecond for deadlines, and the embedder's clock and pauses.
+/// Deadline ticks of one millisecond, and the embedder's clock and pause function.
 pub struct Clock {
     ticks: AtomicU64,
-    /// The whole milliseconds of the embedder's clock that ticks were counted for.
+    /// The whole milliseconds of the embedder's clock that have been counted as ticks.
     counted_ms: AtomicU64,
-    /// Calls that run, and the tick at which one ran last.
+    /// Number of running calls, and the tick at which one last ran.
     calls: AtomicU32,
     called_tick: AtomicU64,
-    /// True if the ticking thread waits for a call to begin, and its wake-up.
+    /// True while the ticking thread waits for a call to begin.
     is_still: AtomicBool,
     stillness: Mutex<()>,
     call_begins: Condvar,
@@ -55,19 +55,20 @@ impl Clock {
         }
     }
 
-    /// Informs the embedder that a call of this thread takes long and goes on.
+    /// Informs the embedder that a call on this thread takes long and continues.
     pub fn goes_on(&self) {
         (self.goes_on)();
     }
 
-    /// Makes the calling thread rest after a call that began at `begun_ns` has failed.
+    /// Pauses the calling thread after a call that began at `begun_ns` has failed.
     pub fn rest(&self, begun_ns: u64) {
         let took = Duration::from_nanos(self.now_ns().saturating_sub(begun_ns));
         (self.pause)((REST_TIMES * took).clamp(REST_MIN, REST_MAX));
     }
 
-    /// Counts the milliseconds that have passed since it was last called. Returns how many. A thread that sleeps for
-    /// one wakes later than that, and a deadline of a second would be a tenth of it late if each wake counted for one.
+    /// Counts the milliseconds since the last call of this function. Returns their number. A thread that sleeps for one
+    /// millisecond wakes up later than that, and if each wake-up counted as one tick, a deadline of a second would be a
+    /// tenth late.
     pub fn tick(&self) -> u64 {
         let passed = self.uncounted_ms().min(TICKS_MAX);
         self.ticks.fetch_add(passed, Ordering::Relaxed);
@@ -84,8 +85,8 @@ impl Clock {
         self.now_ns() / 1_000_000
     }
 
-    /// Returns the ticks, including those that the ticking thread is late to count: a call that begins now must not pay
-    /// for them.
+    /// Returns the ticks, including those that the ticking thread has not counted yet: a call that begins now must not
+    /// be charged for them.
     pub fn ticks(&self) -> u64 {
         if self.is_still.load(Ordering::Relaxed) {
             self.catch_up();
@@ -94,12 +95,12 @@ impl Clock {
         self.ticks.load(Ordering::Relaxed) + late.min(TICKS_MAX)
     }
 
-    /// Counts all of the time without ticking. No call ran in it.
+    /// Counts the time without ticking as ticks. No call ran during this time.
     fn catch_up(&self) {
         self.ticks.fetch_add(self.uncounted_ms(), Ordering::Relaxed);
     }
 
-    /// Begins a call, which ends when the returned value is dropped.
+    /// Begins a call. The call ends when the returned value is dropped.
     pub fn begin_call(&self) -> Running<'_> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         if self.is_still.load(Ordering::SeqCst) {
@@ -111,17 +112,17 @@ impl Clock {
         Running(self)
     }
 
-    /// Returns true if no call runs, nor has for a while.
+    /// Returns true if no call is running or has run recently.
     pub fn is_idle(&self) -> bool {
         let called = self.called_tick.load(Ordering::Relaxed);
         self.calls.load(Ordering::SeqCst) == 0 && self.ticks().saturating_sub(called) > IDLE_TICKS
     }
 
-    /// Blocks the thread that ticks until a call begins, if none runs.
+    /// Blocks the ticking thread until a call begins, if none is running.
     pub fn await_call(&self) {
         let mut held = self.stillness.lock();
         self.is_still.store(true, Ordering::SeqCst);
-        // A call that began just before has not seen the flag, and is seen here; a later one waits for the lock.
+        // A call that began just before has not seen the flag, but is seen here; a later call waits for the lock.
         while self.is_still.load(Ordering::SeqCst) && self.calls.load(Ordering::SeqCst) == 0 {
             self.call_begins.wait(&mut held);
         }
@@ -135,7 +136,7 @@ impl Clock {
     }
 }
 
-/// A call that runs.
+/// A running call.
 pub struct Running<'a>(&'a Clock);
 
 impl Drop for Running<'_> {
@@ -163,7 +164,7 @@ mod tests {
         assert_eq!(passed, [0, 1, 1, 2, 0, 1]);
         assert_eq!([10_000_000, 10_001_000].map(tick_at), [TICKS_MAX, 1]);
         assert_eq!(clock.ticks(), 8);
-        // Until the thread wakes, the ticks that it will count are known already.
+        // Before the thread wakes up, the ticks that it will count are already included.
         let ticks = [10_001_900, 10_002_100, 10_090_000].map(|us| {
             now_us.store(us, Ordering::Relaxed);
             clock.ticks()

@@ -1,4 +1,4 @@
-//! A plugin with its setup: creates instances, and keeps their results.
+//! A plugin with its setup: creates instances and collects their results.
 
 use crate::abi::World;
 use crate::capability::{LogLine, MetricChanges};
@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use wasmtime::component::InstancePre;
 
-/// Log lines that a deployment keeps.
+/// Maximum number of log lines that are kept per deployment.
 pub const LOG_LINES_MAX: usize = 1000;
-/// Capsules that a deployment keeps.
+/// Maximum number of capsules that are kept per deployment.
 const CAPSULES_MAX: usize = 4;
 
 /// The role of an instance.
@@ -32,7 +32,7 @@ pub struct Context {
     pub plugin: Plugin,
     pub setup: Setup,
     pub pre: InstancePre<Data>,
-    /// Linear memory of all instances that live.
+    /// Linear memory of all live instances.
     pub memory: Arc<AtomicUsize>,
     usage: [Mutex<Usage>; 2],
     log: Mutex<VecDeque<LogLine>>,
@@ -42,7 +42,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Links `plugin`, of the world `world`, with the grants of `setup`.
+    /// Links `plugin`, which must have the world `world`, with the grants of `setup`.
     pub fn new(plugin: Plugin, setup: Setup, world: World) -> Result<Arc<Context>, Error> {
         if plugin.world() != world {
             return Err(Error::World { plugin: plugin.name().into(), is: plugin.world(), world });
@@ -61,7 +61,7 @@ impl Context {
         }))
     }
 
-    /// A new instance, ready for calls.
+    /// Creates an instance that is ready for calls.
     pub fn instance(self: &Arc<Context>, role: Role) -> Result<Instance, Error> {
         Instance::configured(self, role)
     }
@@ -99,7 +99,7 @@ impl Context {
         self.metrics.lock().clone()
     }
 
-    /// Keeps a capsule of `call`, if it was itself at fault for its `error`.
+    /// Keeps a capsule of `call`, if the call itself caused its `error`.
     pub fn keep(&self, call: Call, journal: &Journal, error: &Error) {
         let Some(capsule) = Capsule::of(self, call, journal, error) else { return };
         let mut capsules = self.capsules.lock();

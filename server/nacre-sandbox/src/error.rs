@@ -1,16 +1,16 @@
-//! Errors of plugins, by who must act.
+//! Errors of plugins, grouped by who must act.
 
 use crate::{Exceeded, World};
 use std::time::Duration;
 
-/// Why something could not be done with a plugin.
+/// The reason why an operation with a plugin failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The engine could not be set up; the operator must give the process more address space.
+    /// The engine could not start; the operator must give the process more address space.
     #[error("the WebAssembly engine could not start: {0}")]
     Engine(String),
-    /// The bytes are not a component of the world `service`. The author of the plugin must act.
+    /// The bytes are not a component with a supported world. The author of the plugin must act.
     #[error("not a plugin: {0}")]
     Component(String),
     /// The component is too large for the compiler. The author of the plugin must act.
@@ -23,28 +23,28 @@ pub enum Error {
         /// The limit.
         limit: u64,
     },
-    /// The plugin is of another world than needed. The deployer must act.
+    /// The plugin has a different world than needed. The deployer must act.
     #[error("plugin {plugin:?} is of the world {is}, not {world}")]
     World {
         /// The name given at load.
         plugin: String,
         /// World of the plugin.
         is: World,
-        /// World that is needed.
+        /// Required world.
         world: World,
     },
     /// A capsule cannot be replayed, or not with this plugin.
     #[error("cannot be replayed: {0}")]
     Capsule(String),
-    /// The component imports something that is not granted. The author or the deployer must act.
+    /// The component imports a capability that is not granted. The author or the deployer must act.
     #[error("plugin {plugin:?} imports {import:?}, which is not granted")]
     Import {
         /// The name given at load.
         plugin: String,
-        /// The import as the component spells it.
+        /// The name of the import in the component.
         import: String,
     },
-    /// The artefact was made by another version of the host: compile the component again.
+    /// The artefact was made by another version of the host, or is damaged: compile the component again.
     #[error("the compiled plugin does not fit this host: {0}")]
     Artefact(String),
     /// The plugin refused its configuration. The author of the configuration must act.
@@ -63,7 +63,7 @@ pub enum Error {
         /// The deadline.
         after: Duration,
     },
-    /// A call needed more memory than is granted.
+    /// A call needed more memory than its limit.
     #[error("{deployment}: needs more than {limit_bytes} bytes of memory")]
     Memory {
         /// The deployment.
@@ -71,7 +71,7 @@ pub enum Error {
         /// The limit.
         limit_bytes: usize,
     },
-    /// The node has no memory for the call, or the user has used up the user's share of it. Try again when other calls
+    /// The node has no memory for the call, or the user has reached the user's share of it. Try again when other calls
     /// have ended.
     #[error("{deployment}: {exceeded}")]
     NodeMemory {
@@ -80,7 +80,7 @@ pub enum Error {
         /// The exceeded limit.
         exceeded: Exceeded,
     },
-    /// The state would grow beyond the node's memory for it. The operator must give the node more memory, or remove
+    /// The state would exceed the node's memory for states. The operator must give the node more memory, or remove
     /// states.
     #[error(
         "{deployment}: the state needs more than the {limit_bytes} bytes that this node has for it: start the node with more --memory, or remove what takes it"
@@ -88,10 +88,10 @@ pub enum Error {
     NodeState {
         /// The deployment.
         deployment: String,
-        /// The most that it could have.
+        /// The maximum size that it could have.
         limit_bytes: usize,
     },
-    /// The state would grow beyond its limit. The operator must raise it.
+    /// The state would exceed its limit. The operator must raise the limit.
     #[error("{deployment}: the state needs more than {limit_bytes} bytes")]
     State {
         /// The deployment.
@@ -99,12 +99,12 @@ pub enum Error {
         /// The limit.
         limit_bytes: usize,
     },
-    /// The answer was larger than its limit. The user must ask for less.
+    /// The result exceeded its limit. The user must request less.
     #[error("{deployment}: a result of {bytes} bytes, more than {limit_bytes}")]
     Result {
         /// The deployment.
         deployment: String,
-        /// Its size.
+        /// Size of the result.
         bytes: usize,
         /// The limit.
         limit_bytes: usize,
@@ -114,10 +114,10 @@ pub enum Error {
     Trap {
         /// The deployment.
         deployment: String,
-        /// Message of the engine, and the last words of the plugin.
+        /// Message of the engine, and the last error line of the plugin.
         reason: String,
     },
-    /// The plugin asked for the call to be made again later.
+    /// The plugin asked for a later repetition of the call.
     #[error("{deployment}: {message}")]
     Retry {
         /// The deployment.
@@ -133,7 +133,7 @@ pub enum Error {
         /// Message of the plugin.
         message: String,
     },
-    /// The plugin cannot go on with its state: it must be rebuilt.
+    /// The plugin cannot continue with its state: the state must be rebuilt.
     #[error("{deployment}: {message}")]
     Fatal {
         /// The deployment.
@@ -141,7 +141,7 @@ pub enum Error {
         /// Message of the plugin.
         message: String,
     },
-    /// The storage failed. The operator must act; the partition is stopped when this was a commit.
+    /// The storage failed. The operator must act; after a failed commit the partition is stopped.
     #[error("{deployment}: storage: {message}")]
     Storage {
         /// The deployment.
@@ -149,17 +149,17 @@ pub enum Error {
         /// Message of the storage.
         message: String,
     },
-    /// The partition is stopped, now or since an earlier call. The reason says who must act; opening it again starts
-    /// it.
+    /// The partition is stopped, now or by an earlier call. The reason states who must act. Opening the partition again
+    /// restarts it.
     #[error("{deployment} is stopped: {reason}")]
     Stopped {
         /// The deployment.
         deployment: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Not now: all instances of the process are in use, or it was interrupted ([`crate::Partition::interrupt_when`]). Try again, or give
-    /// fewer deployments to this node.
+    /// Temporary: all instances of the process are in use, or the partition was interrupted
+    /// ([`crate::Partition::interrupt_when`]). Try again, or assign fewer deployments to this node.
     #[error("{deployment}: {message}")]
     Busy {
         /// The deployment.
@@ -170,17 +170,17 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns true if the same call may succeed later without anyone acting.
+    /// Returns true if the same call may succeed later without intervention.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Error::Retry { .. } | Error::Busy { .. } | Error::NodeMemory { .. })
     }
 
-    /// Returns true if the state has grown beyond a limit.
+    /// Returns true if the state has exceeded a limit.
     pub fn is_state_full(&self) -> bool {
         matches!(self, Error::State { .. } | Error::NodeState { .. })
     }
 
-    /// Returns true if the call killed its instance: its input may be to blame.
+    /// Returns true if the call killed its instance, so its input may be the cause.
     pub(crate) fn is_poison(&self) -> bool {
         matches!(
             self,
@@ -192,7 +192,8 @@ impl Error {
         )
     }
 
-    /// The error that ends a partition after `count` documents or timers have killed their instances, this the last.
+    /// Returns the error that stops a partition after `count` consecutive documents or timers have killed their
+    /// instances; `self` is the error of the last one.
     pub(crate) fn in_a_row(self, count: u32, items: &str) -> Error {
         Error::Stopped {
             deployment: self.deployment().unwrap_or_default().to_owned(),
@@ -200,7 +201,7 @@ impl Error {
         }
     }
 
-    /// The message without the name of the deployment, for places that show it anyway.
+    /// Returns the message without the name of the deployment, for contexts that already show it.
     pub(crate) fn reason(&self) -> String {
         if let Error::Stopped { reason, .. } = self {
             return reason.clone();

@@ -1,4 +1,4 @@
-//! Feeding a writer with documents or timers, and finding the one that kills it.
+//! Feeds a writer with documents or timers, and finds the item that kills it.
 
 use crate::abi::exports::nacre::plugin::projection;
 use crate::abi::exports::nacre::plugin::timer_handler::Due;
@@ -14,12 +14,12 @@ use nacre_types::{Document, Now, Vbid};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Events of one call at most: as for the batches of feeds.
+/// Maximum number of events per call, equal to the limit of feed batches.
 pub const CALL_EVENTS_MAX: usize = 8192;
-/// Bytes of one call at most, unless a single document or timer is larger.
+/// Maximum size of a call in bytes, unless a single document or timer is larger.
 const CALL_BYTES_MAX: usize = 16 << 20;
 
-/// The state after a part of a batch; nothing of it is visible yet.
+/// The state after a part of a batch, which is not visible yet.
 pub struct Fed {
     pub state: State,
     pub writes: Writes,
@@ -31,7 +31,7 @@ impl Fed {
         Fed { state, writes: Writes::default() }
     }
 
-    /// Takes over the results of a call.
+    /// Adds the results of a call.
     pub fn take(&mut self, call: CallView) {
         if let Some(turn) = call.turn {
             self.take_done(turn);
@@ -39,23 +39,24 @@ impl Fed {
         self.take_view(call.view);
     }
 
-    /// Takes over changes of the host itself.
+    /// Adds changes made by the host itself.
     pub fn take_view(&mut self, view: View) {
         self.state = view.state;
         self.writes.extend(view.writes.unwrap_or_default());
     }
 
-    /// Takes over the results of the items that were done before a call was ended.
+    /// Adds the results of the items that were processed before a call ended.
     fn take_done(&mut self, turn: Turn) {
         self.state = turn.state;
         self.writes.extend(turn.writes);
     }
 }
 
-/// A call that was ended.
+/// A call that ended early.
 pub struct Halt {
     error: Error,
-    /// The item that was at work, of all there are, if the plugin has said so: those before it are done, and taken over.
+    /// The index of the current item among all items, if the plugin named it. The items before it are processed, and
+    /// their results are added.
     at_work: Option<usize>,
 }
 
@@ -69,8 +70,8 @@ impl From<Error> for Halt {
 pub trait Writer {
     fn limits(&self) -> Limits;
 
-    /// Runs `call` on the writer instance with a view of `state`, and returns its results; replaces the instance if it
-    /// fails. The plugin may name the current one of `items_count` items.
+    /// Runs `call` on the writer instance with a view of `state`, and returns its results. Replaces the instance if the
+    /// call fails. The plugin may name the current one of `items_count` items.
     fn call<T>(
         &mut self,
         state: State,
@@ -78,34 +79,35 @@ pub trait Writer {
         call: impl FnOnce(&mut Instance, CallView) -> Result<T, Error>,
     ) -> Result<(T, CallView), Error>;
 
-    /// Runs the host's own change of a state that may have `bytes_max` bytes, and names the reason if it ends early.
+    /// Runs a change of the state by the host itself, limited to `bytes_max` bytes, and converts the error if it is
+    /// refused.
     fn fold<T>(
         &self,
         bytes_max: usize,
         work: impl FnOnce() -> Result<T, Refused>,
     ) -> Result<T, Error>;
 
-    /// The item that the call which failed last was at, and which could not be processed so far.
+    /// Takes the current item of the last failed call, and the items that could not be processed.
     fn take_turn(&mut self) -> Option<(Turn, Vec<Failure>)>;
 
-    /// Keeps a capsule of the call that failed last.
+    /// Keeps a capsule of the last failed call.
     fn keep(&mut self, call: Call, error: &Error);
 
-    /// Returns why no more calls may be made for now, if so.
+    /// Returns the reason why no more calls may be made for now, if there is one.
     fn interrupted(&self) -> Option<Error>;
 }
 
-/// Items that are given to a plugin in order, some at a time.
+/// Items that are passed to a plugin in order, several at a time.
 pub trait Work {
-    /// Name of its items.
+    /// Name of the items.
     const ITEMS: &'static str;
 
     fn count(&self) -> usize;
 
-    /// Bytes of the item at `at` in a call.
+    /// Returns the size of the item at `at` in a call, in bytes.
     fn bytes(&self, at: usize) -> usize;
 
-    /// Gives some items to the plugin.
+    /// Passes some items to the plugin.
     fn call(
         &self,
         items: Range<usize>,
@@ -114,18 +116,18 @@ pub trait Work {
         report: &mut Report,
     ) -> Result<(), Halt>;
 
-    /// Skips the item at `at`, which alone has killed its instance.
+    /// Skips the item at `at`, which killed its instance alone.
     fn park(&self, at: usize, fed: &mut Fed, report: &mut Report, reason: String);
 
-    /// The call with the item at `at` alone.
+    /// Returns the call with only the item at `at`.
     fn call_of(&self, at: usize) -> Call;
 }
 
-/// The division of work into calls; kept from batch to batch.
+/// The division of work into calls, kept between batches.
 pub struct Cut {
-    /// Items of the next call.
+    /// Number of items in the next call.
     items: usize,
-    /// Items in a row that killed their instance.
+    /// Number of consecutive items that killed their instance.
     poison_run: u32,
 }
 
@@ -136,14 +138,14 @@ impl Default for Cut {
 }
 
 impl Cut {
-    /// Feeds `work` in calls of bounded size. Returns how many items are done, and why it went no further.
+    /// Feeds `work` in calls of bounded size. Returns the number of processed items, and the error that stopped it.
     ///
-    /// `fed` and `report` are filled as far as it comes.
+    /// `fed` and `report` contain the results of the processed items.
     ///
-    /// A call that kills its instance is made again with half of its items, until a single one is left: that is
-    /// poison, and is parked. A call that passes its deadline with many items may just be too large, so the smaller
-    /// size is kept until the suspects are through and the next batch begins. Where the plugin says which item is at
-    /// work, the items before it are done, and it is the only suspect.
+    /// A call that kills its instance is repeated with half of its items, until a single one is left: this item is
+    /// poison, and is parked. A call with many items that exceeds its deadline may just be too large, so the smaller
+    /// size is kept until the suspects are processed and the next batch begins. If the plugin names the current item,
+    /// the items before it are processed, and it is the only suspect.
     pub fn feed<W: Work>(
         &mut self,
         writer: &mut impl Writer,
@@ -152,7 +154,7 @@ impl Cut {
         report: &mut Report,
     ) -> (usize, Result<(), Error>) {
         let mut at = 0;
-        // The end of the range that failed last: poison is before it, or its calls were too large.
+        // The end of the range that failed last: it contains poison, or its calls were too large.
         let mut suspects_end = 0;
         let mut too_large = false;
         self.items = (self.items * 2).min(CALL_EVENTS_MAX);
@@ -185,7 +187,8 @@ impl Cut {
                 return (at, Err(error));
             }
             let is_deadline = matches!(error, Error::Deadline { .. });
-            // A deadline is that of the item where the plugin says which it is. Other ends may have to do with those before.
+            // If the plugin names the current item, an exceeded deadline is that of this item. Other failures may be
+            // caused by earlier items.
             let is_alone = items.len() == 1 || (is_deadline && at_work.is_some());
             if !is_alone {
                 suspects_end = at_work.map_or(items.end, |index| index + 1);
@@ -193,7 +196,7 @@ impl Cut {
                 self.items = if at_work.is_some() { 1 } else { items.len().div_ceil(2) };
                 continue;
             }
-            // The item is not to blame for memory that others have taken.
+            // The item is not the cause if others have taken the memory.
             if error.is_retryable() {
                 return (at, Err(error));
             }
@@ -211,7 +214,7 @@ impl Cut {
     }
 }
 
-/// The first of `items` that make one call.
+/// Returns the leading part of `items` that fits into one call.
 fn cut(work: &impl Work, items: Range<usize>) -> Range<usize> {
     let mut bytes = 0;
     let fits = |at: &usize| {
@@ -225,7 +228,7 @@ fn cut(work: &impl Work, items: Range<usize>) -> Range<usize> {
 /// Documents for `feed.on-batch`.
 pub struct Documents<'a> {
     pub documents: &'a [(Vbid, Document)],
-    /// The versions before, for plugins that want them.
+    /// The previous versions, for plugins that request them.
     pub previous: &'a Previous,
     pub now: Now,
 }
@@ -286,8 +289,8 @@ impl Work for Documents<'_> {
     }
 }
 
-/// Returns the errors of `documents` that could not be processed. A plugin may name one that does not exist, which is
-/// ignored.
+/// Returns the errors of documents that could not be processed. Ignores documents that the plugin named but that do not
+/// exist.
 fn errors(
     documents: &[(Vbid, Document)],
     failures: impl IntoIterator<Item = Failure>,
@@ -299,7 +302,7 @@ fn errors(
     })
 }
 
-/// Documents for `projection.project`, whose entries the host keeps.
+/// Documents for `projection.project`, whose entries the host stores.
 pub struct Projected<'a>(pub Documents<'a>, pub &'a IndexForm);
 
 impl Work for Projected<'_> {
@@ -347,7 +350,7 @@ impl Work for Projected<'_> {
     }
 
     fn park(&self, at: usize, fed: &mut Fed, report: &mut Report, reason: String) {
-        // Its entries are those of an earlier version.
+        // Its existing entries belong to an earlier version, so they are removed.
         let mut view = View::writing(fed.state.clone(), usize::MAX);
         nacre_state::fold(&mut view, &self.0.documents[at..=at], Vec::new(), self.1)
             .expect("what only removes is never refused");
@@ -369,14 +372,13 @@ pub struct DueTimers {
 }
 
 impl DueTimers {
-    /// Removes a timer that is not to fire again.
+    /// Removes a timer that must not fire again.
     fn remove(home: Home, name: &Arc<str>, state: &mut State, writes: &mut Writes) {
         state.timers.cancel(home, name);
         writes.timers.insert((home, Arc::clone(name)), None);
     }
 
-    /// Takes over the results of fired `timers`; the others are still set, except for those that were set again or
-    /// cancelled.
+    /// Adds the results of fired `timers`. The others remain set, except those that were set again or cancelled.
     fn take_done(timers: &[&(Home, Arc<str>, Arc<Timer>)], turn: Turn, fed: &mut Fed) {
         let (fired, others) = timers.split_at(turn.index);
         for (home, name, _) in fired {
@@ -410,7 +412,7 @@ impl Work for DueTimers {
         fed: &mut Fed,
         report: &mut Report,
     ) -> Result<(), Halt> {
-        // An earlier call of these timers may have cancelled or moved some of them.
+        // An earlier call with these timers may have cancelled or moved some of them.
         let still_set = |(home, name, timer): &&(Home, Arc<str>, Arc<Timer>)| {
             fed.state.timers.get(*home, name).is_some_and(|now| *now == **timer)
         };
@@ -424,7 +426,7 @@ impl Work for DueTimers {
             payload: timer.payload.clone(),
         };
         let due: Vec<_> = timers.iter().copied().map(due).collect();
-        // A timer is gone before the plugin hears of it, so that it may set it again.
+        // A timer is removed before the plugin is called, so that the plugin can set it again.
         let (mut state, mut fired) = (fed.state.clone(), Writes::default());
         for (home, name, _) in &timers {
             DueTimers::remove(*home, name, &mut state, &mut fired);

@@ -16,17 +16,17 @@ use std::time::Duration;
 use wasmtime::component::{Component, HasSelf, InstancePre, Linker};
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
-/// Native stack for Wasm. Generous, so that user code recursing in an interpreter meets the interpreter's own
-/// limit, an error that code can catch, and not a trap.
+/// Native stack for Wasm. It is large, so that user code that recurses in an interpreter reaches the interpreter's own
+/// limit, which is an error that code can catch, and not a trap.
 pub(crate) const WASM_STACK_BYTES: usize = 4 << 20;
 
-/// An interface that every component may import: it has types and no functions.
+/// An interface that every component may import, because it has types but no functions.
 const TYPES: &str = "nacre:plugin/types@0.1.0";
-/// The interface that services need no grant for.
+/// The interface that services may import without a grant.
 const TURN: &str = "nacre:plugin/turn@0.1.0";
 
-/// Number of instances that live at once. Each takes 4 GiB of address space (not of memory), which saves a check for
-/// every memory access of a guest; smaller numbers are tried if address space is limited.
+/// Numbers of instances that can live at once. Each takes 4 GiB of address space (not of memory), which saves a check
+/// for every memory access of a guest; smaller numbers are tried if address space is limited.
 const INSTANCE_COUNTS: [u32; 3] = [512, 64, 8];
 
 /// The WebAssembly engine of a process. Clones share it.
@@ -37,11 +37,11 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts the engine. `monotonic_ns` is a clock, in nanoseconds, for what [`crate::Usage`] shows, and for how long
-    /// calls took that failed. After each of them, the thread of the writer rests by `pause`, such as
-    /// [`std::thread::sleep`]: nine times as long as the call took, but 10 ms at least and a quarter of a second at
-    /// most, so that a deployment that only fails leaves the machine to others. A long call reports to `goes_on`, on
-    /// its thread, every two milliseconds: other work may be waiting for the thread.
+    /// Starts the engine. `monotonic_ns` is a clock in nanoseconds that measures calls for [`crate::Usage`] and for
+    /// pauses. After each failed call, the writer's thread pauses with `pause`, such as [`std::thread::sleep`]: nine
+    /// times as long as the call took, but between 10 ms and a quarter of a second, so that a deployment that always
+    /// fails leaves the machine to others. A long call calls `goes_on` on its thread every two milliseconds, because
+    /// other work may wait for the thread.
     ///
     /// # Errors
     /// [`Error::Engine`] when the process has too little address space.
@@ -63,11 +63,12 @@ impl Host {
         Err(last.expect("there is at least one size to try"))
     }
 
-    /// Advances the clock of deadlines by the milliseconds that have passed; to be called about every millisecond, from any
-    /// thread. After more than two without a tick only two count: others had the processors, and calls did not either.
+    /// Advances the deadline clock by the milliseconds that have passed. Must be called about every millisecond, from
+    /// any thread. After a longer gap only two milliseconds count, because during the gap other threads had the
+    /// processors, and calls could not run either.
     ///
-    /// Returns whether to go on. If not, no plugin has been called for a tenth of a second, and the thread that ticks
-    /// may rest in [`Host::await_call`].
+    /// Returns true if ticking must continue. If false, no plugin has been called for a tenth of a second, and the
+    /// ticking thread may wait in [`Host::await_call`].
     pub fn tick(&self) -> bool {
         for _ in 0..self.clock.tick() {
             self.engine.increment_epoch();
@@ -75,12 +76,13 @@ impl Host {
         !self.clock.is_idle()
     }
 
-    /// Blocks the thread that ticks until a plugin is called.
+    /// Blocks the ticking thread until a plugin is called.
     pub fn await_call(&self) {
         self.clock.await_call();
     }
 
-    /// Names this engine: artefacts compiled under one name load under the same name only.
+    /// Returns the name of this engine. An artefact loads only in an engine with the same name as the one that compiled
+    /// it.
     pub fn fingerprint(&self) -> String {
         let mut hasher = DefaultHasher::new();
         self.engine.precompile_compatibility_hash().hash(&mut hasher);
@@ -89,7 +91,7 @@ impl Host {
     }
 
     /// Compiles a component to an artefact for [`Host::load`]. Takes seconds of CPU time, and cannot be interrupted: a
-    /// component that would take minutes is refused before.
+    /// component that would take minutes is refused in advance.
     ///
     /// # Errors
     /// [`Error::Component`] when the bytes are not a component, [`Error::Size`] when it is too large.
@@ -108,15 +110,15 @@ impl Host {
     /// Loads an artefact of [`Host::compile`] as the plugin `name`.
     ///
     /// # Safety
-    /// The bytes are run as machine code: they must come from [`Host::compile`] and from nowhere else. (Later damage is
-    /// detected.)
+    /// The bytes are run as machine code: they must come from [`Host::compile`] and from no other source. (Later damage
+    /// is detected.)
     ///
     /// # Errors
-    /// [`Error::Artefact`] when another version made it or it is damaged, [`Error::Import`] when it imports what its
-    /// world does not have, [`Error::Component`] when it does not export a world.
+    /// [`Error::Artefact`] when another version made it or it is damaged, [`Error::Import`] when it imports interfaces
+    /// that its world does not have, [`Error::Component`] when it exports no world.
     pub unsafe fn load(&self, name: &str, artefact: &[u8]) -> Result<Plugin, Error> {
         let (content_hash, code) = artefact::open(artefact)?;
-        // SAFETY: the caller vouches for the origin of the bytes.
+        // SAFETY: the caller guarantees the origin of the bytes.
         let component = unsafe { Component::deserialize(&self.engine, code) }
             .map_err(|error| Error::Artefact(format!("{error:#}")))?;
         let ty = component.component_type();
@@ -173,7 +175,7 @@ fn link(
     linker.instantiate_pre(component)
 }
 
-/// A plugin, compiled. Clones share it.
+/// A compiled plugin. Clones share it.
 #[derive(Clone)]
 pub struct Plugin {
     name: Arc<str>,
@@ -189,12 +191,12 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// The name given at load.
+    /// Returns the name given at load.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// SHA-256 of the component, in hexadecimal.
+    /// Returns the SHA-256 of the component in hexadecimal.
     pub fn content_hash(&self) -> &str {
         &self.content_hash
     }
@@ -204,13 +206,13 @@ impl Plugin {
         self.world
     }
 
-    /// Returns the capabilities that it imports, and so needs to be granted. Unused capabilities of its world are not
-    /// among them.
+    /// Returns the capabilities that the plugin imports, which must be granted. Unused capabilities of its world are
+    /// not included.
     pub fn imports(&self) -> &[Capability] {
         &self.imports
     }
 
-    /// The interfaces that it exports, as `plugins/wit` spells them.
+    /// Returns the interfaces that the plugin exports, as named in `plugins/wit`.
     pub fn exports(&self) -> &[String] {
         &self.exports
     }
@@ -218,9 +220,9 @@ impl Plugin {
     /// Returns the plugin's description of itself: a JSON object with at least `name`, `version` and `limits`.
     ///
     /// # Errors
-    /// As for any call: the plugin may trap or take too long.
+    /// The errors of any call: the plugin may trap or exceed its deadline.
     pub fn describe(&self, limits: crate::Limits) -> Result<String, Error> {
-        // All it imports is linked, and none of it answers: nothing may be used before `init`.
+        // All imports are linked, but none may be used before `init`.
         let setup = Setup { limits, runs_script: true, ..Setup::new(self.name(), "") };
         let context = Context::new(self.clone(), setup, self.world)?;
         let mut instance = Instance::start(&context, Role::Reader)?;
@@ -229,7 +231,7 @@ impl Plugin {
         })
     }
 
-    /// The version that the plugin gives; empty when it cannot.
+    /// Returns the version that the plugin reports; empty if it reports none.
     pub(crate) fn version(&self) -> &str {
         self.version.get_or_init(|| {
             let described = self.describe(crate::Limits::pure()).unwrap_or_default();
@@ -238,7 +240,7 @@ impl Plugin {
         })
     }
 
-    /// Returns the component linked with its grants, and nothing else.
+    /// Returns the component linked with its granted imports only.
     pub(crate) fn link(&self, setup: &Setup) -> Result<InstancePre<Data>, Error> {
         let denied = self.imports.iter().find(|import| !setup.grants.allows(**import));
         if let Some(denied) = denied.filter(|_| !setup.runs_script) {
@@ -262,10 +264,10 @@ pub fn validate(plugin: &Plugin, setup: Setup) -> Result<(), Error> {
     Instance::configured(&context, Role::Reader).map(drop)
 }
 
-/// Recognises other files by their first bytes, and names what they are for the author.
+/// Recognizes other file types by their first bytes, and names them for the author.
 ///
-/// They are the magic, a version, and the layer: 0 of a core module, 1 of a component. Source: the binary format of the
-/// component model.
+/// The first bytes of a component are the magic, a version, and the layer: 0 for a core module, 1 for a component.
+/// Source: the binary format of the component model.
 fn check_kind(bytes: &[u8]) -> Result<(), Error> {
     let problem = match bytes {
         [0, b'a', b's', b'm', _, _, 0, 0, ..] => {

@@ -16,18 +16,18 @@ use wasmtime::{
     PoolConcurrencyLimitError, ResourceLimiter, Store, Trap, UpdateDeadline, WasmBacktrace,
 };
 
-/// Native stack that must be free before a call: the part that Wasm may use, and the host functions below it.
+/// Native stack that must be free before a call: the part that Wasm may use, and the part for host functions.
 const RED_ZONE_BYTES: usize = WASM_STACK_BYTES + (512 << 10);
-/// Native stack that is made when it is not.
+/// Size of the native stack that is allocated if there is too little.
 const GROWN_STACK_BYTES: usize = RED_ZONE_BYTES + (512 << 10);
-/// Ticks between two questions whether a call may go on.
+/// Ticks between two checks of a running call.
 const QUESTION_TICKS: u64 = 2;
-/// Elements of one table; QuickJS needs some thousands.
+/// Maximum number of elements of one table; QuickJS needs several thousand.
 const TABLE_ELEMENTS_MAX: usize = 100_000;
 /// Bytes that a guest may pass to the host in one call, even if its results must be small.
 const HOST_CALL_BYTES_MIN: usize = 1 << 20;
 
-/// Why the host ended a call that a capability was used in.
+/// The reason why the host ended a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     #[error(transparent)]
@@ -55,7 +55,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// The trap that ends a call whose change of the state was refused.
+    /// Returns the trap that ends a call whose change of the state was refused.
     pub fn trap(of_state: nacre_state::Refused) -> wasmtime::Error {
         wasmtime::Error::new(Refused::State(of_state))
     }
@@ -81,7 +81,7 @@ impl Data {
         let budgets = &context.setup.budgets;
         let permit = match role {
             Role::Writer => budgets.of_writers(&context.setup.name).permit(Purpose::Writer),
-            // Until a call says whose it is.
+            // Until a call names its account.
             Role::Reader => budgets.of_parts().permit(Purpose::Instance),
         };
         let limiter = Limiter {
@@ -107,11 +107,11 @@ impl Data {
         }
     }
 
-    /// Counts a call into the host; refuses it where only the log may be used, and interfaces that are linked but not
-    /// granted.
+    /// Counts a call into the host. Refuses capabilities other than the log during initialization, and interfaces that
+    /// are linked but not granted.
     pub fn count(&mut self, capability: Capability) -> wasmtime::Result<()> {
         self.host_calls[capability as usize] += 1;
-        // Capabilities with their own error for it return that.
+        // Capabilities that have their own error for this return that error.
         let says_so =
             matches!(capability, Capability::Kv | Capability::HttpOut | Capability::Query);
         if !self.is_running && capability != Capability::Log {
@@ -123,7 +123,7 @@ impl Data {
         Ok(())
     }
 
-    /// Charges the bodies that are held for the guest to the memory of its instance.
+    /// Charges the bodies that the host holds for the guest to the memory of the instance.
     pub fn charge_held(&mut self) -> wasmtime::Result<()> {
         self.limiter.held_bytes = self.held.bytes();
         let bytes = self.limiter.bytes.saturating_add(self.limiter.held_bytes);
@@ -136,20 +136,20 @@ impl Data {
         })
     }
 
-    /// Holds nothing for the guest any more.
+    /// Releases everything that is held for the guest.
     fn let_all_go(&mut self) {
         self.held.clear();
         self.limiter.hold(0);
     }
 
-    /// Returns the time that the call, or its item, has taken.
+    /// Returns the time that the call, or its current item, has taken.
     fn passed(&self) -> Duration {
         let now = self.context.plugin.clock.ticks();
         Duration::from_millis(now.saturating_sub(self.begun_tick))
     }
 
-    /// Returns the time left for the call, or its item; an error, which ends it, when there is none. After the deadline
-    /// it is the rest of the grace.
+    /// Returns the time left for the call, or for its current item. If there is none, returns an error that ends the
+    /// call. After the deadline, the rest of the grace period is left.
     pub fn time_left(&self) -> wasmtime::Result<Duration> {
         let now = self.context.plugin.clock.ticks();
         let limits = self.context.setup.limits;
@@ -163,7 +163,7 @@ impl Data {
         if left.is_zero() { Err(wasmtime::Error::new(Refused::Deadline)) } else { Ok(left) }
     }
 
-    /// Ticks until it is asked again whether the call may go on: at each tick while stacks are counted.
+    /// Returns the number of ticks until the next check of the running call; 1 while the profiler is on.
     fn pause_ticks(&self, left: u64) -> u64 {
         if self.context.profiler.is_on() {
             return 1;
@@ -171,7 +171,7 @@ impl Data {
         QUESTION_TICKS.min(left)
     }
 
-    /// Returns when to ask again whether the call may go on. An error ends the call.
+    /// Checks whether the call may continue. Returns the time of the next check; an error ends the call.
     fn may_go_on(&self) -> wasmtime::Result<UpdateDeadline> {
         let is_over = self.view.database.as_ref().is_some_and(|database| database.is_over());
         if is_over {
@@ -203,7 +203,7 @@ impl turn::Host for Data {
     }
 
     fn failed(&mut self, index: u32, message: String) -> wasmtime::Result<()> {
-        // A plugin may name an event that does not exist, or the same one again and again; both are ignored.
+        // A plugin may name an event that does not exist, or the same event repeatedly; both are ignored.
         let CallView { failures, items_count, .. } = &mut self.view;
         if failures.len() < *items_count {
             failures.push(Failure::new(index, &message));
@@ -224,11 +224,11 @@ struct Limiter {
     /// The limit that refused the last growth.
     refused: Option<Beyond>,
     of_deployment: Arc<AtomicUsize>,
-    /// Permit for its memory and the held bodies.
+    /// Permit for the memory of the instance and the held bodies.
     permit: Permit,
 }
 
-/// A limit that an instance would have passed.
+/// A limit that an instance would have exceeded.
 enum Beyond {
     /// The limit of the deployment.
     Limit,
@@ -284,7 +284,7 @@ impl Drop for Limiter {
     }
 }
 
-/// An instance. It must be dropped after any error of a call.
+/// An instance. It must be dropped after any failed call.
 pub struct Instance {
     context: Arc<Context>,
     role: Role,
@@ -293,13 +293,13 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// An instance that has not been given a configuration.
+    /// Creates an instance without a configuration.
     pub fn start(context: &Arc<Context>, role: Role) -> Result<Instance, Error> {
         let limits = context.setup.limits;
         let plugin = &context.plugin;
         let mut store = Store::new(&plugin.engine, Data::new(Arc::clone(context), role));
         store.limiter(|data| &mut data.limiter);
-        // Limits the bytes of one call of the guest into the host, and of a result; checked before anything is copied.
+        // Limits the bytes of one call of the guest into the host, and of a result; checked before data is copied.
         store.set_hostcall_fuel(limits.result_bytes.saturating_add(HOST_CALL_BYTES_MIN));
         let _running = plugin.clock.begin_call();
         store.set_epoch_deadline(limits.deadline_ticks());
@@ -324,7 +324,7 @@ impl Instance {
         }
     }
 
-    /// An instance that is ready for calls.
+    /// Creates an instance that is ready for calls.
     pub fn configured(context: &Arc<Context>, role: Role) -> Result<Instance, Error> {
         let mut instance = Instance::start(context, role)?;
         let outcome = instance.call(CallView::default(), |exports, store| {
@@ -347,13 +347,13 @@ impl Instance {
         &self.context
     }
 
-    /// The tick at which `left` has passed.
+    /// Returns the tick at which `left` will have passed.
     pub fn tick_after(&self, left: Duration) -> u64 {
         let ticks = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
         self.context.plugin.clock.ticks().saturating_add(ticks)
     }
 
-    /// Calls the instance with `view` as its state; [`Instance::take_view`] returns its writes.
+    /// Calls the instance with `view` as its state. [`Instance::take_view`] returns its writes.
     pub fn call<T>(
         &mut self,
         view: CallView,
@@ -378,28 +378,28 @@ impl Instance {
         self.go_on(call)
     }
 
-    /// Returns how long the call may go on in further parts, if it has limited that itself.
+    /// Returns the time left for further parts of the call, if the guest has limited it.
     pub fn time_left(&self) -> Option<Duration> {
         let ends_tick = self.store.data().view.ends_tick?;
         let left_ms = ends_tick.saturating_sub(self.context.plugin.clock.ticks());
         Some(Duration::from_millis(left_ms))
     }
 
-    /// Linear memory, in bytes: as much as the instance ever needed.
+    /// Returns the size of the linear memory in bytes: the maximum that the instance ever needed.
     pub fn memory_bytes(&self) -> usize {
         self.store.data().limiter.bytes
     }
 
-    /// Charges its memory to idle instances.
+    /// Charges the memory of the instance to idle instances.
     ///
     /// # Errors
-    /// [`Exceeded`] when these have as much as they may: the instance must be dropped.
+    /// [`Exceeded`] when idle instances have reached their limit: the instance must be dropped.
     pub fn charge_to_nobody(&mut self) -> Result<(), Exceeded> {
         let idle = self.context.setup.budgets.of_idle();
         self.store.data_mut().limiter.permit.hand_to(&idle, Purpose::Idle)
     }
 
-    /// Calls the instance as the next part of the call before, with the same view.
+    /// Calls the instance for the next part of the previous call, with the same view.
     pub fn go_on<T>(
         &mut self,
         call: impl FnOnce(&Exports, &mut Store<Data>) -> wasmtime::Result<Result<T, Fault>>,
@@ -435,14 +435,14 @@ impl Instance {
         self.context.count(self.role, elapsed_ns, &data.host_calls, outcome.is_err());
         self.context.add_log(std::mem::take(&mut data.log));
         let metrics = std::mem::take(&mut data.metrics);
-        // Metrics of items that are done are not counted again.
+        // Metrics of processed items must not be counted again.
         if outcome.is_ok() || self.store.data().view.turn.is_some() {
             self.context.change_metrics(metrics);
         }
         outcome
     }
 
-    /// The state as the last call left it; the instance keeps none.
+    /// Takes the state after the last call; the instance keeps none.
     pub fn take_view(&mut self) -> CallView {
         let data = self.store.data_mut();
         data.journal = Journal::default();
@@ -450,7 +450,7 @@ impl Instance {
         std::mem::take(&mut data.view)
     }
 
-    /// A piece of an answer that the last call gave, with the documents that belong into it.
+    /// Returns a piece of the last call's reply with the placed documents filled in.
     pub fn fill(&mut self, piece: Vec<u8>) -> Result<Vec<u8>, Error> {
         let Data { held, context, limiter, .. } = self.store.data_mut();
         let limit_bytes = context.setup.limits.result_bytes;
@@ -481,7 +481,7 @@ pub fn state_full(deployment: String, granted: usize, bytes_max: usize) -> Error
     }
 }
 
-/// Returns the error for a call that ended from within.
+/// Returns the error for a call that ended with an error of the engine or the host.
 fn failure(error: &wasmtime::Error, data: &mut Data) -> Error {
     let deployment = data.context.setup.name.clone();
     let limits = data.context.setup.limits;
@@ -494,7 +494,7 @@ fn failure(error: &wasmtime::Error, data: &mut Data) -> Error {
             Refused::State(nacre_state::Refused::Damaged(damage)) => {
                 Error::Storage { deployment, message: damage.to_string() }
             }
-            // A disk that is full is no fault of the document at hand.
+            // A full disk is not the fault of the current document.
             Refused::State(nacre_state::Refused::Blob(nacre_state::BlobError::Disk(message))) => {
                 Error::Retry { deployment, message: message.clone() }
             }
@@ -514,7 +514,7 @@ fn failure(error: &wasmtime::Error, data: &mut Data) -> Error {
             Error::Memory { deployment, limit_bytes: limits.memory_bytes }
         }
         _ => {
-            // The text before it is a backtrace of addresses.
+            // The text before the root cause is a backtrace of addresses.
             let root = || error.root_cause().to_string();
             let cause = trap.map_or_else(root, ToString::to_string);
             let reason = match data.log.iter().rfind(|line| line.level == "error") {

@@ -1,7 +1,7 @@
-//! The questions of a call to the host, so that the call can be repeated elsewhere.
+//! Records the reads of a call, so that the call can be repeated elsewhere.
 //!
-//! Of the state only the questions are noted: their answers are still in the snapshot that the call began with, which
-//! costs nothing to keep. Answers from outside (`kv`, `http-out`) cannot be asked for again, and are kept.
+//! For the state only the requests are recorded: the results are still in the snapshot that the call began with, which
+//! costs nothing to keep. Replies from outside (`kv`, `http-out`) cannot be requested again, and are stored.
 
 use crate::capsule::Answer;
 use nacre_state::{SCAN_BYTES_MAX, State, Value};
@@ -9,10 +9,10 @@ use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Bytes of questions and answers that are kept. Beyond them the call cannot be made again.
+/// Maximum size of recorded requests and replies in bytes. Beyond it the call cannot be repeated.
 const BYTES_MAX: usize = 4 << 20;
 
-/// Notes of one call.
+/// The record of one call.
 #[derive(Default)]
 pub struct Journal {
     before: State,
@@ -30,7 +30,7 @@ enum Read {
 }
 
 impl Read {
-    /// About how many bytes it takes.
+    /// Returns the approximate size in bytes.
     fn bytes(&self) -> usize {
         let key = |bound: &Bound<Vec<u8>>| match bound {
             Bound::Included(key) | Bound::Excluded(key) => key.len(),
@@ -46,12 +46,12 @@ impl Read {
 }
 
 impl Journal {
-    /// Begins with the state of a call.
+    /// Starts the record with the initial state of a call.
     pub fn begin(&mut self, before: &State) {
         *self = Journal { before: before.clone(), ..Journal::default() };
     }
 
-    /// Marks a question that is not noted: the call cannot be repeated.
+    /// Marks that something is not recorded: the call cannot be repeated.
     pub fn cut(&mut self) {
         self.is_cut = true;
     }
@@ -60,7 +60,7 @@ impl Journal {
         self.read(Read::Get(key));
     }
 
-    /// Notes the range that was looked at: up to the last entry that was given, or to its end when there were no more.
+    /// Records the range that was read: up to the last returned entry, or to its end if there were no more entries.
     pub fn scan(
         &mut self,
         start: Vec<u8>,
@@ -99,14 +99,14 @@ impl Journal {
     fn fits(&mut self, bytes: usize) -> bool {
         if self.bytes + bytes > BYTES_MAX && !self.is_cut {
             self.forget_repeated_reads();
-            // With half of the room left at least, an endless loop does not look for repeated reads all the time.
+            // Half of the room must be left, so that an endless loop does not search for repeated reads all the time.
             self.is_cut = self.bytes + bytes > BYTES_MAX / 2;
         }
         self.bytes += bytes;
         !self.is_cut
     }
 
-    /// Leaves one of equal reads: a plugin that loops asks for the same entries again and again.
+    /// Removes duplicate reads, because a plugin in a loop reads the same entries repeatedly.
     fn forget_repeated_reads(&mut self) {
         let different: HashSet<Read> = self.reads.drain(..).collect();
         self.reads.extend(different);
@@ -114,17 +114,17 @@ impl Journal {
             + self.answers.iter().map(Answer::bytes).sum::<usize>();
     }
 
-    /// Returns true if something was not noted.
+    /// Returns true if something was not recorded.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// The answers that came from outside, in order.
+    /// Returns the replies from outside, in order.
     pub fn answers(&self) -> &[Answer] {
         &self.answers
     }
 
-    /// Returns the entries and timers from before the call that it could see; `None` if they cannot be read any more.
+    /// Returns the entries and timers from before the call that it could see; `None` if they can no longer be read.
     pub fn seen(&self) -> Option<State> {
         let mut seen = State::default();
         for read in &self.reads {
@@ -161,7 +161,7 @@ fn bound(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
 mod tests {
     use super::*;
 
-    /// More reads than fit.
+    /// More reads than the journal has room for.
     const READS: u32 = 400_000;
 
     #[test]

@@ -1,4 +1,4 @@
-//! Runs plugins on wasmtime: load, grant, limit, feed with the change stream, call.
+//! Runs plugins on wasmtime: loads, links and limits them, feeds them with the change stream, and calls them.
 //!
 //! ```text
 //!                       Host (engine, compiler)
@@ -11,16 +11,16 @@
 //!                      KeySpace ── snapshot ──► Reader, Reader, … ◄── Request
 //! ```
 //!
-//! A plugin is a fold over the change stream plus readers of the state it folds into. The writes of a call are
+//! A plugin is a fold over the change stream, plus readers of the resulting state. The writes of a call are
 //! committed together with the progress that they reflect, or not at all; readers see the last commit.
 //!
 //! Invariants:
-//! - Nothing is linked but the interfaces of `plugins/wit` that a component imports; there is no WASI.
-//! - The deadline is set before every call; an instance that trapped is dropped, never called again.
-//! - A document that kills its instance is found by narrowing the batch, parked as a [`DeadLetter`] and skipped.
-//! - A commit that fails stops the partition: memory and storage may differ then.
-//! - No thread, clock, file or socket. The embedder calls [`Host::tick`] about once a millisecond while plugins are
-//!   called; deadlines count ticks, so without them nothing is ever interrupted.
+//! - Only the interfaces of `plugins/wit` that a component imports are linked; there is no WASI.
+//! - The deadline is set before every call; an instance that trapped is dropped and never called again.
+//! - A document that kills its instance is found by narrowing the batch, recorded as a [`DeadLetter`] and skipped.
+//! - A commit that fails stops the partition, because memory and storage may then differ.
+//! - There are no threads, clocks, files or sockets. The embedder calls [`Host::tick`] about once per millisecond
+//!   while plugins are called; deadlines count ticks, so without them no call is ever interrupted.
 //!
 //! This is the only crate that names wasmtime.
 

@@ -12,7 +12,7 @@
 //! memory_mb = 64
 //!
 //! [events]
-//! old = true                       # with the version before, where the bucket keeps history
+//! old = true                       # with the previous version, if the bucket keeps history
 //! ```
 
 use crate::{Grants, KeyspaceGrant, Limits, World};
@@ -21,11 +21,11 @@ use nacre_types::{PLUGIN_NAME_BYTES_MAX, check_plain_name};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A package's description of itself. An unknown key is refused, so that a typo is not ignored.
+/// A package's description of itself. Unknown keys are refused, so that a typo is not ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// The name: letters, digits, `-` and `_`, a letter or digit first; at most 64.
+    /// The name: letters, digits, `-` and `_`, starting with a letter or digit; at most 64 characters.
     pub name: String,
     /// The version. Packages with the same version have the same content.
     pub version: String,
@@ -35,26 +35,27 @@ pub struct Manifest {
     /// The world of its component.
     #[serde(default)]
     pub world: World,
-    /// The file of the package that is a WebAssembly component.
+    /// The WebAssembly component among the files of the package.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub component: Option<String>,
-    /// The file of the package that is JavaScript, in place of a component.
+    /// The JavaScript file of the package, instead of a component.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
-    /// Files of the package that the script imports, such as `lib/dates.js`: as JavaScript, whatever their extension.
+    /// Files of the package that the script imports, such as `lib/dates.js`. They are JavaScript, whatever their
+    /// extension.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub modules: Vec<String>,
-    /// Names the format of its state: a version with the same goes on with the state of the one before, a version with
-    /// another builds its own.
+    /// Names the format of the state. A version with the same name continues with the state of its predecessor; a
+    /// version with another name builds its own.
     #[serde(default = "first")]
     pub state_version: String,
-    /// The form of its state, of a plugin that keeps one; that of the node when it is not named.
+    /// The form of the state, for a plugin that keeps one; if not set, the node's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<StateForm>,
-    /// Capabilities that it asks for.
+    /// Requested capabilities.
     #[serde(default)]
     pub capabilities: Capabilities,
-    /// Limits that it wants to be lower than the node's.
+    /// Requested limits, which can only lower those of the node.
     #[serde(default)]
     pub limits: Wanted,
     /// The form of events.
@@ -66,7 +67,7 @@ pub struct Manifest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Events {
-    /// Every version with the one that it took the place of, where the bucket keeps history.
+    /// True to deliver every version together with the one that it replaced, if the bucket keeps history.
     #[serde(default)]
     pub old: bool,
 }
@@ -75,27 +76,27 @@ fn first() -> String {
     "1".into()
 }
 
-/// Capabilities beyond the plugin's own state, which need to be granted. State, timers, log and metrics do not.
+/// Capabilities that must be granted. The plugin's own state, timers, log and metrics need no grant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Capabilities {
     /// Documents.
     #[serde(default, skip_serializing_if = "Keyspaces::is_empty")]
     pub kv: Keyspaces,
-    /// Hosts that it sends requests to, `host` or `host:port`.
+    /// Hosts that the plugin sends requests to, `host` or `host:port`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub http_out: Vec<String>,
 }
 
-/// Collections as `scope.collection`; `scope.*` means all of a scope, `*` all of the deployment's bucket. Those of
-/// another bucket have its name in front: `bucket.scope.collection`, `bucket.scope.*`, `bucket.*.*`.
+/// Collections as `scope.collection`; `scope.*` means all of a scope, `*` all of the deployment's bucket. Collections
+/// of another bucket are prefixed with its name: `bucket.scope.collection`, `bucket.scope.*`, `bucket.*.*`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Keyspaces {
-    /// Collections that it reads.
+    /// Collections that the plugin reads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<String>,
-    /// Collections that it writes and reads.
+    /// Collections that the plugin reads and writes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub write: Vec<String>,
 }
@@ -106,10 +107,10 @@ impl Keyspaces {
     }
 }
 
-/// Returns true if `pattern` covers everything that `wanted`, a keyspace or a pattern, does.
+/// Returns true if `pattern` covers everything that `wanted`, a keyspace or a pattern, covers.
 ///
-/// Scopes and collections have no dot in their names, buckets may: so names are taken from the end, and a name before
-/// two others is a bucket. `*` alone is all of the own bucket.
+/// Names of scopes and collections contain no dot, but names of buckets may. Names are therefore parsed from the end,
+/// and a name before two others is a bucket. `*` alone means all of the own bucket.
 pub(crate) fn covers(pattern: &str, wanted: &str) -> bool {
     let (pattern, wanted) = (Names::of(pattern), Names::of(wanted));
     let is_covered = |pattern: &str, wanted: &str| pattern == "*" || pattern == wanted;
@@ -118,7 +119,7 @@ pub(crate) fn covers(pattern: &str, wanted: &str) -> bool {
         && is_covered(pattern.collection, wanted.collection)
 }
 
-/// A keyspace or a pattern, taken apart.
+/// The parts of a keyspace or a pattern.
 struct Names<'a> {
     bucket: Option<&'a str>,
     scope: &'a str,
@@ -137,7 +138,7 @@ impl Names<'_> {
     }
 }
 
-/// Returns true if `text` has one of the forms that [`Keyspaces`] names.
+/// Returns true if `text` has one of the forms of [`Keyspaces`].
 fn is_keyspace(text: &str) -> bool {
     let is_name = |name: &str| !name.is_empty() && !name.contains('*');
     let Names { bucket, scope, collection } = Names::of(text);
@@ -172,7 +173,7 @@ impl Capabilities {
     /// Checks the patterns.
     ///
     /// # Errors
-    /// Names the invalid one.
+    /// The invalid pattern.
     pub fn check(&self) -> Result<(), String> {
         let keyspaces = [("kv.read", &self.kv.read), ("kv.write", &self.kv.write)];
         for (name, patterns) in keyspaces {
@@ -191,7 +192,7 @@ impl Capabilities {
     /// Checks that `granted` contains only requested capabilities, so that nothing is granted by mistake.
     ///
     /// # Errors
-    /// Names the excess.
+    /// The excess grant.
     pub fn check_grants(&self, granted: &Capabilities) -> Result<(), String> {
         granted.check()?;
         let wants =
@@ -217,7 +218,7 @@ impl Capabilities {
         }
     }
 
-    /// Returns the capabilities that are not in `granted`, in words: `write documents of shop.lookup`.
+    /// Returns descriptions of the capabilities that are not in `granted`, such as `write documents of shop.lookup`.
     pub fn missing_from(&self, granted: &Capabilities) -> Vec<String> {
         let lacks = |patterns: &[String], wanted: &str| {
             !patterns.iter().any(|pattern| covers(pattern, wanted))
@@ -243,29 +244,29 @@ impl Capabilities {
     }
 }
 
-/// Limits in a manifest or from a deployer; missing ones are the node's.
+/// Limits in a manifest or from a deployer; missing ones default to those of the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
-    /// Memory of one instance, in MiB.
+    /// Maximum memory of one instance, in MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_mb: Option<u32>,
-    /// Longest time of one call, in milliseconds.
+    /// Maximum duration of one call, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u32>,
-    /// Keys and values of the state, in MiB.
+    /// Maximum size of the state's keys and values, in MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_mb: Option<u32>,
-    /// Body of one answer, in MiB.
+    /// Maximum size of one response body, in MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_mb: Option<u32>,
-    /// Number of documents in a row that may kill it.
+    /// Number of consecutive documents that may kill an instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errors_max: Option<u32>,
 }
 
 impl Wanted {
-    /// The limit that is 0, by its name: nothing runs within it.
+    /// Returns the name of a limit that is 0, because nothing can run within it.
     fn nothing(&self) -> Option<&'static str> {
         let limits = [
             ("memory_mb", self.memory_mb),
@@ -277,7 +278,7 @@ impl Wanted {
         limits.into_iter().find(|(_, limit)| *limit == Some(0)).map(|(name, _)| name)
     }
 
-    /// Returns the lower values of `limits` and these.
+    /// Returns the smaller values of `limits` and these limits.
     pub fn within(&self, limits: Limits) -> Limits {
         let bytes = |wanted: Option<u32>, limit: usize| {
             wanted.map_or(limit, |mb| limit.min((mb as usize) << 20))
@@ -297,10 +298,10 @@ impl Wanted {
 }
 
 impl Manifest {
-    /// Reads a `plugin.toml`.
+    /// Parses a `plugin.toml`.
     ///
     /// # Errors
-    /// The mistake and its place, for its author.
+    /// The error and its position, for the plugin's author.
     pub fn read(text: &str) -> Result<Manifest, String> {
         let manifest: Manifest =
             toml::from_str(text).map_err(|error| format!("plugin.toml: {error}"))?;
@@ -339,11 +340,11 @@ impl Manifest {
         }
     }
 
-    /// Checks that it can be deployed: limits and patterns are checked before a package is accepted, and packages that
-    /// were accepted earlier stay valid.
+    /// Checks that the manifest can be deployed. Limits and patterns are checked before a package is accepted;
+    /// packages that were accepted earlier remain valid.
     ///
     /// # Errors
-    /// The mistake, for its author.
+    /// The error, for the plugin's author.
     pub fn check(&self) -> Result<(), String> {
         if let Some(name) = self.limits.nothing() {
             return Err(format!(
@@ -372,18 +373,18 @@ impl Manifest {
         self.state == Some(StateForm::Segmented)
     }
 
-    /// The file that is the plugin.
+    /// Returns the name of the component or script file.
     pub fn file(&self) -> &str {
         self.component.as_deref().or(self.script.as_deref()).unwrap_or_default()
     }
 
-    /// All files of the package, that one first.
+    /// Returns all files of the package, starting with the component or script.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.file()).chain(self.modules.iter().map(String::as_str))
     }
 }
 
-/// Returns true if a script can import `name` as a module of the package: the path does not lead out of it.
+/// Returns true if a script can import `name` as a module of the package: the path must not leave the package.
 fn is_module(name: &str) -> bool {
     let is_script = [".js", ".ts"].iter().any(|end| name.ends_with(end));
     is_script && name.split('/').all(|part| !matches!(part, "" | "." | ".."))

@@ -1,8 +1,8 @@
-//! Packing a batch into one buffer for the sandbox.
+//! Packs a batch into one buffer for the sandbox.
 //!
-//! Header of 32 bytes (`NEB1`, count, now, arena offset, total), 64 bytes an event, then keys and values, then the versions
-//! before that are wanted and known, 48 bytes and a value each. The layout is documented with the guest SDK, byte for byte; the worked example in
-//! `plugins/wit/event-buffer.example` is a test on both sides.
+//! A header of 32 bytes (`NEB1`, count, now, arena offset, total), 64 bytes per event, then keys and values, then the
+//! requested and known previous versions with 48 bytes and a value each. The guest SDK documents the layout byte for
+//! byte; the worked example in `plugins/wit/event-buffer.example` is a test on both sides.
 
 use nacre_dcp::Previous;
 use nacre_types::{Document, Kind, Now, Vbid};
@@ -11,20 +11,21 @@ const HEADER_BYTES: usize = 32;
 const EVENT_BYTES: usize = 64;
 const PREVIOUS_BYTES: usize = 48;
 
-/// The most that a buffer may hold: offsets are 32 bits, and the sandbox has no more memory.
+/// Maximum size of a buffer: offsets have 32 bits, and the sandbox has no more memory.
 const BUFFER_BYTES_MAX: usize = u32::MAX as usize;
 
-/// Bytes that `document` takes in a buffer.
+/// Returns the size of `document` in a buffer, in bytes.
 pub fn event_bytes(document: &Document) -> usize {
     EVENT_BYTES + document.name().len() + document.value().len()
 }
 
-/// Bytes that it takes to be there as the version before another.
+/// Returns the size of `document` as a previous version, in bytes.
 pub fn previous_bytes(document: &Document) -> usize {
     PREVIOUS_BYTES + document.value().len()
 }
 
-/// The buffer of `documents`, those among them that are in `previous` with the version before; it must fit 4 GiB.
+/// Returns the buffer of `documents`, each with its previous version if `previous` contains one. The result must fit 4
+/// GiB.
 pub fn pack(documents: &[(Vbid, Document)], previous: &Previous, now: Now) -> Vec<u8> {
     let before = |vbid: Vbid, document: &Document| previous.get(&(vbid, document.meta.seqno));
     let arena_start = HEADER_BYTES + documents.len() * EVENT_BYTES;
@@ -56,7 +57,7 @@ pub fn pack(documents: &[(Vbid, Document)], previous: &Previous, now: Now) -> Ve
     buffer
 }
 
-/// Appends a version before another.
+/// Appends a previous version.
 fn pack_previous(document: &Document, buffer: &mut Vec<u8>) {
     let meta = &document.meta;
     for word in [meta.seqno.0, meta.cas.0, meta.rev] {
@@ -76,13 +77,13 @@ fn number_of(kind: Kind) -> u8 {
         Kind::Alive => 1,
         Kind::Deleted => 2,
         Kind::Expired => 3,
-        // Never in a collection that a plugin reads.
+        // Never occurs in a collection that a plugin reads.
         Kind::Aborted => 4,
     }
 }
 
-/// Appends one event whose key starts at `at` of the arena, and the version before it at `previous_at`, or 0. Returns
-/// where the next key starts.
+/// Appends one event whose key starts at `at` of the arena, with the offset of its previous version, or 0. Returns the
+/// position of the next key.
 fn pack_event(
     vbid: Vbid,
     document: &Document,

@@ -1,23 +1,23 @@
-//! Packages: a manifest and the files it names, as one archive (tar, not compressed).
+//! Packages: a manifest and the files that it names, as one archive (uncompressed tar).
 
 use crate::Manifest;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io::Read;
 
-/// The largest package. A plugin in Python has about 19 MB.
+/// Maximum size of a package in bytes. A plugin in Python has about 19 MB.
 pub const PACKAGE_BYTES_MAX: usize = 32 << 20;
-/// Files of a package.
+/// Maximum number of files of a package.
 const FILES_MAX: usize = 64;
 /// Name of the manifest.
 const MANIFEST: &str = "plugin.toml";
 
-/// Names a package or a component by its content: SHA-256 in hexadecimal, 64 characters.
+/// Returns the digest that identifies a package or a component: SHA-256 in hexadecimal, 64 characters.
 pub fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A plugin as it is uploaded.
+/// An uploaded plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Package {
     /// The manifest.
@@ -28,10 +28,10 @@ pub struct Package {
 }
 
 impl Package {
-    /// Makes a package of a manifest and the files around it, by name.
+    /// Creates a package from a manifest and its files, by name.
     ///
     /// # Errors
-    /// The mistake, for the author.
+    /// The error, for the author.
     pub fn new(manifest_text: String, files: BTreeMap<String, Vec<u8>>) -> Result<Package, String> {
         let manifest = Manifest::read(&manifest_text)?;
         if let Some(name) = manifest.files().find(|name| !files.contains_key(*name)) {
@@ -40,10 +40,10 @@ impl Package {
         Ok(Package { manifest, manifest_text, files })
     }
 
-    /// Reads an archive.
+    /// Parses an archive.
     ///
     /// # Errors
-    /// The mistake, for its author.
+    /// The error, for the author.
     pub fn read(archive: &[u8]) -> Result<Package, String> {
         if archive.len() > PACKAGE_BYTES_MAX {
             return Err(format!("a package has at most {PACKAGE_BYTES_MAX} bytes"));
@@ -61,7 +61,7 @@ impl Package {
             let name = String::from_utf8(entry.path_bytes().into_owned())
                 .map_err(|_| "the name of a file is not UTF-8")?;
             let name = name.strip_prefix("./").unwrap_or(&name).to_owned();
-            // The claimed size of an entry is bounded by that of the archive.
+            // The claimed size of an entry is limited by the size of the archive.
             let mut content = Vec::new();
             entry.read_to_end(&mut content).map_err(broken)?;
             files.insert(name, content);
@@ -71,8 +71,8 @@ impl Package {
         Package::new(manifest, files)
     }
 
-    /// Returns the configuration that the component of the package is opened with: `config`, which the deployer has given, and around
-    /// it the script with its modules where the package is one.
+    /// Returns the configuration for opening the package's component: `config`, which the deployer provides; for a
+    /// script, wrapped together with the script and its modules.
     ///
     /// # Errors
     /// A sentence for the author: the script is not UTF-8, or `config` is not JSON.
@@ -85,7 +85,7 @@ impl Package {
         };
         let file = self.manifest.file();
         let source = text(file, self.code())?;
-        // Named as the script imports them.
+        // Named as in the script's imports.
         let module = |(name, bytes)| Ok((format!("./{name}"), text(name, bytes)?));
         let modules = self.modules().map(module).collect::<Result<BTreeMap<_, _>, String>>()?;
         let config: serde_json::Value =
@@ -94,7 +94,7 @@ impl Package {
         Ok(whole.to_string())
     }
 
-    /// The archive. Equal packages give equal bytes.
+    /// Returns the archive. Equal packages result in equal bytes.
     ///
     /// # Panics
     /// When the name of a file is too long for an archive.
@@ -113,7 +113,7 @@ impl Package {
         archive.into_inner().expect("writing to memory does not fail")
     }
 
-    /// Returns the same code as another version, with a separate state.
+    /// Returns a package with the same code, another version, and a separate state.
     ///
     /// # Errors
     /// Fails when the version is invalid.
@@ -127,12 +127,12 @@ impl Package {
         Package::new(text, self.files.clone())
     }
 
-    /// The component or script.
+    /// Returns the component or script.
     pub fn code(&self) -> &[u8] {
         &self.files[self.manifest.file()]
     }
 
-    /// The modules that the script imports, by name.
+    /// Returns the modules of the script, by name.
     pub fn modules(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.manifest.modules.iter().map(|name| (name.as_str(), &self.files[name][..]))
     }

@@ -20,43 +20,43 @@ use nacre_types::{Document, Now, Seqno, Vbid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A partition. There is one writer; [`Partition::reader`] gives any number of readers.
+/// A partition. It has one writer; [`Partition::reader`] creates any number of readers.
 pub struct Partition {
     slot: Slot,
     shared: Arc<Shared>,
     storage: Box<dyn StateStorage>,
-    /// The vBuckets whose timers fire here, with the first moment of that.
+    /// The vBuckets whose timers fire here, each with the first moment of that.
     served: BTreeMap<Vbid, Moment>,
-    /// Standings of vBuckets that it has begun to serve since the last commit.
+    /// Standings of vBuckets that this partition has begun to serve since the last commit.
     begun: BTreeMap<Vbid, Standing>,
-    /// vBuckets whose progress has not been reported.
+    /// vBuckets with unreported progress.
     moved: BTreeSet<Vbid>,
     status: Status,
-    /// Number of documents that were taken of a batch that will be repeated.
+    /// Number of documents that were processed of a batch that will be repeated.
     taken: usize,
     documents_cut: Cut,
     timers_cut: Cut,
-    /// For the memory of the state.
+    /// Permit for the memory of the state.
     permit: Permit,
 }
 
-/// The place of the writer instance, which comes and goes.
+/// The slot of the writer instance, which is replaced over time.
 struct Slot {
     context: Arc<Context>,
     instance: Option<Instance>,
-    /// Journal of the instance that was lost last.
+    /// Journal of the last lost instance.
     wreck: Journal,
-    /// The item that it was at.
+    /// The current item of the last lost instance.
     turn: Option<(Turn, Vec<Failure>)>,
-    /// True if somebody waits for the partition to come back.
+    /// Returns true if someone waits for the partition to return.
     is_interrupted: Box<dyn Fn() -> bool + Send>,
     /// The account of the deployment.
     account: Arc<Account>,
-    /// Bytes that the state has in memory, as of the last commit.
+    /// Bytes of the state in memory, as of the last commit.
     charged_bytes: usize,
 }
 
-/// Returns the memory of a state: nodes of the tree are not full, and values are in blocks of the allocator.
+/// Returns the memory of a state, with an allowance for partly filled tree nodes and allocator blocks.
 fn memory_of(state: &State) -> usize {
     let bytes = state.memory_bytes();
     bytes + bytes / 4

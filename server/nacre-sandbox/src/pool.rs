@@ -1,8 +1,8 @@
-//! Instances of a deployment that wait for their next call.
+//! Idle instances of a deployment.
 //!
-//! The next call finds everything that a call leaves in an instance, such as globals and prototypes of JavaScript. So
-//! an instance that has answered one user never answers another: a user's request gets one of the user's own, or a new
-//! one.
+//! A call sees everything that earlier calls left in its instance, such as globals and prototypes of JavaScript. An
+//! instance that has answered one user therefore never answers another: a user's request gets one of the user's own
+//! instances, or a new one.
 
 use crate::Error;
 use crate::context::{Context, Role};
@@ -10,20 +10,19 @@ use crate::instance::Instance;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Idle instances that are kept. More may run at once; they are dropped afterwards, with all that they remembered.
+/// Maximum number of idle instances. More may run at once; they are dropped afterwards with their state.
 const IDLE_MAX: usize = 16;
-/// Largest linear memory of an idle instance, in bytes. A larger one is dropped, because linear memory never shrinks:
-/// creating another one takes less time than filling that memory did.
+/// Maximum linear memory of an idle instance, in bytes. A larger instance is dropped, because linear memory never
+/// shrinks: creating another instance takes less time than filling that memory did.
 pub const IDLE_BYTES_MAX: usize = 16 << 20;
 
-/// The user for whom an instance is called; `None` if the plugin is part of the server, and keeps users apart by
-/// itself.
+/// The user for whom an instance is called; `None` if the plugin is part of the server and isolates users itself.
 pub type User = Option<Arc<str>>;
 
-/// Any number of instances for callers on any thread.
+/// A pool of instances for callers on any thread.
 pub struct Pool {
     pub context: Arc<Context>,
-    /// Instances with the users whom they have answered, the last used one at the end.
+    /// Idle instances with their users; the most recently used is last.
     idle: Mutex<Vec<(User, Instance)>>,
 }
 
@@ -42,7 +41,7 @@ impl Pool {
         idle.map_or_else(|| self.context.instance(Role::Reader), Ok)
     }
 
-    /// Takes an instance back whose call for `user` has succeeded.
+    /// Returns an instance to the pool after a successful call for `user`.
     pub fn give_back(&self, user: User, mut instance: Instance) {
         // The snapshot would keep old pages alive while the instance is idle.
         drop(instance.take_view());

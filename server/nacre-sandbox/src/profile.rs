@@ -1,4 +1,4 @@
-//! A profile of calls: their stacks, once a tick, while one is being made.
+//! A profile of calls: their stacks, sampled once per tick while a profile is being taken.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -6,11 +6,11 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use wasmtime::WasmBacktrace;
 
-/// Largest number of frames of a stack; of a deeper one, the innermost.
+/// Maximum number of frames of a stack. Of a deeper stack, the innermost frames are kept.
 const FRAMES_MAX: usize = 64;
-/// Largest number of different stacks.
+/// Maximum number of distinct stacks.
 const STACKS_MAX: usize = 10_000;
-/// Name of all others.
+/// Name for all further stacks.
 const OTHERS: &str = "others";
 
 /// Counts the stacks of all instances of a deployment.
@@ -21,7 +21,7 @@ pub struct Profiler {
 }
 
 impl Profiler {
-    /// Begins to count; false when somebody else has.
+    /// Starts counting. Returns false if a profile is already being taken.
     pub fn begin(&self) -> bool {
         let begins = !self.is_on.swap(true, Ordering::AcqRel);
         if begins {
@@ -42,8 +42,8 @@ impl Profiler {
         *stacks.entry(if known { stack } else { OTHERS.into() }).or_default() += 1;
     }
 
-    /// Ends counting. Returns a line for each stack, from the outermost frame to the innermost, and how often it was
-    /// seen.
+    /// Stops counting. Returns a line for each stack: its frames from outermost to innermost, and its number of
+    /// samples.
     pub fn end(&self) -> String {
         self.is_on.store(false, Ordering::Release);
         let stacks = std::mem::take(&mut *self.stacks.lock());
@@ -63,7 +63,7 @@ fn folded(backtrace: &WasmBacktrace) -> String {
             stack.push(';');
         }
         match frame.func_name() {
-            // Characters that separate frames and lines are replaced.
+            // Characters that separate frames or lines are replaced.
             Some(name) => stack
                 .extend(name.chars().map(|it| if it == ';' || it.is_control() { ':' } else { it })),
             None => {

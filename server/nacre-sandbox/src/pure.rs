@@ -1,4 +1,4 @@
-//! Plugins without a state: conflict resolvers and functions for queries, called from any thread.
+//! Plugins without a state: conflict resolvers and functions for queries, which can be called from any thread.
 
 use crate::abi::exports::nacre::plugin::resolution as abi;
 use crate::abi::nacre::plugin::types::Fault;
@@ -16,12 +16,12 @@ use wasmtime::Store;
 
 fn open(plugin: Plugin, setup: Setup, world: World) -> Result<Pool, Error> {
     let pool = Pool::new(Context::new(plugin, setup, world)?);
-    // Creates an instance now, so that a mistake in the configuration is found before the first call.
+    // Creates an instance now, so that an error in the configuration is found before the first call.
     pool.give_back(None, pool.take(&None)?);
     Ok(pool)
 }
 
-/// Calls an instance of `pool`, which has no state to see. `which`: the call, to be kept when it fails.
+/// Calls an instance of `pool` without a state. `which` builds the call for the capsule of a failure.
 fn call<T>(
     pool: &Pool,
     which: impl FnOnce() -> Call,
@@ -66,10 +66,10 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// Prepares a resolver; [`crate::Limits::pure`] suits its `setup`.
+    /// Creates a resolver. [`crate::Limits::pure`] suits its `setup`.
     ///
     /// # Errors
-    /// [`Error::World`] when `plugin` is not a resolver; others as for any call.
+    /// [`Error::World`] when `plugin` is not a resolver; other errors as for any call.
     pub fn open(plugin: Plugin, setup: Setup) -> Result<Resolver, Error> {
         Ok(Resolver { pool: open(plugin, setup, World::Resolver)? })
     }
@@ -77,7 +77,7 @@ impl Resolver {
     /// Decides between two versions of the document at `key`.
     ///
     /// # Errors
-    /// As for any call; the next one finds a fresh instance.
+    /// The errors of any call. The next call gets a new instance.
     pub fn resolve(&self, key: &[u8], local: &Version, remote: &Version) -> Result<Verdict, Error> {
         let which = || Call::Resolve {
             key: Bytes(key.to_vec()),
@@ -95,12 +95,12 @@ impl Resolver {
         })
     }
 
-    /// Returns its status: its calls are those of readers.
+    /// Returns the status. Calls count as calls of readers.
     pub fn status(&self) -> Status {
         status(&self.pool)
     }
 
-    /// Takes the capsules of failed calls, as for a partition.
+    /// Takes the capsules of failed calls, as a partition does.
     pub fn take_capsules(&self) -> Vec<Capsule> {
         self.pool.context.take_capsules()
     }
@@ -112,10 +112,10 @@ pub struct Functions {
 }
 
 impl Functions {
-    /// Prepares the functions; [`crate::Limits::pure`] suits their `setup`.
+    /// Creates functions. [`crate::Limits::pure`] suits their `setup`.
     ///
     /// # Errors
-    /// [`Error::World`] when `plugin` has no functions; others as for any call.
+    /// [`Error::World`] when `plugin` has no functions; other errors as for any call.
     pub fn open(plugin: Plugin, setup: Setup) -> Result<Functions, Error> {
         Ok(Functions { pool: open(plugin, setup, World::Functions)? })
     }
@@ -123,7 +123,7 @@ impl Functions {
     /// Calls the function `name` with `arguments`, a JSON array. Returns its result as JSON.
     ///
     /// # Errors
-    /// [`Error::Reject`] when there is no such function or it refuses its arguments; others as for any call.
+    /// [`Error::Reject`] when there is no such function or it refuses its arguments; other errors as for any call.
     pub fn call(&self, name: &str, arguments: &str) -> Result<String, Error> {
         call(
             &self.pool,
@@ -132,22 +132,22 @@ impl Functions {
         )
     }
 
-    /// Returns an instance for one caller, which finds the results of its own earlier calls in it, and of no others.
-    /// Its memory is charged to `account`, if there is one.
+    /// Returns an instance for one caller. It contains the effects of this caller's earlier calls, and of no others.
+    /// Its memory is charged to `account`, if given.
     ///
     /// # Errors
-    /// As for any call; [`Error::NodeMemory`] when the account has too little.
+    /// The errors of any call; [`Error::NodeMemory`] when the account has too little memory.
     pub fn caller(&self, account: Option<Arc<Account>>) -> Result<Caller, Error> {
         let instance = self.pool.context.instance(Role::Reader)?;
         Ok(Caller { instance, account })
     }
 
-    /// Returns their status: their calls are those of readers.
+    /// Returns the status. Calls count as calls of readers.
     pub fn status(&self) -> Status {
         status(&self.pool)
     }
 
-    /// Takes the capsules of failed calls, as for a partition, including those of callers.
+    /// Takes the capsules of failed calls, including those of callers, as a partition does.
     pub fn take_capsules(&self) -> Vec<Capsule> {
         self.pool.context.take_capsules()
     }
@@ -157,18 +157,18 @@ fn function(name: &str, arguments: &str) -> Call {
     Call::Function { name: name.to_owned(), arguments: arguments.to_owned() }
 }
 
-/// An instance of functions that one caller keeps. It must be dropped after any error of a call.
+/// An instance of functions that belongs to one caller. It must be dropped after any failed call.
 pub struct Caller {
     instance: Instance,
     account: Option<Arc<Account>>,
 }
 
 impl Caller {
-    /// As [`Functions::call`]; ends after `left` if that is before the deadline. `queries` answers queries of the
-    /// function.
+    /// Like [`Functions::call`], but ends after `left` if that is before the deadline. `queries` answers queries of
+    /// the function.
     ///
     /// # Errors
-    /// As [`Functions::call`].
+    /// The errors of [`Functions::call`].
     pub fn call(
         &mut self,
         name: &str,
@@ -185,7 +185,7 @@ impl Caller {
         if let Err(error) = &called {
             let journal = instance.take_journal();
             let context = instance.context();
-            // If the request had less time than the deadline, the function is not to blame.
+            // If the request had less time than the deadline, the function is not at fault.
             let is_cut_short =
                 matches!(error, Error::Deadline { .. }) && left < context.setup.limits.deadline;
             if !is_cut_short {

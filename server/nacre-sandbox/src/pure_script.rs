@@ -1,4 +1,4 @@
-//! Scripts for plugins without a state: calls and conflicts, with the expected results.
+//! Scripts for plugins without a state: calls and conflicts with their expected results.
 //!
 //! ```json
 //! {"config": {}, "steps": [
@@ -11,7 +11,7 @@
 //! ]}
 //! ```
 //!
-//! A conflict is decided from both sides, as two clusters would, and both must have the same result.
+//! A conflict is decided from both sides, as two clusters would decide it, and both must have the same result.
 
 use crate::{Error, Functions, Plugin, Resolver, Setup, World};
 use nacre_types::Cas;
@@ -29,7 +29,7 @@ pub struct PureScript {
     /// The configuration of the deployment.
     #[serde(default = "no_config")]
     pub config: Value,
-    /// The calls, and the expected results.
+    /// The calls, with their expected results.
     pub steps: Vec<PureStep>,
 }
 
@@ -47,27 +47,27 @@ pub struct PureStep {
     /// The arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<Value>,
-    /// The result.
+    /// The expected result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,
-    /// The version that is here.
+    /// The local version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<Side>,
-    /// The one that arrives.
+    /// The incoming version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<Side>,
-    /// `keep-local` or `keep-remote`.
+    /// The expected verdict: `keep-local` or `keep-remote`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
-    /// The body that is made of both.
+    /// The expected body merged from both versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<Value>,
-    /// Why there is no answer, without the name of the deployment.
+    /// The expected error, without the name of the deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// A version of a document, with the parts that matter.
+/// A version of a document, reduced to the relevant parts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Side {
@@ -77,15 +77,15 @@ pub struct Side {
     /// True if it is a tombstone.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
-    /// When it was written, in nanoseconds since the Unix epoch.
+    /// Time of the write, in nanoseconds since the Unix epoch.
     pub cas: u64,
     /// The revision.
     #[serde(skip_serializing_if = "is_zero")]
     pub rev: u64,
-    /// Flags of clients.
+    /// Format of the body, set by clients.
     #[serde(skip_serializing_if = "is_zero")]
     pub flags: u32,
-    /// Seconds since the Unix epoch; 0 for never.
+    /// Expiry in seconds since the Unix epoch; 0 for never.
     #[serde(skip_serializing_if = "is_zero")]
     pub expiry: u32,
 }
@@ -115,7 +115,8 @@ impl Side {
 }
 
 impl PureStep {
-    /// Returns the members that differ from `actual`, each with both values. An unexpected error is one.
+    /// Returns the members that differ from `actual`, each with both values. An unexpected error counts as a
+    /// difference.
     pub fn differences(&self, actual: &PureStep) -> Vec<(&'static str, Value, Value)> {
         let members = [
             ("result", json!(self.result), json!(actual.result)),
@@ -135,10 +136,10 @@ enum Stage {
     Resolver(Resolver),
 }
 
-/// Plays a script. Returns it with the actual results in place of the expected ones.
+/// Plays a script. Returns it with the actual results instead of the expected ones.
 ///
 /// # Errors
-/// As for [`Functions::open`] and [`Resolver::open`].
+/// The errors of [`Functions::open`] and [`Resolver::open`].
 pub fn play_pure(plugin: &Plugin, setup: Setup, script: &PureScript) -> Result<PureScript, Error> {
     let prefix = format!("{}: ", setup.name);
     let stage = match plugin.world() {
@@ -196,7 +197,7 @@ fn decide(resolver: &Resolver, local: &Version, remote: &Version) -> Result<Verd
     resolver.resolve(b"document", local, remote).map_err(|error| error.to_string())
 }
 
-/// Returns the version after a decision: a body, and whether it is a tombstone.
+/// Returns the version after a decision: its body, and true if it is a tombstone.
 fn kept<'a>(verdict: &'a Verdict, local: &'a Version, remote: &'a Version) -> (&'a [u8], bool) {
     match verdict {
         Verdict::KeepLocal => (&local.body, local.is_deleted),

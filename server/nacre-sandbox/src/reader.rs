@@ -1,4 +1,4 @@
-//! Readers: any number of them, each request on a snapshot of the last commit.
+//! Readers of a partition. Any number of them can run, and each request sees a snapshot of the last commit.
 
 use crate::abi::Exports;
 use crate::abi::World;
@@ -27,16 +27,16 @@ pub struct Published {
     pub state: State,
     /// Progress of each vBucket that was ever fed or followed.
     pub tracks: BTreeMap<Vbid, Track>,
-    /// Bytes of the steps of all of them.
+    /// Size of the steps of all vBuckets, in bytes.
     pub steps_bytes: usize,
     pub stopped: Option<String>,
 }
 
-/// Largest size of the steps that are kept for followers. A follower that is further behind gets all timers.
+/// Maximum size of the steps that are kept for followers, in bytes. A follower that is further behind gets all timers.
 const STEPS_BYTES_MAX: usize = 8 << 20;
 
 impl Published {
-    /// Takes over a commit; steps are kept for vBuckets that are served.
+    /// Publishes a commit. Steps are kept for vBuckets that are served here.
     pub fn take(
         &mut self,
         fed: Fed,
@@ -78,7 +78,7 @@ impl Shared {
         Shared { published: RwLock::default(), pool: Pool::new(context) }
     }
 
-    /// The state as of the last commit, unless the partition is stopped.
+    /// Returns the state as of the last commit, unless the partition is stopped.
     pub fn snapshot(&self) -> Result<State, Error> {
         let published = self.published.read();
         match &published.stopped {
@@ -90,7 +90,7 @@ impl Shared {
         }
     }
 
-    /// Returns the counters of the writer, and the present values of everything else.
+    /// Returns the counters of the writer, and the current values of everything else.
     pub fn status(&self, of_writer: &Status) -> Status {
         let published = self.published.read();
         let context = &self.pool.context;
@@ -129,23 +129,23 @@ impl Shared {
     }
 }
 
-/// A request, in the words of HTTP.
+/// A request in the form of HTTP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// `GET`, `POST`, ….
+    /// Method such as `GET` or `POST`.
     pub method: String,
     /// The path below the deployment, starting with `/`, percent-decoded.
     pub path: String,
-    /// The query string as it came, without `?`.
+    /// The query string as received, without `?`.
     pub query: String,
-    /// Headers that the plugin may see, with names in lower case, without credentials.
+    /// Headers for the plugin, with names in lower case, without credentials.
     pub headers: Vec<Header>,
     /// The body.
     #[serde(with = "serde_bytes")]
     pub body: Vec<u8>,
 }
 
-/// A whole answer to a request.
+/// A complete reply to a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Response {
     /// An HTTP status.
@@ -158,7 +158,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// The media type of the body, or that of bytes.
+    /// Returns the media type of the body; for none, the type of arbitrary bytes.
     pub fn content_type(&self) -> &str {
         content_type(&self.headers)
     }
@@ -169,7 +169,7 @@ fn content_type(headers: &[Header]) -> &str {
     found.map_or("application/octet-stream", |(_, value)| value)
 }
 
-/// A reader of a partition. Clones are equal and may be used from any thread at once.
+/// A reader of a partition. Clones are equivalent, and several threads may use them at once.
 #[derive(Clone)]
 pub struct Reader {
     shared: Arc<Shared>,
@@ -180,21 +180,21 @@ impl Reader {
         Reader { shared }
     }
 
-    /// Creates a reader of a plugin that keeps no state: its data come with each request.
+    /// Creates a reader of a plugin that keeps no state: its data arrives with each request.
     ///
     /// # Errors
-    /// As for [`crate::Partition::open`].
+    /// The errors of [`crate::Partition::open`].
     pub fn stateless(plugin: Plugin, setup: Setup) -> Result<Reader, Error> {
         let shared = Shared::new(Context::new(plugin, setup, World::Service)?);
-        // Creates an instance now, so that a mistake in the configuration is found before the first call.
+        // Creates an instance now, so that an error in the configuration is found before the first call.
         shared.pool.give_back(None, shared.pool.take(&None)?);
         Ok(Reader { shared: Arc::new(shared) })
     }
 
-    /// Answers a request from `database`, and from a snapshot of the last commit, with memory of `account` if there is one.
+    /// Answers a request from `database` and a snapshot of the last commit. Charges memory to `account`, if given.
     ///
     /// # Errors
-    /// As for [`Reader::handle`].
+    /// The errors of [`Reader::handle`].
     pub fn handle_with(
         &self,
         request: &Request,
@@ -212,16 +212,16 @@ impl Reader {
     /// Answers a request from a snapshot of the last commit.
     ///
     /// # Errors
-    /// [`Error::Stopped`] when the partition is; others as for any call. The next request finds a fresh
+    /// [`Error::Stopped`] when the partition is stopped; other errors as for any call. The next request gets a new
     /// instance.
     pub fn handle(&self, request: &Request, now: Now) -> Result<Answer, Error> {
         self.handle_for(request, now, None)
     }
 
-    /// As [`Reader::handle`], with memory charged to `account` if there is one.
+    /// Like [`Reader::handle`], but charges memory to `account`, if given.
     ///
     /// # Errors
-    /// As for [`Reader::handle`]; [`Error::NodeMemory`] when the account has too little.
+    /// The errors of [`Reader::handle`]; [`Error::NodeMemory`] when the account has too little memory.
     pub fn handle_for(
         &self,
         request: &Request,
@@ -231,10 +231,10 @@ impl Reader {
         self.handle_within(request, now, account, None)
     }
 
-    /// As [`Reader::handle_for`], for `left` at most if that is given and shorter than the deadline of calls.
+    /// Like [`Reader::handle_for`], but takes at most `left`, if given and shorter than the deadline of calls.
     ///
     /// # Errors
-    /// As for [`Reader::handle_for`]; [`Error::Deadline`] also when `left` is over.
+    /// The errors of [`Reader::handle_for`]; [`Error::Deadline`] also when `left` has passed.
     pub fn handle_within(
         &self,
         request: &Request,
@@ -261,7 +261,7 @@ impl Reader {
         tracks.map(|(vbid, track)| (*vbid, track.standing.moment)).collect()
     }
 
-    /// Returns the changes that a follower of a vBucket lacks, or their first part; about `bytes_max` at most.
+    /// Returns the changes that a follower of a vBucket lacks, or their first part: about `bytes_max` at most.
     pub fn share(&self, vbid: Vbid, lacking: Lacking, bytes_max: usize) -> Share {
         let published = self.shared.published.read();
         let none = Track::default();
@@ -277,47 +277,48 @@ impl Reader {
         })
     }
 
-    /// The index as of the last commit, of a plugin of the world `index-type`: scans need no plugin.
+    /// Returns the index as of the last commit, for a plugin of the world `index-type`: scans need no plugin.
     ///
     /// # Errors
-    /// [`Error::Stopped`] when the partition is.
+    /// [`Error::Stopped`] when the partition is stopped.
     pub fn index(&self) -> Result<IndexSnapshot, Error> {
         let form = &self.shared.pool.context.setup.index;
         Ok(IndexSnapshot::new(self.shared.snapshot()?, form))
     }
 
-    /// Counts an answer from the [index](Reader::index), for which no instance is called, among those of readers.
+    /// Counts a reply from the [index](Reader::index), for which no instance is called, as a reader's call.
     pub fn count_scan(&self, elapsed_ns: u64) {
         self.shared.pool.context.count(Role::Reader, elapsed_ns, &[], false);
     }
 
-    /// Returns the partition's status: `of_writer` from [`crate::Partition::status`], brought up to date except for
-    /// documents and timers that the writer has taken since.
+    /// Returns the partition's status: `of_writer` from [`crate::Partition::status`] with current values, except the
+    /// number of documents and timers that the writer has processed since.
     pub fn status(&self, of_writer: &Status) -> Status {
         self.shared.status(of_writer)
     }
 
-    /// Begins to count where calls of the deployment spend their time, the writer's too; false when that is under way.
+    /// Starts a profile of the deployment's calls, including those of the writer. Returns false if a profile is already
+    /// being taken.
     pub fn begin_profile(&self) -> bool {
         self.shared.pool.context.profiler.begin()
     }
 
-    /// Ends that. Gives a line for each stack: its functions from the outermost to the innermost, separated by semicolons, a
-    /// space, and in how many ticks it was seen. A function that waited for the host is seen where it goes on. Functions
-    /// have names where the component has.
+    /// Ends the profile. Returns a line for each stack: its functions from outermost to innermost, separated by
+    /// semicolons, a space, and the number of ticks in which it was seen. A function that waited for the host is
+    /// counted where it continues. Functions have names if the component contains names.
     pub fn end_profile(&self) -> String {
         self.shared.pool.context.profiler.end()
     }
 
-    /// Takes the capsules of failed calls, as for a partition.
+    /// Takes the capsules of failed calls, as a partition does.
     pub fn take_capsules(&self) -> Vec<Capsule> {
         self.shared.pool.context.take_capsules()
     }
 
-    /// Makes one answer to `request` from the answers of several partitions, with memory of `account` if there is one.
+    /// Merges the replies of several partitions into one reply to `request`. Charges memory to `account`, if given.
     ///
     /// # Errors
-    /// As for [`Reader::handle`]; [`Error::Reject`] when the plugin cannot merge answers.
+    /// The errors of [`Reader::handle`]; [`Error::Reject`] when the plugin cannot merge replies.
     pub fn merge(
         &self,
         request: &Request,
@@ -352,7 +353,7 @@ impl Reader {
         let abi::Response { status, headers, body, cursor } = match instance.call(view, call) {
             Ok(response) => response,
             Err(error) => {
-                // That the user gave it little time says nothing about the plugin.
+                // A deadline caused by the user's short time limit does not indicate a fault of the plugin.
                 if !(is_limited && matches!(error, Error::Deadline { .. })) {
                     keep(&self.shared.pool.context, request, &mut instance, &error);
                 }
@@ -377,7 +378,8 @@ impl Reader {
     }
 }
 
-/// Header of a response whose pieces are given once the documents that the plugin has written are on disk. Not sent to the client.
+/// Header of a response whose pieces are returned only once the documents that the plugin has written are on disk. Not
+/// sent to the client.
 const DURABLE: &str = "nacre-durable";
 
 /// Header with the name of the request's user. The embedder sets it, and removes it from clients' requests.
@@ -388,7 +390,7 @@ fn user_of(request: &abi::Request) -> User {
     user.map(|header| header.value.as_str().into())
 }
 
-/// An answer whose body comes in pieces, as fast as they are asked for.
+/// A reply whose body is produced in pieces on demand.
 pub struct Answer {
     /// An HTTP status.
     pub status: u16,
@@ -398,8 +400,8 @@ pub struct Answer {
     rest: Option<Rest>,
 }
 
-/// The data for going on with an answer. An instance that is dropped with it has answered half a request, and is not
-/// used again.
+/// The data for continuing a reply. An instance that is dropped with it has answered only half a request, and is not
+/// reused.
 struct Rest {
     shared: Arc<Shared>,
     request: abi::Request,
@@ -416,7 +418,7 @@ impl From<Response> for Answer {
 }
 
 impl Answer {
-    /// The media type of the body, or that of bytes.
+    /// Returns the media type of the body; for none, the type of arbitrary bytes.
     pub fn content_type(&self) -> &str {
         content_type(&self.headers)
     }
@@ -426,10 +428,10 @@ impl Answer {
         self.first.is_none() && self.rest.is_none()
     }
 
-    /// The next piece of the body; none after the last. Takes as long as the plugin does.
+    /// Returns the next piece of the body; `None` after the last. Takes as long as the plugin does.
     ///
     /// # Errors
-    /// As for any call; there is no more of the answer then.
+    /// The errors of any call. The reply then ends.
     pub fn next_piece(&mut self) -> Result<Option<Vec<u8>>, Error> {
         if let Some(first) = self.first.take() {
             return Ok(Some(first));
@@ -459,15 +461,15 @@ impl Answer {
         Ok(Some(body))
     }
 
-    /// Returns how long the rest of the answer may take, if the request limits that. Time between pieces counts.
+    /// Returns the time limit for the rest of the reply, if the request sets one. Time between pieces counts.
     pub fn time_left(&self) -> Option<Duration> {
         self.rest.as_ref()?.instance.time_left()
     }
 
-    /// The answer with all of its body.
+    /// Returns the reply with its complete body.
     ///
     /// # Errors
-    /// As for [`Answer::next_piece`]; [`Error::Result`] when all pieces together are too large.
+    /// The errors of [`Answer::next_piece`]; [`Error::Result`] when all pieces together are too large.
     pub fn whole(mut self) -> Result<Response, Error> {
         let mut body = self.next_piece()?.unwrap_or_default();
         while let Some(shared) = self.rest.as_ref().map(|rest| Arc::clone(&rest.shared)) {

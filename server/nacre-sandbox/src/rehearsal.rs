@@ -1,7 +1,7 @@
-//! Dry runs of a plugin: it gets documents as they are, and its effects are recorded instead of made.
+//! Dry runs of a plugin: it gets real documents, and its effects are recorded instead of carried out.
 //!
-//! Its later reads see its writes, and no other reader does. A request is answered with status 200 and an empty body.
-//! Timers are recorded, and do not fire.
+//! Later reads of the plugin see its writes; other readers do not. An HTTP request gets status 200 and an empty body.
+//! Timers are recorded, but do not fire.
 
 use crate::capability::{
     DatabaseKeyspace, DocumentCall, DocumentReply, Documents, Found, Http, HttpError, HttpRequest,
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Something that would be done.
+/// A recorded effect.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// A document is written.
@@ -30,7 +30,7 @@ pub enum Effect {
         /// The document afterwards; `None` if it is deleted.
         after: Option<Found>,
     },
-    /// A query writes a document.
+    /// A query changes a document.
     Row {
         /// The collection.
         keyspace: DatabaseKeyspace,
@@ -48,20 +48,21 @@ pub enum Effect {
     },
 }
 
-/// Largest size of the effects of all documents in a dry run, which are held in memory together.
+/// Maximum size of the recorded effects of all documents in a dry run, in bytes, because they are kept in memory
+/// together.
 const EFFECTS_BYTES_MAX: usize = 32 << 20;
 
-/// Said where an effect is one too many.
+/// Error message for an effect beyond the maximum.
 pub const TOO_MUCH: &str = "a dry run tells no more than 32 MiB of effects";
 
-/// Effects in their order. Clones share them.
+/// Effects in order. Clones share them.
 #[derive(Clone, Default)]
 pub struct Effects(Arc<Mutex<Noted>>);
 
 #[derive(Default)]
 struct Noted {
     effects: Vec<Effect>,
-    /// Bytes of all effects so far.
+    /// Size of all effects so far, in bytes.
     bytes: usize,
 }
 
@@ -103,15 +104,15 @@ impl Effects {
 pub struct Rehearsed {
     /// The effects, including those before an error.
     pub effects: Vec<Effect>,
-    /// The error.
+    /// The error, if the document failed.
     pub error: Option<String>,
     /// The log lines.
     pub log: Vec<LogLine>,
-    /// The counters.
+    /// The changes of metrics.
     pub counted: BTreeMap<String, f64>,
 }
 
-/// A plugin that is given documents to try.
+/// A dry run of a plugin.
 pub struct Rehearsal {
     partition: Partition,
     effects: Effects,
@@ -119,11 +120,11 @@ pub struct Rehearsal {
 }
 
 impl Rehearsal {
-    /// Starts `plugin` with an empty state. Documents and hosts of `setup` are read, and not changed; the
-    /// implementation of its queries must record their effects in `effects` as well.
+    /// Starts `plugin` with an empty state. The documents of `setup` are only read, and no requests are sent; the
+    /// implementation of its queries must record their effects in `effects` too.
     ///
     /// # Errors
-    /// As for [`Partition::open`].
+    /// The errors of [`Partition::open`].
     pub fn new(plugin: Plugin, setup: Setup, effects: Effects) -> Result<Rehearsal, Error> {
         let documents = Overlay {
             beneath: Arc::clone(&setup.documents),
@@ -137,10 +138,10 @@ impl Rehearsal {
         Ok(Rehearsal { partition, effects, counted: BTreeMap::new() })
     }
 
-    /// Gives it a document, with the version before if that is known.
+    /// Passes a document to the plugin, with its previous version if known.
     ///
     /// # Errors
-    /// The error that ends the plugin. The failure of one document is in the result.
+    /// The error that stops the plugin. The failure of a single document is part of the result.
     pub fn play(
         &mut self,
         vbid: Vbid,
@@ -177,20 +178,20 @@ impl Rehearsal {
         })
     }
 
-    /// Answers a request from the state that the documents so far have left.
+    /// Answers a request from the state after the documents so far.
     ///
     /// # Errors
-    /// As for [`Reader::handle`](crate::Reader::handle).
+    /// The errors of [`Reader::handle`](crate::Reader::handle).
     pub fn ask(&self, request: &Request, now: Now) -> Result<Response, Error> {
         self.partition.reader().handle(request, now)?.whole()
     }
 }
 
-/// Documents, with writes on top of them.
+/// Documents with an overlay of writes.
 struct Overlay {
     beneath: Arc<dyn Documents>,
     written: MemoryDocuments,
-    /// Keys that were written, or removed.
+    /// Keys that were written or removed.
     known: Mutex<BTreeSet<(String, Vec<u8>)>>,
     effects: Effects,
 }
@@ -236,7 +237,7 @@ impl Documents for Overlay {
     }
 }
 
-/// Answers for servers that are not asked.
+/// Replies to requests without sending them.
 struct Unsent(Effects);
 
 impl Http for Unsent {
@@ -253,7 +254,7 @@ impl Http for Unsent {
     }
 }
 
-/// A storage that keeps nothing, and records timers.
+/// A storage that stores nothing and records timers.
 struct Ledger(Effects);
 
 impl StateStorage for Ledger {

@@ -1,5 +1,5 @@
-//! Failed calls, made again from their capsules: in a fresh instance, on the entries that the call saw, with the answers
-//! that it was given from outside.
+//! Replays failed calls from their capsules: in a new instance, with the entries that the call saw and the replies that
+//! it received from outside.
 
 use crate::abi::exports::nacre::plugin::{reader, resolution, timer_handler};
 use crate::abi::nacre::plugin::types;
@@ -23,7 +23,7 @@ use std::time::Duration;
 ///
 /// # Errors
 /// The error of the call: with the same plugin and engine, an error with the capsule's reason. [`Error::Capsule`] when
-/// it is not complete, or `plugin` asks for something that the failed call did not.
+/// the capsule is incomplete, or when `plugin` makes a request that the failed call did not make.
 pub fn replay(plugin: &Plugin, capsule: &Capsule) -> Result<(), Error> {
     if !capsule.is_whole {
         return Err(Error::Capsule("the call was too large to be kept whole".into()));
@@ -147,14 +147,14 @@ fn call(context: &Arc<Context>, capsule: &Capsule) -> Result<(), Error> {
     Ok(())
 }
 
-/// Replaces everything outside of the sandbox.
+/// Replaces everything outside the sandbox.
 struct Answers {
     left: Mutex<VecDeque<Answer>>,
     missed: Mutex<Option<String>>,
 }
 
 impl Answers {
-    /// The next answer as `read` understands it.
+    /// Returns the next reply as decoded by `read`.
     fn next<T>(&self, what: &str, read: impl FnOnce(Answer) -> Option<T>) -> Option<T> {
         let answer = self.left.lock().pop_front().and_then(read);
         if answer.is_none() {
@@ -181,7 +181,7 @@ fn kv_error(answer: Answer) -> Option<Result<DocumentReply, KvError>> {
     }))
 }
 
-/// The reply that a call was given, if it was such a call.
+/// Returns the recorded reply to a call, if it matches the call.
 fn reply(call: &DocumentCall, answer: Answer) -> Option<Result<DocumentReply, KvError>> {
     let reply = match (call, answer) {
         (DocumentCall::Get, Answer::Found { body, cas, flags, expiry, is_json }) => {

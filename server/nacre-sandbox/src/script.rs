@@ -1,4 +1,4 @@
-//! Scripts for plugins: documents, time and requests, and the comparison of answers with expected ones.
+//! Scripts for plugins: documents, time and requests with their expected results.
 //!
 //! ```json
 //! {"config": {}, "steps": [
@@ -14,7 +14,7 @@
 //!
 //! Requests to a plugin of the world `index-type` are scans: `GET /scan?prefix=ca`.
 //!
-//! Time passes only by `advance_ms`, so that a script has the same result each time.
+//! Time passes only with `advance_ms`, so that a script always has the same result.
 
 use crate::{Documents, Error, MemoryDocuments, Partition, Plugin, Reader, Request, Setup, World};
 use nacre_dcp::{Batch, ResumePoint};
@@ -27,11 +27,11 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// When every script begins: 2026-01-01 00:00:00 UTC.
+/// Start time of every script: 2026-01-01 00:00:00 UTC.
 const BEGIN_NS: u64 = 1_767_225_600_000_000_000;
-/// vBuckets of the stage.
+/// Number of vBuckets in a script's environment.
 const VBUCKETS: u16 = 4;
-/// The collection of its documents, as their keys have it.
+/// The collection ID in the keys of its documents.
 const COLLECTION: CollectionId = CollectionId(8);
 
 /// A script.
@@ -44,10 +44,10 @@ pub struct Script {
     /// The configuration of the deployment.
     #[serde(default = "no_config")]
     pub config: Value,
-    /// Documents that are there for `kv`, by `scope.collection` and key.
+    /// Documents that exist for `kv`, by `scope.collection` and key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub documents: BTreeMap<String, BTreeMap<String, Value>>,
-    /// Events, and expected results.
+    /// Events, with their expected results.
     pub steps: Vec<Step>,
 }
 
@@ -55,38 +55,38 @@ fn no_config() -> Value {
     json!({})
 }
 
-/// One step: an event, or an observation, with the expected result.
+/// One step: an event or an observation, with the expected result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// Documents are written, by key.
+    /// Documents to write, by key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upsert: Option<Map<String, Value>>,
-    /// Documents are deleted.
+    /// Keys of documents to delete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delete: Option<Vec<String>>,
-    /// Documents expire.
+    /// Keys of documents that expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expire: Option<Vec<String>>,
-    /// Time passes, and timers fire.
+    /// Time to advance, in milliseconds. Due timers fire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advance_ms: Option<u64>,
-    /// Somebody asks: method, path and query.
+    /// A request: method, path and query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
-    /// The body.
+    /// The body of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Value>,
-    /// The status of the answer.
+    /// The expected status of the reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The body of the answer: JSON, or text.
+    /// The expected body of the reply: JSON, or text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Value>,
-    /// The plugin's errors of documents and timers that it could not process.
+    /// The expected errors of documents and timers that the plugin could not process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errors: Option<Vec<String>>,
-    /// All entries of its state.
+    /// All entries of the state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Map<String, Value>>,
     /// All documents that `kv` sees, by `scope.collection` and key.
@@ -98,8 +98,8 @@ pub struct Step {
 }
 
 impl Step {
-    /// Returns the members that differ from `actual`, each with both values. Only expected members are compared, and
-    /// errors.
+    /// Returns the members that differ from `actual`, each with both values. Only expected members and errors are
+    /// compared.
     pub fn differences(&self, actual: &Step) -> Vec<(&'static str, Value, Value)> {
         let no_errors = Some(Vec::new());
         let members = [
@@ -121,12 +121,12 @@ impl Step {
     }
 }
 
-/// Plays a script. Returns it with the actual results in place of the expected ones.
+/// Plays a script. Returns it with the actual results instead of the expected ones.
 ///
-/// `setup` has the grants of the plugin; the configuration is the script's, and documents are in memory.
+/// `setup` provides the grants of the plugin; the configuration comes from the script, and documents are in memory.
 ///
 /// # Errors
-/// As for [`Partition::open`] and any call that stops the partition.
+/// The errors of [`Partition::open`] and of any call that stops the partition.
 pub fn play(plugin: &Plugin, setup: Setup, script: &Script) -> Result<Script, Error> {
     let documents = Arc::new(MemoryDocuments::default());
     for (keyspace, of_keyspace) in &script.documents {
@@ -141,23 +141,24 @@ pub fn play(plugin: &Plugin, setup: Setup, script: &Script) -> Result<Script, Er
     Ok(Script { steps, ..script.clone() })
 }
 
-/// The cost of documents.
+/// The measured cost of documents.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// Time of the writer, a document, in nanoseconds.
+    /// Time of the writer per document, in nanoseconds.
     pub ns_each: f64,
-    /// Documents that failed, those included that killed it.
+    /// Number of failed documents, including those that killed an instance.
     pub failed: u64,
-    /// Keys, values and timers of the state, in bytes.
+    /// Size of the state's keys, values and timers, in bytes.
     pub state_bytes: usize,
     /// Linear memory of its instances, in bytes.
     pub memory_bytes: usize,
 }
 
-/// Feeds `count` documents in batches of `batch`: those given, and then the same under other keys again and again.
+/// Feeds `count` documents in batches of `batch`: the given ones, and then repeatedly the same ones under other
+/// keys.
 ///
 /// # Errors
-/// As for [`play`].
+/// The errors of [`play`].
 pub fn measure(
     plugin: &Plugin,
     setup: Setup,
@@ -193,9 +194,9 @@ struct Stage {
     documents: Arc<MemoryDocuments>,
     seqnos: BTreeMap<Vbid, u64>,
     now: Now,
-    /// True if requests are scans, which the plugin does not answer.
+    /// True if requests are scans, which the host answers instead of the plugin.
     is_index: bool,
-    /// Lines of the log that were shown.
+    /// Number of log lines already shown.
     lines_seen: usize,
 }
 
@@ -286,7 +287,7 @@ impl Stage {
         Ok(failed.chain(dead).collect())
     }
 
-    /// Fires all timers that are due, those included that fired ones set.
+    /// Fires all due timers, including those that fired timers set.
     fn fire(&mut self) -> Result<Vec<String>, Error> {
         let mut errors = Vec::new();
         while self.partition.next_timer_us().is_some_and(|due| due <= self.now.unix_ns / 1000) {
@@ -312,12 +313,12 @@ impl Stage {
         }
         match self.reader.handle(&request, self.now).and_then(|answer| answer.whole()) {
             Ok(response) => (response.status, value_of(&response.body)),
-            // Like the node's answer for a plugin that fails.
+            // Equals the node's reply for a plugin that fails.
             Err(error) => (500, error.to_string().into()),
         }
     }
 
-    /// Like the node's answer for an index.
+    /// Equals the node's reply for an index.
     fn scan(&self, request: &Request) -> (u16, Value) {
         if request.path != "/scan" {
             return (404, "an index answers GET /scan?…, and nothing else".into());
@@ -360,7 +361,7 @@ fn point(seqno: u64) -> ResumePoint {
     ResumePoint { vb_uuid: VbUuid(1), seqno, snapshot_start: seqno, snapshot_end: seqno }
 }
 
-/// Returns bytes as a script shows them: text, with other bytes escaped.
+/// Renders bytes for a script: text, or bytes with escapes.
 fn shown(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.to_owned(),

@@ -1,37 +1,37 @@
 //! Checks that a component is small enough to be compiled, because the compiler has no deadline.
 //!
-//! Time and memory of a compilation grow with the code, and faster than it within one function. The bounds are far
-//! above the output of real compilers, and are checked in one pass without recursion.
+//! Time and memory of a compilation grow with the code, and more than linearly within one function. The limits are
+//! far above the output of real compilers, and are checked in one pass without recursion.
 
 use crate::Error;
 use wasmparser::{FunctionBody, Operator, Parser, Payload};
 
-/// Bytes of a component. One with Python in it has 18 MiB.
+/// Maximum size of a component in bytes. One that contains Python has 18 MiB.
 const COMPONENT_BYTES_MAX: u64 = 64 << 20;
-/// Functions of all its modules. One with Python in it has some ten thousand.
+/// Maximum number of functions in all modules. A component that contains Python has about ten thousand.
 const FUNCTIONS_MAX: u64 = 100_000;
-/// Bytes of one function. The interpreter loop of QuickJS has some ten thousand.
+/// Maximum size of one function in bytes. The interpreter loop of QuickJS has about ten thousand.
 const FUNCTION_BYTES_MAX: u64 = 512 << 10;
-/// Local variables of one function, and of all.
+/// Maximum number of local variables of one function, and of all functions.
 const FUNCTION_LOCALS_MAX: u64 = 10_000;
 const LOCALS_MAX: u64 = 2_000_000;
-/// Blocks inside one another: a `match` of so many arms.
+/// Maximum nesting of blocks: a `match` with this many arms.
 const NESTING_MAX: u64 = 4096;
-/// Targets of all branch tables of one function.
+/// Maximum number of targets of all branch tables of one function.
 const TARGETS_MAX: u64 = 65_536;
-/// Modules and components, all levels together.
+/// Maximum number of modules and components on all levels.
 const MODULES_MAX: u64 = 256;
-/// Elements that tables begin with; instances have no more.
+/// Maximum initial number of table elements; instances have no more.
 const TABLE_ELEMENTS_MAX: u64 = 100_000;
-/// Pages of 64 KiB that a memory begins with: 4 GiB.
+/// Maximum initial number of 64 KiB pages of a memory: 4 GiB.
 const MEMORY_PAGES_MAX: u64 = 65_536;
 
-/// Measures the bytes of `component`, whether or not they are valid.
+/// Checks the size of `component`, whether or not it is valid.
 pub fn check_bytes(component: &[u8]) -> Result<(), Error> {
     at_most("bytes of the component", component.len() as u64, COMPONENT_BYTES_MAX)
 }
 
-/// Measures the content of `component`.
+/// Checks the content of `component`.
 pub fn check(component: &[u8]) -> Result<(), Error> {
     let (mut functions, mut modules, mut locals) = (0, 0, 0);
     for payload in Parser::new(0).parse_all(component) {
@@ -66,7 +66,7 @@ pub fn check(component: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Measures one function. Returns how many local variables it has.
+/// Checks one function. Returns its number of local variables.
 fn function(body: &FunctionBody<'_>) -> Result<u64, Error> {
     at_most("bytes of a function", body.range().len() as u64, FUNCTION_BYTES_MAX)?;
     let mut locals = 0;

@@ -4,53 +4,54 @@ use crate::{LOG_LINES_MAX, LogLine, Usage};
 use nacre_types::{Seqno, Vbid};
 use std::collections::{BTreeMap, VecDeque};
 
-/// A document that user code could not process. It is left out of the state; the feed went on.
+/// A document that user code could not process. It is omitted from the state, and the feed
+/// continued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentError {
     /// The vBucket of the document.
     pub vbid: Vbid,
     /// The seqno.
     pub seqno: Seqno,
-    /// The key, without collection.
+    /// The key without its collection.
     pub key: Vec<u8>,
     /// Message of the plugin.
     pub message: String,
 }
 
-/// A document that killed the instance it was given to, and was skipped.
+/// A document that killed its instance and was skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
     /// The vBucket of the document.
     pub vbid: Vbid,
     /// The seqno.
     pub seqno: Seqno,
-    /// The key, without collection.
+    /// The key without its collection.
     pub key: Vec<u8>,
-    /// The end of the instance.
+    /// The reason for the end of the instance.
     pub reason: String,
 }
 
-/// A timer that killed the instance it was given to, and was removed.
+/// A timer that killed its instance and was removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadTimer {
     /// The name.
     pub name: String,
-    /// When it was due, in microseconds since the Unix epoch.
+    /// Time at which it was due, in microseconds since the Unix epoch.
     pub due_us: u64,
-    /// The end of the instance.
+    /// The reason for the end of the instance.
     pub reason: String,
 }
 
 /// The result of one batch of documents or of timers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Documents taken, those with errors included.
+    /// Number of processed documents, including those with errors.
     pub documents: u64,
     /// Documents that could not be processed.
     pub errors: Vec<DocumentError>,
     /// Documents that were parked.
     pub dead_letters: Vec<DeadLetter>,
-    /// Timers that fired.
+    /// Number of fired timers.
     pub timers: u64,
     /// Timers that were removed because they killed the plugin.
     pub dead_timers: Vec<DeadTimer>,
@@ -59,41 +60,41 @@ pub struct Report {
 /// Counters and recent events of a partition since it was opened.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Status {
-    /// Documents taken.
+    /// Number of processed documents.
     pub documents: u64,
-    /// Documents that could not be processed.
+    /// Number of documents that could not be processed.
     pub errors: u64,
-    /// The last of them.
+    /// The most recent of them.
     pub last_errors: VecDeque<DocumentError>,
-    /// Documents that were parked.
+    /// Number of parked documents.
     pub dead_letter_count: u64,
-    /// The last of them.
+    /// The most recent of them.
     pub dead_letters: VecDeque<DeadLetter>,
-    /// Timers that fired.
+    /// Number of fired timers.
     pub timers: u64,
-    /// Timers that were removed because they killed the plugin.
+    /// Number of timers that were removed because they killed the plugin.
     pub dead_timer_count: u64,
-    /// The last of them.
+    /// The most recent of them.
     pub dead_timers: VecDeque<DeadTimer>,
     /// Calls that fold documents and timers into the state.
     pub writer: Usage,
     /// Calls that answer requests, and scans of an index.
     pub readers: Usage,
-    /// Linear memory of all instances that live, in bytes.
+    /// Linear memory of all live instances, in bytes.
     pub memory_bytes: usize,
-    /// Numbers that the plugin reports about itself, by name.
+    /// Metrics that the plugin reports, by name.
     pub metrics: BTreeMap<String, f64>,
-    /// Keys, values and timers of the state, in bytes.
+    /// Size of the state's keys, values and timers, in bytes.
     pub state_bytes: usize,
-    /// When the next timer is due, in microseconds since the Unix epoch.
+    /// Time at which the next timer is due, in microseconds since the Unix epoch.
     pub next_timer_us: Option<u64>,
     /// The last lines of the plugin's log.
     pub log: VecDeque<LogLine>,
-    /// Why the partition was stopped, if it was.
+    /// The reason why the partition is stopped, if it is.
     pub stopped: Option<String>,
 }
 
-/// Number of recent events of each kind that are kept.
+/// Maximum number of recent events of each kind.
 const KEPT: usize = 32;
 
 impl Status {
@@ -108,7 +109,7 @@ impl Status {
         keep(&mut self.dead_timers, report.dead_timers.iter().cloned(), KEPT);
     }
 
-    /// Combines the status of several partitions of one deployment.
+    /// Combines the status of two partitions of one deployment.
     #[must_use]
     pub fn and(mut self, other: Status) -> Status {
         self.documents += other.documents;
@@ -133,7 +134,7 @@ impl Status {
     }
 }
 
-/// Appends to kept events, of which the last `count_max` stay.
+/// Appends to recent events, and drops all but the last `count_max`.
 pub(crate) fn keep<T>(kept: &mut VecDeque<T>, new: impl IntoIterator<Item = T>, count_max: usize) {
     kept.extend(new);
     let surplus = kept.len().saturating_sub(count_max);

@@ -1,13 +1,13 @@
-//! TypeScript to JavaScript: a component removes the types, in the sandbox.
+//! Conversion of TypeScript to JavaScript: a component removes the types, in the sandbox.
 
 use crate::{Error, Functions, Limits, Plugin, Setup};
 use serde_json::json;
 use std::time::Duration;
 
-/// Longest time for one file.
+/// Time limit for one file.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// The shipped component `typescript`, opened.
+/// The shipped component `typescript`, ready for use.
 pub struct TypeScript(Functions);
 
 impl TypeScript {
@@ -21,7 +21,7 @@ impl TypeScript {
         Functions::open(plugin, setup).map(TypeScript).map_err(|error| error.to_string())
     }
 
-    /// Returns `text` without its types. Every line and column stays where it was.
+    /// Returns `text` without its types. Every line and column is unchanged.
     ///
     /// # Errors
     /// A syntax error, for the author of the text, with line and column.

@@ -2,7 +2,8 @@
 
 use crate::capability::Capability;
 
-/// Times of calls, counted in buckets that double: the first up to 1 µs, the next up to 2, 4, 8, …, the last all above.
+/// Durations of calls, counted in buckets of doubling size: up to 1 µs, up to 2, 4, 8, …; the last bucket contains all
+/// longer ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     /// Number of calls in each bucket.
@@ -10,7 +11,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Up to 2^26 µs, a little more than a minute, and above.
+    /// Buckets up to 2^26 µs, a little more than a minute, and one for longer calls.
     pub const BUCKETS: usize = 28;
 
     /// Returns the upper bound of the bucket at `index`, in nanoseconds; `None` for the last.
@@ -25,8 +26,8 @@ impl Histogram {
         self.counts[index.min(Histogram::BUCKETS - 1)] += 1;
     }
 
-    /// Returns the upper bound of the bucket with the call at `share` (0.5 is the median), in nanoseconds: `None` if
-    /// there are no calls, or if it is the last bucket.
+    /// Returns the upper bound of the bucket that contains the call at `share` (0.5 is the median), in nanoseconds;
+    /// `None` if there are no calls, or if it is the last bucket.
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
         let total: u64 = self.counts.iter().sum();
         let rank = (total as f64 * share).ceil().max(1.0) as u64;
@@ -39,23 +40,23 @@ impl Histogram {
     }
 }
 
-/// Calls of one kind of instance since the deployment was opened, `init` included.
+/// Calls of one kind of instance since the deployment was opened, including `init`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Calls.
+    /// Number of calls.
     pub calls: u64,
-    /// Calls that failed; each has cost its instance.
+    /// Number of failed calls; each has cost its instance.
     pub failures: u64,
-    /// The time of all calls, waiting inside host calls included, in nanoseconds.
+    /// Total duration of all calls, including waiting inside host calls, in nanoseconds.
     pub elapsed_ns: u64,
-    /// The time of each call.
+    /// Distribution of the durations.
     pub latency: Histogram,
-    /// Calls into the host, in the order of [`Capability::ALL`].
+    /// Numbers of calls into the host, in the order of [`Capability::ALL`].
     pub host_calls: [u64; Capability::ALL.len()],
 }
 
 impl Usage {
-    /// Calls into the host by capability.
+    /// Returns the numbers of calls into the host by capability.
     pub fn host_calls(&self) -> impl Iterator<Item = (Capability, u64)> {
         Capability::ALL.into_iter().zip(self.host_calls)
     }
@@ -70,7 +71,7 @@ impl Usage {
         }
     }
 
-    /// Takes in the calls of others.
+    /// Adds the calls of others.
     pub(crate) fn join(&mut self, others: &Usage) {
         self.calls += others.calls;
         self.failures += others.failures;

@@ -1,7 +1,7 @@
 //! `blob`: the files of a state.
 //!
-//! Bytes are read directly from the memory of the plugin. A call that has used blobs cannot be replayed from a capsule:
-//! blobs are too large to be stored in it.
+//! Bytes are read directly from the memory of the plugin. A call that has used blobs cannot be replayed from a capsule,
+//! because blobs are too large to be stored in it.
 
 use crate::abi::nacre::plugin::blob::{Host, Info};
 use crate::capability::Capability;
@@ -9,7 +9,7 @@ use crate::instance::{Data, Refused};
 use nacre_state::{BlobError, BlobInfo, Blobs};
 use wasmtime::Result;
 
-/// Blobs that one list names at most.
+/// Maximum number of blobs in one list.
 const LIST_MAX: usize = 1000;
 
 impl Data {

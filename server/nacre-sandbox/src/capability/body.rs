@@ -1,4 +1,4 @@
-//! Bodies of documents on their way to an answer.
+//! Bodies of documents for replies.
 
 use nacre_types::Document;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -6,9 +6,9 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// The body of a document, without extended attributes, not compressed. Clones share it.
+/// The body of a document, uncompressed and without extended attributes. Clones share it.
 ///
-/// One that this node stores is not copied before it is written somewhere.
+/// A body that this node stores is not copied until it is written to an output.
 #[derive(Clone)]
 pub struct Body(Bytes);
 

@@ -1,4 +1,5 @@
-//! `database`: reads, changes and definitions of queries, through the embedder's object for each request.
+//! `database`: the reads, changes and definitions of queries, through an object that the embedder provides for each
+//! request.
 
 use crate::abi::nacre::plugin::database as abi;
 use crate::capability::{Body, Capability};
@@ -9,17 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use wasmtime::Result;
 
-/// Documents that one call reads or changes.
+/// Maximum number of documents that one call reads or changes.
 const DOCUMENTS_MAX: usize = 1024;
 
-/// Longest time that one call may wait, however long the request may take.
+/// Maximum time that one call may wait, regardless of the request's time limit.
 const CALL_TIME_MAX: Duration = Duration::from_secs(75);
 
-/// Why a call does not succeed.
+/// The failure of a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{message} ({code})")]
 pub struct Failure {
-    /// The code that clients of the query service know it by.
+    /// The code that clients of the query service receive.
     pub code: u32,
     /// The reason, for the user.
     pub message: String,
@@ -34,18 +35,18 @@ pub struct DatabaseKeyspace {
     pub bucket: String,
     /// The scope.
     pub scope: String,
-    /// The name.
+    /// The collection name.
     pub collection: String,
 }
 
 /// An index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DatabaseIndex {
-    /// Names it in calls.
+    /// Identifies the index in calls.
     pub id: String,
-    /// The statement that made it.
+    /// The statement that created it.
     pub definition: String,
-    /// True if it has all documents.
+    /// True if it covers all documents.
     pub online: bool,
 }
 
@@ -58,7 +59,7 @@ pub struct Row {
     pub body: Body,
     /// The version.
     pub cas: u64,
-    /// Flags of clients for the format of the body.
+    /// Format of the body, set by clients.
     pub flags: u32,
     /// Seconds since the Unix epoch; 0 for never.
     pub expiry: u32,
@@ -71,43 +72,44 @@ pub struct Row {
 pub struct Consistency {
     /// `scan_consistency`; empty for `not_bounded`.
     pub level: String,
-    /// `scan_vectors` as JSON; empty when there are none.
+    /// `scan_vectors` as JSON; empty if there are none.
     pub vectors: String,
 }
 
-/// A part of an index to read.
+/// The part of an index to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexScan {
     /// The index.
     pub index: String,
-    /// The partitions to read; all if empty.
+    /// The partitions to read; empty for all.
     pub partitions: Vec<u16>,
-    /// Disjoint and in order.
+    /// The key ranges, disjoint and in order.
     pub spans: Vec<Span>,
-    /// From the end.
+    /// True to read from the end.
     pub reverse: bool,
-    /// Where to go on.
+    /// The position to continue from.
     pub cursor: Option<Vec<u8>>,
-    /// Entries wanted at most.
+    /// Maximum number of entries.
     pub limit: usize,
     /// Consistency.
     pub consistency: Consistency,
 }
 
-/// Some entries: keys and ids of documents.
+/// A page of index entries: keys and IDs of documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexPage {
     /// The entries, in order.
     pub entries: Vec<(Vec<u8>, String)>,
-    /// When there are more: where to go on.
+    /// The position to continue from, if there are more entries.
     pub cursor: Option<Vec<u8>>,
 }
 
-/// Documents, with their keys one behind the other: a text for each would take as long as finding its document.
+/// Documents with their keys in one string, because allocating a string per key would take as long as finding its
+/// document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
     ids: String,
-    /// Each with the bytes of its key, and without the key.
+    /// The rows without their keys, each with the length of its key in bytes.
     rows: Vec<(u32, Row)>,
 }
 
@@ -151,40 +153,40 @@ impl FromIterator<Row> for Rows {
     }
 }
 
-/// Documents of entries of an index.
+/// The documents of index entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexedRows {
-    /// The documents of the entries that were read. Deleted ones are left out.
+    /// The documents of the entries that were read. Deleted ones are omitted.
     pub rows: Rows,
-    /// The key of the last of these entries.
+    /// The key of the last entry that was read.
     pub last: Option<Vec<u8>>,
-    /// True if there are no entries behind it.
+    /// True if no entries follow.
     pub is_whole: bool,
 }
 
-/// The rights of a statement to the documents of a keyspace.
+/// The rights that a statement needs on the documents of a keyspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatabaseRights {
-    /// True if it reads them for more than to find what it changes.
+    /// True if it reads documents, other than to find those it changes.
     pub select: bool,
-    /// True if it creates some.
+    /// True if it inserts documents.
     pub insert: bool,
-    /// True if it changes some.
+    /// True if it updates documents.
     pub update: bool,
-    /// True if it removes some.
+    /// True if it deletes documents.
     pub delete: bool,
 }
 
 /// An action on a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
-    /// Inserts; the document must not exist.
+    /// Inserts a document that must not exist.
     Insert,
-    /// Stores in any case.
+    /// Stores a document whether or not it exists.
     Upsert,
-    /// Replaces; the document must exist.
+    /// Replaces a document that must exist.
     Replace,
-    /// Removes; the document must exist.
+    /// Removes a document that must exist.
     Remove,
 }
 
@@ -193,44 +195,44 @@ pub enum Action {
 pub struct Mutation {
     /// The action.
     pub action: Action,
-    /// To which document.
+    /// The ID of the document.
     pub id: String,
     /// The new body.
     #[serde(with = "serde_bytes")]
     pub body: Vec<u8>,
-    /// The version it must have, for [`Action::Replace`] and [`Action::Remove`]; 0 for any.
+    /// The CAS that the document must have, for [`Action::Replace`] and [`Action::Remove`]; 0 for any.
     pub cas: u64,
-    /// Expiry as clients send it; `None` keeps the document's.
+    /// Expiry as sent by clients; `None` keeps the document's expiry.
     pub expiry: Option<u32>,
 }
 
-/// Why a document was not changed.
+/// The reason why a document was not changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RowRefusal {
-    /// There is one already.
+    /// The document already exists.
     Exists,
     /// The document does not exist.
     NotFound,
     /// The document has another version.
     CasMismatch,
-    /// Something else.
+    /// Any other failure.
     Other(Failure),
 }
 
-/// An index to be made.
+/// An index to create.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewIndex {
     /// The collection.
     pub keyspace: DatabaseKeyspace,
     /// The name.
     pub name: String,
-    /// The statement that makes it.
+    /// The statement that creates it.
     pub definition: String,
-    /// The keys, as text; none of a primary index.
+    /// The key expressions as text; empty for a primary index.
     pub keys: Vec<String>,
     /// Condition that selects documents, as text.
     pub condition: Option<String>,
-    /// True if it is built later.
+    /// True to build the index later.
     pub deferred: bool,
     /// Distribution of its entries; `None` if they are stored with their documents.
     pub partitioning: Option<NewPartitioning>,
@@ -239,84 +241,84 @@ pub struct NewIndex {
 /// Distribution of an index's entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewPartitioning {
-    /// By which expressions, as text.
+    /// The partition key expressions as text.
     pub by: Vec<String>,
-    /// Over how many partitions.
+    /// Number of partitions.
     pub count: u16,
-    /// Copies of each partition in addition to the first.
+    /// Number of copies of each partition in addition to the first.
     pub replicas: u8,
 }
 
 /// A change of definitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Definition {
-    /// A new index.
+    /// Creates an index.
     CreateIndex(NewIndex),
-    /// An index goes.
+    /// Drops an index.
     DropIndex(DatabaseKeyspace, String),
-    /// Indexes are built.
+    /// Builds indexes.
     BuildIndexes(DatabaseKeyspace, Vec<String>),
     /// Sets the number of additional copies of an index's partitions.
     SetIndexReplicas(DatabaseKeyspace, String, u8),
-    /// A new scope: bucket, name.
+    /// Creates a scope: bucket, name.
     CreateScope(String, String),
-    /// A scope goes.
+    /// Drops a scope.
     DropScope(String, String),
-    /// A new collection, with the longest life of its documents in seconds.
+    /// Creates a collection, with the maximum time to live of its documents in seconds.
     CreateCollection(DatabaseKeyspace, i32),
-    /// A collection goes.
+    /// Drops a collection.
     DropCollection(DatabaseKeyspace),
-    /// A new function.
+    /// Creates a function.
     CreateFunction(NewFunction),
-    /// A function goes.
+    /// Drops a function.
     DropFunction(FunctionPath),
 }
 
 /// Options of a new transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TransactionSettings {
-    /// After which time it is over; none for the usual one.
+    /// Time limit; `None` for the default.
     pub timeout: Option<Duration>,
-    /// Durability of its writes, as clients name it; empty for the default.
+    /// Durability of its writes, as named by clients; empty for the default.
     pub durability: String,
     /// The collection that keeps its record, as a path; empty for the default collection of the first document's bucket.
     pub records: String,
-    /// `txdata`: the SDK's description of it; empty if it begins here.
+    /// `txdata`: the SDK's description of the transaction; empty if it begins here.
     pub staged: String,
 }
 
 /// A step of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransactionStep {
-    /// A new one; answers with its id.
+    /// Begins a transaction; returns its ID.
     Begin(TransactionSettings),
-    /// The request belongs to it from now on. With the number of the statement, if there is one.
+    /// Makes the request part of a transaction, with the number of the statement if there is one.
     Join(String, Option<u64>),
-    /// Ends the request's part in it. True to keep the request's changes.
+    /// Ends the request's part in the transaction. True to keep the request's changes.
     Leave(bool),
-    /// A place to go back to.
+    /// Sets a savepoint.
     Savepoint(String),
-    /// Undoes the changes since the savepoint.
+    /// Undoes the changes since a savepoint.
     RollbackTo(String),
-    /// Makes all changes at once.
+    /// Commits all changes atomically.
     Commit,
-    /// Drops all changes.
+    /// Discards all changes.
     Rollback,
 }
 
 /// Path of a function of the query language.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FunctionPath {
-    /// The bucket and scope; none of one that belongs to the whole cluster.
+    /// The bucket and scope; `None` for a global function.
     pub scope: Option<(String, String)>,
     /// The name.
     pub name: String,
 }
 
-/// The code of a user that a function runs.
+/// The user code that a function runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Script {
-    /// JavaScript with a function of the same name.
+    /// JavaScript that contains a function of the same name.
     Code(String),
     /// A function of a JavaScript library: the library's path, and the name of the function in it.
     Library(FunctionPath, String),
@@ -324,16 +326,16 @@ pub enum Script {
     Deployed(String, String),
 }
 
-/// A function to be made.
+/// A function to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewFunction {
     /// The path.
     pub path: FunctionPath,
-    /// The statement that makes it.
+    /// The statement that creates it.
     pub text: String,
-    /// The script to run, for code of a user.
+    /// The script, for a function that runs user code.
     pub script: Option<Script>,
-    /// True if it may take the place of another.
+    /// True to replace an existing function.
     pub replace: bool,
 }
 
@@ -343,19 +345,19 @@ type Outcome<T> = std::result::Result<T, Failure>;
 ///
 /// A call may wait, but no longer than `left`.
 pub trait Database: Send + Sync {
-    /// Checks that a keyspace is there, and that the user may know of it.
+    /// Checks that a keyspace exists, and that the user may see it.
     ///
     /// # Errors
-    /// [`Failure`]; so for all methods.
+    /// [`Failure`], as for all methods.
     fn check(&self, keyspace: &DatabaseKeyspace) -> Outcome<()>;
 
-    /// A number that is another one as soon as there are other keyspaces or indexes, or an index is in another state.
+    /// Returns a number that changes whenever keyspaces, indexes or the state of an index change.
     fn version(&self) -> u64;
 
-    /// The indexes of a keyspace.
+    /// Returns the indexes of a keyspace.
     fn indexes(&self, keyspace: &DatabaseKeyspace) -> Outcome<Vec<DatabaseIndex>>;
 
-    /// Documents by id, in the order of the ids.
+    /// Returns documents by ID, in the order of the IDs.
     fn fetch(
         &self,
         keyspace: &DatabaseKeyspace,
@@ -363,7 +365,7 @@ pub trait Database: Send + Sync {
         left: Duration,
     ) -> Outcome<Vec<Option<Row>>>;
 
-    /// Extended attributes of these names, each an object of JSON; also those of documents that are deleted.
+    /// Returns the extended attributes with these names, one JSON object per document; also for deleted documents.
     fn attributes(
         &self,
         _keyspace: &DatabaseKeyspace,
@@ -374,13 +376,14 @@ pub trait Database: Send + Sync {
         Ok(vec![None; ids.len()])
     }
 
-    /// Carries out a statement, in JSON, about users, groups, roles, buckets, collections or sequences, or a call of CURL.
+    /// Carries out a statement about users, groups, roles, buckets, collections or sequences, or a CURL call; both
+    /// request and reply are JSON.
     fn administer(&self, _request: &str, _left: Duration) -> Outcome<String> {
         let message = "this statement is not supported".to_owned();
         Err(Failure { code: 1001, message, retry: false })
     }
 
-    /// Asks the search service about the documents of a keyspace, in JSON.
+    /// Sends a request about the documents of a keyspace to the search service; both request and reply are JSON.
     fn search(
         &self,
         _keyspace: &DatabaseKeyspace,
@@ -391,7 +394,7 @@ pub trait Database: Send + Sync {
         Err(Failure { code: 5010, message, retry: false })
     }
 
-    /// Documents in an order that does not change, after one of them.
+    /// Returns documents after a given one, in a stable order.
     fn scan(
         &self,
         keyspace: &DatabaseKeyspace,
@@ -402,21 +405,21 @@ pub trait Database: Send + Sync {
         left: Duration,
     ) -> Outcome<Vec<Row>>;
 
-    /// Entries of an index; of one request all from one moment.
+    /// Returns entries of an index. All reads of one request see the same point in time.
     fn scan_index(&self, scan: &IndexScan, left: Duration) -> Outcome<IndexPage>;
 
-    /// The documents that the next entries of an index come from: of no more entries than are wanted, and of fewer when the
-    /// documents are large.
+    /// Returns the documents of the next index entries, at most the requested number, and fewer if the documents are
+    /// large.
     fn scan_documents(&self, scan: &IndexScan, left: Duration) -> Outcome<IndexedRows>;
 
     /// Returns the number of documents.
     fn count(&self, keyspace: &DatabaseKeyspace) -> Outcome<u64>;
 
-    /// Checks that the user may do all of that in a keyspace. Documents may be read from then on in a keyspace for which this
-    /// has allowed a change.
+    /// Checks that the user has all these rights on a keyspace. After a successful check of a change, documents of the
+    /// keyspace may be read.
     fn authorize(&self, keyspace: &DatabaseKeyspace, rights: DatabaseRights) -> Outcome<()>;
 
-    /// Changes documents, each for itself.
+    /// Changes documents independently of each other.
     fn mutate(
         &self,
         keyspace: &DatabaseKeyspace,
@@ -424,19 +427,20 @@ pub trait Database: Send + Sync {
         left: Duration,
     ) -> Outcome<Vec<std::result::Result<u64, RowRefusal>>>;
 
-    /// Does a step of a transaction.
+    /// Carries out a step of a transaction.
     fn transact(&self, step: TransactionStep, left: Duration) -> Outcome<String>;
 
-    /// The documents of a keyspace that the request's transaction has changed, by their ids; `None` for those it has removed.
+    /// Returns the documents of a keyspace that the request's transaction has changed, by their IDs; `None` for removed
+    /// ones.
     fn staged(&self, keyspace: &DatabaseKeyspace) -> Outcome<Vec<(String, Option<Row>)>>;
 
     /// Changes a definition.
     fn define(&self, definition: &Definition) -> Outcome<()>;
 
-    /// The statement that made a function.
+    /// Returns the statement that created a function.
     fn function(&self, path: &FunctionPath) -> Outcome<Option<String>>;
 
-    /// Calls a function that runs code of a user; arguments and answer are as `plugins/wit` says.
+    /// Calls a function that runs user code; `plugins/wit` defines the format of arguments and result.
     fn call_function(
         &self,
         path: &FunctionPath,
@@ -445,33 +449,33 @@ pub trait Database: Send + Sync {
         left: Duration,
     ) -> Outcome<String>;
 
-    /// All functions that the user may know of, each with its statement.
+    /// Returns all functions that the user may see, each with its statement.
     fn functions(&self) -> Outcome<Vec<(FunctionPath, String)>>;
 
-    /// The rows of a catalog: ids and JSON objects; `None` when there is no such catalog.
+    /// Returns the rows of a catalog: IDs and JSON objects; `None` if there is no such catalog.
     fn catalog(&self, name: &str) -> Outcome<Option<Vec<(String, String)>>>;
 
-    /// Microseconds since the Unix epoch.
+    /// Returns the time in microseconds since the Unix epoch.
     fn clock_us(&self) -> u64;
 
-    /// 64 bits of chance.
+    /// Returns 64 random bits.
     fn chance(&self) -> u64;
 
     /// Returns the request's user.
     fn user(&self) -> String;
 
-    /// Returns true if the client has left. Called while the instance runs.
+    /// Returns true if the client has disconnected. Called while the instance runs.
     fn is_over(&self) -> bool {
         false
     }
 
-    /// A note that instances share.
+    /// Returns a note, which instances share.
     fn recall(&self, key: &str) -> Option<Vec<u8>>;
 
-    /// Makes or removes a note. One below `request/` goes when the request has ended.
+    /// Sets or removes a note. A note below `request/` is removed when the request ends.
     fn note(&self, key: &str, value: Option<Vec<u8>>);
 
-    /// Returns the keys of notes that begin with `prefix`: those of the user, and all for users who manage requests.
+    /// Returns the keys of notes that begin with `prefix`: those of the user, or all for users who manage requests.
     fn notes(&self, prefix: &str) -> Outcome<Vec<String>>;
 }
 
@@ -611,15 +615,15 @@ impl From<abi::Definition> for Definition {
     }
 }
 
-/// Result of a call: inside, the failure of the operation; outside, the reason why the guest ends.
+/// Result of a call: the inner error is the failure of the operation, the outer one ends the guest's call.
 type Answer<T> = Result<std::result::Result<T, abi::Failure>>;
 
 impl Data {
-    /// The database of the request that is answered, and how long the call may take.
+    /// Returns the database of the current request, and the time limit of the call.
     fn database(&mut self) -> Result<(Arc<dyn Database>, Duration)> {
         self.count(Capability::Database)?;
         let database = self.view.database.clone();
-        // The answer cannot be asked for again on replay.
+        // The answer cannot be reproduced in a replay.
         self.journal.cut();
         let database = database.ok_or(Refused::Denied(Capability::Database));
         Ok((database.map_err(wasmtime::Error::new)?, self.time_left()?.min(CALL_TIME_MAX)))
@@ -627,8 +631,8 @@ impl Data {
 }
 
 impl Data {
-    /// Holds the bodies of documents for the guest, which gets the other parts, unless it wants only the bodies and all
-    /// are objects.
+    /// Holds the bodies of documents for the guest. Returns the other parts to the guest, unless it wants only the
+    /// bodies and all are objects.
     fn hold_rows(&mut self, Rows { ids, rows }: Rows, alone: bool) -> Result<abi::Holding> {
         let is_object = |row: &Row| row.is_json && row.body.first() == Some(&b'{');
         let (count, mut bytes, mut told_alone) = (rows.len() as u32, 0, alone);

@@ -3,27 +3,27 @@
 //!
 //! ```text
 //! piece of the guest   {"results":[ , , ]}      places   12: document 7, 13: document 8
-//! what is sent         {"results":[{"a":1},{"a":2},]}
+//! sent to the client   {"results":[{"a":1},{"a":2},]}
 //! ```
 
 use crate::capability::Body;
 use crate::instance::Refused;
 use std::collections::VecDeque;
 
-/// Bodies by number. Numbers are never used again, so that one of an earlier request names nothing.
+/// Bodies by number. Numbers are never reused, so a number of an earlier request is invalid.
 #[derive(Default)]
 pub struct Held {
-    /// The number of the first in the queue.
+    /// The number of the first body in the queue.
     first: u64,
-    /// `None` once a body was released.
+    /// `None` for a released body.
     bodies: VecDeque<Option<Body>>,
     bytes: usize,
-    /// Places of bodies in the piece that the call returns.
+    /// Positions of bodies in the piece that the current call returns.
     places: Vec<(usize, Body)>,
     placed_bytes: usize,
 }
 
-/// Memory of a body in addition to its bytes.
+/// Memory overhead of a body in bytes.
 const OVERHEAD_BYTES: usize = 64;
 
 fn cost(body: &Body) -> usize {
@@ -31,7 +31,7 @@ fn cost(body: &Body) -> usize {
 }
 
 impl Held {
-    /// Holds bodies. Returns the number of the first. The others' count on from it.
+    /// Holds bodies. Returns the number of the first; the numbers of the others follow.
     pub fn add(&mut self, bodies: impl IntoIterator<Item = Body>) -> u64 {
         let number = self.first + self.bodies.len() as u64;
         for body in bodies {
@@ -41,18 +41,18 @@ impl Held {
         number
     }
 
-    /// Returns the bytes of all held bodies, and of those that were passed on and are in no piece yet.
+    /// Returns the bytes of all held bodies, and of those that are placed in the next piece.
     pub fn bytes(&self) -> usize {
         self.bytes + self.placed_bytes
     }
 
-    /// One of them.
+    /// Returns a held body.
     pub fn body(&self, number: u64) -> Result<&Body, Refused> {
         let body = self.at(number).and_then(|at| self.bodies.get(at)).and_then(Option::as_ref);
         body.ok_or(Refused::NotHeld)
     }
 
-    /// Notes where bodies are in the piece of the answer that the call gives.
+    /// Places bodies in the piece of the reply that the current call returns.
     pub fn pass_on(&mut self, places: Vec<(u32, u64)>) -> Result<(), Refused> {
         for (at, number) in places {
             let body = self.body(number)?.clone();
@@ -61,7 +61,7 @@ impl Held {
         Ok(())
     }
 
-    /// Notes where bodies that follow each other are, with a text between each two, and holds them no longer.
+    /// Places consecutive bodies with a separator between them, and releases them.
     pub fn pass_all(
         &mut self,
         at: u32,
@@ -83,7 +83,7 @@ impl Held {
         Ok(())
     }
 
-    /// Holds some no longer.
+    /// Releases bodies.
     pub fn let_go(&mut self, numbers: &[u64]) {
         for number in numbers {
             drop(self.take(*number));
@@ -108,7 +108,7 @@ impl Held {
         Some(body)
     }
 
-    /// Returns the position of a number in the queue.
+    /// Returns the index of a number in the queue.
     fn at(&self, number: u64) -> Option<usize> {
         number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok())
     }
@@ -120,7 +120,7 @@ impl Held {
         }
     }
 
-    /// Holds nothing any more: the request has ended.
+    /// Releases all bodies at the end of the request.
     pub fn clear(&mut self) {
         self.first += self.bodies.len() as u64;
         self.bodies.clear();
@@ -128,7 +128,7 @@ impl Held {
         (self.bytes, self.placed_bytes) = (0, 0);
     }
 
-    /// The piece with the bodies that were passed on since the last one, which may have `bytes_max` bytes.
+    /// Returns the piece with the bodies placed since the last one. The result may have at most `bytes_max` bytes.
     pub fn fill(&mut self, piece: Vec<u8>, bytes_max: usize) -> Result<Vec<u8>, Filled> {
         let places = std::mem::take(&mut self.places);
         self.placed_bytes = 0;
@@ -151,12 +151,12 @@ impl Held {
     }
 }
 
-/// Why a piece cannot be filled.
+/// The reason why a piece cannot be filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filled {
     /// The piece would have this many bytes.
     TooLarge(usize),
-    /// A place is behind its end.
+    /// A position is beyond the end of the piece.
     Outside,
 }
 

@@ -1,6 +1,6 @@
 //! `http-out`: requests to hosts that the deployment names, sent by the embedder.
 //!
-//! The URL is taken apart here, once, and the parts are handed on: a client that read it in its own way could be led to
+//! The URL is parsed here, once, and its parts are passed on. A client that parsed the URL differently could be led to
 //! another host than the one that was checked.
 
 use crate::abi::nacre::plugin::{http_out as abi, types};
@@ -13,7 +13,7 @@ use wasmtime::Result;
 /// Name and value of a header.
 pub type Header = (String, String);
 
-/// Headers that say how the connection is used; they are the client's own.
+/// Headers that describe the connection. Only the HTTP client sets them.
 const CONNECTION_HEADERS: [&str; 8] = [
     "connection",
     "content-length",
@@ -25,65 +25,65 @@ const CONNECTION_HEADERS: [&str; 8] = [
     "upgrade",
 ];
 
-/// The header of a request that bounds its wait, in milliseconds; the host keeps it to itself.
+/// The request header with the time limit in milliseconds. The host does not send it.
 const TIMEOUT_HEADER: &str = "nacre-timeout-ms";
 
-/// A request to a host that was granted.
+/// A request to a granted host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRequest {
-    /// `GET`, `POST`, …; a token of HTTP.
+    /// Method such as `GET` or `POST`; a token of HTTP.
     pub method: String,
-    /// True if the connection is encrypted, and the certificate checked.
+    /// True for an encrypted connection with a verified certificate.
     pub is_secure: bool,
-    /// Name or address, in lower case; an IPv6 address in brackets.
+    /// Host name or address in lower case; an IPv6 address in brackets.
     pub host: String,
     /// The port.
     pub port: u16,
-    /// Path and query, beginning with `/`.
+    /// Path and query, starting with `/`.
     pub target: String,
-    /// Headers, without line breaks, none of the connection.
+    /// Headers without line breaks, except connection headers.
     pub headers: Vec<Header>,
     /// The body.
     pub body: Vec<u8>,
-    /// Time limit of the answer, if the request has one.
+    /// Time limit of the reply, if the request has one.
     pub timeout: Option<Duration>,
 }
 
-/// An answer.
+/// An HTTP response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpResponse {
     /// The HTTP status.
     pub status: u16,
-    /// Headers, their names in lower case.
+    /// Headers, with names in lower case.
     pub headers: Vec<Header>,
     /// The whole body.
     pub body: Vec<u8>,
 }
 
-/// Why there is no answer.
+/// The reason why there is no response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HttpError {
     /// The host is not granted, or the request is invalid.
     #[error("{0}")]
     Denied(String),
-    /// The answer did not come in time.
+    /// The response did not arrive in time.
     #[error("no answer in time")]
     Timeout,
-    /// The answer is too large.
+    /// The response is too large.
     #[error("the answer is too large")]
     TooLarge,
-    /// There is no connection.
+    /// The connection failed.
     #[error("{0}")]
     Failed(String),
 }
 
 /// Sends requests; implemented by the embedder.
 pub trait Http: Send + Sync {
-    /// Sends `request` and waits for the whole answer, of `bytes_max` bytes at most, no longer than `left`. Does not
-    /// follow redirections: they may lead to hosts that are not granted.
+    /// Sends `request` and waits for the complete response of at most `bytes_max` bytes, for at most `left`. Does not
+    /// follow redirects, because they may lead to hosts that are not granted.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// The reason why there is no response.
     fn send(
         &self,
         request: &HttpRequest,
@@ -92,7 +92,7 @@ pub trait Http: Send + Sync {
     ) -> std::result::Result<HttpResponse, HttpError>;
 }
 
-/// No connections at all.
+/// Rejects all requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoHttp;
 
@@ -108,10 +108,10 @@ impl Http for NoHttp {
 }
 
 impl HttpRequest {
-    /// Makes a request of the URL, without a limit of its own. It goes to whatever host the URL names.
+    /// Creates a request from a URL, without a time limit. Any host is accepted.
     ///
     /// # Errors
-    /// The method, the URL or a header is invalid.
+    /// Fails when the method, the URL or a header is invalid.
     pub fn new(
         method: &str,
         url: &str,
@@ -125,7 +125,7 @@ impl HttpRequest {
     }
 }
 
-/// The encryption, host, port and target that a URL names.
+/// The encryption, host, port and target of a URL.
 type Destination = (bool, String, u16, String);
 
 fn taken_apart(method: &str, url: &str) -> std::result::Result<Destination, HttpError> {
@@ -149,7 +149,7 @@ fn check_header(name: &str, value: &str) -> std::result::Result<(), HttpError> {
     Ok(())
 }
 
-/// Takes a request apart and checks it against the hosts that are granted.
+/// Parses a request and checks it against the granted hosts.
 fn checked(
     request: abi::Request,
     granted: &[String],
@@ -191,15 +191,15 @@ fn is_token(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
-/// Returns the encryption, host and port that a URL names, as [`HttpRequest`] has them; `None` if the text is not such a URL.
+/// Returns the encryption, host and port of a URL, as in [`HttpRequest`]; `None` if the text is not such a URL.
 ///
-/// Two URLs with the same origin lead to the same server, so that credentials for the one suit the other.
+/// Two URLs with the same origin lead to the same server, so credentials for one are valid for the other.
 pub fn origin(url: &str) -> Option<(bool, String, u16)> {
     parse(url).map(|(is_secure, host, port, _)| (is_secure, host, port))
 }
 
-/// Parses encryption, host, port and target of a URL. Strict: a URL with a user, a space or a character beyond ASCII is
-/// refused.
+/// Parses encryption, host, port and target of a URL. Strict: refuses URLs with a user, a space or a character outside
+/// ASCII.
 fn parse(url: &str) -> Option<(bool, String, u16, String)> {
     let (is_secure, rest) = match url.split_once("://")? {
         ("https", rest) => (true, rest),
@@ -245,7 +245,7 @@ impl abi::Host for Data {
                     answer => answer,
                 };
                 self.journal.answer(answer.clone().into());
-                // Time that a request waits for is time of the deadline.
+                // Waiting for the response counts towards the deadline.
                 self.time_left()?;
                 answer
             }

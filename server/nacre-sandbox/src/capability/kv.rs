@@ -1,4 +1,4 @@
-//! `kv`: documents, through the embedder.
+//! `kv`: access to documents through the embedder.
 
 use crate::abi::nacre::plugin::kv as abi;
 use crate::capability::{
@@ -11,18 +11,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use wasmtime::Result;
 
-/// Documents that one call of `get-many` gives.
+/// Maximum number of documents per `get-many` call.
 const GET_MANY_MAX: usize = 1024;
 
-/// A document as it was read.
+/// A document that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
-    /// The body, without extended attributes, not compressed.
+    /// The body, uncompressed and without extended attributes.
     #[serde(with = "serde_bytes")]
     pub body: Vec<u8>,
-    /// The version.
+    /// The CAS.
     pub cas: Cas,
-    /// Flags of clients for the format of the body.
+    /// Format of the body, set by clients.
     pub flags: u32,
     /// Seconds since the Unix epoch; 0 for never.
     pub expiry: u32,
@@ -30,7 +30,7 @@ pub struct Found {
     pub is_json: bool,
 }
 
-/// A document to be written.
+/// A document to write.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
     /// The body.
@@ -38,8 +38,8 @@ pub struct Content {
     pub body: Vec<u8>,
     /// Flags of clients.
     pub flags: u32,
-    /// Expiry as clients send it: seconds from now up to 30 days, or since the Unix epoch; 0 for never. `None` keeps
-    /// that of the document, which is never for a new one.
+    /// Expiry as sent by clients: seconds from now up to 30 days, or since the Unix epoch; 0 for never. `None` keeps
+    /// the expiry of the document; a new document then never expires.
     pub expiry: Option<u32>,
 }
 
@@ -48,52 +48,52 @@ pub struct Content {
 pub enum StoreMode {
     /// The document must not exist.
     Insert,
-    /// Anything or nothing.
+    /// The document may exist or not.
     Upsert,
-    /// A document, of that version when one is given.
+    /// The document must exist, with this CAS if given.
     Replace(Option<Cas>),
 }
 
-/// A counter after it was changed.
+/// The result of changing a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
     /// The value.
     pub value: u64,
-    /// The version of its document.
+    /// The new CAS of its document.
     pub cas: Cas,
 }
 
-/// Why a document was not read or written.
+/// The reason why a document was not read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum KvError {
     /// The document does not exist.
     #[error("there is no such document")]
     NotFound,
-    /// There is one already.
+    /// The document already exists.
     #[error("there is such a document already")]
     Exists,
-    /// The document has another version.
+    /// The document has another CAS.
     #[error("the document has another version")]
     CasMismatch,
-    /// Key or body are too large.
+    /// The key or the body is too large.
     #[error("key or body are too large")]
     TooLarge,
-    /// A client holds its lock.
+    /// A client has locked the document.
     #[error("the document is locked")]
     Locked,
     /// The same call may succeed later.
     #[error("{0}")]
     Temporary(String),
-    /// Another node serves it. An embedder with several nodes asks that one.
+    /// Another node serves the document. An embedder with several nodes forwards the call there.
     #[error("another node serves the document")]
     Elsewhere,
-    /// The keyspace does not exist, or not for this deployment.
+    /// The keyspace does not exist, or is not granted to this deployment.
     #[error("{0}")]
     Denied(String),
-    /// The document or key is not of the kind that is needed.
+    /// The document or key has the wrong type.
     #[error("{0}")]
     Invalid(String),
-    /// A part of a mutation cannot be done.
+    /// A part of a mutation failed.
     #[error("{0}")]
     Path(String),
 }
@@ -101,29 +101,29 @@ pub enum KvError {
 /// An operation on a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DocumentCall {
-    /// Read it.
+    /// Reads the document.
     Get,
-    /// Store it.
+    /// Stores the document.
     Store(Content, StoreMode),
-    /// Delete it, of that version when one is given.
+    /// Deletes the document, which must have this CAS if given.
     Remove(Option<Cas>),
-    /// Adds to a counter, which stops at 0; a missing one is created with the second value, and the third as its
-    /// expiry.
+    /// Adds to a counter, which does not go below 0. A missing counter is created with the second value, and with the
+    /// third as its expiry.
     Count(i64, Option<u64>, u32),
-    /// Set when it expires.
+    /// Sets the expiry.
     Touch(u32),
-    /// Read parts of it.
+    /// Reads parts of the document.
     Lookup(Vec<PathLookup>),
-    /// Change parts of it.
+    /// Changes parts of the document.
     Mutate(Vec<PathMutation>, MutateOptions),
-    /// Read parts of it or of its tombstone.
+    /// Reads parts of the document or its tombstone.
     LookupAny(Vec<PathLookup>),
-    /// Change parts of it or of its tombstone.
+    /// Changes parts of the document or its tombstone.
     MutateAny(Vec<PathMutation>, MutateOptions, TombstoneUse),
 }
 
 impl DocumentCall {
-    /// Returns true if it changes the document.
+    /// Returns true if the call changes the document.
     pub fn writes(&self) -> bool {
         !matches!(self, DocumentCall::Get | DocumentCall::Lookup(_) | DocumentCall::LookupAny(_))
     }
@@ -132,31 +132,31 @@ impl DocumentCall {
 /// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DocumentReply {
-    /// The document, of [`DocumentCall::Get`].
+    /// Reply to [`DocumentCall::Get`]: the document.
     Found(Found),
-    /// The new version, or that of its tombstone; of [`DocumentCall::Store`], `Remove` and `Touch`.
+    /// Reply to [`DocumentCall::Store`], `Remove` and `Touch`: the new CAS of the document or its tombstone.
     Stored(Cas),
-    /// The counter.
+    /// Reply to [`DocumentCall::Count`].
     Counted(Counted),
-    /// The parts.
+    /// Reply to [`DocumentCall::Lookup`]: the parts.
     Looked(Looked),
-    /// Result of the mutation.
+    /// Reply to [`DocumentCall::Mutate`].
     Mutated(Mutated),
-    /// The parts, and true if they are those of a tombstone; of [`DocumentCall::LookupAny`].
+    /// Reply to [`DocumentCall::LookupAny`]: the parts, and true for those of a tombstone.
     LookedAny(Looked, bool),
 }
 
 type Outcome<T> = std::result::Result<T, KvError>;
 
-/// Documents as a plugin may use them; implemented by the embedder.
+/// The documents that a plugin may use; implemented by the embedder.
 ///
-/// `keyspace` is `scope.collection` of the deployment's bucket or `bucket.scope.collection`, and has been granted. A call may wait, but no longer than `left`: it then gives
-/// [`KvError::Temporary`], and the call of the plugin ends anyway.
+/// `keyspace` is `scope.collection` of the deployment's bucket or `bucket.scope.collection`, and has been granted. A
+/// call may wait for at most `left`. It then returns [`KvError::Temporary`], and the plugin's call ends anyway.
 pub trait Documents: Send + Sync {
-    /// Does something with the document at `key`.
+    /// Carries out an operation on the document at `key`.
     ///
     /// # Errors
-    /// Why it is not done; so for all methods.
+    /// The reason for the failure, as for all methods.
     fn call(
         &self,
         keyspace: &str,
@@ -170,7 +170,7 @@ pub trait Documents: Send + Sync {
         Ok(())
     }
 
-    /// The document at `key`.
+    /// Returns the document at `key`.
     fn get(&self, keyspace: &str, key: &[u8], left: Duration) -> Outcome<Found> {
         match self.call(keyspace, key, &DocumentCall::Get, left)? {
             DocumentReply::Found(found) => Ok(found),
@@ -178,7 +178,7 @@ pub trait Documents: Send + Sync {
         }
     }
 
-    /// Does something that gives the document a new version.
+    /// Carries out an operation that gives the document a new version.
     fn write(
         &self,
         keyspace: &str,
@@ -197,7 +197,7 @@ fn unexpected(reply: &DocumentReply) -> KvError {
     KvError::Temporary(format!("an unexpected reply: {reply:?}"))
 }
 
-/// No documents at all.
+/// Rejects access to all documents.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoDocuments;
 
@@ -207,11 +207,11 @@ impl Documents for NoDocuments {
     }
 }
 
-/// Result of a capability of documents: the outer error ends the call of the plugin.
+/// Result of a document operation: the outer error ends the plugin's call.
 type Answered<T> = Result<std::result::Result<T, abi::Error>>;
 
 impl Data {
-    /// Does something with a document of `keyspace` when that is granted, and writes the answer into the journal.
+    /// Carries out an operation on a document of `keyspace` if it is granted, and records the reply in the journal.
     fn on_document(
         &mut self,
         keyspace: String,
@@ -228,7 +228,7 @@ impl Data {
         let left = self.time_left()?;
         let answer = context.setup.documents.call(&keyspace, key, call, left);
         self.journal.answer(answer.clone().into());
-        // Time that a call waits for is time of the deadline.
+        // Waiting for the call counts towards the deadline.
         self.time_left()?;
         Ok(answer)
     }
@@ -241,7 +241,7 @@ impl Data {
     }
 }
 
-/// The error of a call, or that its reply is of another kind.
+/// Returns the error of a call, or the error for a reply of the wrong kind.
 fn refused(outcome: Outcome<DocumentReply>) -> abi::Error {
     outcome.map_or_else(Into::into, |reply| unexpected(&reply).into())
 }

@@ -5,11 +5,11 @@ use crate::capability::Capability;
 use crate::instance::Data;
 use wasmtime::Result;
 
-/// Log lines of one call that are kept, and characters of a line.
+/// Maximum number of log lines per call, and of characters per line.
 const LINES_MAX: usize = 1024;
 const LINE_CHARS_MAX: usize = 2000;
 
-/// A line that a plugin wrote to its log.
+/// A line in a plugin's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
     /// `debug`, `info`, `warn` or `error`.

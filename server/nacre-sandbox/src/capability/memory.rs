@@ -1,4 +1,4 @@
-//! Documents in memory, in place of those of a bucket.
+//! Documents in memory, for use instead of a bucket.
 
 use super::kv::{
     Content, Counted, DocumentCall, DocumentReply, Documents, Found, KvError, StoreMode,
@@ -22,7 +22,7 @@ pub struct MemoryDocuments {
 type Keyspaces = BTreeMap<(String, Vec<u8>), Found>;
 
 impl MemoryDocuments {
-    /// The documents of all keyspaces in order: keyspace, key, document.
+    /// Returns the documents of all keyspaces in order: keyspace, key, document.
     pub fn all(&self) -> Vec<(String, Vec<u8>, Found)> {
         let content = self.content.lock();
         let owned = |((keyspace, key), found): (&(String, Vec<u8>), &Found)| {
@@ -31,14 +31,14 @@ impl MemoryDocuments {
         content.1.iter().map(owned).collect()
     }
 
-    /// Takes a document over as it is, with its version.
+    /// Adds a document unchanged, including its CAS.
     pub fn adopt(&self, keyspace: &str, key: &[u8], found: Found) {
         let mut held = self.content.lock();
         held.0 = held.0.max(found.cas.0);
         held.1.insert((keyspace.to_owned(), key.to_vec()), found);
     }
 
-    /// Stores a document in any case.
+    /// Stores a document whether or not it exists.
     pub fn put(&self, keyspace: &str, key: &[u8], content: Content) {
         let stored = self.store(keyspace, key, content, StoreMode::Upsert);
         stored.expect("an upsert into memory succeeds");
@@ -71,7 +71,7 @@ impl Documents for MemoryDocuments {
             DocumentCall::LookupAny(specs) => {
                 self.lookup(keyspace, key, specs).map(|looked| LookedAny(looked, false))
             }
-            // Nothing is left of what is deleted here.
+            // Deleted documents leave no tombstone here.
             DocumentCall::MutateAny(_, _, TombstoneUse::Create | TombstoneUse::Revive) => {
                 Err(KvError::Denied("documents in memory have no tombstones".into()))
             }

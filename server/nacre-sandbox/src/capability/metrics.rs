@@ -1,4 +1,4 @@
-//! `metrics`: numbers for the operator.
+//! `metrics`: metrics for the operator.
 
 use crate::abi::nacre::plugin::metrics::Host;
 use crate::capability::Capability;
@@ -6,12 +6,12 @@ use crate::instance::Data;
 use std::collections::BTreeMap;
 use wasmtime::Result;
 
-/// Names that a deployment may have.
+/// Maximum number of metrics of a deployment.
 pub const METRICS_MAX: usize = 64;
-/// Bytes of a name.
+/// Maximum length of a name in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Changes of each number by a call: set or not, then added to.
+/// Changes of each metric by a call: an optional new value, and an amount to add.
 #[derive(Default)]
 pub struct MetricChanges {
     changes: BTreeMap<String, (Option<f64>, f64)>,
@@ -29,7 +29,7 @@ impl MetricChanges {
         self.changes.is_empty()
     }
 
-    /// Takes the changes over into `metrics`.
+    /// Applies the changes to `metrics`.
     pub fn apply(self, metrics: &mut BTreeMap<String, f64>) {
         for (name, (set, added)) in self.changes {
             if metrics.len() < METRICS_MAX || metrics.contains_key(&name) {

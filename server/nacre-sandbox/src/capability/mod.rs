@@ -1,7 +1,7 @@
-//! Capabilities: abilities of a plugin beyond computing, each an interface that it imports.
+//! Capabilities: abilities of a plugin beyond computation. Each is an interface that the plugin imports.
 //!
 //! A deployment has the capabilities that its manifest declares, its deployer grants, and its component imports. The
-//! embedder gives the first two as [`Grants`]; nothing else is linked, so nothing else can be called.
+//! embedder provides the first two as [`Grants`]. Nothing else is linked, so nothing else can be called.
 
 mod blob;
 mod body;
@@ -48,26 +48,26 @@ pub use query::{NoQueries, OpenQueries, Queries, Query, QueryRows, QueryService}
 pub enum Capability {
     /// The plugin's own key space.
     State,
-    /// Files of the plugin's own.
+    /// The plugin's own files.
     Blob,
-    /// Lines for the operator.
+    /// Log lines for the operator.
     Log,
-    /// Documents.
+    /// Access to documents.
     Kv,
-    /// Calls at a later time.
+    /// Timers: calls at a later time.
     Timer,
     /// HTTP requests to named hosts.
     HttpOut,
-    /// Numbers for the operator.
+    /// Metrics for the operator.
     Metrics,
     /// Queries.
     Query,
-    /// The database as queries see it.
+    /// The database as seen by queries.
     Database,
 }
 
 impl Capability {
-    /// All of them.
+    /// All capabilities.
     pub const ALL: [Capability; 9] = [
         Capability::State,
         Capability::Blob,
@@ -95,17 +95,17 @@ impl Capability {
         }
     }
 
-    /// The capability of that name.
+    /// Returns the capability with this name.
     pub fn named(name: &str) -> Option<Capability> {
         Capability::ALL.into_iter().find(|capability| capability.as_str() == name)
     }
 
-    /// The import as a component spells it.
+    /// Returns the name of the import in a component.
     pub(crate) fn interface(self) -> String {
         format!("nacre:plugin/{self}@0.1.0")
     }
 
-    /// Makes the functions of the interface available to components.
+    /// Adds the functions of the interface to a linker.
     pub(crate) fn link(self, linker: &mut Linker<Data>) -> wasmtime::Result<()> {
         fn data(data: &mut Data) -> &mut Data {
             data
@@ -137,36 +137,36 @@ pub struct KeyspaceGrant {
     /// `scope.collection`, `scope.*` or `*` of the deployment's bucket; `bucket.scope.collection`, `bucket.scope.*` or
     /// `bucket.*.*` of another.
     pub keyspace: String,
-    /// True if they may be changed.
+    /// True if the documents may be changed.
     pub write: bool,
 }
 
-/// The rights of a deployment: declared by its manifest and granted by its deployer.
+/// The capabilities of a deployment, as declared by its manifest and granted by its deployer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants {
-    /// The own key space.
+    /// The plugin's own key space.
     pub state: bool,
-    /// Files of its own.
+    /// The plugin's own files.
     pub blob: bool,
     /// Lines in its log.
     pub log: bool,
-    /// Calls at a later time.
+    /// Timers.
     pub timer: bool,
-    /// Numbers for the operator.
+    /// Metrics.
     pub metrics: bool,
-    /// Documents; none at all when it is empty.
+    /// Documents; empty for none.
     pub kv: Vec<KeyspaceGrant>,
-    /// Hosts that HTTP requests may go to, as `host` (on the port of the scheme) or `host:port`, in lower case; none at
-    /// all when it is empty.
+    /// Allowed hosts of HTTP requests, as `host` (on the default port of the scheme) or `host:port`, in lower case;
+    /// empty for none.
     pub http_out: Vec<String>,
-    /// Queries with the rights of the function's owner. No manifest can ask for them.
+    /// Queries with the rights of the function's owner. Manifests cannot request this.
     pub query: bool,
-    /// The database with the rights of the request's user. No manifest can ask for it.
+    /// The database with the rights of the request's user. Manifests cannot request this.
     pub database: bool,
 }
 
 impl Grants {
-    /// Returns the capabilities that concern only the deployment itself: state, blobs, log, timers and metrics.
+    /// Returns the grants that concern only the deployment itself: state, blobs, log, timers and metrics.
     pub fn own() -> Grants {
         Grants {
             state: true,
@@ -178,7 +178,7 @@ impl Grants {
         }
     }
 
-    /// Returns true if `capability` is granted, in part at least.
+    /// Returns true if `capability` is granted, at least in part.
     pub fn allows(&self, capability: Capability) -> bool {
         match capability {
             Capability::State => self.state,
@@ -193,7 +193,7 @@ impl Grants {
         }
     }
 
-    /// Returns true if documents of `keyspace` may be read, and with `write` also written.
+    /// Returns true if documents of `keyspace` may be read or, with `write`, also written.
     pub(crate) fn allows_keyspace(&self, keyspace: &str, write: bool) -> bool {
         self.kv.iter().any(|grant| covers(&grant.keyspace, keyspace) && (grant.write || !write))
     }

@@ -23,9 +23,9 @@ pub struct PathLookup {
 /// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Looked {
-    /// The version of the document.
+    /// The CAS of the document.
     pub cas: Cas,
-    /// The value of each part, or the reason why there is none.
+    /// The value of each part, or the reason for its failure.
     pub results: Vec<Result<Vec<u8>, String>>,
 }
 
@@ -36,49 +36,49 @@ pub struct PathMutation {
     pub operation: MutationOperation,
     /// The path.
     pub path: String,
-    /// The value; empty to remove.
+    /// The value; empty for a removal.
     pub value: Vec<u8>,
     /// True if the path begins with the name of an extended attribute.
     pub xattr: bool,
-    /// True if missing parents are made.
+    /// True to create missing parents.
     pub create_path: bool,
     /// True if the value is a macro.
     pub expand_macros: bool,
 }
 
-/// Options of a mutation for the document as a whole.
+/// Options of a mutation that apply to the whole document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MutateOptions {
     /// Condition on the document.
     pub mode: StoreMode,
-    /// When it expires, as clients send it; none leaves that as it is.
+    /// Expiry as sent by clients; `None` keeps the old one.
     pub expiry: Option<u32>,
-    /// Flags of clients; `None` keeps them.
+    /// Flags of the document; `None` keeps the old ones.
     pub flags: Option<u32>,
 }
 
 /// Effect of a mutation on a tombstone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TombstoneUse {
-    /// A tombstone stays one.
+    /// A tombstone remains a tombstone.
     Keep,
-    /// A tombstone is created where there is nothing.
+    /// A missing document is created as a tombstone.
     Create,
-    /// The tombstone becomes a document.
+    /// A tombstone becomes a document.
     Revive,
 }
 
 /// The result of a mutation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mutated {
-    /// The new version of the document.
+    /// The new CAS of the document.
     pub cas: Cas,
     /// The new value of each counter, with the position of its part.
     pub results: Vec<(u8, Vec<u8>)>,
 }
 
 impl PathLookup {
-    /// The operation on a document.
+    /// Returns the sub-document operation.
     pub fn spec(&self) -> LookupSpec<'_> {
         let flags = Flags { xattr: self.xattr, ..Flags::default() };
         LookupSpec { operation: self.operation, flags, path: self.path.as_bytes(), value: b"" }
@@ -86,7 +86,7 @@ impl PathLookup {
 }
 
 impl PathMutation {
-    /// The operation on a document.
+    /// Returns the sub-document operation.
     pub fn spec(&self) -> MutationSpec<'_> {
         let flags = Flags {
             create_path: self.create_path,
@@ -99,7 +99,7 @@ impl PathMutation {
     }
 }
 
-/// Returns the message of a failed mutation, for its author.
+/// Returns the message of a failed mutation, for the plugin's author.
 pub fn path_failure(failure: Failure) -> String {
     match failure {
         Failure::Request(error) => error.to_string(),

@@ -1,4 +1,5 @@
-//! `query`: queries in SQL++, and those of other services, answered by the embedder with the rights of the deployment's owner.
+//! `query`: queries in SQL++ and of other services. The embedder answers them with the rights of the deployment's
+//! owner.
 
 use crate::abi::nacre::plugin::query as abi;
 use crate::capability::{Capability, Failure};
@@ -8,42 +9,42 @@ use std::sync::Arc;
 use std::time::Duration;
 use wasmtime::Result;
 
-/// Queries that a call may have begun and not ended.
+/// Maximum number of open queries per call.
 const OPEN_MAX: usize = 16;
-/// Code of an error of the call, not of its statement. Source: Couchbase's list of error codes.
+/// Code of errors that do not concern the statement itself. Source: Couchbase's list of error codes.
 const INTERNAL: u32 = 5000;
 
 /// The service that answers a query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueryService {
-    /// That of SQL++.
+    /// The query service, with SQL++.
     #[default]
     Query,
     /// Analytics.
     Analytics,
-    /// Search: the text is the name of an index, the parameters are the request.
+    /// Search: the text is the name of an index, and the parameters are the request.
     Search,
 }
 
 /// A query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// The service that answers it.
+    /// The service that answers the query.
     pub service: QueryService,
     /// The text.
     pub text: String,
-    /// Values of its parameters as JSON: an object, an array, or empty.
+    /// Values of the parameters as JSON: an object, an array, or empty.
     pub parameters: String,
-    /// True if it has to see all that was written before it.
+    /// True if the query must see all earlier writes.
     pub is_fresh: bool,
 }
 
 /// Answers queries; implemented by the embedder.
 pub trait Queries: Send + Sync {
-    /// Begins a query that ends within `left`.
+    /// Starts a query that ends within `left`.
     ///
     /// # Errors
-    /// The mistake in it.
+    /// The error in the query.
     fn begin(
         &self,
         query: &Query,
@@ -51,16 +52,16 @@ pub trait Queries: Send + Sync {
     ) -> std::result::Result<Box<dyn QueryRows>, Failure>;
 }
 
-/// The rows of a query. It ends when this is dropped.
+/// The rows of a query. Dropping it ends the query.
 pub trait QueryRows: Send {
-    /// The next rows, each as JSON; none after the last.
+    /// Returns the next rows, each as JSON; empty after the last row.
     ///
     /// # Errors
-    /// Why there are no more although there should be.
+    /// The reason why rows are missing.
     fn next(&mut self) -> std::result::Result<Vec<String>, Failure>;
 }
 
-/// No queries at all.
+/// Rejects all queries.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoQueries;
 
@@ -70,7 +71,7 @@ impl Queries for NoQueries {
     }
 }
 
-/// The queries of a call that have not ended.
+/// The open queries of a call.
 #[derive(Default)]
 pub struct OpenQueries {
     rows: BTreeMap<u32, Box<dyn QueryRows>>,
@@ -87,13 +88,13 @@ impl From<Failure> for abi::Failure {
     }
 }
 
-/// Result of a call: inside, the failure of the query; outside, the reason why the guest ends.
+/// Result of a call: the inner error is the failure of the query, the outer one ends the guest's call.
 type Answer<T> = Result<std::result::Result<T, abi::Failure>>;
 
-/// Begins a query at a service; gives what the guest calls it.
+/// Starts a query at a service. Returns the number by which the guest refers to it.
 fn begin_at(data: &mut Data, service: QueryService, statement: abi::Statement) -> Answer<u32> {
     data.count(Capability::Query)?;
-    // The answer cannot be asked for again on replay.
+    // The answer cannot be reproduced in a replay.
     data.journal.cut();
     let left = data.time_left()?;
     let setup = &data.context.setup;
@@ -107,7 +108,7 @@ fn begin_at(data: &mut Data, service: QueryService, statement: abi::Statement) -
     let abi::Statement { text, parameters, is_fresh } = statement;
     let queries = Arc::clone(data.view.queries.as_ref().unwrap_or(&setup.queries));
     let begun = queries.begin(&Query { service, text, parameters, is_fresh }, left);
-    // Time that a query takes is time of the deadline.
+    // The duration of a query counts towards the deadline.
     data.time_left()?;
     Ok(match begun {
         Ok(rows) => {

@@ -1,7 +1,7 @@
 //! `state`: the plugin's own key space.
 //!
-//! Plugins call it most often, so keys and values are read directly from the memory of the plugin, and answers are
-//! copied there directly from the state.
+//! This is the most frequently called capability, so keys and values are read directly from the memory of the
+//! plugin, and results are copied there directly from the state.
 
 use crate::capability::Capability;
 use crate::instance::{Data, Refused};
@@ -27,7 +27,7 @@ struct Change {
 
 type Store<'a> = StoreContextMut<'a, Data>;
 
-/// Makes the functions of the interface available to components.
+/// Adds the functions of the interface to a linker.
 pub fn link(linker: &mut Linker<Data>) -> Result<()> {
     let mut state = linker.instance(&Capability::State.interface())?;
     state.func_wrap(
@@ -66,7 +66,7 @@ pub fn link(linker: &mut Linker<Data>) -> Result<()> {
     state.func_wrap("scan", scan)
 }
 
-/// Writes entries from the memory of the plugin, which is read while the view is changed.
+/// Writes entries from the memory of the plugin, which is borrowed while the view changes.
 fn write(
     store: &mut Store<'_>,
     change: impl FnOnce(&mut View, &Store<'_>) -> Result<(), nacre_state::Refused>,

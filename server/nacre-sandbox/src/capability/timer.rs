@@ -1,4 +1,4 @@
-//! `timer`: calls at a later time, as part of the state.
+//! `timer`: timers, which are part of the state.
 
 use crate::abi::nacre::plugin::timer::Host;
 use crate::capability::Capability;

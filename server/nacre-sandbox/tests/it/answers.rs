@@ -1,4 +1,4 @@
-//! Answers that come in pieces, and answers of several partitions.
+//! Replies in pieces, and merged replies of several partitions.
 
 use crate::fixture::*;
 use nacre_sandbox::{Error, Limits, Partition, Request, Response, Setup};
@@ -37,7 +37,7 @@ fn a_piece_that_fails_ends_the_answer_and_not_the_plugin() {
     assert!(pieces(&partition, 2).whole().is_ok());
 }
 
-/// The instance of an answer that nobody reads to its end still has the rest of it in mind.
+/// The instance of a reply that is not read to its end still contains the rest of the reply.
 #[test]
 fn an_answer_that_is_dropped_leaves_nothing_to_the_next() {
     let partition = open_probe(granted(""));

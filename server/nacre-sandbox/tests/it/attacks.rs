@@ -1,4 +1,4 @@
-//! Hostile and broken user code: each is contained, named, and does not keep others from being indexed.
+//! Hostile and broken user code: each is contained and named, and does not prevent other documents from being indexed.
 
 use crate::fixture::*;
 use nacre_sandbox::{Error, Limits, Request};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Runs `attack` for the document called "bad" and indexes all others; gives what is reported.
+/// Runs `attack` for the document "bad" and indexes all others. Returns the reported errors.
 fn attacked(attack: &str) -> String {
     let map =
         format!("function (doc, meta) {{ if (meta.id === 'bad') {{ {attack} }} emit(meta.id) }}");
@@ -61,8 +61,8 @@ fn documents_that_nest_deep_are_an_error_of_their_own() {
     assert!(query(&partition.reader(), "").starts_with("{\"total_rows\":3,"));
 }
 
-/// A deadline below what the budget of steps takes: the sandbox itself must end the call, and not before. How late it does is
-/// measured by `cargo xtask bench plugins`.
+/// The deadline is shorter than the budget of steps takes, so the sandbox itself must end the call, but not early.
+/// `cargo xtask bench plugins` measures how late it ends.
 #[test]
 fn an_endless_map_is_stopped_at_the_deadline_and_parked() {
     let map = "function (doc, meta) { if (meta.id === 'bad') while (true) 'x'.repeat(1e6).toUpperCase(); emit(meta.id) }";
@@ -80,7 +80,7 @@ fn an_endless_map_is_stopped_at_the_deadline_and_parked() {
     );
     assert_eq!(query(&partition.reader(), ""), r#"{"rows":[{"key":null,"value":2}]}"#);
 
-    // The single document again: one call, one deadline.
+    // Repeats the single document: one call, one deadline.
     let batch = stream.batch([("bad", Some("{}"))]);
     #[expect(clippy::disallowed_methods, reason = "the deadline is about real time")]
     let start = std::time::Instant::now();
@@ -105,7 +105,7 @@ fn poison_in_a_row_stops_the_partition_with_the_reason() {
     assert_eq!(partition.progress_of_all().count(), 0, "nothing of the batch was committed");
 }
 
-/// Each of them takes its deadline and a rest, and who ends a deployment waits for its batch.
+/// Each document takes its deadline and a pause, and ending a deployment waits for its batch.
 #[test]
 fn a_batch_full_of_poison_is_given_up_when_somebody_waits_for_it() {
     let map = "function (doc, meta) { if (meta.id > 'm') while (true) 'x'.repeat(1e6).toUpperCase(); emit(meta.id) }";
@@ -176,7 +176,8 @@ fn answers_that_are_too_large_are_refused_to_who_asked() {
     let reader = partition.reader();
     let all = Request { method: "GET".into(), path: "/v".into(), ..Request::default() };
     assert!(matches!(reader.handle(&all, NOW), Err(Error::Result { .. })));
-    // One piece of the answer, which begins with the rows before, is now more than a guest may pass to its host at once.
+    // One piece of the reply, which starts with the earlier rows, now exceeds what a guest may pass to its host at
+    // once.
     let large = [("more0", Some("{\"n\":200000}")), ("more1", Some("{\"n\":1000000}"))];
     partition.on_batch(&stream.batch(large), NOW).unwrap();
     assert!(matches!(reader.handle(&all, NOW), Err(Error::Trap { .. })));
@@ -184,7 +185,7 @@ fn answers_that_are_too_large_are_refused_to_who_asked() {
     assert_eq!(reader.handle(&few, NOW).unwrap().status, 200);
 }
 
-/// Wasm may use 4 MiB of native stack. Where the thread has less, the host makes more.
+/// Wasm may use 4 MiB of native stack. If the thread has less, the host allocates more.
 #[test]
 fn a_thread_with_a_small_stack_is_as_safe_as_any() {
     let thread = std::thread::Builder::new().stack_size(256 << 10);

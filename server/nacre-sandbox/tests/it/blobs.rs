@@ -1,4 +1,4 @@
-//! Blobs of a plugin: what a call does to them is committed with its state, or not at all.
+//! Blobs of a plugin: the changes of a call are committed with its state, or not at all.
 
 use crate::fixture::{granted, later, probe, request, tell, told};
 use nacre_sandbox::{Error, Partition};
@@ -23,7 +23,7 @@ fn a_blob_grows_is_sealed_and_is_read_by_ranges() {
     let steps = r#"[["blob-create", "b"], ["blob-append", "b", "0123456789", 5000], ["blob-read", "b", 49995, 100]]"#;
     tell(&mut partition, &[steps]).unwrap();
     drop(partition);
-    // One that is not sealed goes on after a restart.
+    // An unsealed blob can be extended after a restart.
     let mut partition = open(&spaces);
     let steps = r#"[["blob-append", "b", "end"], ["blob-seal", "b"], ["blob-create", "c/1"],
         ["blob-read", "b", 49998, 100], ["blob-read", "b", 7, 5], ["blob-read", "b", 60000, 5], ["blob-read", "none", 0, 5],
@@ -56,7 +56,7 @@ fn a_call_that_fails_leaves_no_blob_behind() {
     tell(&mut partition, &[r#"[["blob-create", "kept"], ["blob-append", "kept", "whole"]]"#])
         .unwrap();
     let reader = partition.reader();
-    // Poison, which is parked: whatever it did before is undone.
+    // The poison document is parked, and its earlier effects are undone.
     let cases = [
         (r#"[["blob-append", "none", "x"]]"#, "there is no blob \"none\""),
         (
@@ -70,7 +70,7 @@ fn a_call_that_fails_leaves_no_blob_behind() {
         let report = tell(&mut partition, &[steps]).unwrap();
         let found = &report.dead_letters[0].reason;
         assert!(found.contains(reason), "{found}");
-        // So that these are not too many in a row.
+        // A good document, so that there are not too many poison documents in a row.
         tell(&mut partition, &["[]"]).unwrap();
     }
     tell(

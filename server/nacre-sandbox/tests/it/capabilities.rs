@@ -1,4 +1,5 @@
-//! Documents, HTTP and metrics: what is granted works, what is not is refused, and waiting counts.
+//! Documents, HTTP and metrics: granted operations work, others are refused, and waiting counts
+//! towards the deadline.
 
 use crate::fixture::*;
 use nacre_sandbox::{
@@ -12,7 +13,7 @@ fn grant(keyspace: &str, write: bool) -> KeyspaceGrant {
     KeyspaceGrant { keyspace: keyspace.into(), write }
 }
 
-/// All that the probe imports, with these keyspaces and hosts.
+/// Returns grants for all imports of the probe, with these keyspaces and hosts.
 fn grants(kv: Vec<KeyspaceGrant>, hosts: &[&str]) -> Grants {
     let http_out = hosts.iter().map(|host| (*host).to_owned()).collect();
     Grants { kv, http_out, ..Grants::own() }
@@ -20,7 +21,7 @@ fn grants(kv: Vec<KeyspaceGrant>, hosts: &[&str]) -> Grants {
 
 #[test]
 fn a_component_gets_what_it_imports_when_all_of_it_is_granted() {
-    // The database is for the query service alone, and queries for functions.
+    // The database is only for the query service, and queries only for functions.
     let of_plugins = Capability::ALL.into_iter();
     let of_plugins =
         of_plugins.filter(|it| !matches!(it, Capability::Query | Capability::Database));
@@ -137,7 +138,7 @@ fn parts_of_documents_and_other_buckets_are_reached_within_the_grant() {
     "#);
 }
 
-/// Documents that are stored, and not on disk before somebody says so.
+/// Documents that are not on disk before the test settles them.
 #[derive(Default)]
 struct Unsettled {
     documents: MemoryDocuments,
@@ -189,7 +190,7 @@ fn too_many_keys_at_once_end_the_call() {
     assert_eq!(report.dead_letters[0].reason, "too many keys at once");
 }
 
-/// Documents and servers that let their callers wait, longer than they may.
+/// Documents and servers that delay their callers for longer than allowed.
 struct Slow;
 
 impl Slow {
@@ -233,7 +234,7 @@ fn the_deadline_covers_waiting_inside_host_calls() {
     };
     for call in [r#"["get","","a"]"#, r#"["http","https://a/"]"#] {
         let mut partition = open_probe(setup.clone());
-        // On a busy machine ticks come late, and a wait is over before its ticks are.
+        // On a busy machine ticks are late, and a wait may end before its ticks are counted.
         let script = format!("[{}]", [call; 50].join(","));
         let report = tell(&mut partition, &[&script]).unwrap();
         assert_eq!(report.dead_letters[0].reason, "took longer than 50 ms", "{script}");
@@ -246,7 +247,7 @@ fn the_deadline_covers_waiting_inside_host_calls() {
     }
 }
 
-/// Answers with what it was asked for.
+/// Replies with the parts of the request.
 struct Echo;
 
 impl Http for Echo {

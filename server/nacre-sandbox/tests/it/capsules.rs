@@ -1,4 +1,4 @@
-//! Calls that failed, kept and made again.
+//! Failed calls that are stored and replayed.
 
 use crate::fixture::*;
 use nacre_sandbox::{
@@ -35,7 +35,7 @@ fn only(partition: &Partition) -> Capsule {
     let capsules = partition.take_capsules();
     assert_eq!(capsules.len(), 1);
     assert!(partition.take_capsules().is_empty(), "they are taken once");
-    // What is kept is a file.
+    // A capsule is stored as a file.
     let capsule = Capsule::from_json(&capsules[0].to_json()).unwrap();
     assert_eq!(capsule, capsules[0]);
     capsule
@@ -45,7 +45,8 @@ fn replayed(capsule: &Capsule) -> String {
     replay(&probe(), capsule).unwrap_err().to_string()
 }
 
-/// The call fails only when it sees what the first one saw: two entries, two documents, an answer from elsewhere.
+/// The call fails only if it sees what the first one saw: two entries, two documents, a reply from another
+/// server.
 #[test]
 fn a_call_that_failed_fails_again_in_the_same_way_elsewhere() {
     let mut partition = open_probe(setup());

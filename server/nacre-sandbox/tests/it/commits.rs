@@ -1,4 +1,5 @@
-//! Writes and progress: together or not at all, and readers never see half of it.
+//! Writes and progress are committed together or not at all, and readers never see a part of a
+//! commit.
 
 use crate::fixture::*;
 use nacre_sandbox::{Error, Limits};
@@ -68,7 +69,7 @@ fn a_reopened_partition_goes_on_as_if_nothing_had_happened() {
     let mut stream = Stream::default();
     let bodies: Vec<_> = (0..300).map(|n| (format!("k{n}"), format!(r#"{{"n":{n}}}"#))).collect();
     for chunk in bodies.chunks(50) {
-        // A new partition for every batch.
+        // A new partition for each batch.
         let mut partition = open(&config, Limits::default(), storage.clone());
         let batch = stream.batch(chunk.iter().map(|(key, body)| (&key[..], Some(&body[..]))));
         partition.on_batch(&batch, NOW).unwrap();
@@ -94,7 +95,8 @@ fn a_cleared_partition_starts_over_even_when_it_was_stopped() {
     assert_eq!(query(&partition.reader(), ""), r#"{"rows":[{"key":null,"value":2}]}"#);
 }
 
-/// Readers ask while a writer adds documents in pairs: no answer may ever hold half a pair.
+/// Readers send requests while a writer adds documents in pairs: no reply may ever contain half a
+/// pair.
 #[test]
 fn readers_see_whole_commits_only() {
     let mut partition = open_in_memory("function (doc, meta) { emit(doc.n) }", Some("_count"));
@@ -126,7 +128,7 @@ fn readers_see_whole_commits_only() {
     });
 }
 
-/// Of eight documents with one that kills it: calls with eight, four, two and one fail.
+/// For eight documents with a poison one, calls with eight, four, two and one documents fail.
 #[test]
 fn a_writer_rests_after_each_call_that_fails() {
     let mut partition = open_probe(granted(""));
@@ -139,7 +141,8 @@ fn a_writer_rests_after_each_call_that_fails() {
     assert_eq!(RESTS.get() - before, 4);
 }
 
-/// Wherever it dies: before its first write, between two, after the last, alone or beside others.
+/// The poison fails before its first write, between two, or after the last, alone or among other
+/// documents.
 #[test]
 fn poison_anywhere_in_a_batch_costs_only_itself() {
     let good = r#"[["put","a","1"],["delete","b"],["put","c","1"]]"#;

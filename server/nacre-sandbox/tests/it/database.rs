@@ -1,4 +1,5 @@
-//! The database as queries see it: granted to the query service alone, and there only while a request is answered.
+//! The database as seen by queries: granted only to the query service, and available only while a request is
+//! answered.
 
 use crate::fixture::*;
 use nacre_sandbox::{
@@ -9,14 +10,14 @@ use nacre_sandbox::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One collection with documents `k0`, `k1`, …, and perhaps an index of them; nothing can be changed.
+/// One collection with documents `k0`, `k1`, …, and optionally an index on them. It cannot be changed.
 #[derive(Default)]
 struct Fixed {
     documents: usize,
     is_indexed: bool,
-    /// Bytes in each document beside its id.
+    /// Number of bytes in each document in addition to its ID.
     padding: usize,
-    /// A document that is no object: its id, its body, and whether that is JSON.
+    /// A document that is not an object: its ID, its body, and true if the body is JSON.
     odd: Option<(&'static str, &'static str, bool)>,
 }
 
@@ -80,7 +81,7 @@ impl Database for Fixed {
     }
 
     fn scan_documents(&self, scan: &IndexScan, left: Duration) -> Result<IndexedRows, Failure> {
-        // The key of an entry is the number of its document, and a scan goes on with the next key.
+        // The key of an entry is the number of its document, and a scan continues with the next key.
         let last =
             scan.spans[0].start.strip_suffix(&[0]).and_then(|last| str::from_utf8(last).ok());
         let first = last.and_then(|last| last.parse::<usize>().ok()).map_or(0, |last| last + 1);
@@ -248,7 +249,7 @@ fn documents_that_are_passed_on_stay_as_they_are() {
         (format!("SELECT d {IN_ORDER}"), &named),
         (format!("SELECT * {IN_ORDER}"), &named),
         ("SELECT RAW d FROM b AS d USE KEYS ['k0', 'k1', 'k2']".into(), &text),
-        // What is looked into after all is read.
+        // A document whose content is needed after all is read.
         (format!("SELECT RAW x.id FROM (SELECT d.* {IN_ORDER}) AS x"), &|n| format!("\"k{n}\"")),
     ];
     for (statement, expected) in cases {
@@ -260,7 +261,7 @@ fn documents_that_are_passed_on_stay_as_they_are() {
 
 const INDEXED: Fixed = Fixed { documents: 0, is_indexed: true, padding: 0, odd: None };
 
-/// The rows of an answer, as they stand there.
+/// Returns the rows of a reply as text.
 fn rows(reader: &Reader, statement: &str, database: Fixed) -> String {
     let answer = reader.handle_with(&query(statement), NOW, Arc::new(database), None).unwrap();
     let body = String::from_utf8(answer.whole().unwrap().body).unwrap();
@@ -309,7 +310,7 @@ fn documents_that_are_passed_on_are_no_more_than_the_page() {
     assert_eq!(none["results"], serde_json::json!([]));
 }
 
-/// A reader with 8 MiB of memory.
+/// Opens a reader with 8 MiB of memory.
 fn open_with_little_memory() -> Reader {
     let limits = Limits { memory_bytes: 8 << 20, ..Limits::default() };
     let grants = Grants { database: true, ..Grants::own() };
@@ -317,7 +318,7 @@ fn open_with_little_memory() -> Reader {
     Reader::stateless(plugin("query"), setup).unwrap()
 }
 
-/// More than the host could hold at once passes through, in pieces of which none is large.
+/// More data than the host could hold at once passes through, in small pieces.
 #[test]
 fn documents_that_were_passed_on_are_let_go() {
     let reader = open_with_little_memory();

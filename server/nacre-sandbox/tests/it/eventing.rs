@@ -1,4 +1,4 @@
-//! The component that runs functions, in the sandbox.
+//! The eventing component in the sandbox.
 
 use crate::fixture::*;
 use nacre_sandbox::{
@@ -60,13 +60,13 @@ fn a_function_is_launched_follows_documents_and_fires_timers() {
     let status = partition.status();
     assert!(status.log[0].message.ends_with("[INFO] \"gone\" \"b\""), "{:?}", status.log);
     assert_eq!(status.metrics["on_update_success"], 2.0);
-    // It is launched once, however often it is opened.
+    // The function is launched once, however often it is opened.
     partition.set_timer(":launch", Timer::default()).unwrap();
     partition.on_timers(later(6000)).unwrap();
     assert_eq!(partition.status().metrics["on_deploy_success"], 1.0);
 }
 
-/// A server that never answers in time.
+/// A server that never replies in time.
 struct Slow;
 
 impl Http for Slow {
@@ -102,7 +102,8 @@ fn documents_that_take_too_long_are_given_up_one_by_one_and_the_others_go_on() {
     assert_eq!(keys(&documents), ["a", "z"]);
 }
 
-/// Counts how often each document was handled; some never end, one in what the engine cannot interrupt.
+/// Counts how often each document is handled. Some handlers never end, one of them in an operation that
+/// the engine cannot interrupt.
 const COUNTING: &str = "function Again(context) { OnUpdate(context, { id: 'late ' + context.id }) }
     function OnUpdate(doc, meta) {
         if (doc.fails) throw new Error('it fails');
@@ -113,7 +114,7 @@ const COUNTING: &str = "function Again(context) { OnUpdate(context, { id: 'late 
         dst[meta.id] = (dst[meta.id] || 0) + 1;
     }";
 
-/// What [`COUNTING`] runs with: 200 ms for a handler.
+/// The setup for [`COUNTING`]: 200 ms for a handler.
 fn counting(documents: &Arc<MemoryDocuments>) -> Setup {
     let setup = setup(COUNTING, documents);
     let mut config: serde_json::Value = serde_json::from_str(&setup.config).unwrap();
@@ -142,7 +143,7 @@ fn documents_that_never_end_have_no_other_handled_twice() {
     };
     let batch = names.iter().enumerate().map(|(number, name)| (&name[..], Some(body(number))));
     let report = partition.on_batch(&Stream::default().batch(batch), NOW).unwrap();
-    // Those that failed before the one that ended the call are told of.
+    // Documents that failed before the one that ended the call are reported.
     let failed: Vec<_> = report.errors.iter().map(|error| &error.key[..]).collect();
     assert_eq!((failed, report.dead_letters.len()), (vec![&b"040"[..], b"100"], 1));
     assert_eq!(report.dead_letters[0].key, b"150");
@@ -177,7 +178,7 @@ fn timers_that_never_end_have_no_other_fire_twice() {
     assert_eq!(partition.next_timer_us(), None);
 }
 
-/// Documents of which one is locked for a while.
+/// Documents, one of which is locked for a while.
 struct Locked {
     documents: Arc<MemoryDocuments>,
     is_locked: AtomicBool,
@@ -214,12 +215,12 @@ fn a_batch_that_waits_for_a_document_goes_on_where_it_stopped() {
         assert!(error.is_retryable(), "{error}");
         batch.documents.drain(..partition.taken());
         assert_eq!(batch.documents.len(), 4);
-        // One that is done is told of once.
+        // A processed document is reported once.
         let told = partition.status();
         let told: Vec<_> = told.last_errors.iter().map(|error| &error.key[..]).collect();
         assert_eq!(told, [b"fails"]);
     }
-    // A feed that begins anew leaves out what is done.
+    // A restarted feed omits the processed documents.
     let place = |partition: &Partition| {
         batch.progress.keys().map(|vbid| partition.progress(*vbid).seqno.0).sum::<u64>()
     };
@@ -233,7 +234,7 @@ fn a_batch_that_waits_for_a_document_goes_on_where_it_stopped() {
     assert_eq!(partition.status().metrics["on_update_success"], 6.0);
 }
 
-/// Endless rows for those who read them slowly, and how many queries have not ended.
+/// Endless rows that are read slowly, and the number of open queries.
 #[derive(Default)]
 struct Numbers(Arc<AtomicUsize>);
 

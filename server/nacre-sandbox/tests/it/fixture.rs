@@ -1,4 +1,4 @@
-//! A host that ticks, the views plugin, and a scripted change stream.
+//! A ticking host, the views plugin, and a scripted change stream.
 
 use nacre_dcp::{Batch, ResumePoint};
 use nacre_sandbox::{
@@ -15,11 +15,11 @@ use std::time::Duration;
 pub const NOW: Now = Now { unix_ns: 1_700_000_000_000_000_000, monotonic_ns: 0 };
 
 thread_local! {
-    /// How often the host has had this thread rest.
+    /// Number of pauses that the host has requested on this thread.
     pub static RESTS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The host of all tests; a thread of its own lets its time pass.
+/// The host of all tests; a separate thread advances its clock.
 pub fn host() -> &'static Host {
     static HOST: OnceLock<Host> = OnceLock::new();
     HOST.get_or_init(|| {
@@ -41,17 +41,17 @@ pub fn host() -> &'static Host {
     })
 }
 
-/// The views plugin.
+/// Returns the views plugin.
 pub fn views() -> Plugin {
     plugin("views")
 }
 
-/// The plugin that does what it is told; see its crate for the steps.
+/// Returns the plugin that executes scripted steps; see its crate for the steps.
 pub fn probe() -> Plugin {
     plugin("probe")
 }
 
-/// A plugin that `cargo xtask plugins` has built, compiled once for all tests.
+/// Returns a plugin that `cargo xtask plugins` has built, compiled once for all tests.
 pub fn plugin(name: &str) -> Plugin {
     static PLUGINS: Mutex<BTreeMap<String, Plugin>> = Mutex::new(BTreeMap::new());
     let mut plugins = PLUGINS.lock().unwrap();
@@ -66,7 +66,7 @@ pub fn plugin(name: &str) -> Plugin {
 /// Compiles and loads a component.
 pub fn load(name: &str, component: &[u8]) -> Result<Plugin, Error> {
     let artefact = host().compile(component)?;
-    // SAFETY: the bytes were compiled by this host just now.
+    // SAFETY: this host has just compiled the bytes.
     unsafe { host().load(name, &artefact) }
 }
 
@@ -81,36 +81,36 @@ pub fn component(name: &str) -> Vec<u8> {
         .unwrap_or_else(|_| panic!("{} is missing: run cargo xtask plugins first", path.display()))
 }
 
-/// A deployment that may do all that the probe imports.
+/// Returns a deployment with grants for all imports of the probe.
 pub fn granted(config: &str) -> Setup {
     let kv = vec![KeyspaceGrant { keyspace: "*".into(), write: true }];
     let grants = Grants { kv, http_out: vec!["a".into()], ..Grants::own() };
     Setup { grants, ..Setup::new("p", config) }
 }
 
-/// The probe on a state of its own.
+/// Opens the probe with its own state.
 pub fn open_probe(setup: Setup) -> Partition {
     Partition::open(probe(), setup, Box::new(MemoryStorage::default())).unwrap()
 }
 
-/// Gives the probe some scripts, each a document.
+/// Passes scripts to the probe, one per document.
 pub fn tell(partition: &mut Partition, scripts: &[&str]) -> Result<Report, Error> {
     let keys: Vec<_> = (0..scripts.len()).map(|number| format!("k{number}")).collect();
     let changes = keys.iter().zip(scripts).map(|(key, script)| (&key[..], Some(*script)));
     partition.on_batch(&Stream::default().batch(changes), NOW)
 }
 
-/// What the probe was told by the host so far.
+/// Returns the results that the probe has received from the host so far.
 pub fn told(partition: &Partition) -> String {
     request(&partition.reader(), "/state", "told")
 }
 
-/// [`NOW`], and some microseconds.
+/// Returns [`NOW`] plus some microseconds.
 pub fn later(us: u64) -> Now {
     Now { unix_ns: NOW.unix_ns + us * 1000, ..NOW }
 }
 
-/// A design document with one view called `v`.
+/// Returns a design document with one view named `v`.
 pub fn design(map: &str, reduce: Option<&str>) -> String {
     let mut view = serde_json::json!({"map": map});
     if let Some(reduce) = reduce {
@@ -137,7 +137,7 @@ pub struct Stream {
 impl Stream {
     pub const VBUCKETS: u16 = 4;
 
-    /// A batch of changes: a new body for a key, or its deletion.
+    /// Returns a batch of changes: a new body for a key, or its deletion.
     pub fn batch<'a>(
         &mut self,
         changes: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
@@ -164,13 +164,13 @@ impl Stream {
     }
 }
 
-/// A resume point at the end of a snapshot.
+/// Returns a resume point at the end of a snapshot.
 pub fn point(seqno: u64) -> ResumePoint {
     let seqno = Seqno(seqno);
     ResumePoint { vb_uuid: VbUuid(7), seqno, snapshot_start: seqno, snapshot_end: seqno }
 }
 
-/// The answer to a query of view `v`, with its rows on lines.
+/// Returns the reply to a query of view `v`, with its rows on separate lines.
 pub fn query(reader: &Reader, query: &str) -> String {
     request(reader, "/v", query)
 }

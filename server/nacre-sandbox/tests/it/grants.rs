@@ -1,4 +1,4 @@
-//! What is loaded and deployed, and what is refused.
+//! Tests of the checks at load and at deployment.
 
 use crate::fixture::*;
 use nacre_sandbox::{Error, Limits, Setup, validate};
@@ -10,7 +10,7 @@ fn an_import_that_is_not_granted_is_refused_by_name() {
     )
     .unwrap();
     let artefact = host().compile(&component).unwrap();
-    // SAFETY: the bytes were compiled by this host just now.
+    // SAFETY: this host has just compiled the bytes.
     let error = unsafe { host().load("nosy", &artefact) }.err().unwrap();
     insta::assert_snapshot!(error, @r#"plugin "nosy" imports "wasi:clocks/wall-clock@0.2.0", which is not granted"#);
 }
@@ -24,10 +24,10 @@ fn what_is_no_service_is_refused() {
         @"not a plugin: it is a core module; `nacre plugin build` makes a component of one"
     );
     let empty = host().compile(&wat::parse_str("(component)").unwrap()).unwrap();
-    // SAFETY: the bytes were compiled by this host just now.
+    // SAFETY: this host has just compiled the bytes.
     let error = unsafe { host().load("empty", &empty) }.err().unwrap();
     assert!(matches!(error, Error::Component(_)), "{error}");
-    // SAFETY: these bytes are refused before anything of them is run.
+    // SAFETY: these bytes are refused before they are run.
     let error = unsafe { host().load("old", b"an artefact of another version") }.err().unwrap();
     assert!(matches!(error, Error::Artefact(_)), "{error}");
 }

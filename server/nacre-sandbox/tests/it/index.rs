@@ -1,4 +1,4 @@
-//! Indexes: entries of documents, kept and scanned by the host.
+//! Indexes: entries of documents that the host stores and scans.
 
 use crate::fixture::*;
 use crate::hostile::module::component_of;
@@ -16,7 +16,7 @@ fn open(storage: &MemoryStorage) -> Partition {
     Partition::open(plugin("probe-index-type"), setup(), Box::new(storage.clone())).unwrap()
 }
 
-/// The entries of a whole index: `key=document`.
+/// Returns the entries of a whole index as `key=document`.
 fn listed(snapshot: &IndexSnapshot) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let entries = snapshot.scan(None, &Span::default(), false);
@@ -44,7 +44,7 @@ fn an_index_follows_documents_and_survives() {
     drop(partition);
     let mut partition = open(&storage);
     assert_eq!(listed(&partition.reader().index().unwrap()), "z=a");
-    // Back to the beginning of one vBucket: its documents are gone.
+    // A rollback to the beginning of one vBucket removes its documents.
     let vbid = batch.documents[0].0;
     let reached = partition.rollback(vbid, ResumePoint::default()).unwrap();
     assert_eq!(reached, ResumePoint::default());
@@ -69,7 +69,7 @@ fn a_document_that_kills_an_index_type_is_parked() {
     }
 }
 
-/// What was known of it before is no more true.
+/// Entries from before the failure are outdated.
 #[test]
 fn a_document_that_kills_an_index_type_is_no_longer_in_the_index() {
     let mut partition = open(&MemoryStorage::default());
@@ -103,7 +103,7 @@ fn a_configuration_that_is_no_index_is_refused() {
     insta::assert_snapshot!(error, @"p: no such index");
 }
 
-/// Two entries, of which one belongs to a document that was not in the batch.
+/// Two entries, one of which belongs to a document that was not in the batch.
 #[test]
 fn entries_of_documents_that_were_not_given_belong_to_nothing() {
     let module = r#"(module

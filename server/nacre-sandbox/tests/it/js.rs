@@ -1,4 +1,4 @@
-//! The plugin that runs JavaScript, in the sandbox.
+//! The JavaScript plugin in the sandbox.
 
 use crate::fixture::*;
 use nacre_sandbox::{
@@ -84,7 +84,7 @@ export function handle() { try { return http.fetch("https://a/").status } catch 
     assert_eq!(report.dead_letters[0].reason, "state is not granted");
 }
 
-/// The budget of steps ends most loops; one step that takes long is ended by the sandbox.
+/// The budget of steps ends most loops; the sandbox ends a single step that takes long.
 #[test]
 fn hostile_programs_end_at_their_limits_and_replay() {
     let source = r#"

@@ -1,4 +1,4 @@
-//! The host with real components: `cargo xtask plugins` builds them.
+//! Tests of the host with real components, which `cargo xtask plugins` builds.
 
 mod answers;
 mod attacks;

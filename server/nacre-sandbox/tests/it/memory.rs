@@ -1,4 +1,5 @@
-//! Memory of instances and of state, below what the node has for them.
+//! Limits of memory for instances and state when the node has less than the deployment's own
+//! limits.
 
 use crate::fixture::{NOW, Stream, design, query, views};
 use nacre_sandbox::{AccountLimit, Budgets, Error, Partition, Purpose, Request, Setup};
@@ -17,7 +18,7 @@ fn open(
 }
 
 const PLAIN: &str = "function (doc, meta) { emit(meta.id, null) }";
-/// Makes about 100 KB of rows of each document.
+/// Emits about 100 KB of rows for each document.
 const GREEDY: &str =
     "function (doc, meta) { for (var i = 0; i < 200; i++) emit([i, meta.id], 'x'.repeat(500)) }";
 
@@ -59,7 +60,7 @@ fn instances_that_have_grown_large_are_not_kept() {
     let budgets = Budgets::default();
     let mut partition = open("d", PLAIN, &budgets, MemoryStorage::default()).unwrap();
     partition.on_batch(&documents(&mut Stream::default(), 0..1), NOW).unwrap();
-    // An instance whose request is as long as that needs several times as much.
+    // An instance needs several times the size of its request.
     let asked = Request { path: "/v".into(), body: vec![b' '; 16 * MIB], ..Request::default() };
     let answered = partition.reader().handle(&asked, NOW).and_then(|answer| answer.whole());
     assert!(answered.is_ok());

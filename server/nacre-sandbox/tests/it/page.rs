@@ -1,11 +1,11 @@
-//! The page about the ABI says what the WIT says.
+//! Checks that the documentation page of the ABI agrees with the WIT.
 
 use std::collections::BTreeSet;
 
 const WIT: &str = include_str!("../../../../plugins/wit/plugin.wit");
 const PAGE: &str = include_str!("../../../../docs/reference/plugin-abi.md");
 
-/// Each function of the WIT, as `interface name: func(…)`.
+/// Returns each function of the WIT, as `interface name: func(…)`.
 fn declared() -> BTreeSet<String> {
     let mut interface = "";
     let mut functions = BTreeSet::new();
@@ -19,7 +19,7 @@ fn declared() -> BTreeSet<String> {
     functions
 }
 
-/// Each function in the tables of the page, in the same words.
+/// Returns each function in the tables of the page, in the same form.
 fn documented() -> BTreeSet<String> {
     let mut interface = "";
     let mut functions = BTreeSet::new();

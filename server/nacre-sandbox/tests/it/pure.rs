@@ -9,7 +9,7 @@ use nacre_vbucket::{Verdict, Version};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// With a deadline that calls which end keep on a busy machine too.
+/// Returns a setup with a deadline that terminating calls meet even on a busy machine.
 fn pure() -> Setup {
     let limits = Limits { deadline: Duration::from_millis(500), ..Limits::pure() };
     Setup { limits, ..Setup::new("p", "") }
@@ -58,7 +58,7 @@ fn a_caller_has_an_instance_of_its_own_and_ends_with_its_request() {
     assert_eq!(calls(&mut other), Ok("2".into()));
 }
 
-/// What is kept of calls that failed, as files.
+/// Returns the capsules of failed calls after a round trip through files.
 fn kept(capsules: Vec<Capsule>) -> Vec<Capsule> {
     capsules.iter().map(|capsule| Capsule::from_json(&capsule.to_json()).unwrap()).collect()
 }
@@ -119,7 +119,7 @@ fn a_conflict_that_was_not_decided_is_not_decided_again_from_its_capsule() {
     assert_eq!((Version::from(then), Version::from(arrived)), (local.clone(), remote.clone()));
     let again = replayed("probe-resolver", &capsules[0]);
     assert_eq!(again, format!("p: {}", capsules[0].reason));
-    // What is too large for a file is left out of it.
+    // Parts that are too large are omitted from the file.
     let large = Version { body: [b"trap".to_vec(), vec![0; 5 << 20]].concat(), ..local };
     let endless = Version { body: "loop".into(), ..large.clone() };
     resolver.resolve(b"k", &endless, &large).unwrap_err();

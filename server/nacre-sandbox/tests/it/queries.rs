@@ -1,4 +1,4 @@
-//! Rows and reductions of the real component, as a client sees them.
+//! Rows and reductions of the real component, as seen by a client.
 
 use crate::fixture::*;
 use nacre_types::Vbid;
@@ -71,7 +71,7 @@ fn queries_take_the_parameters_of_couchbase() {
     insta::assert_snapshot!(lines.join("\n"));
 }
 
-/// Random changes in batches of random size, judged by a plain map of documents.
+/// Random changes in batches of random size, compared with a plain map of documents.
 #[test]
 fn rows_equal_brute_force_after_any_history() {
     let mut partition =

@@ -1,4 +1,5 @@
-//! The component of search in the real sandbox: its index is blobs of a segmented state, which it finds again.
+//! The search component in the real sandbox: its index is stored in blobs of a segmented state, and is found
+//! again after a restart.
 
 use crate::fixture::*;
 use nacre_sandbox::{Partition, Request, Setup};

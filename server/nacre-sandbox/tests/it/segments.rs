@@ -1,4 +1,4 @@
-//! Views on segmented state: what a view answers does not depend on the form of its state.
+//! Views on a segmented state: replies do not depend on the form of the state.
 
 use crate::fixture::{NOW, Stream, design, open, point, query};
 use nacre_dcp::Batch;
@@ -7,7 +7,7 @@ use nacre_state::{BlockCache, MemoryStorage, Segmenting, SpaceStorage, Vouching}
 use nacre_store::{MemorySpaces, Spaces};
 use nacre_types::{Seqno, Vbid};
 
-/// Flushes after every batch or two, and a cache of a few blocks.
+/// Flushes after every batch or two, with a cache of a few blocks.
 fn segmenting() -> Segmenting {
     Segmenting { flush_bytes: 4 << 10, ..Segmenting::new(BlockCache::new(32 << 10)) }
 }
@@ -17,7 +17,7 @@ fn storage(spaces: &dyn Spaces) -> SpaceStorage {
     SpaceStorage::open(spaces, &vouching, "views", true, 64 << 20, Some(&segmenting())).unwrap()
 }
 
-/// Gives a batch of random changes to both.
+/// Feeds the same batch of random changes to both partitions.
 fn feed(partitions: [&mut Partition; 2], stream: &mut Stream, roll: &mut impl FnMut(u64) -> u64) {
     let changes: Vec<(String, Option<String>)> = (0..200)
         .map(|_| {
@@ -60,7 +60,7 @@ fn views_answer_the_same_from_segments_as_from_memory() {
         feed([&mut resident, &mut segmented], &mut stream, &mut roll);
         match round % 10 {
             4 => {
-                // A vBucket goes back to before its first change.
+                // A vBucket is rolled back to before its first change.
                 for partition in [&mut resident, &mut segmented] {
                     assert_eq!(partition.rollback(Vbid(1), point(0)).unwrap().seqno, Seqno::ZERO);
                 }
@@ -81,7 +81,7 @@ fn views_answer_the_same_from_segments_as_from_memory() {
     assert!(files.numbers().unwrap().len() > 1, "there are segments");
 }
 
-/// A segment that is lost stops the view, by name, and no row is left out.
+/// A lost segment stops the view with the segment's name, and no row is omitted silently.
 #[test]
 fn a_lost_segment_ends_a_query_with_its_name() {
     let map = "function (doc) { emit(doc.city, null); }";
@@ -100,7 +100,7 @@ fn a_lost_segment_ends_a_query_with_its_name() {
     let files = spaces.open("views").unwrap().files().unwrap();
     for file in files.numbers().unwrap() {
         let file = files.open(file).unwrap();
-        // Not the magic, nor the root, which is in memory.
+        // Overwrites neither the magic nor the root, which is in memory.
         let zeros = vec![0; (file.bytes().unwrap() as usize / 2).min(64 << 10)];
         file.write_at(&zeros, 16).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Timers: part of the state, fired in a commit of their own, once.
+//! Timers: they are part of the state, and fire once, in a separate commit.
 
 use crate::fixture::*;
 use nacre_sandbox::{Limits, Partition, Setup};
@@ -50,7 +50,8 @@ fn a_timer_may_set_itself_again_and_cancel_others() {
     assert_eq!(partition.next_timer_us(), None);
 }
 
-/// All are due in one call; the poison makes it several, of which the first cancels a timer of a later one.
+/// All timers are due in one call. The poison causes several calls, the first of which cancels a timer of a
+/// later one.
 #[test]
 fn a_timer_that_kills_the_plugin_is_parked_and_the_others_fire() {
     let storage = MemoryStorage::default();
@@ -136,7 +137,7 @@ fn timers_whose_commit_fails_are_still_set_when_the_partition_is_opened_again() 
     assert_eq!(told(&partition), "a fired\n");
 }
 
-/// Brings `to` as far as `from` with a vBucket, as nodes do.
+/// Updates `to` to the progress of `from` in a vBucket, as nodes do.
 fn follow(to: &mut Partition, from: &Partition, vbid: Vbid) {
     let (reader, mut copying) = (from.reader(), Copying::default());
     while to.standing(vbid).moment < from.standing(vbid).moment {
@@ -200,7 +201,7 @@ fn where_it_begins_to_serve_is_stored_with_what_comes_next() {
     assert_eq!([1, 2].map(|vbid| partition.standing(Vbid(vbid)).moment.term), [3, 3]);
 }
 
-/// Names are those of the node, whosever the timers are.
+/// Names are unique on the node, regardless of the vBucket of a timer.
 #[test]
 fn a_timer_takes_the_place_of_one_of_another_vbucket() {
     let mut partition = open_probe(granted(""));

@@ -1,4 +1,5 @@
-//! Components that would keep the compiler busy, want what is not there, or are none.
+//! Components that would keep the compiler busy, import unavailable interfaces, or are not
+//! components.
 
 use super::When::*;
 use super::module::Module;
@@ -10,12 +11,12 @@ fn m() -> Module {
     Module::new()
 }
 
-/// What is said about a component before any of it has run.
+/// Returns the error for a component that is refused before it runs.
 fn refusal(component: &[u8]) -> Error {
     load("bomb", component).err().unwrap()
 }
 
-/// A component around one core module, whatever that exports.
+/// Wraps a core module as a component, whatever the module exports.
 fn wrapped(module: &str) -> Vec<u8> {
     wat::parse_str(format!("(component (core {})", &module[1..])).unwrap()
 }
@@ -73,7 +74,7 @@ fn what_is_no_component_is_refused() {
     }
 }
 
-/// Whatever becomes of a component that was damaged, the host says so or runs it in the sandbox.
+/// The host either refuses a damaged component or runs it in the sandbox.
 #[test]
 fn damaged_components_do_no_harm() {
     let good = m().component();
@@ -131,7 +132,7 @@ fn what_is_not_granted_cannot_be_imported() {
 
 #[test]
 fn interfaces_of_other_types_are_refused_when_they_are_loaded() {
-    // `state.get` of another type, in a component that has all exports.
+    // `state.get` with another type, in a component that has all exports.
     let other = r#"(component
         (import "nacre:plugin/state@0.1.0" (instance (export "get" (func (result u32)))))
         (core module $m (func (export "f")))
@@ -147,7 +148,7 @@ fn interfaces_of_other_types_are_refused_when_they_are_loaded() {
     );
     let error = refusal(&wat::parse_str(exports).unwrap());
     assert!(matches!(error, Error::Component(_)), "{error}");
-    // A pure plugin that wants documents.
+    // A pure plugin that imports documents.
     let impure = r#"(component
         (import "nacre:plugin/kv@0.1.0" (instance))
         (instance $none)
@@ -156,7 +157,7 @@ fn interfaces_of_other_types_are_refused_when_they_are_loaded() {
     assert!(matches!(error, Error::Import { .. }), "{error}");
 }
 
-/// The largest functions that are let through compile in seconds, not minutes.
+/// The largest accepted functions compile in seconds, not minutes.
 #[test]
 fn what_is_let_through_compiles() {
     let tables = format!("(block (br_table {} (i32.const 0)))", "0 ".repeat(1000)).repeat(60);
@@ -174,7 +175,7 @@ fn what_is_let_through_compiles() {
 fn machine_code_that_was_damaged_is_not_run() {
     let artefact = host().compile(&m().component()).unwrap();
     let load = |bytes: &[u8]| {
-        // SAFETY: what was compiled by this host and damaged since is found out before it is run.
+        // SAFETY: later damage to code that this host compiled is detected before the code runs.
         unsafe { host().load("damaged", bytes) }
     };
     assert!(load(&artefact).is_ok());

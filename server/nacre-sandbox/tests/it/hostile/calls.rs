@@ -1,4 +1,4 @@
-//! Calls that do not end, take what there is, or drown the host in calls of their own.
+//! Calls that do not end, exhaust resources, or flood the host with calls.
 
 use super::When::*;
 use super::module::Module;
@@ -7,7 +7,7 @@ use super::{DEADLINE, PATIENCE, TIME, case, check};
 const STACK: &str = "call stack exhausted";
 const LOOP: &str = "(loop $l (br $l)) unreachable";
 
-/// Five thousand changes of one key, whose value of 900,000 bytes lies in one place for all.
+/// Five thousand changes of one key that share one value of 900,000 bytes.
 const CHANGES: &str = "
     (local $at i32)
     (local.set $at (i32.const 100000))
@@ -27,7 +27,7 @@ fn calling(body: &str) -> Module {
     m().imports().body("on-batch", format!("{body} i32.const 1024"))
 }
 
-/// Some calls over and over.
+/// Repeats some calls endlessly.
 fn storm(call: &str) -> Module {
     calling(&format!("(loop $l {call} (br $l))"))
 }
@@ -166,7 +166,7 @@ fn memory_and_tables_end_at_their_limits() {
 
 #[test]
 fn storms_of_host_calls_end_at_the_deadline() {
-    // Bytes at 2048 are zeros: keys and texts of any length.
+    // Bytes at 2048 are zeros, for keys and texts of any length.
     check(vec![
         case(
             "get",
@@ -393,7 +393,7 @@ fn what_a_call_does_while_it_does_not_end_can_be_seen() {
     let mut stacks: Vec<_> = told.lines().map(read).collect();
     stacks.sort_unstable();
     let (count, stack) = stacks.pop().unwrap();
-    // A tick may come while the request is taken in.
+    // A tick may occur while the request is copied in.
     assert!(stack.ends_with(";caller;busy") && stacks.len() <= 1, "{told}");
     assert!((2..=41).contains(&count), "once a tick: {told}");
     ended();

@@ -1,5 +1,4 @@
-//! Plugins that mean harm. Each ends with an error that names what it did, about when its time is over, and those beside
-//! it go on.
+//! Hostile plugins. Each ends with an error that names its fault, about at its deadline, and other plugins continue.
 
 mod bombs;
 mod calls;
@@ -14,14 +13,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const DEADLINE: Duration = Duration::from_millis(40);
-/// The deadline of a case that must end at another limit, however busy the machine is.
+/// The deadline of a case that must end at another limit, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Reason in the error of a call that was ended at [`DEADLINE`].
 const TIME: &str = "took longer than 40 ms";
-/// What a busy machine may add to a deadline; `cargo xtask bench plugins` measures it on a quiet one.
+/// Delay of a deadline on a busy machine; `cargo xtask bench plugins` measures the delay on a quiet one.
 const SLACK: Duration = Duration::from_secs(2);
 
-/// When a case does its harm.
+/// The call in which a case misbehaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
     Open,
@@ -33,7 +32,7 @@ enum When {
     Merge,
 }
 
-/// A plugin, when it fails, and a part of what is said then.
+/// A plugin, the call in which it fails, and a part of the expected message.
 struct Case {
     name: &'static str,
     module: Module,
@@ -59,7 +58,7 @@ fn setup(deadline: Duration) -> Setup {
     }
 }
 
-/// Runs a component up to `when`; gives the error, and how long the call took that it came from.
+/// Runs a component up to `when`. Returns the error, and the duration of the call that caused it.
 fn run(component: &[u8], when: When, deadline: Duration) -> (Error, Duration) {
     let name = format!("{when:?}");
     let plugin = load(&name, component).unwrap();
@@ -98,7 +97,7 @@ fn run(component: &[u8], when: When, deadline: Duration) -> (Error, Duration) {
     }
 }
 
-/// What parked the only item.
+/// Returns the reason for which the only item was parked, as an error.
 fn killed(reasons: impl Iterator<Item = String>) -> Error {
     let reasons: Vec<_> = reasons.collect();
     assert_eq!(reasons.len(), 1);
@@ -112,7 +111,7 @@ fn timed(call: impl FnOnce() -> Error) -> (Error, Duration) {
     (error, begun.elapsed())
 }
 
-/// Runs cases, with another plugin at work beside them.
+/// Runs cases while another plugin works.
 fn check(cases: Vec<Case>) {
     let mut beside = open_probe(granted(""));
     for Case { name, module, when, says } in cases {

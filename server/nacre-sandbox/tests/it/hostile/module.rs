@@ -1,13 +1,13 @@
-//! Plugins written down instruction by instruction, as no compiler would: a template of the world `service`, of which a
-//! case replaces some parts.
+//! Plugins written instruction by instruction, unlike any compiler output: a template of the world `service`, in which
+//! a case replaces some parts.
 
 use std::fmt::Write as _;
 
 const WIT: &str = "../../plugins/wit";
-/// Where results lie: zeros there mean "ok", an empty list or text, and none.
+/// The address of results: zeros there mean "ok", an empty list or text, and none.
 const RESULT: &str = "i32.const 1024";
 
-/// The exports of the world: interface and function, and their type in core WebAssembly.
+/// The exports of the world: interface and function, with their type in core WebAssembly.
 const EXPORTS: [(&str, &str); 8] = [
     ("lifecycle@0.1.0#describe", "(result i32)"),
     ("lifecycle@0.1.0#init", "(param i32 i32) (result i32)"),
@@ -34,7 +34,7 @@ const REALLOC: &str = "
         (drop (memory.grow (i32.add (i32.shr_u (local.get 3) (i32.const 16)) (i32.const 1)))))
     (local.get $at)";
 
-/// The imports that a case may want, each with a name.
+/// The imports that a case may use, each with a name.
 pub const IMPORTS: &str = r#"
     (import "nacre:plugin/state@0.1.0" "get" (func $get (param i32 i32 i32)))
     (import "nacre:plugin/state@0.1.0" "put" (func $put (param i32 i32 i32 i32)))
@@ -51,11 +51,11 @@ pub const IMPORTS: &str = r#"
         (func $send (param i32 i32 i32 i32 i32 i32 i32 i32 i32)))
     (import "nacre:plugin/metrics@0.1.0" "add" (func $add (param i32 i32 f64)))"#;
 
-/// A plugin, part by part.
+/// A plugin in parts.
 #[derive(Clone, Default)]
 pub struct Module {
     imports: String,
-    /// Whatever else a module has, `start` included.
+    /// Other fields of the module, including `start`.
     fields: String,
     memory: Option<String>,
     realloc: Option<String>,
@@ -78,7 +78,7 @@ impl Module {
         self
     }
 
-    /// The limits of its memory, such as `1 10`.
+    /// Sets the limits of the memory, such as `1 10`.
     pub fn memory(mut self, limits: &str) -> Module {
         self.memory = Some(limits.into());
         self
@@ -89,13 +89,13 @@ impl Module {
         self
     }
 
-    /// What the export whose name ends with `export` does; a result is left out when the body does not end.
+    /// Sets the body of the export whose name ends with `export`. A body that does not end needs no result.
     pub fn body(mut self, export: &str, body: impl Into<String>) -> Module {
         self.bodies.push((format!("#{export}"), body.into()));
         self
     }
 
-    /// The text of the core module.
+    /// Returns the text of the core module.
     pub fn text(&self) -> String {
         let mut text = format!(
             r#"(module {} (memory (export "memory") {}) (global $heap (mut i32) (i32.const 65536)) {}
@@ -114,7 +114,7 @@ impl Module {
         text
     }
 
-    /// The component.
+    /// Returns the component.
     pub fn component(&self) -> Vec<u8> {
         let text = self.text();
         let module = wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));

@@ -1,4 +1,4 @@
-//! Results and layouts that lie, and an allocator that does.
+//! Invalid results and layouts, and an invalid allocator.
 
 use super::When::*;
 use super::module::Module;
@@ -8,7 +8,7 @@ fn m() -> Module {
     Module::new()
 }
 
-/// Words from 2048 on, and the result there.
+/// Stores words from address 2048 on, and returns this address as the result.
 fn words(words: &[i64]) -> String {
     let store = |(index, word): (usize, &i64)| {
         format!("(i32.store (i32.const {}) (i32.const {word}))", 2048 + 4 * index)
@@ -16,8 +16,8 @@ fn words(words: &[i64]) -> String {
     words.iter().enumerate().map(store).collect::<String>() + "i32.const 2048"
 }
 
-/// A plugin whose answers have a cursor: of `result<response, fault>` the word of `ok`, status, headers, body, then the
-/// option of a list.
+/// Returns a plugin whose replies have a cursor: for `result<response, fault>` the word of `ok`, status, headers, body,
+/// then the option of a list.
 pub fn with_cursor() -> Module {
     m().body("handle", words(&[0, 200, 0, 0, 0, 0, 1, 0, 0]))
 }
@@ -162,7 +162,7 @@ fn an_allocator_that_lies_harms_its_own_plugin() {
     ]);
 }
 
-/// The pieces of an answer never end: who asks decides when it does.
+/// The pieces of a reply never end: the caller decides when to stop.
 #[test]
 fn an_answer_without_end_costs_nobody_else() {
     let endless = with_cursor().body("more", words(&[0, 0, 0, 1, 0, 0]));
