@@ -7,7 +7,7 @@
 //!                                            ◄──────  v=<signature>
 //! ```
 //!
-//! The password is never sent, and the server proves that it knows it too. Sources: RFC 5802, RFC 7677.
+//! The password is never sent, and the server proves that it has the password too. Sources: RFC 5802, RFC 7677.
 
 use crate::hash::Hash;
 use base64::Engine;

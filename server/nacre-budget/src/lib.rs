@@ -51,7 +51,7 @@ impl Purpose {
         Purpose::State,
     ];
 
-    /// The name in metrics: one word.
+    /// Returns the name in metrics: one word.
     pub fn name(self) -> &'static str {
         match self {
             Purpose::Request => "request",

@@ -67,7 +67,7 @@ pub trait Agreement: Send + Sync {
     /// Returns this node's confirmed leadership, if it leads. `now_ns` is its monotonic clock.
     fn leadership(&self, now_ns: u64) -> Option<Leadership>;
 
-    /// Returns the leader, as far as this node knows.
+    /// Returns the leader, according to this node's latest information.
     fn leader(&self) -> Option<NodeId> {
         None
     }
@@ -171,7 +171,7 @@ impl Node {
         agreement.leadership(self.now().monotonic_ns)
     }
 
-    /// Returns the leader, as far as this node knows.
+    /// Returns the leader, according to this node's latest information.
     pub fn leader(&self) -> Option<NodeId> {
         let agreement = Arc::clone(&self.agreement.read());
         agreement.leader()

@@ -46,7 +46,7 @@ pub fn alternates(Alternate { host, ports }: &Alternate) -> Value {
 }
 
 /// The node that a map is built for. The map marks this node and contains its own endpoints, which the other nodes may
-/// not know yet.
+/// not have yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Here {
     /// The node.

@@ -287,7 +287,7 @@ impl Node {
         self.maps.lock().for_strays(&self.cluster(), self.here(), bucket)
     }
 
-    /// Returns the change that announces this node's new endpoints, if the other nodes know different ones.
+    /// Returns the change that announces this node's new endpoints, if the agreed state contains different ones.
     pub fn moved(&self) -> Option<Change> {
         let (id, endpoints) = (self.id(), self.endpoints());
         let known = self.cluster().nodes.get(&id).map(|node| node.endpoints.clone());

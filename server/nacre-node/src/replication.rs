@@ -34,7 +34,8 @@ const WINDOW_BYTES: u32 = 16 << 20;
 const WINDOW_NEWS_BYTES: u32 = WINDOW_BYTES / 4;
 /// Versions of a snapshot from disk that are applied at a time.
 const PIECE_DOCUMENTS: usize = 256;
-/// Interval after which a refused stream is requested again: the peer may not know yet that it is the active node.
+/// Interval after which a refused stream is requested again: the peer may not have learned yet that it is the active
+/// node.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// Opcode, extras, key and value of a request.
 type Greeting<'a> = (Opcode, &'a [u8], &'a [u8], &'a [u8]);
@@ -45,7 +46,7 @@ enum Talk {
     Silent,
     /// Waiting for the peer's challenge.
     Introduced(ScramClient),
-    /// Waiting for the peer's proof that it knows the secret too.
+    /// Waiting for the peer's proof that it has the secret too.
     Proved(ScramProof),
     /// This many requests must be granted before streams are requested.
     Opening(usize),

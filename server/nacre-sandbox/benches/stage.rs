@@ -32,7 +32,7 @@ pub fn component(name: &str) -> Vec<u8> {
         .unwrap_or_else(|_| panic!("{} is missing: run cargo xtask plugins first", path.display()))
 }
 
-/// The first version of a JSON document in the collection that all benchmarks use.
+/// Returns the first version of a JSON document in the collection that all benchmarks use.
 #[allow(dead_code, reason = "each benchmark has its own copy of this module")]
 pub fn document(name: &str, body: &str) -> Document {
     let meta = Meta {

@@ -123,7 +123,7 @@ pub trait Work {
     fn call_of(&self, at: usize) -> Call;
 }
 
-/// The division of work into calls, kept between batches.
+/// The division of work into calls, preserved between batches.
 pub struct Cut {
     /// Number of items in the next call.
     items: usize,

@@ -63,8 +63,8 @@ fn memory_of(state: &State) -> usize {
 }
 
 impl Slot {
-    /// Returns the bytes that the state may have: its limit, or less if the node has less memory for it. The part of a
-    /// segmented state in memory is bounded by its flushes.
+    /// Returns the maximum size of the state in bytes: its limit, or less if the node has less memory for it. The part
+    /// of a segmented state in memory is bounded by its flushes.
     fn state_bytes_max(&self, state: &State) -> usize {
         if !state.space.is_resident() {
             return self.limits().state_bytes;
@@ -99,13 +99,13 @@ impl Writer for Slot {
             Ok(value) => {
                 let view = instance.take_view();
                 let is_large = instance.memory_bytes() > IDLE_BYTES_MAX;
-                // Other deployments wait for memory that it does not need until its next batch.
+                // Other deployments wait for memory that this instance does not need before its next batch.
                 if !is_large || !self.context.setup.budgets.writers.is_tight() {
                     self.instance = Some(instance);
                 }
                 Ok((value, view))
             }
-            // The instance may remember results of the failed call, so it is dropped.
+            // The instance may contain effects of the failed call, so it is dropped.
             Err(error) => {
                 self.wreck = instance.take_journal();
                 let CallView { turn, failures, .. } = instance.take_view();
@@ -151,12 +151,12 @@ impl Writer for Slot {
 }
 
 impl Partition {
-    /// Opens the partition that `storage` holds, new or not.
+    /// Opens the partition in `storage`, whether new or existing.
     ///
     /// # Errors
-    /// [`Error::Import`] when the plugin wants more than `setup` grants, [`Error::World`] when it keeps no state,
-    /// [`Error::Config`] when it refuses its configuration, [`Error::Storage`] when the state cannot be loaded; others
-    /// as for any call.
+    /// [`Error::Import`] when the plugin needs more than `setup` grants, [`Error::World`] when it keeps no state,
+    /// [`Error::Config`] when it refuses its configuration, [`Error::Storage`] when the state cannot be loaded; other
+    /// errors as for any call.
     pub fn open(
         plugin: Plugin,
         setup: Setup,
@@ -217,18 +217,18 @@ impl Partition {
         })
     }
 
-    /// Gives up batches and timers between two calls whenever `is_interrupted` returns true: they end with
-    /// [`Error::Busy`], and the results so far count.
+    /// Ends batches and timers between two calls whenever `is_interrupted` returns true. They fail with
+    /// [`Error::Busy`], and the results so far are committed.
     pub fn interrupt_when(&mut self, is_interrupted: impl Fn() -> bool + Send + 'static) {
         self.slot.is_interrupted = Box::new(is_interrupted);
     }
 
-    /// Returns where the feed of a vBucket goes on.
+    /// Returns the point at which the feed of a vBucket continues.
     pub fn progress(&self, vbid: Vbid) -> ResumePoint {
         self.standing(vbid).point
     }
 
-    /// Returns where the feed goes on, for all vBuckets that were ever fed, in order.
+    /// Returns the points at which the feed continues, for all vBuckets that were ever fed, in order.
     pub fn progress_of_all(&self) -> impl Iterator<Item = (Vbid, ResumePoint)> {
         let published = self.shared.published.read();
         let points = published.tracks.iter().map(|(vbid, track)| (*vbid, track.standing.point));
@@ -241,17 +241,17 @@ impl Partition {
         published.tracks.get(&vbid).map(|track| track.standing).unwrap_or_default()
     }
 
-    /// Returns true if it was ever fed, or was given a begin.
+    /// Returns true if the partition was ever fed, or has a starting point.
     pub fn is_begun(&self) -> bool {
         !self.shared.published.read().tracks.is_empty()
     }
 
-    /// Starts the timers of a vBucket on this node, which serves it under `term` since `begun`, by a clock that goes on
-    /// after a restart. The change is stored with the next commit: a process that ends before starts again from the
-    /// same progress.
+    /// Starts the timers of a vBucket on this node, which serves it under `term` since `begun`. `begun` comes from a
+    /// clock that continues after a restart. The change is stored with the next commit: a process that ends earlier
+    /// starts again from the same progress.
     ///
     /// # Errors
-    /// The reason why the partition has stopped, if it has.
+    /// The reason why the partition is stopped, if it is.
     pub fn serve(&mut self, vbid: Vbid, term: u64, begun: u64) -> Result<(), Error> {
         let mut fed = Fed::new(self.shared.snapshot()?);
         fed.state.timers.serve(vbid, true);
@@ -276,12 +276,12 @@ impl Partition {
         self.served.contains_key(&vbid)
     }
 
-    /// The vBuckets whose timers fire here.
+    /// Iterates over the vBuckets whose timers fire here.
     pub fn served(&self) -> impl Iterator<Item = Vbid> {
         self.served.keys().copied()
     }
 
-    /// Returns true if it has come further with any of them since [`Partition::take_moved`].
+    /// Returns true if a served vBucket has made progress since [`Partition::take_moved`].
     pub fn has_moved(&self) -> bool {
         !self.moved.is_empty()
     }
@@ -291,11 +291,11 @@ impl Partition {
         std::mem::take(&mut self.moved)
     }
 
-    /// Comes as far as another node with a vBucket that is served there: with its changes since, or with all timers that
-    /// there are, when they are `whole`.
+    /// Adopts the progress of a vBucket from the node that serves it, with the changes since this partition's own
+    /// progress, or with all timers if they are `whole`.
     ///
     /// # Errors
-    /// [`Error::Storage`]; the partition is stopped then.
+    /// [`Error::Storage`]; the partition is then stopped.
     pub fn follow(
         &mut self,
         vbid: Vbid,
@@ -324,19 +324,19 @@ impl Partition {
         self.keep(fed, &[(vbid, standing)])
     }
 
-    /// Begins somewhere else than with the first mutation of each vBucket.
+    /// Sets starting points other than the first mutation of each vBucket.
     ///
     /// # Errors
-    /// [`Error::Storage`]; the partition is stopped then.
+    /// [`Error::Storage`]; the partition is then stopped.
     pub fn begin_at(&mut self, points: BTreeMap<Vbid, ResumePoint>) -> Result<(), Error> {
         let state = self.shared.snapshot()?;
         self.commit(Fed::new(state), points)
     }
 
-    /// Sets a timer from outside, in place of one of the same name.
+    /// Sets a timer from outside. Replaces a timer of the same name.
     ///
     /// # Errors
-    /// [`Error::Storage`]; the partition is stopped then.
+    /// [`Error::Storage`]; the partition is then stopped.
     pub fn set_timer(&mut self, name: &str, timer: Timer) -> Result<(), Error> {
         let mut fed = Fed::new(self.shared.snapshot()?);
         let (name, timer): (Arc<str>, Arc<Timer>) = (name.into(), timer.into());
@@ -347,12 +347,12 @@ impl Partition {
 
     /// Folds a batch into the state: its writes and its progress become visible in one commit.
     ///
-    /// Documents that fail are in the report, and documents that kill the plugin are parked and skipped; both
+    /// Documents that fail are listed in the report, and documents that kill the plugin are parked and skipped; both
     /// are part of the commit.
     ///
     /// # Errors
-    /// [`Error::Retry`] or [`Error::Busy`]: try again, with the batch after [`Partition::taken`]. Any
-    /// other error has stopped the partition, without any effect of this batch.
+    /// [`Error::Retry`] or [`Error::Busy`]: try again with the part of the batch after [`Partition::taken`]. Any other
+    /// error has stopped the partition, without any effect of this batch.
     pub fn on_batch(&mut self, batch: &Batch, now: Now) -> Result<Report, Error> {
         self.taken = 0;
         let mut fed = Fed::new(self.shared.snapshot()?);
@@ -377,17 +377,17 @@ impl Partition {
         self.finish(fed, progress, report, done, outcome)
     }
 
-    /// Returns how many documents of the last refused batch are in the state all the same, from its first on: they must
+    /// Returns the number of leading documents of the last refused batch that are in the state nevertheless. They must
     /// not be passed again.
     pub fn taken(&self) -> usize {
         self.taken
     }
 
-    /// Calls the plugin with due timers, some hundreds at most; its writes and the removal of the timers become visible
-    /// in one commit. [`Partition::next_timer_us`] shows whether there are more.
+    /// Calls the plugin with due timers, 8192 at most. Its writes and the removal of the timers become visible in one
+    /// commit. [`Partition::next_timer_us`] shows whether there are more.
     ///
     /// # Errors
-    /// As for [`Partition::on_batch`]; those that have fired do not fire again.
+    /// The errors of [`Partition::on_batch`]. Fired timers do not fire again.
     pub fn on_timers(&mut self, now: Now) -> Result<Report, Error> {
         let mut fed = Fed::new(self.shared.snapshot()?);
         let mut report = Report::default();
@@ -400,8 +400,8 @@ impl Partition {
         self.finish(fed, BTreeMap::new(), report, done, outcome)
     }
 
-    /// Returns when the next timer is due, in microseconds since the Unix epoch; `None` if there is none, or the
-    /// partition is stopped.
+    /// Returns the time at which the next timer is due, in microseconds since the Unix epoch; `None` if there is none,
+    /// or if the partition is stopped.
     pub fn next_timer_us(&self) -> Option<u64> {
         let published = self.shared.published.read();
         published.state.timers.next().filter(|_| published.stopped.is_none())
@@ -429,17 +429,18 @@ impl Partition {
                 Err(error)
             }
             Err(error) => {
-                // No document was taken, but the failures count.
+                // No document was processed, but the failures count.
                 self.status.add(&Report { documents: 0, timers: 0, ..report });
                 Err(self.stop_unless_retryable(error))
             }
         }
     }
 
-    /// Cuts the state back to `to` in the history of `vbid`. Returns where the feed goes on, `to` or earlier.
+    /// Rolls the state back to `to` in the history of `vbid`. Returns the point at which the feed continues: `to` or
+    /// earlier.
     ///
     /// # Errors
-    /// As for [`Partition::on_batch`].
+    /// The errors of [`Partition::on_batch`].
     pub fn rollback(&mut self, vbid: Vbid, to: ResumePoint) -> Result<ResumePoint, Error> {
         let mut fed = Fed::new(self.shared.snapshot()?);
         let reached = loop {
@@ -465,7 +466,7 @@ impl Partition {
         Ok(point)
     }
 
-    /// One call of a rollback. Returns the seqno reached, or none when there is more to do.
+    /// Makes one call of a rollback. Returns the seqno that was reached, or `None` if more calls are needed.
     fn rollback_part(
         &mut self,
         vbid: Vbid,
@@ -473,7 +474,7 @@ impl Partition {
         fed: &mut Fed,
     ) -> Result<Option<Seqno>, Error> {
         if self.slot.context.plugin.world() == World::IndexType {
-            // Entries do not say which seqno they came from, so the vBucket starts over.
+            // Entries do not contain the seqno of their document, so the vBucket starts over.
             let bytes_max = self.slot.state_bytes_max(&fed.state);
             let mut view = View::writing(fed.state.clone(), bytes_max);
             self.slot.fold(bytes_max, || nacre_state::forget(&mut view, vbid))?;
@@ -499,10 +500,10 @@ impl Partition {
         Ok(reached.map(Seqno))
     }
 
-    /// Forgets state and progress, so that the feed starts over; a stopped partition runs again.
+    /// Drops state and progress, so that the feed starts over. A stopped partition runs again.
     ///
     /// # Errors
-    /// [`Error::Storage`] when the storage could not be cleared; the partition is stopped then.
+    /// [`Error::Storage`] when the storage could not be cleared; the partition is then stopped.
     pub fn clear(&mut self) -> Result<(), Error> {
         if let Err(message) = self.storage.clear() {
             let deployment = self.slot.context.setup.name.clone();
@@ -528,9 +529,9 @@ impl Partition {
         Ok(())
     }
 
-    /// Returns the memory of the state back, and stays stopped for `reason`, also when it is opened again, until the
-    /// node has more than `limit_bytes` for it: after an error for which [`Error::is_state_full`] holds, and in the
-    /// other partitions of the same deployment then.
+    /// Releases the memory of the state, and stops the partition for `reason`, also after it is opened again, until the
+    /// node has more than `limit_bytes` for the state. Called after an error for which [`Error::is_state_full`] returns
+    /// true, and then also for the other partitions of the same deployment.
     pub fn abandon(&mut self, reason: &str, limit_bytes: usize) {
         self.slot.instance = None;
         let mut published = self.shared.published.write();
@@ -538,16 +539,16 @@ impl Partition {
         drop(published);
         self.charge(0);
         if let Err(message) = self.storage.stop(reason, limit_bytes) {
-            // It is stopped in any case; if the reason was not stored, it stops again after the next open.
+            // It is stopped in any case. If the reason was not stored, it stops again after the next open.
             self.shared.published.write().stopped = Some(format!("{reason} ({message})"));
         }
     }
 
-    /// Makes the storage keep nothing back: called when there is nothing to do, and before another deployment takes
-    /// over.
+    /// Makes the storage write everything that it delays. Called when there is nothing else to do, and before another
+    /// deployment takes over.
     ///
     /// # Errors
-    /// [`Error::Storage`]; the partition is stopped then.
+    /// [`Error::Storage`]; the partition is then stopped.
     pub fn settle(&mut self) -> Result<(), Error> {
         self.storage.settle().map_err(|message| {
             let deployment = self.slot.context.setup.name.clone();
@@ -555,10 +556,10 @@ impl Partition {
         })
     }
 
-    /// As [`Partition::settle`], and waits until everything survives a power cut.
+    /// Like [`Partition::settle`], and also waits until everything survives a power cut.
     ///
     /// # Errors
-    /// [`Error::Storage`]; the partition goes on.
+    /// [`Error::Storage`]; the partition continues.
     pub fn sync(&mut self) -> Result<(), Error> {
         self.storage.sync().map_err(|message| Error::Storage {
             deployment: self.slot.context.setup.name.clone(),
@@ -566,17 +567,17 @@ impl Partition {
         })
     }
 
-    /// A reader of this partition; outlives it.
+    /// Returns a reader of this partition. It outlives the partition.
     pub fn reader(&self) -> Reader {
         Reader::new(Arc::clone(&self.shared))
     }
 
-    /// Counters and recent events.
+    /// Returns counters and recent events.
     pub fn status(&self) -> Status {
         self.shared.status(&self.status)
     }
 
-    /// Takes the capsules of failed calls since the last call of this function; the last few of them.
+    /// Takes the most recent capsules of failed calls since the last call of this function.
     pub fn take_capsules(&self) -> Vec<Capsule> {
         self.slot.context.take_capsules()
     }
@@ -595,7 +596,7 @@ impl Partition {
         self.keep(fed, &standings)
     }
 
-    /// The moment of a commit; that before where only others commit.
+    /// Returns the moment for the next commit; the current moment if other nodes serve the vBucket.
     fn next_moment(&self, vbid: Vbid) -> Moment {
         let moment = self.standing(vbid).moment;
         match self.served.get(&vbid) {
@@ -607,7 +608,7 @@ impl Partition {
 
     fn keep(&mut self, mut fed: Fed, standings: &[(Vbid, Standing)]) -> Result<(), Error> {
         let setup = &self.slot.context.setup;
-        // The state must not reflect documents that a crash can still take back.
+        // The state must not reflect documents that a crash can still undo.
         if let Err(error) = setup.documents.settle() {
             let (deployment, message) = (setup.name.clone(), error.to_string());
             return Err(Error::Retry { deployment, message });
@@ -666,7 +667,8 @@ impl Partition {
     }
 }
 
-/// Returns the positions of a batch's vBuckets after its first `count` documents, given those `before`.
+/// Returns the positions of a batch's vBuckets after its first `count` documents. `before` returns the positions before
+/// the batch.
 fn progress_of(
     batch: &Batch,
     count: usize,
@@ -680,8 +682,8 @@ fn progress_of(
             return Some((*vbid, *point));
         }
         let seqno = last(*vbid).map(|(_, document): &(Vbid, Document)| document.meta.seqno)?;
-        // Snapshots within the batch are not known: the position is at no end of one, and consistent only up to the
-        // position before, because the batch omits versions that a later one in it replaced.
+        // The snapshots within the batch are unknown: the position is not at the end of a snapshot, and is consistent
+        // only up to the position before the batch, because the batch omits versions that a later one in it replaced.
         let before = before(*vbid);
         let is_between = before.seqno == before.snapshot_end;
         let since = if is_between { before.seqno.next() } else { before.snapshot_start };
@@ -702,7 +704,8 @@ mod tests {
         ResumePoint { vb_uuid: VbUuid(1), seqno: Seqno(seqno), snapshot_start, snapshot_end }
     }
 
-    /// Two portions: up to 10, which leaves out the version with seqno 3 since that with 9 has taken its place, and up to 20.
+    /// Two portions: up to 10, which omits the version with seqno 3 because the version with seqno 9 replaced it, and
+    /// up to 20.
     fn two_portions() -> Batch {
         let document = |seqno| {
             let meta = Meta { seqno: Seqno(seqno), ..Meta::default() };
@@ -714,7 +717,7 @@ mod tests {
         Batch { documents, progress, ..Batch::default() }
     }
 
-    /// The answer of a node that has the history up to 7, and another one from there.
+    /// Returns the reply of a node that has the history up to 7, and another history from there.
     fn after_failover(place: &ResumePoint) -> Resume {
         let log = vec![(VbUuid(2), Seqno(7)), (VbUuid(1), Seqno(0))];
         resume(place, &FailoverLog::from_entries(log).unwrap(), Seqno(30), Seqno::ZERO)

@@ -288,7 +288,7 @@ pub enum Refusal {
     NotDeleted,
     /// This copy of the vBucket is not active.
     NotActive,
-    /// The node does not know whether it may serve. The owner of the vBucket returns this, never the vBucket.
+    /// It is unknown whether the node may serve. The owner of the vBucket returns this, never the vBucket.
     NoLease,
     /// The document must be read from the store first ([`Vbucket::restore`](crate::Vbucket::restore)); then the
     /// command can be repeated.

@@ -320,7 +320,7 @@ mod tests {
         assert!(vbucket.is_read_only());
     }
 
-    /// Clusters that have versions which this one lost know them by their CAS.
+    /// Other clusters may have versions that this cluster lost, and identify them by their CAS.
     #[test]
     fn a_new_branch_assigns_no_cas_that_a_lost_one_may_have_assigned() {
         let version = Meta { seqno: Seqno(1), cas: Cas(1 << 40), rev: 1, ..Meta::default() };

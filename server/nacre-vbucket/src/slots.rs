@@ -7,7 +7,7 @@
 //! ```text
 //! home of a key       v
 //! tags      0   0    93   a1   93   0         0: a free slot
-//! slots     -   -    a    b    c    -         c is at home where a is, and was there last
+//! slots     -   -    a    b    c    -         c has the same home as a, and was inserted last
 //! ```
 
 use crate::prefetch::prefetch;

@@ -91,7 +91,7 @@ impl Table {
         self.entry(key).filter(|item| !is_absence(item))
     }
 
-    /// Returns true if only the store can tell whether `key` exists.
+    /// Returns true if only the store can determine whether `key` exists.
     pub fn may_be_evicted(&self, key: &[u8]) -> bool {
         self.evicted.may_contain(key)
     }

@@ -172,7 +172,7 @@ fn answer(nodes: &[Option<Arc<Node>>], (to, question, told): Asked) {
     told(Ok(nodes[to.0 as usize - 1].as_ref().unwrap().answer(&question)));
 }
 
-/// The receivers of questions.
+/// Returns the receivers of questions.
 fn receivers(asked: &[Asked]) -> Vec<u64> {
     asked.iter().map(|(to, ..)| to.0).collect()
 }

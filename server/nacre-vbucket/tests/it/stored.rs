@@ -188,7 +188,7 @@ impl World {
         let (_, state) = self.states.range(..=stored_to).next_back().expect("it began empty");
         self.model = state.clone();
         self.states.retain(|seqno, _| *seqno <= stored_to);
-        // Stored prepares come back; committed and aborted ones do not.
+        // Stored prepares are restored; committed and aborted ones do not.
         let prepared: Vec<Seqno> = self
             .stored
             .values()
