@@ -49,7 +49,7 @@ pub enum Edit {
     Group {
         /// The group's name.
         name: String,
-        /// True if the group is created and may not be there yet, false if it has to be there.
+        /// True to create a group that must not exist, false to change a group that must exist.
         is_new: bool,
         /// Description of its purpose.
         description: Option<String>,

@@ -12,7 +12,6 @@
 //! *Invariants:* a token never has a right that its user currently lacks. It ends with its user, and has no rights
 //! while the user is locked. It creates no tokens and changes no password of its user. If all its scopes are dropped
 //! with their bucket, it has no rights.
-//! locked. It creates no tokens and changes no password of its user. Scopes that are all dropped with their bucket leave no right.
 
 use crate::hash::Hash;
 use crate::login::Login;

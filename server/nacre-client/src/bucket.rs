@@ -204,7 +204,7 @@ impl Bucket {
     /// Returns the ID of the collection `scope.name`.
     ///
     /// # Errors
-    /// A refusal if there is no such collection, and those of the connection.
+    /// A refusal if there is no such collection, and the errors of the connection.
     pub fn collection_id(&mut self, path: &str) -> Result<u32, Error> {
         let address = self.map.servers().first().cloned();
         let address = address.ok_or(Error::NotServed(0))?;

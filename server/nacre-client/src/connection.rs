@@ -158,7 +158,7 @@ impl Connection {
     /// Negotiates features with the server, in addition to those negotiated before.
     ///
     /// # Errors
-    /// A refusal, and those of the connection.
+    /// A refusal, and the errors of the connection.
     pub fn hello(&mut self, features: &[Feature]) -> Result<(), Error> {
         let features: Vec<u8> =
             features.iter().flat_map(|feature| (*feature as u16).to_be_bytes()).collect();
@@ -168,7 +168,7 @@ impl Connection {
     /// Allows replies in any order, so that a slow request does not delay others.
     ///
     /// # Errors
-    /// A refusal, and those of the connection.
+    /// A refusal, and the errors of the connection.
     pub fn allow_any_order(&mut self) -> Result<(), Error> {
         self.hello(&[BASIC_FEATURES, &[Feature::UnorderedExecution]].concat())
     }
@@ -176,7 +176,7 @@ impl Connection {
     /// Logs in with a proof of the password, and verifies the server's proof.
     ///
     /// # Errors
-    /// [`Error::Refused`], [`Error::Login`], and those of the connection.
+    /// [`Error::Refused`], [`Error::Login`], and the errors of the connection.
     pub fn log_in(&mut self, user: &str, password: &str) -> Result<(), Error> {
         let purpose = format!("log in as {user}");
         let exchange = ScramClient::new(user, password, &rand::random::<[u8; 16]>());
@@ -202,7 +202,7 @@ impl Connection {
     /// Selects the bucket for later requests.
     ///
     /// # Errors
-    /// A refusal, and those of the connection.
+    /// A refusal, and the errors of the connection.
     pub fn select_bucket(&mut self, bucket: &str) -> Result<(), Error> {
         let purpose = format!("open the bucket {bucket}");
         self.expect(Opcode::SelectBucket, bucket.as_bytes(), b"", &purpose).map(drop)
@@ -211,7 +211,7 @@ impl Connection {
     /// Asks the node for the cluster map of the bucket.
     ///
     /// # Errors
-    /// A refusal, a malformed map, and those of the connection.
+    /// A refusal, a malformed map, and the errors of the connection.
     pub fn refresh_map(&mut self) -> Result<&ClusterMap, Error> {
         let map = self.expect(Opcode::GetClusterConfig, b"", b"", "read the cluster map")?;
         self.map = ClusterMap::read(&map.value, &self.address, self.is_encrypted())?;
@@ -222,7 +222,7 @@ impl Connection {
     /// same name has a different UUID.
     ///
     /// # Errors
-    /// A refusal, a malformed answer, and those of the connection.
+    /// A refusal, a malformed answer, and the errors of the connection.
     pub fn bucket_uuid(&mut self) -> Result<Option<String>, Error> {
         let map = self.expect(Opcode::GetClusterConfig, b"", b"", "read the cluster map")?;
         let map: serde_json::Value = serde_json::from_slice(&map.value)
@@ -248,7 +248,7 @@ impl Connection {
     /// Returns the ID of the collection `scope.name`.
     ///
     /// # Errors
-    /// A refusal if there is no such collection, and those of the connection.
+    /// A refusal if there is no such collection, and the errors of the connection.
     pub fn collection_id(&mut self, path: &str) -> Result<u32, Error> {
         let purpose = format!("find the collection {path}");
         let answer = self.expect(Opcode::GetCollectionId, b"", path.as_bytes(), &purpose)?;
@@ -260,7 +260,7 @@ impl Connection {
     /// Returns the active vBuckets of the node with their high seqnos.
     ///
     /// # Errors
-    /// A refusal, and those of the connection.
+    /// A refusal, and the errors of the connection.
     pub fn active_seqnos(&mut self) -> Result<Vec<(Vbid, u64)>, Error> {
         const ACTIVE: u32 = 1;
         let (opcode, extras) = (Opcode::GetAllVbSeqnos, ACTIVE.to_be_bytes());

@@ -161,7 +161,7 @@ impl DcpConsumer {
     /// [`nacre_protocol::dcp::NAME_BYTES_MAX`] bytes; `flags` are those of [`open_flag`], without the direction.
     ///
     /// # Errors
-    /// A refusal, and those of the connection.
+    /// A refusal, and the errors of the connection.
     pub fn open(connection: Connection, name: &str, flags: u32) -> Result<DcpConsumer, Error> {
         DcpConsumer::with_window(connection, name, flags, WINDOW_BYTES)
     }
@@ -196,7 +196,7 @@ impl DcpConsumer {
     /// Changes a setting of the connection.
     ///
     /// # Errors
-    /// A refusal, and those of the connection.
+    /// A refusal, and the errors of the connection.
     pub fn control(&mut self, name: &str, value: &str) -> Result<(), Error> {
         let (key, value) = (name.as_bytes(), value.as_bytes());
         let request = Request { key, value, ..Request::default() };
@@ -207,7 +207,7 @@ impl DcpConsumer {
     /// `flags` are those of [`nacre_protocol::dcp::stream_flag`].
     ///
     /// # Errors
-    /// A refusal, and those of the connection. A rollback is not an error.
+    /// A refusal, and the errors of the connection. A rollback is not an error.
     pub fn stream(
         &mut self,
         vbid: Vbid,
@@ -240,7 +240,7 @@ impl DcpConsumer {
     /// Closes the stream of a vBucket. It still ends with [`EventKind::End`].
     ///
     /// # Errors
-    /// A refusal, and those of the connection.
+    /// A refusal, and the errors of the connection.
     pub fn close(&mut self, vbid: Vbid) -> Result<(), Error> {
         let purpose = format!("close the stream of the vBucket {vbid}");
         let request = Request { vbid, ..Request::default() };

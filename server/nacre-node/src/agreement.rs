@@ -220,7 +220,7 @@ impl Node {
     /// Adds or replaces a user as a whole, on behalf of the node itself.
     ///
     /// # Errors
-    /// As for [`Node::change`].
+    /// The errors of [`Node::change`].
     pub fn put_user(self: &Arc<Node>, user: User) -> Result<(), Error> {
         self.propose(&Proposal::PutUser(user)).map(drop)
     }
@@ -228,7 +228,7 @@ impl Node {
     /// Removes a user of the local domain, on behalf of the node itself. Returns true if the user existed.
     ///
     /// # Errors
-    /// As for [`Node::change`].
+    /// The errors of [`Node::change`].
     pub fn remove_user(self: &Arc<Node>, name: &str) -> Result<bool, Error> {
         match self.edit_users(Edit::RemoveUser { domain: Domain::Local, name: name.to_owned() }) {
             Err(Error::Users(Refused::UserNotFound(_))) => Ok(false),
@@ -239,7 +239,7 @@ impl Node {
     /// Adds or replaces a group, on behalf of the node itself.
     ///
     /// # Errors
-    /// As for [`Node::change`].
+    /// The errors of [`Node::change`].
     pub fn put_group(self: &Arc<Node>, group: Group) -> Result<(), Error> {
         self.edit_users(Edit::PutGroup(group))
     }
@@ -247,7 +247,7 @@ impl Node {
     /// Removes a group, also from its users, on behalf of the node itself. Returns true if the group existed.
     ///
     /// # Errors
-    /// As for [`Node::change`].
+    /// The errors of [`Node::change`].
     pub fn remove_group(self: &Arc<Node>, name: &str) -> Result<bool, Error> {
         match self.edit_users(Edit::RemoveGroup(name.to_owned())) {
             Err(Error::Users(Refused::GroupNotFound(_))) => Ok(false),
@@ -258,7 +258,7 @@ impl Node {
     /// Sets the policy for new passwords. Existing passwords stay valid.
     ///
     /// # Errors
-    /// As for [`Node::change`].
+    /// The errors of [`Node::change`].
     pub fn set_password_policy(self: &Arc<Node>, policy: PasswordPolicy) -> Result<(), Error> {
         self.propose(&Proposal::SetPasswordPolicy(policy)).map(drop)
     }
@@ -555,7 +555,7 @@ fn rows_of(users: &Users) -> [Write; 3] {
     ]
 }
 
-/// Names that begin with `@` belong to the server.
+/// Checks that a user may have this name: names that begin with `@` are reserved for the server.
 fn check_name(name: &str) -> Result<(), Error> {
     if name.starts_with('@') { Err(Refused::ReservedName.into()) } else { Ok(()) }
 }

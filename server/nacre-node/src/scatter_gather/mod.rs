@@ -258,7 +258,7 @@ impl Node {
     /// Returns the reply about one vBucket from the node that serves it.
     ///
     /// # Errors
-    /// As for [`Node::gather`].
+    /// The errors of [`Node::gather`].
     pub fn ask_about<M: PeerMessage + Clone>(
         self: &Arc<Node>,
         bucket: &str,
