@@ -22,7 +22,7 @@ const COUNTED_MS: u64 = 60_000;
 /// A kind of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventKind {
-    /// Number of the kind among Couchbase's system events.
+    /// Number of the kind; equals that of Couchbase's system event if there is one.
     pub id: u32,
     /// The part of the server: `ns_server`, `data` or `security`.
     pub component: &'static str,

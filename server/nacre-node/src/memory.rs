@@ -46,8 +46,8 @@ impl NodeMemory {
         self.limit_bytes().map(|limit| limit - limit / PARTS)
     }
 
-    /// Returns true if a quota of the bucket `name`, in MiB, fits into this node's memory together with the quotas of the other
-    /// buckets.
+    /// Returns true if a quota of the bucket `name`, in MiB, fits into this node's memory together with the quotas of
+    /// the other buckets.
     pub fn has_room_for(&self, cluster: &Cluster, name: &str, quota_mb: u64) -> bool {
         let others = cluster.buckets.values().filter(|bucket| bucket.name != name);
         let others_mb: u64 = others.map(|bucket| bucket.settings.ram_quota_mb).sum();
