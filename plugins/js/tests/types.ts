@@ -1,4 +1,4 @@
-// What `nacre.d.ts` lets pass and what it refuses; the compiler checks it, and nothing runs it.
+// Code that `nacre.d.ts` must accept or refuse; the compiler checks it, and it never runs.
 
 export const onUpdate: nacre.OnUpdate = async (doc, { id, cas }) => {
     const meta: string = id + cas;
