@@ -36,7 +36,7 @@
 //!         seqno: u64,
 //!         _: &mut dyn StateMut,
 //!     ) -> Result<Option<u64>, Fault> {
-//!         Ok(Some(seqno)) // What was taken back has been seen all the same.
+//!         Ok(Some(seqno)) // The counter still includes the removed changes.
 //!     }
 //!     fn handle(&mut self, _: &Request, state: &dyn State) -> Result<Response, Fault> {
 //!         Ok(Response::json(200, format!("{:?}", state.get(b"n"))))

@@ -47,7 +47,7 @@ pub struct Counted {
     pub cas: u64,
 }
 
-/// What a lookup returns for a path.
+/// The operation of a lookup at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupOperation {
     /// The JSON at the path.
@@ -80,7 +80,7 @@ pub struct Looked {
     pub results: Vec<Result<Vec<u8>, String>>,
 }
 
-/// What a mutation does at a path.
+/// The operation of a mutation at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MutateOperation {
     /// Adds a member that must not exist.

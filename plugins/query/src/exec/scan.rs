@@ -57,7 +57,7 @@ impl From<datastore::Found> for Found {
     }
 }
 
-/// What a scan needs of each row.
+/// The data that a scan needs of each row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     /// Covering entries.
@@ -223,7 +223,7 @@ impl TermRows {
         Ok(())
     }
 
-    /// Reads at most `max` of the next rows. Documents without details are returned instead of buffered.
+    /// Reads at most `max` of the next rows. Returns documents of which only number and size are known instead.
     fn fill(
         &mut self,
         keyspace: &Keyspace,
@@ -457,7 +457,7 @@ type OfIndex = (Vec<Vec<u8>>, Rc<Definition>);
 pub(super) struct StoredEntries(Entries);
 
 impl StoredEntries {
-    /// Opens a scan that returns each document at most once.
+    /// Opens an index scan that cannot return a document twice; duplicates are not removed.
     pub fn open(index: &IndexScan, env: &Env, context: &Context<'_>) -> Result<StoredEntries> {
         Entries::open(index, env, context).map(StoredEntries)
     }
