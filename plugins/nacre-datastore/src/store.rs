@@ -1,4 +1,4 @@
-//! What queries need from a store: documents by ID, index ranges, mutations and the schema.
+//! The interface of stores to queries: documents by ID, index ranges, mutations and the schema.
 //!
 //! Calls are few and process batches, because each may leave the sandbox.
 

@@ -42,7 +42,7 @@ pub const PREVIOUS_BYTES: usize = 48;
 /// Datatype bit: the body is JSON.
 pub const DATATYPE_JSON: u8 = 1;
 
-/// What happened to a document.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// The document was created or changed.
@@ -72,7 +72,7 @@ pub struct Event<'a> {
     pub expiry: u32,
     /// The ID of the collection.
     pub collection: u32,
-    /// What happened.
+    /// The kind of the change.
     pub kind: EventKind,
     /// JSON, snappy and extended-attribute bits.
     pub datatype: u8,
@@ -99,7 +99,7 @@ pub struct Previous<'a> {
     pub flags: u32,
     /// The expiry as Unix time in seconds, 0 for never; for a tombstone, the time of deletion.
     pub expiry: u32,
-    /// What had happened; after a deletion no document existed.
+    /// The kind of the change that created this version; after a deletion no document existed.
     pub kind: EventKind,
     /// JSON, snappy and extended-attribute bits.
     pub datatype: u8,

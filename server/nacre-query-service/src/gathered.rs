@@ -138,7 +138,7 @@ fn entry(place: Place) -> Option<(Vec<u8>, String)> {
     Some((place.key, String::from_utf8(place.id).ok()?))
 }
 
-/// The portion, the place after which it was asked, and the reply.
+/// The portion, the place after which it was requested, and the reply.
 type Told = (Portion, Option<Place>, Result<QueryReply, PeerFailure>);
 
 impl Source<'_> {

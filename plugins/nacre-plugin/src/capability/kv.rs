@@ -124,21 +124,21 @@ pub struct MutateSpec {
     pub expand_macros: bool,
 }
 
-/// What must exist before a document is written.
+/// The condition that a write sets on the existing document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// No document.
+    /// No document may exist.
     Insert,
-    /// Anything.
+    /// No condition.
     Upsert,
-    /// A document, with this CAS if one is given.
+    /// A document must exist, with this CAS if one is given.
     Replace(Option<u64>),
 }
 
 /// Options of a mutation that apply to the whole document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MutateOptions {
-    /// What must exist.
+    /// The condition on the existing document.
     pub mode: Mode,
     /// The expiry, as in [`Content::expiry`]; `None` keeps the current one.
     pub expiry: Option<u32>,

@@ -243,7 +243,7 @@ impl<'a> Redaction<'a> {
     }
 }
 
-/// Returns a replacement for the name of the field at this position in name order; no other field of the object has it.
+/// Returns a replacement for the name of the field at this position in name order. No field of the object has that name.
 fn hidden(at: usize, fields: &Object) -> Name {
     let mut name = format!("f{at:04}");
     while fields.contains_key(name.as_str()) {

@@ -10,7 +10,7 @@ use std::rc::Rc;
 /// A right on a collection, such as `docs select`.
 type Granted = BTreeSet<String>;
 
-/// Allows what has been granted.
+/// Allows the granted rights only.
 struct Guard(Rc<RefCell<Granted>>);
 
 impl Authorizer for Guard {

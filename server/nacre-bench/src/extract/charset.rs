@@ -9,7 +9,7 @@ pub enum Charset {
     Latin1,
     /// UTF-8.
     Utf8,
-    /// UTF-16, in the byte order that a mark at the start gives; big-endian without one.
+    /// UTF-16, in the byte order of the mark at its start; big-endian without a mark.
     Utf16,
     /// UTF-16, big-endian.
     Utf16Be,

@@ -23,7 +23,7 @@ const FIRST_S: u64 = 1_420_070_400;
 /// A time after all activities.
 const END: &str = "9999";
 
-/// When a feed is built, and from what.
+/// The time at which a feed is built, and its sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
     /// When a page is read, from the activities of each followed user.
