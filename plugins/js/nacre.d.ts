@@ -1,59 +1,59 @@
 /**
- * What a plugin in JavaScript finds in its global scope, and the handlers that it may export.
+ * The global scope of a JavaScript plugin, and the handlers that it can export.
  *
- * An editor reads this beside `jsconfig.json`; nothing of it runs. A handler names its type:
+ * Editors read this file with `jsconfig.json`; it does not run. Name the type of a handler:
  *
  *     /** @type {nacre.OnUpdate} *\/
  *     export function onUpdate(doc, { id }) { state.put(id, doc.title); }
  *
- * All but `config`, `log` and `Response` works while a handler runs, and not before. What fails throws a `nacre.Failure`.
+ * Everything except `config`, `log` and `Response` works only while a handler runs. Failures throw a `nacre.Failure`.
  */
 declare namespace nacre {
-    /** What can be kept: JSON, or bytes. */
+    /** A value that can be stored: JSON or bytes. */
     type Value = any;
-    /** A text, bytes, or pieces of both that are sent one by one. */
+    /** Text, bytes, or pieces of both that are sent one by one. */
     type Body = string | Uint8Array | Iterable<string | Uint8Array>;
 
-    /** What is known of a change beside the document. */
+    /** The metadata of a change. */
     interface Meta {
         /** The key of the document. */
         id: string;
-        /** Its version: a string, as it does not fit a number. In nanoseconds since the Unix epoch. */
+        /** The CAS, in nanoseconds since the Unix epoch; a string because it does not fit into a number. */
         cas: string;
-        /** Position in the history of its vBucket. */
+        /** The seqno in the history of its vBucket. */
         seqno: number;
         vbucket: number;
-        /** How often the document was changed. */
+        /** The revision: the number of changes of the document. */
         rev: number;
-        /** Unix second of expiry, 0 for never; of deletion when it is gone. */
+        /** The expiry as Unix time in seconds, 0 for never; for a deletion, its time. */
         expiry: number;
-        /** What clients say about the format of the document. */
+        /** The flags by which clients describe the format of the document. */
         flags: number;
-        /** The number of the collection. */
+        /** The ID of the collection. */
         collection: number;
         kind: "update" | "delete" | "expire";
-        /** Extended attributes by name, where there are any. */
+        /** Extended attributes by name, if there are any. */
         xattrs?: { [name: string]: any };
         /**
-         * The document that this version took the place of, as handlers get documents; in a batch base64 for what is not JSON. Only
-         * with `[events] old = true`, and where the bucket has kept it.
+         * The version that this one replaced, in the form in which handlers get documents; in a batch, base64 if it is not JSON. Only
+         * with `[events] old = true`, and only if the bucket has kept it.
          */
         old?: any;
     }
 
-    /** One change of a batch. */
+    /** A change in a batch. */
     interface Event {
         meta: Meta;
-        /** `null` for what is gone, base64 for what is not JSON. */
+        /** `null` for a deletion, base64 if the document is not JSON. */
         doc: any;
     }
 
     /** A timer that is due. */
     interface Timer {
         name: string;
-        /** When it was to fire, in milliseconds since the Unix epoch. */
+        /** The due time in milliseconds since the Unix epoch. */
         due: number;
-        /** What was given when it was set; base64 for bytes. */
+        /** The payload with which it was set; base64 for bytes. */
         payload: any;
     }
 
@@ -63,35 +63,35 @@ declare namespace nacre {
         method: string;
         /** The path below the deployment, decoded; begins with `/`. */
         path: string;
-        /** The query string as it came, without `?`. */
+        /** The raw query string without `?`. */
         query: string;
-        /** The query string in parts, decoded; of two of a name the last. */
+        /** The decoded parameters of the query string; if a name occurs twice, the last value. */
         parameters: Record<string, string>;
         /** Names are in lower case. */
         headers: Record<string, string>;
         /** The body. */
         bytes: Uint8Array;
         text(): string;
-        /** @throws SyntaxError when the body is not JSON. */
+        /** @throws SyntaxError if the body is not JSON. */
         json(): any;
     }
 
-    /** A document was created or changed; one that is not JSON is a `Uint8Array`. */
+    /** Called when a document was created or changed; a document that is not JSON is a `Uint8Array`. */
     type OnUpdate = (doc: any, meta: Meta) => void | Promise<void>;
-    /** A document was deleted or has expired. */
+    /** Called when a document was deleted or has expired. */
     type OnDelete = (meta: Meta) => void | Promise<void>;
-    /** In place of both: a batch as a whole. When it throws, all that it wrote is dropped. */
+    /** Called instead of both with a whole batch. If it throws, all its writes are dropped. */
     type OnBatch = (events: Event[]) => void | Promise<void>;
-    /** A timer is due; it is gone, and may be set again. */
+    /** Called when a timer is due; the timer has been removed and can be set again. */
     type OnTimer = (timer: Timer) => void | Promise<void>;
-    /** History was cut back: removes what came after `seqno`; gives the seqno that the state stands at. */
+    /** Called when history was cut back. Must remove the changes after `seqno`, and return the seqno of the resulting state. */
     type OnRollback = (vbucket: number, seqno: number) => number | Promise<number>;
-    /** Answers: a `Response`, or what is to be sent as JSON, or undefined for 404. The state can only be read. */
+    /** Returns a `Response`, a value to send as JSON, or undefined for 404. The state is read-only. */
     type Handle = (request: Request) => unknown;
-    /** Puts the answers of several nodes together, as `Handle` would have answered with all documents. There is no state. */
+    /** Merges the responses of several nodes into the one that `Handle` would return for all documents. It has no state. */
     type Merge = (request: Request, parts: Part[]) => unknown;
 
-    /** What `Handle` answered on one node. */
+    /** The response of `Handle` on one node. */
     interface Part {
         status: number;
         /** Names are in lower case. */
@@ -99,30 +99,30 @@ declare namespace nacre {
         /** The body. */
         bytes: Uint8Array;
         text(): string;
-        /** @throws SyntaxError when the body is not JSON. */
+        /** @throws SyntaxError if the body is not JSON. */
         json(): any;
     }
 
-    /** What is thrown when something cannot be had. */
+    /** The error that a failed operation throws. */
     interface Failure extends Error {
         code:
-            // Of `kv`. Uncaught, `locked` and `temporary` have the call made again.
+            // Of `kv`. If `locked` or `temporary` is not caught, the call is repeated.
             | "not-found" | "exists" | "cas-mismatch" | "too-large" | "locked" | "temporary" | "denied" | "path"
             // Of `http`, which also has `denied` and `too-large`.
             | "timeout" | "failed"
-            // An argument is wrong; the state was written by `handle`; no handler runs.
+            // An invalid argument; a write to the state in `handle`; a use outside of a handler.
             | "invalid" | "read-only" | "outside";
     }
 
     interface Range {
-        /** Keys that begin with this; in place of `start`, and of `end`. */
+        /** The prefix of the keys; replaces `start` and `end`. */
         prefix?: string;
         /** The first key. */
         start?: string;
-        /** The key after the last; undefined for no end. */
+        /** The key after the last; undefined for no bound. */
         end?: string | undefined;
         limit?: number;
-        /** Descending, from the end of the range. */
+        /** True for descending order, from the end of the range. */
         reverse?: boolean;
     }
 
@@ -130,20 +130,20 @@ declare namespace nacre {
         value: any;
         cas: string;
         flags: number;
-        /** Unix second, 0 for never. */
+        /** Unix time in seconds; 0 for never. */
         expiry: number;
     }
 
     interface Lookup {
         operation: "get" | "exists" | "count" | "document";
         path?: string;
-        /** Whether the path begins with the name of an extended attribute. */
+        /** True if the path begins with the name of an extended attribute. */
         xattr?: boolean;
     }
 
     interface Looked {
         cas: string;
-        /** One for each operation. */
+        /** One result per operation. */
         results: { found: boolean; value?: any; reason?: string }[];
     }
 
@@ -153,16 +153,16 @@ declare namespace nacre {
             | "arrayAppend" | "arrayPrepend" | "arrayInsert" | "arrayAddUnique";
         path?: string;
         value?: any;
-        /** Operations on extended attributes come first. */
+        /** True for an extended attribute. Such operations must come first. */
         xattr?: boolean;
-        /** Makes missing parents. */
+        /** True to create missing parents. */
         createPath?: boolean;
-        /** The value is a macro such as `"${Mutation.CAS}"`. */
+        /** True if the value is a macro such as `"${Mutation.CAS}"`. */
         expandMacros?: boolean;
     }
 
     interface Mutating extends In, Versioned {
-        /** `replace` when it is left out. */
+        /** The default is `replace`. */
         mode?: "insert" | "upsert" | "replace";
         expiry?: number;
         flags?: number;
@@ -170,34 +170,34 @@ declare namespace nacre {
 
     interface Mutated {
         cas: string;
-        /** The position of each counter, and what it has come to. */
+        /** The position and new value of each counter. */
         counters: [number, number][];
     }
 
     interface In {
-        /** `scope.collection`, or `bucket.scope.collection`; that of the deployment when it is left out. */
+        /** `scope.collection`, or `bucket.scope.collection`; the default is the keyspace of the deployment. */
         keyspace?: string;
     }
 
     interface Storing extends In {
-        /** Seconds until it expires, up to 30 days, or a Unix second; 0 for never. */
+        /** Up to 30 days in seconds from now, or Unix time in seconds; 0 for never. */
         expiry?: number;
         flags?: number;
     }
 
     interface Versioned {
-        /** Only this version; any when it is left out. */
+        /** The CAS that the document must have; any if it is omitted. */
         cas?: string | undefined;
     }
 
     interface Counting extends In {
-        /** What a counter begins with where there is none; 0 when it is left out. */
+        /** The value of a new counter; the default is 0. */
         initial?: number;
-        /** Of a counter that is made; as for a document. */
+        /** The expiry of a new counter, as for a document. */
         expiry?: number;
     }
 
-    /** The answer to a request that the plugin has sent, whatever its status. */
+    /** The response to a request of the plugin, whatever its status. */
     interface Fetched {
         status: number;
         /** Names are in lower case. */
@@ -208,67 +208,67 @@ declare namespace nacre {
     }
 }
 
-/** What the deployment was configured with. */
+/** The configuration of the deployment. */
 declare const config: any;
 
-/** The plugin's own key space, in order of the keys' UTF-8 bytes. It is committed with how far the plugin has read. */
+/** The plugin's own key space, ordered by the UTF-8 bytes of keys. It is committed together with the plugin's position in the history. */
 declare const state: {
-    /** The value at a key of 1 to 65,536 bytes; undefined when there is none. */
+    /** Returns the value at a key of 1 to 65,536 bytes; undefined if it does not exist. */
     get(key: string): any;
     put(key: string, value: nacre.Value): void;
     delete(key: string): void;
     scan(range?: nacre.Range): IterableIterator<[key: string, value: any]>;
 };
 
-/** Documents of the bucket, as far as the deployment is granted. What is written takes effect at once. */
+/** Documents of the bucket that the deployment is granted. Writes take effect immediately. */
 declare const kv: {
-    /** Undefined when there is no such document. */
+    /** Returns a document; undefined if it does not exist. */
     get(key: string, options?: nacre.In): nacre.Document | undefined;
-    /** Stores where there is none (`exists`); gives the CAS, as do the others. */
+    /** Stores a document that must not exist (`exists`). Returns the CAS, as the other functions do. */
     insert(key: string, value: nacre.Value, options?: nacre.Storing): string;
     upsert(key: string, value: nacre.Value, options?: nacre.Storing): string;
-    /** Stores where there is one (`not-found`). */
+    /** Stores a document that must exist (`not-found`). */
     replace(key: string, value: nacre.Value, options?: nacre.Storing & nacre.Versioned): string;
-    /** Gives the CAS of the tombstone. */
+    /** Deletes a document. Returns the CAS of the tombstone. */
     remove(key: string, options?: nacre.In & nacre.Versioned): string;
-    /** Adds to a counter, which stops at 0, and gives its value; `delta` is 1 when it is left out. */
+    /** Adds `delta`, by default 1, to a counter, which never falls below 0. Returns its value. */
     counter(key: string, delta?: number, options?: nacre.Counting): number;
-    /** Sets when the document expires; gives its new CAS. */
+    /** Sets the expiry of a document. Returns its new CAS. */
     touch(key: string, expiry: number, options?: nacre.In): string;
-    /** Reads parts of a document, 16 at most. */
+    /** Reads parts of a document; at most 16. */
     lookupIn(key: string, operations: nacre.Lookup[], options?: nacre.In): nacre.Looked;
-    /** Changes parts of a document, 16 at most: all or none (`path`). */
+    /** Changes parts of a document, at most 16: either all or none (`path`). */
     mutateIn(key: string, operations: nacre.Mutation[], options?: nacre.Mutating): nacre.Mutated;
 };
 
-/** Calls of `onTimer`. Timers belong to the state. */
+/** Schedules calls of `onTimer`. Timers are part of the state. */
 declare const timer: {
-    /** Fires at `at`, a Date or milliseconds since the Unix epoch, in place of a timer of the same name. */
+    /** Sets a timer that fires at `at`, a Date or milliseconds since the Unix epoch; replaces a timer with the same name. */
     set(name: string, at: Date | number, payload?: nacre.Value): void;
-    /** Gives whether there was one. */
+    /** Cancels a timer. Returns true if it existed. */
     cancel(name: string): boolean;
 };
 
-/** Requests to the hosts that the deployment names. */
+/** Requests to the hosts that the deployment lists. */
 declare const http: {
-    /** Sends a request and waits for its answer: it needs no `await`. A body that is neither text nor bytes is sent as JSON. */
+    /** Sends a request and waits for the response, without `await`. A body other than text or bytes is sent as JSON. */
     fetch(
         url: string,
         options?: { method?: string; headers?: Record<string, string>; body?: nacre.Value },
     ): nacre.Fetched;
 };
 
-/** Numbers for the operator; names have 1 to 64 of the characters `a-z`, `0-9` and `_`. */
+/** Metrics for the operator; names have 1 to 64 of the characters `a-z`, `0-9` and `_`. */
 declare const metrics: {
-    /** Adds `delta`, 1 when it is left out. */
+    /** Adds `delta`, by default 1. */
     add(name: string, delta?: number): void;
     set(name: string, value: number): void;
 };
 
-/** Adds a line for the operator. */
+/** Writes a line to the log for the operator. */
 declare function log(...values: unknown[]): void;
 
-/** The same under the usual names. */
+/** The same, under the usual names. */
 declare const console: {
     log(...values: unknown[]): void;
     debug(...values: unknown[]): void;
@@ -277,7 +277,7 @@ declare const console: {
     error(...values: unknown[]): void;
 };
 
-/** The answer to a request; `status` is 200 when it is left out. */
+/** A response to a request; the default `status` is 200. */
 declare class Response {
     constructor(body?: nacre.Body, options?: { status?: number; headers?: Record<string, string> });
     static json(value: any, options?: { status?: number; headers?: Record<string, string> }): Response;

@@ -1,16 +1,16 @@
-//! Runs functions in JavaScript that queries call: of a library, which is a file of them, or of one that a statement has brought.
+//! Runs JavaScript functions that queries call: from a library file, or from the statement that created the function.
 //!
-//! An instance has one library. What its code keeps in variables of the file is there for the calls of the same instance, which
-//! lives as long as the request that took it.
+//! An instance has one library. Variables of its file persist between calls in the same instance, which lives as long as the
+//! request that uses it.
 //!
 //! ```text
-//! load  [file, code]                               null, or why it is no JavaScript, with line and column
-//! has   [function]                                 whether there is one
+//! load  [file, code]                               null, or the syntax error with line and column
+//! has   [function]                                 true if the function exists
 //! call  [function, now_us, seed, [argument, …]]    {"value": v}, {} for undefined, or {"exception": {…}}
 //! ```
 //!
-//! An argument is `[v]`, or `[]` for MISSING, which becomes undefined. An exception has what was `thrown`; the `line` and
-//! `column` where, and the `text` of that line, if that is known.
+//! An argument is `[v]`, or `[]` for MISSING, which becomes undefined. An exception has the `thrown` value; its `line` and
+//! `column`, and the `text` of that line, if they are known.
 
 mod library;
 mod queries;
@@ -23,7 +23,7 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-/// The plugin: an instance that has no library before it is given one.
+/// The plugin: an instance, which has no library at first.
 pub struct Evaluator(Option<Library>);
 
 impl Functions for Evaluator {

@@ -1,4 +1,4 @@
-//! A file of functions, ready to be called.
+//! A file of functions, ready for calls.
 
 use nacre_js::{Argument, Chance, Engine, Error, FunctionId, Host, HostError, HostValue, Limits};
 use nacre_sql::inline::as_calls;
@@ -10,13 +10,13 @@ use std::sync::LazyLock;
 
 static PRELUDE: LazyLock<String> = LazyLock::new(|| {
     let (queries, own) = (nacre_js::QUERIES, include_str!("prelude.js"));
-    // What it names is seen by nobody else.
+    // Names that it declares are not visible to other code.
     format!("(function () {{\n{queries}\n{own}}})();")
 });
 
-/// What stands before JSON: of a value that was thrown and is no error, and of what the query service has refused.
+/// Prefixes of JSON in messages: of a thrown value that is not an error, and of an error of the query service.
 const BEFORE_JSON: [&str; 2] = ["uncaught ", "N1QLError: "];
-/// Bytes that are told of what was thrown, and of a line of code.
+/// Maximum number of bytes reported of a thrown value, and of a line of code.
 const THROWN_BYTES_MAX: usize = 16 << 10;
 const LINE_BYTES_MAX: usize = 1 << 10;
 
@@ -31,35 +31,35 @@ pub const LIMITS: Limits = Limits {
     result_bytes_max: 16 << 20,
 };
 
-/// When a call is made, and with which luck: with the same, it gives the same.
+/// The time and random seed of a call. Equal ones give equal results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
-    /// Microseconds since the Unix epoch: what `Date` shows.
+    /// Microseconds since the Unix epoch, as shown by `Date`.
     pub now_us: u64,
-    /// What `Math.random` begins with.
+    /// The seed of `Math.random`.
     pub seed: u64,
 }
 
-/// What a call came to.
+/// The outcome of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// A value as JSON; none for undefined.
+    /// A value as JSON; `None` for undefined.
     Value(Option<String>),
-    /// It threw, or passed a limit.
+    /// The call threw, or exceeded a limit.
     Exception(Exception),
 }
 
 /// Why there is no value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exception {
-    /// What was thrown: name and message of an error, or else the value itself.
+    /// The thrown value: name and message of an error, or else the value itself.
     pub thrown: Value,
-    /// Line and column in the file, both from 1, and the text of the line, when that is known.
+    /// Line and column in the file, both from 1, and the text of the line, if known.
     pub place: Option<(u32, u32, String)>,
 }
 
 impl Outcome {
-    /// As the host is told.
+    /// Returns the outcome in the form that the host expects.
     pub fn to_json(&self) -> String {
         match self {
             Outcome::Value(None) => "{}".into(),
@@ -77,30 +77,30 @@ impl Outcome {
     }
 }
 
-/// What the code of a library queries.
+/// The queries of a library's code.
 pub trait Queries {
-    /// Begins a query, whose parameters are JSON or empty; gives its number.
+    /// Starts a query; its parameters are JSON or empty. Returns its handle.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Fails if the query is invalid or cannot be run.
     fn begin(&mut self, statement: &str, parameters: &str) -> Result<u32, Refused>;
 
-    /// The next rows as JSON; none after the last.
+    /// Returns the next rows as JSON; empty after the last.
     ///
     /// # Errors
-    /// Why there are no more although there should be.
+    /// Fails if the query fails before its last row.
     fn next(&mut self, query: u32) -> Result<Vec<String>, Refused>;
 
-    /// Ends a query of which no more rows are wanted.
+    /// Ends a query before all rows are read.
     fn close(&mut self, query: u32);
 }
 
 /// Why there are no rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// The code that clients of the query service know it by.
+    /// The error code, as in the query service.
     pub code: u32,
-    /// What is wrong, for the author of the statement.
+    /// The reason, for the author of the statement.
     pub message: String,
 }
 
@@ -110,7 +110,7 @@ impl From<Refused> for HostError {
     }
 }
 
-/// What the prelude asks.
+/// The functions that the prelude calls.
 struct Outside {
     chance: Chance,
     queries: Box<dyn Queries>,
@@ -137,22 +137,22 @@ impl Host for Outside {
     }
 }
 
-/// A file of functions that is loaded.
+/// A loaded file of functions.
 pub struct Library {
     file: String,
     code: String,
     engine: Engine,
     outside: Rc<RefCell<Outside>>,
-    /// Functions that were called, and names that are none.
+    /// Functions that were called; `None` for names that are not functions.
     functions: BTreeMap<String, Option<FunctionId>>,
 }
 
 impl Library {
-    /// Loads `code`, which exceptions know as `file`, and whose queries `queries` answers; statements of SQL++ in it are calls
-    /// of `N1QL`.
+    /// Loads `code`, which exceptions show as `file`; `queries` answers its queries. Embedded SQL++ statements become calls of
+    /// `N1QL`.
     ///
     /// # Errors
-    /// What is wrong with it, for its author.
+    /// The error in the code, for its author.
     pub fn load(file: &str, code: &str, queries: Box<dyn Queries>) -> Result<Library, Error> {
         let outside = Rc::new(RefCell::new(Outside { chance: Chance::default(), queries }));
         let engine = engine(file, code, &outside)?;
@@ -160,15 +160,15 @@ impl Library {
         Ok(Library { file, code, engine, outside, functions: BTreeMap::new() })
     }
 
-    /// Whether it has a function of that name.
+    /// Returns true if the library has a function with that name.
     ///
     /// # Errors
-    /// The name cannot be looked for.
+    /// Fails if the lookup throws.
     pub fn has(&mut self, name: &str) -> Result<bool, Error> {
         self.function(name).map(|found| found.is_some())
     }
 
-    /// Calls a function with values as JSON, none for MISSING.
+    /// Calls a function with values as JSON; `None` for MISSING.
     pub fn call(&mut self, name: &str, moment: Moment, arguments: &[Option<&str>]) -> Outcome {
         self.engine.set_now(moment.now_us);
         self.outside.borrow_mut().chance = Chance::new(moment.seed);
@@ -188,7 +188,7 @@ impl Library {
     }
 
     fn function(&mut self, name: &str) -> Result<Option<FunctionId>, Error> {
-        // What a call that failed has left to run must not run in this one.
+        // Pending work of a failed call must not run in this one.
         if !self.engine.is_settled() {
             self.engine = engine(&self.file, &self.code, &self.outside)?;
             self.functions.clear();
@@ -220,7 +220,7 @@ impl Library {
     }
 }
 
-/// An engine with `code` in it.
+/// Creates an engine and loads `code` into it.
 fn engine(file: &str, code: &str, outside: &Rc<RefCell<Outside>>) -> Result<Engine, Error> {
     let mut engine = Engine::new(LIMITS)?;
     engine.set_host(Rc::clone(outside) as Rc<RefCell<dyn Host>>)?;
@@ -229,7 +229,7 @@ fn engine(file: &str, code: &str, outside: &Rc<RefCell<Outside>>) -> Result<Engi
     Ok(engine)
 }
 
-/// As much of `text` as fits.
+/// Returns the beginning of `text`, at most `bytes_max` bytes.
 fn beginning(text: &str, bytes_max: usize) -> String {
     text[..text.floor_char_boundary(bytes_max)].to_owned()
 }

@@ -1,11 +1,11 @@
-// What functions of queries find beside the language, and what of the engine's own they do not.
+// Defines the global scope of functions of queries, and hides functions of the engine.
 const host = globalThis.host;
 const { stringify } = JSON;
 const { isArray } = Array;
 
 Math.random = function random() { return host("random"); };
 
-/** Runs `work`; what the query service refuses is thrown as an Error whose message is JSON with its code. */
+/** Runs `work`. A refusal of the query service is thrown as an Error whose message is JSON with its code. */
 function queried(work) {
     try {
         return work();

@@ -1,8 +1,8 @@
-//! Queries that the host answers.
+//! Queries that the host runs.
 
 use crate::{Queries, Refused};
 
-/// The queries of the capability `query`. Outside the sandbox there is nobody to ask.
+/// The queries of the capability `query`. Outside of the sandbox they fail.
 pub struct OfHost;
 
 #[cfg(target_arch = "wasm32")]

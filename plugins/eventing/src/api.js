@@ -413,7 +413,7 @@ offer("crc64", (value) => host("crc64", checked(value)));
 
 // ---- Queries
 
-/** What runs `work`; what the service refuses is thrown as a `Refusal` with its code, and counted under `counter` if there is one. */
+/** Returns a function that runs `work` and throws refusals of the service as a `Refusal`, which `counter` counts. */
 const queried = (Refusal, counter) => (work) => {
     try {
         return work();

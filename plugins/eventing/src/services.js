@@ -1,4 +1,4 @@
-// Queries that other services answer: statements of analytics, and searches with the parts that they are made of. Stands after `api.js`.
+// Queries that other services answer: analytics statements, and searches with their parts. It follows `api.js`.
 
 class AnalyticsError extends RefusedQuery {
     get name() { return "AnalyticsError"; }

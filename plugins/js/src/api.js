@@ -1,17 +1,17 @@
-// What user code finds in its global scope: objects over the one function that the host gives.
+// Defines the global scope of user code: objects around the host's single function.
 
 const host = globalThis.host;
 delete globalThis.host;
 delete globalThis.emit;
 
-/** Puts an object into the global scope; user code cannot break what is in it. */
+/** Defines a frozen object in the global scope, so that user code cannot change it. */
 function offer(name, value) {
     Object.defineProperty(globalThis, name, { value: Object.freeze(value), enumerable: true });
 }
 
 const isBytes = (value) => value instanceof Uint8Array;
 
-/** A value as it is kept: bytes as they are, everything else as JSON. */
+/** Returns a value in stored form: bytes unchanged, everything else as JSON. */
 function kept(value) {
     if (isBytes(value)) return value;
     const text = JSON.stringify(value);
@@ -27,16 +27,16 @@ function* scan({ prefix, start = prefix ?? "", end, limit = Infinity, reverse = 
         for (const [key, value] of found) yield [key, value];
         limit -= found.length;
         const last = found.at(-1)[0];
-        // The next key in order, or the end of what is left.
+        // Continue at the next key in order, or end before the last key.
         if (reverse) to = last;
         else from = last + "\0";
     }
 }
 
 offer("state", {
-    /** The value at `key`, undefined when there is none. */
+    /** Returns the value at `key`; undefined if it does not exist. */
     get: (key) => host("state.get", key),
-    /** Stores JSON, or a Uint8Array. */
+    /** Stores a value: JSON or a Uint8Array. */
     put: (key, value) => { host("state.put", key, kept(value)); },
     delete: (key) => { host("state.delete", key); },
     /** Iterates over [key, value]: `{prefix, start, end, limit, reverse}`. */
@@ -50,7 +50,7 @@ const document = (found) => {
 };
 
 offer("kv", {
-    /** `{value, cas, flags, expiry}`, undefined when there is no such document. */
+    /** Returns `{value, cas, flags, expiry}`; undefined if the document does not exist. */
     get: (key, { keyspace = "" } = {}) => document(host("kv.get", keyspace, key)),
     insert: (key, value, { keyspace = "", expiry = 0, flags = 0 } = {}) =>
         host("kv.insert", keyspace, key, kept(value), flags, expiry),
@@ -59,16 +59,16 @@ offer("kv", {
     replace: (key, value, { keyspace = "", expiry = 0, flags = 0, cas } = {}) =>
         host("kv.replace", keyspace, key, kept(value), flags, expiry, cas),
     remove: (key, { keyspace = "", cas } = {}) => host("kv.remove", keyspace, key, cas),
-    /** The value of the counter after `delta` was added. */
+    /** Adds `delta` to a counter. Returns its new value. */
     counter: (key, delta = 1, { keyspace = "", initial = 0, expiry = 0 } = {}) =>
         host("kv.counter", keyspace, key, delta, initial, expiry)[0],
     touch: (key, expiry, { keyspace = "" } = {}) => host("kv.touch", keyspace, key, expiry),
-    /** `[{operation, path, xattr}]` gives `{cas, results: [{found, value}]}`. */
+    /** Takes `[{operation, path, xattr}]`. Returns `{cas, results: [{found, value}]}`. */
     lookupIn(key, operations, { keyspace = "" } = {}) {
         const [cas, results] = host("kv.lookupIn", keyspace, key, JSON.stringify(operations));
         return { cas, results: results.map(([found, value]) => found ? { found, value } : { found, reason: value }) };
     },
-    /** `[{operation, path, value, xattr, createPath}]`, all or none; gives `{cas, counters: [[position, sum]]}`. */
+    /** Takes `[{operation, path, value, xattr, createPath}]`; applies all or none. Returns `{cas, counters: [[position, sum]]}`. */
     mutateIn(key, operations, { keyspace = "", mode = "replace", expiry, flags, cas } = {}) {
         const [version, counters] =
             host("kv.mutateIn", keyspace, key, JSON.stringify(operations), mode, cas, expiry, flags);
@@ -79,12 +79,12 @@ offer("kv", {
 offer("timer", {
     /** Calls onTimer at `at`, a Date or milliseconds since the Unix epoch. */
     set: (name, at, payload = null) => { host("timer.set", name, Number(at), kept(payload)); },
-    /** Gives whether there was one. */
+    /** Cancels a timer. Returns true if it existed. */
     cancel: (name) => host("timer.cancel", name),
 });
 
 offer("http", {
-    /** `{status, headers, text(), json(), bytes}`. */
+    /** Returns `{status, headers, text(), json(), bytes}`. */
     fetch(url, { method = "GET", headers = {}, body = "" } = {}) {
         const pairs = Object.entries(headers).flat().map(String);
         const [status, names, bytes, text] =
@@ -115,7 +115,7 @@ offer("Response", Response);
 const isPiece = (body) => typeof body === "string" || isBytes(body);
 const notFound = () => Response.json({ error: "not_found", reason: "missing" }, { status: 404 });
 
-/** What is left of the body of an answer. */
+/** The rest of a response's body. */
 let pieces = null;
 
 const withBody = (body) => ({ bytes: body, text: () => host("text", body), json: () => JSON.parse(host("text", body)) });

@@ -2,7 +2,7 @@
 
 use nacre_js::quote;
 
-/// The members of an object with the attributes of a section, which are JSON themselves; none when it has none, or is none.
+/// Returns the attributes of a section as the members of a JSON object; `None` if it is empty or invalid.
 ///
 /// A section is a length, and pairs with a length each: `name 00 value 00`.
 pub fn members(section: &[u8]) -> Option<String> {
@@ -24,7 +24,7 @@ pub fn members(section: &[u8]) -> Option<String> {
     (!members.is_empty()).then_some(members)
 }
 
-/// What a length covers, and what stands behind.
+/// Splits off the bytes that a length prefix covers.
 fn prefixed(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)

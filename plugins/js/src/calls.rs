@@ -1,4 +1,4 @@
-//! The calls of the plugin, as calls of the user's handlers.
+//! Converts the calls of the plugin into calls of the user's handlers.
 
 use crate::{Program, attributes};
 use base64::Engine as _;
@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// What a document is refused with that may be taken a moment later.
+/// Error codes of documents after which a retry may succeed.
 const PASSING: [&str; 2] = ["temporary", "locked"];
-/// Said by a cursor; where an answer stands is known to the engine.
+/// The content of cursors; the engine has the position of the response.
 const MORE: &[u8] = b"more";
 
 impl Program {
-    /// `onUpdate` and `onDelete` for each document.
+    /// Calls `onUpdate` or `onDelete` for each document.
     pub fn each_document(
         &mut self,
         events: &Events<'_>,
@@ -42,7 +42,7 @@ impl Program {
             }
             self.end_call()?;
         }
-        // Who failed is told as it happens.
+        // Failures are reported as they happen.
         Ok(Vec::new())
     }
 
@@ -82,8 +82,8 @@ impl Program {
         self.run(on_update, &[document, meta])
     }
 
-    /// Tells what a call has logged. What it has left to run, when it failed, must not run in the next: there is a new
-    /// engine then.
+    /// Passes on the log of a call. If a failed call left pending work, the engine is replaced, because that work must
+    /// not run in the next call.
     fn end_call(&mut self) -> Result<(), Fault> {
         forward_log(&mut self.engine);
         if !self.engine.is_settled() {
@@ -98,7 +98,7 @@ impl Program {
         outcome.map(drop).map_err(|error| self.fault(&error))
     }
 
-    /// What an error of user code makes of its call: one that passes by itself has it made again.
+    /// Returns the fault for an error of user code; temporary errors have the call repeated.
     fn fault(&self, error: &Error) -> Fault {
         let message = format!("{}: {error}", self.file);
         match error {
@@ -109,7 +109,7 @@ impl Program {
         }
     }
 
-    /// `onBatch` for all documents at once.
+    /// Calls `onBatch` for all documents at once.
     pub fn whole_batch(
         &mut self,
         on_batch: FunctionId,
@@ -129,7 +129,7 @@ impl Program {
         self.called(on_batch, &[Argument::Json(&text)], &loan).map(|()| Vec::new())
     }
 
-    /// `onTimer` for each timer.
+    /// Calls `onTimer` for each timer.
     pub fn fire(&mut self, timers: &[Timer], state: &mut dyn StateMut) -> Result<(), Fault> {
         let Some(on_timer) = self.handlers.on_timer else { return Ok(()) };
         let bridge = Rc::clone(&self.bridge);
@@ -149,7 +149,7 @@ impl Program {
         Ok(())
     }
 
-    /// Calls a handler for something that is refused as a whole when it fails.
+    /// Calls a handler whose failure fails the whole call.
     fn called(
         &mut self,
         function: FunctionId,
@@ -163,7 +163,7 @@ impl Program {
         Ok(())
     }
 
-    /// `onRollback`; without it, the state is built anew.
+    /// Calls `onRollback`; without it, the state is rebuilt.
     pub fn cut_back(
         &mut self,
         vb: u16,
@@ -185,7 +185,7 @@ impl Program {
         Ok(Some(seqno.min(reached)))
     }
 
-    /// `handle`.
+    /// Calls `handle`.
     pub fn answer(&mut self, request: &Request, state: &dyn State) -> Result<Response, Fault> {
         let Some(handle) = self.handlers.handle else { return Ok(not_found()) };
         let asked = asked(request);
@@ -194,7 +194,7 @@ impl Program {
         self.respond(self.api.run_handle, &arguments, state)
     }
 
-    /// `merge`.
+    /// Calls `merge`.
     pub fn merged(&mut self, request: &Request, parts: &[Response]) -> Result<Response, Fault> {
         let Some(merge) = self.handlers.merge else {
             let message = format!("{} has no merge for the answers of several nodes", self.file);
@@ -211,11 +211,11 @@ impl Program {
             Argument::Json(&about),
             Argument::Bytes(&bodies.concat()),
         ];
-        // There is no state: the parts are all there is.
+        // `merge` has no state; it sees only the parts.
         self.respond(self.api.run_merge, &arguments, &MemoryState::default())
     }
 
-    /// Has a handler respond.
+    /// Calls a handler that returns a response.
     fn respond(
         &mut self,
         run: FunctionId,
@@ -231,7 +231,7 @@ impl Program {
                 Ok(Response { status, headers, body, cursor: has_more.then(|| MORE.to_vec()) })
             }
             (Ok(()), None) => Err(Fault::Fatal("there is no answer".into())),
-            // The program failed, and not the sandbox: there is no need for a new one.
+            // The program failed, not the sandbox, so the instance can be kept.
             (Err(fault), _) => {
                 let body = json!({"error": "exception", "reason": fault.to_string()});
                 Ok(Response::json(500, body.to_string()))
@@ -239,7 +239,7 @@ impl Program {
         }
     }
 
-    /// The next piece of an answer whose body is iterated over.
+    /// Returns the next piece of a response whose body is an iterator.
     pub fn next_piece(&mut self, state: &dyn State) -> Result<Chunk, Fault> {
         let bridge: Rc<RefCell<_>> = Rc::clone(&self.bridge);
         let loan = Loan::reading(&bridge, state);
@@ -251,7 +251,7 @@ impl Program {
     }
 }
 
-/// A request as `api.js` takes it; its body goes beside it.
+/// Returns a request as `api.js` expects it; the body is passed separately.
 fn asked(request: &Request) -> String {
     json!({
         "method": request.method,
@@ -306,17 +306,17 @@ fn push_event(event: &Event<'_>, text: &mut String) {
 fn push_body(datatype: u8, body: &[u8], text: &mut String) {
     match std::str::from_utf8(body) {
         Ok(body) if datatype & DATATYPE_JSON != 0 => text.push_str(body),
-        // Bytes cannot be in JSON.
+        // JSON cannot contain bytes.
         _ => quote(&BASE64_STANDARD.encode(body), text),
     }
 }
 
-/// The version before, if it is known and was a document.
+/// Returns the previous version, if it is known and was a document.
 fn before<'a>(event: &Event<'a>) -> Option<Previous<'a>> {
     event.previous.filter(|previous| previous.kind == EventKind::Upsert)
 }
 
-/// The document as it was before.
+/// Returns the previous version of the document as an argument.
 fn old<'a>(event: &Event<'a>) -> Argument<'a> {
     let Some(Previous { body, datatype, .. }) = before(event) else { return Argument::Undefined };
     match std::str::from_utf8(body) {

@@ -1,22 +1,22 @@
-//! Runs a plugin that is written in JavaScript: its source is the configuration.
+//! Runs a plugin written in JavaScript; its source is the configuration.
 //!
 //! Configuration: `{"file": "main.js", "source": "…", "modules": {"./lib.js": "…"}, "config": {…}}`. The source may import the
-//! modules, and exports handlers, any of
+//! modules, and exports any of these handlers,
 //!
 //! ```js
-//! export function onUpdate(doc, meta) {}     // a document was created or changed; of raw bytes a Uint8Array
-//! export function onDelete(meta) {}          // it was deleted, or expired: meta.kind tells
-//! export function onBatch(events) {}         // in place of both: [{meta, doc}], doc is null when there is none
+//! export function onUpdate(doc, meta) {}     // a document was created or changed; a Uint8Array if it is not JSON
+//! export function onDelete(meta) {}          // a document was deleted or has expired; see meta.kind
+//! export function onBatch(events) {}         // instead of both: [{meta, doc}]; doc is null for a deletion
 //! export function onTimer({name, due, payload}) {}
 //! export function onRollback(vbucket, seqno) { return seqno }
-//! export function handle(request) {}         // a Response, or what is to be sent as JSON
-//! export function merge(request, parts) {}   // the same, from those of several nodes
+//! export function handle(request) {}         // a Response, or a value to send as JSON
+//! export function merge(request, parts) {}   // the same, from the responses of several nodes
 //! ```
 //!
-//! which use `state`, `kv`, `timer`, `http`, `metrics`, `log` and `config`; `api.js` has them.
+//! which use `state`, `kv`, `timer`, `http`, `metrics`, `log` and `config`, defined in `api.js`.
 //!
-//! Invariants: what a document's handler wrote to the state before it threw is taken back, and the feed goes on; places
-//! in messages are those of the user's source.
+//! Invariants: if a document's handler throws, its writes to the state are undone, and the feed continues; positions in
+//! messages refer to the user's source.
 
 mod attributes;
 mod calls;
@@ -33,7 +33,7 @@ use std::rc::Rc;
 
 const API: &str = include_str!("api.js");
 
-/// The limits of user code, as `describe` shows them.
+/// The limits of user code, which `describe` reports.
 const LIMITS: Limits = Limits {
     memory_bytes: 128 << 20,
     stack_bytes: 256 << 10,
@@ -60,7 +60,7 @@ fn main_js() -> String {
     "main.js".into()
 }
 
-/// The functions of the user that are called.
+/// The user's handlers.
 struct Handlers {
     on_update: Option<FunctionId>,
     on_delete: Option<FunctionId>,
@@ -71,11 +71,11 @@ struct Handlers {
     merge: Option<FunctionId>,
 }
 
-/// Their names, in that order.
+/// The names of the handlers, in the same order.
 const HANDLERS: [&str; 7] =
     ["onUpdate", "onDelete", "onBatch", "onTimer", "onRollback", "handle", "merge"];
 
-/// The functions of `api.js` that are called.
+/// Functions of `api.js` that the plugin calls.
 struct Api {
     run_handle: FunctionId,
     run_merge: FunctionId,
@@ -83,9 +83,9 @@ struct Api {
     make_meta: FunctionId,
 }
 
-/// A program that runs.
+/// A running program.
 pub struct Program {
-    /// What it was made of, to be made anew.
+    /// The configuration, from which the program can be restarted.
     text: String,
     file: String,
     engine: Engine,
@@ -158,7 +158,7 @@ impl Service for Program {
 }
 
 impl Program {
-    /// A program with a new engine, whose host is `bridge`.
+    /// Creates a program with a new engine and the host `bridge`.
     fn start(text: &str, bridge: Rc<RefCell<Bridge>>) -> Result<Program, Fault> {
         let Config { file, source, modules, config } = serde_json::from_str(text)
             .map_err(|error| Fault::Reject(format!("the configuration: {error}")))?;

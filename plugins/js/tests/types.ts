@@ -1,4 +1,4 @@
-// What `nacre.d.ts` lets pass and what it refuses; the compiler checks it, and nothing runs it.
+// Code that `nacre.d.ts` must accept or refuse; the compiler checks it, and it never runs.
 
 export const onUpdate: nacre.OnUpdate = async (doc, { id, cas }) => {
     const meta: string = id + cas;
@@ -14,7 +14,7 @@ export const onUpdate: nacre.OnUpdate = async (doc, { id, cas }) => {
     const count: number = kv.counter(id) + kv.counter(id, -1, { initial: 3 });
     metrics.add("seen", count);
     timer.set(id, new Date(Date.now()), { count });
-    // @ts-expect-error: the time of a timer is no text
+    // @ts-expect-error: the time of a timer is not text
     timer.set(id, "tomorrow");
     const { status }: { status: number } = http.fetch("https://a/", { method: "POST", body: { id } });
     log(status, config.limit);
@@ -40,7 +40,7 @@ export const onDelete: nacre.OnDelete = ({ id }) => {
 export const onTimer: nacre.OnTimer = ({ name, due, payload }) => state.put(name, [due + 1, payload]);
 
 export const onRollback: nacre.OnRollback = (vbucket, seqno) => Math.min(vbucket, seqno);
-// @ts-expect-error: it says where the state stands
+// @ts-expect-error: it returns the seqno of the state
 export const onRollbackWithout: nacre.OnRollback = () => {};
 
 export const handle: nacre.Handle = (request) => {
@@ -51,7 +51,7 @@ export const handle: nacre.Handle = (request) => {
     return new Response((function* () { yield "a"; yield request.bytes; })());
 };
 
-// @ts-expect-error: there is no network but `http`
+// @ts-expect-error: there is no network except `http`
 fetch("https://a/");
 
 export const parts = (): [string, boolean] => {

@@ -6,15 +6,15 @@ use nacre_sql::{Name, any_in, each_child};
 /// A condition that an index can answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sarg {
-    /// An equal value.
+    /// Equal to a value.
     Equal(Expr),
-    /// One of the values of an array.
+    /// Equal to an element of an array.
     In(Expr),
-    /// A lower bound; true if it belongs to the range.
+    /// A lower bound; true if the bound belongs to the range.
     Above(Expr, bool),
-    /// An upper bound; true if it belongs to the range.
+    /// An upper bound; true if the bound belongs to the range.
     Below(Expr, bool),
-    /// A pattern, with its escape character.
+    /// Matches a pattern, with an optional escape character.
     Like(Expr, Option<Expr>),
     /// NULL.
     IsNull,
@@ -30,13 +30,13 @@ pub enum Sarg {
 pub fn mentions(expr: &Expr, names: &[Name]) -> bool {
     any_in(expr, &|inner| match inner {
         Expr::Ident(name) => names.contains(name),
-        // What stands for a value comes from the variables of that.
+        // A bound expression uses the variables of the expression that it replaces.
         Expr::Bound(bound) => mentions(&bound.of, names),
         _ => false,
     })
 }
 
-/// Puts the variable `to` in the place of the variable `from`.
+/// Replaces the variable `from` by the variable `to`.
 pub fn rename(expr: &mut Expr, from: &str, to: &Name) {
     if let Expr::Ident(name) = expr {
         if **name == *from {
@@ -51,14 +51,15 @@ pub fn rename(expr: &mut Expr, from: &str, to: &Name) {
     debug_assert!(done.is_ok(), "renaming refuses nothing");
 }
 
-/// Returns a copy of `expr` with the variable `to` in the place of the variable `from`.
+/// Returns a copy of `expr` in which the variable `to` replaces the variable `from`.
 pub fn renamed(expr: &Expr, from: &str, to: &Name) -> Expr {
     let mut expr = expr.clone();
     rename(&mut expr, from, to);
     expr
 }
 
-/// Returns what `condition` asks of `key`; `own` are the variables that have no value yet.
+/// Returns the constraint that `condition` puts on `key`; `own` are the variables that have no
+/// value yet.
 pub fn sarg(key: &Expr, condition: &Expr, own: &[Name]) -> Option<Sarg> {
     let free = |expr: &Expr| !mentions(expr, own);
     match condition {
@@ -84,7 +85,7 @@ pub fn sarg(key: &Expr, condition: &Expr, own: &[Name]) -> Option<Sarg> {
     }
 }
 
-/// The operator with its operands exchanged.
+/// Returns the operator for exchanged operands.
 fn turned(operator: Binary) -> Option<Binary> {
     Some(match operator {
         Binary::Equal => Binary::Equal,

@@ -1,21 +1,22 @@
-//! The values of a key: counted in a sample of documents, kept as a histogram.
+//! The distribution of a key's values: counted in a sample of documents and kept as a histogram.
 
 use crate::Sarg;
 use nacre_sql::ast::Expr;
 use nacre_sql::{Value, like_prefix};
 use std::collections::BTreeMap;
 
-/// Bins of a histogram unless UPDATE STATISTICS has another `resolution`. Source: Couchbase has a resolution of 1 %.
+/// Default number of bins of a histogram; the option `resolution` of UPDATE STATISTICS overrides it. Source: Couchbase has a
+/// resolution of 1 %.
 const BINS: usize = 100;
 const BINS_MAX: usize = 1000;
-/// Bounds of bins longer than this are not kept, as one long text would be kept in many bins.
+/// Longer bounds of bins are not kept, because a long text would otherwise be repeated in many bins.
 const BOUND_BYTES_MAX: usize = 1024;
 
-/// Shares where nothing is known of the value. Source: those that System R used.
+/// Shares for unknown values. Source: System R.
 const SHARE_OF_A_RANGE: f64 = 1.0 / 3.0;
 const SHARE_OF_TWO_BOUNDS: f64 = 0.1;
 const SHARE_OF_A_PATTERN: f64 = 0.1;
-/// Elements of a list that is not known.
+/// Assumed length of an unknown list.
 const LIST_LENGTH: f64 = 10.0;
 
 /// Counts values.
@@ -27,7 +28,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Adds a value. Returns true if it is new, so that it takes memory.
+    /// Adds a value. Returns true if it is new and therefore needs memory.
     pub fn add(&mut self, value: Value) -> bool {
         match value {
             Value::Missing => self.missing += 1,
@@ -41,9 +42,9 @@ impl Tally {
         false
     }
 
-    /// Returns the counts for people: `distinct`, `max`, `min`, `missing`, `null`, `values`.
+    /// Returns the counts for display: `distinct`, `max`, `min`, `missing`, `null`, `values`.
     pub fn summary(&self) -> Value {
-        // What is too long to be a bound of a bin is too long here.
+        // The limit for bounds of bins applies here too.
         let end = |value: Option<&Value>| {
             value.filter(|value| value.size_bytes() <= BOUND_BYTES_MAX).cloned().unwrap_or_default()
         };
@@ -57,10 +58,10 @@ impl Tally {
         ])
     }
 
-    /// Returns the histogram of the values in a sample of `documents`, as [`Distribution::from_value`] reads it.
+    /// Returns the histogram of the values in a sample of `documents`, in the form that [`Distribution::from_value`] reads.
     ///
-    /// `resolution` is the share of the values in a bin, in percent; 1 if it is not given. A value that is more frequent has a bin
-    /// to itself.
+    /// `resolution` is the share of the values in a bin, in percent; 1 by default. A value that is more frequent has a bin to
+    /// itself.
     pub fn histogram(&self, documents: u64, resolution: Option<f64>) -> Value {
         let wanted = resolution
             .filter(|percent| *percent > 0.0)
@@ -114,11 +115,11 @@ pub struct Distribution {
     sampled: f64,
     /// Documents of the sample that lack the key.
     missing: f64,
-    /// Documents of the sample in which it is NULL.
+    /// Documents of the sample in which the key is NULL.
     null: f64,
-    /// Values in the sample; more than documents of an array.
+    /// Values in the sample; for an array, possibly more than documents.
     values: f64,
-    /// Different values in all documents, as far as the sample tells.
+    /// Estimated number of distinct values in all documents.
     distinct: f64,
     bins: Vec<Bin>,
 }
@@ -140,7 +141,7 @@ impl Bin {
         is_sound.then(|| Bin { low: low.clone(), high: high.clone(), count, distinct })
     }
 
-    /// Values of the bin below `bound`, or up to it.
+    /// Returns the number of values of the bin below `bound`, or up to it if `inclusive`.
     fn below(&self, bound: &Value, inclusive: bool) -> f64 {
         if *bound > self.high || inclusive && *bound == self.high {
             return self.count;
@@ -150,21 +151,22 @@ impl Bin {
         }
         let one = self.count / self.distinct;
         if self.low == self.high {
-            // It is the bound, and does not belong to the range.
+            // The only value equals the bound, which is not part of the range.
             return 0.0;
         }
         let part = match (self.low.as_f64(), self.high.as_f64(), bound.as_f64()) {
             (Some(low), Some(high), Some(bound)) => (bound - low) / (high - low),
             _ => 0.5,
         };
-        // At least the lowest value is there, if the bound is above it.
+        // The lowest value of the bin exists, so it counts if the bound is above it.
         let least = if *bound > self.low || inclusive { one } else { 0.0 };
         (part * self.count).clamp(least, self.count - if inclusive { 0.0 } else { one })
     }
 }
 
 impl Distribution {
-    /// Reads what [`Tally::histogram`] has written; `documents` are those of the keyspace. Returns `None` if it is damaged.
+    /// Reads the result of [`Tally::histogram`]; `documents` is the number of documents of the keyspace. Returns `None` if it is
+    /// damaged.
     pub fn from_value(value: &Value, documents: f64) -> Option<Distribution> {
         let number = |name: &str| {
             value.field(name).as_f64().filter(|number| number.is_finite() && *number >= 0.0)
@@ -173,7 +175,7 @@ impl Distribution {
         let (values, seen, once) = (number("values")?, number("distinct")?, number("once")?);
         let bins: Option<Vec<Bin>> =
             value.field("bins").as_array()?.iter().map(Bin::from_value).collect();
-        // Duj1 of Haas and Stokes: values that were seen once stand for those that were not seen.
+        // The Duj1 estimator of Haas and Stokes: the values seen once indicate how many values were not seen.
         let unseen = (1.0 - (sampled / documents.max(sampled))) * once / values.max(1.0);
         let distinct = (seen / (1.0 - unseen).max(f64::MIN_POSITIVE)).min(documents.max(seen));
         let distinct = distinct.max(1.0);
@@ -181,7 +183,7 @@ impl Distribution {
         Some(Distribution { sampled, missing, null, values, distinct, bins: bins? })
     }
 
-    /// Returns how many different values there are; at least 1.
+    /// Returns the estimated number of distinct values; at least 1.
     pub fn distinct(&self) -> f64 {
         self.distinct
     }
@@ -191,7 +193,8 @@ impl Distribution {
         (self.values + self.null) / self.sampled
     }
 
-    /// Returns the share of documents for which all of `sargs` hold, or the entries for them in an array index per document.
+    /// Returns the share of documents that satisfy all of `sargs`; for an array index, the number of matching entries per
+    /// document.
     pub fn share(&self, sargs: &[Sarg]) -> f64 {
         let (mut low, mut high) = (None, None);
         let mut least = f64::INFINITY;
@@ -221,7 +224,7 @@ impl Distribution {
         if least.is_finite() { least.max(self.floor()) } else { self.present() }
     }
 
-    /// Returns the least share: a value that the sample lacks may still be in the keyspace.
+    /// Returns the lowest share: a value that the sample lacks may still occur in the keyspace.
     fn floor(&self) -> f64 {
         0.5 / self.sampled
     }
@@ -282,7 +285,7 @@ impl Distribution {
                     _ => all,
                 };
                 let counted = self.bins.iter().map(|bin| bin.count).sum();
-                // What is below the lower bound, or equal to it where it does not belong to the range.
+                // The values below the lower bound, plus the bound itself if it is not part of the range.
                 let under = below(low.map(|(bound, inclusive)| (bound, !inclusive)), 0.0);
                 let up_to: f64 = below(high, counted);
                 f64::max(up_to - under, 0.0) / self.sampled
@@ -291,8 +294,8 @@ impl Distribution {
     }
 }
 
-/// The value of an expression that has one while the query is planned. Values of parameters do not count: a plan
-/// that depends on them could not be kept.
+/// Returns the value of an expression if it is known while the query is planned. Values of parameters do not count, because a
+/// plan that depends on them could not be kept.
 fn known(expr: &Expr) -> Option<Value> {
     match expr {
         Expr::Literal(value) => Some(value.clone()),

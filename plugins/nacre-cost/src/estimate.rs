@@ -1,27 +1,27 @@
-//! Costs of operators, in units of reading one entry of an index.
+//! Costs of operators. The unit is the cost of reading one index entry.
 //!
-//! The numbers are chosen, not measured: see decision 0086. They need not be exact, as plans that differ by less are about equally
-//! good.
+//! The numbers are chosen, not measured: see decision 0086. They need not be exact, because plans whose estimates differ by less
+//! are about equally good.
 
-/// Reading an entry of an index.
+/// Reads an index entry.
 const ENTRY: f64 = 1.0;
-/// Reading a document by its ID.
+/// Reads a document by its ID.
 const FETCH: f64 = 3.0;
-/// Reading the next document of a keyspace.
+/// Reads the next document of a keyspace scan.
 const NEXT_DOCUMENT: f64 = 2.5;
-/// Beginning a scan: a request to each partition, and its answer.
+/// Starts a scan: one request to each partition and its response.
 const BEGIN: f64 = 40.0;
-/// Testing a condition.
+/// Tests a condition.
 const TEST: f64 = 0.5;
-/// Putting a row into the table of a hash join, and looking one up.
+/// Inserts a row into the table of a hash join, and looks one up.
 const BUILD: f64 = 1.5;
 const PROBE: f64 = 1.0;
-/// Comparing two rows while sorting.
+/// Compares two rows in a sort.
 const COMPARE: f64 = 0.3;
-/// Bytes of an entry of an index.
+/// Size of an index entry in bytes.
 const ENTRY_BYTES: f64 = 32.0;
 
-/// Cost and rows of an operator, with the operators that it reads from.
+/// Estimated cost and row count of an operator, including the operators that it reads from.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
     /// Cost of all rows.
@@ -30,12 +30,12 @@ pub struct Estimate {
     pub cardinality: f64,
     /// Cost of the first row.
     pub first_row: f64,
-    /// Bytes of a row.
+    /// Size of a row in bytes.
     pub bytes: f64,
 }
 
 impl Estimate {
-    /// Returns the estimate of a filter that leaves `share` of the rows.
+    /// Returns the estimate of a filter that keeps `share` of the rows.
     #[must_use]
     pub fn filtered(self, share: f64) -> Estimate {
         let cost = self.cost + self.cardinality * TEST;
@@ -47,37 +47,37 @@ impl Estimate {
     #[must_use]
     pub fn sorted(self) -> Estimate {
         let cost = self.cost + self.cardinality * self.cardinality.max(2.0).log2() * COMPARE;
-        // The first row comes when the last one was seen.
+        // A sort returns its first row only after it has read the last one.
         Estimate { cost, first_row: cost, ..self }
     }
 
-    /// Returns the cost of the first `rows` rows, where they come one by one.
+    /// Returns the cost of the first `rows` rows if the operator returns rows one by one.
     pub fn cost_of_first(&self, rows: f64) -> f64 {
         let share = (rows / self.cardinality.max(1.0)).min(1.0);
         self.first_row + (self.cost - self.first_row).max(0.0) * share
     }
 }
 
-/// What is read of an index.
+/// The part of an index that a scan reads.
 #[derive(Clone, Copy, Debug)]
 pub struct IndexCost {
     /// Entries that are read.
     pub entries: f64,
-    /// Of these, entries whose documents are wanted.
+    /// Entries whose documents are in the result.
     pub found: f64,
-    /// Bytes of a document.
+    /// Size of a document in bytes.
     pub document_bytes: f64,
 }
 
 impl IndexCost {
-    /// Returns the estimate of the scan alone.
+    /// Returns the estimate of the scan without fetching documents.
     pub fn scan(&self) -> Estimate {
         let first_row = BEGIN + ENTRY;
         let cost = BEGIN + self.entries * ENTRY;
         Estimate { cost, cardinality: self.found, first_row, bytes: ENTRY_BYTES }
     }
 
-    /// Returns the estimate of the scan and the documents that it finds.
+    /// Returns the estimate of the scan with fetching the documents found.
     pub fn fetched(&self) -> Estimate {
         let scan = self.scan();
         Estimate {
@@ -89,7 +89,7 @@ impl IndexCost {
     }
 }
 
-/// Returns the estimate of reading a whole keyspace.
+/// Returns the estimate of scanning a whole keyspace.
 pub fn sequential(documents: f64, document_bytes: f64) -> Estimate {
     let cost = BEGIN + documents * NEXT_DOCUMENT;
     let first_row = BEGIN + NEXT_DOCUMENT;
@@ -102,7 +102,8 @@ pub fn of_keys(keys: f64, document_bytes: f64) -> Estimate {
     Estimate { cost, cardinality: keys, first_row: FETCH, bytes: document_bytes }
 }
 
-/// Returns the estimate of a join that looks the right side up for each row of the left one; `right` is for one row.
+/// Returns the estimate of a join that looks up the right side for each row of the left side; `right` is the estimate for one
+/// row.
 pub fn lookup_join(left: Estimate, right: Estimate, cardinality: f64) -> Estimate {
     Estimate {
         cost: left.cost + left.cardinality * right.cost,
@@ -112,7 +113,7 @@ pub fn lookup_join(left: Estimate, right: Estimate, cardinality: f64) -> Estimat
     }
 }
 
-/// Returns the estimate of a join that puts the right side into a table, and looks each row of the left one up there.
+/// Returns the estimate of a join that builds a hash table of the right side and probes it with each row of the left side.
 pub fn hash_join(left: Estimate, right: Estimate, cardinality: f64) -> Estimate {
     let built = right.cost + right.cardinality * BUILD;
     Estimate {
@@ -123,7 +124,7 @@ pub fn hash_join(left: Estimate, right: Estimate, cardinality: f64) -> Estimate 
     }
 }
 
-/// Returns the estimate of a join that compares each row of the left side with each of the right one.
+/// Returns the estimate of a join that compares each row of the left side with each row of the right side.
 pub fn loop_join(left: Estimate, right: Estimate, cardinality: f64) -> Estimate {
     Estimate {
         cost: left.cost + right.cost + left.cardinality * right.cardinality * TEST,

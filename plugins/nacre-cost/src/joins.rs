@@ -2,18 +2,19 @@
 
 use crate::Estimate;
 
-/// More terms keep the order in which they were written: the number of sets doubles with each.
+/// Maximum number of terms to reorder; each further term doubles the number of sets. More terms keep their written order.
 const TERMS_MAX: usize = 7;
-/// Another order must save this share of the cost, as estimates are not exact.
+/// Share of the cost that another order must save, because estimates are not exact.
 const SAVED_MIN: f64 = 0.1;
 
-/// Gives the estimate of joining a term to the rows of others, whose numbers are in the slice; `None` if they cannot be joined.
+/// Returns the estimate of joining a term to the rows of the terms whose numbers are in the slice; `None` if they cannot be
+/// joined.
 pub type Joining<'a> = dyn FnMut(&[usize], Estimate, usize) -> Option<Estimate> + 'a;
 
-/// Returns the order of `count` terms with the least cost, or `None` if that is the written one or there are too many terms.
+/// Returns the cheapest order of `count` terms, or `None` if that is the written order or there are too many terms.
 ///
-/// `first` gives the estimate of reading a term alone, `next` that of joining it to others. Orders are compared set by set: of two ways
-/// to join the same terms, the cheaper one is continued.
+/// `first` returns the estimate of reading a term alone, `next` that of joining it to others. The search proceeds set by set: of
+/// two ways to join the same terms, only the cheaper one is extended.
 pub fn best_order(
     count: usize,
     first: &mut dyn FnMut(usize) -> Option<Estimate>,

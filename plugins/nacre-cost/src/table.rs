@@ -7,26 +7,26 @@ use nacre_sql::index::SELF;
 use nacre_sql::{Name, Value};
 use std::collections::BTreeMap;
 
-/// Share of the documents for which a condition holds of which nothing is known.
+/// Assumed share of documents that satisfy a condition without statistics.
 const SHARE: f64 = 0.3;
-/// The same of an equal value.
+/// Assumed share of documents that equal a value, without statistics.
 const SHARE_OF_EQUAL: f64 = 0.1;
-/// Bytes of a document, if nothing is known.
+/// Assumed size of a document in bytes, without statistics.
 const DOCUMENT_BYTES: f64 = 1024.0;
 
-/// What UPDATE STATISTICS has found in a keyspace.
+/// Statistics of a keyspace, as collected by UPDATE STATISTICS.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     documents: f64,
     document_bytes: f64,
-    /// By the text of the key, over the variable [`SELF`]; `distinct` or `all` stands before that of an array.
+    /// Distributions by the text of the key, over the variable [`SELF`]; keys of arrays have the prefix `distinct` or `all`.
     distributions: BTreeMap<String, Distribution>,
 }
 
 impl Table {
     /// Reads a row of statistics: `docCount`, `avgDocSize`, and `histograms` with an `expression` each.
     ///
-    /// Returns `None` if it has no number of documents.
+    /// Returns `None` if the row lacks the number of documents.
     pub fn from_row(row: &Value) -> Option<Table> {
         let documents = row.field("docCount").as_f64().filter(|count| *count >= 0.0)?.max(1.0);
         let document_bytes = row.field("avgDocSize").as_f64().unwrap_or(DOCUMENT_BYTES).max(1.0);
@@ -40,12 +40,12 @@ impl Table {
         Some(Table { documents, document_bytes, distributions })
     }
 
-    /// Returns how many documents there are; at least 1.
+    /// Returns the number of documents; at least 1.
     pub fn documents(&self) -> f64 {
         self.documents
     }
 
-    /// Returns how many bytes a document has; at least 1.
+    /// Returns the average size of a document in bytes; at least 1.
     pub fn document_bytes(&self) -> f64 {
         self.document_bytes
     }
@@ -55,7 +55,8 @@ impl Table {
         self.distributions.get(key)
     }
 
-    /// Returns the text by which the distribution of a key is found; `array` is true for DISTINCT and false for ALL elements.
+    /// Returns the text under which the distribution of a key is stored; `array` is true for DISTINCT and false for ALL elements
+    /// of an array.
     pub fn key_of(expr: &Expr, array: Option<bool>) -> String {
         match array {
             None => expr.to_string(),
@@ -64,7 +65,8 @@ impl Table {
         }
     }
 
-    /// Returns the share of the documents, or the entries per document, for which `sargs` hold of a key: as far as is known, or a guess.
+    /// Returns the share of the documents, or the entries per document, that satisfy `sargs` on a key: from statistics if they
+    /// exist, or else an assumption.
     pub fn share(&self, key: &str, sargs: &[Sarg]) -> f64 {
         let guess = |sarg: &Sarg| match sarg {
             Sarg::Equal(_) | Sarg::IsNull | Sarg::IsMissing => SHARE_OF_EQUAL,
@@ -77,7 +79,7 @@ impl Table {
         }
     }
 
-    /// Returns the share of the documents called `alias` for which a condition holds.
+    /// Returns the share of the documents called `alias` that satisfy a condition.
     pub fn selectivity(&self, condition: &Expr, alias: &Name) -> f64 {
         let share = match condition {
             Expr::Chain(Chain::And, operands) => {
@@ -109,7 +111,7 @@ impl Table {
         }
     }
 
-    /// The key that a condition is about, and what it asks of it.
+    /// Returns the key that a condition constrains, and the constraint.
     fn asked(&self, condition: &Expr, alias: &Name) -> Option<(String, Sarg)> {
         let (a, b) = match condition {
             Expr::Binary(_, a, b) => (&**a, Some(&**b)),
@@ -133,7 +135,7 @@ impl Table {
         renamed(expr, alias, &SELF.into()).to_string()
     }
 
-    /// Returns how many different values `expr` of the documents called `alias` has, if that is known.
+    /// Returns the number of distinct values of `expr` over the documents called `alias`, if it is known.
     pub fn distinct(&self, expr: &Expr, alias: &Name) -> Option<f64> {
         let found = self.distribution(&self.text_of(expr, alias));
         found.map(|distribution| distribution.distinct().min(self.documents))

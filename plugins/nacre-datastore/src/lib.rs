@@ -1,8 +1,9 @@
-//! The interface of queries to a store ([`Datastore`]), and a store in memory ([`MemoryDatastore`]).
+//! The interface between queries and a store ([`Datastore`]), and an in-memory store
+//! ([`MemoryDatastore`]).
 //!
 //! ```text
 //! nacre-query ─► Datastore ─┬─► the host of the component, which asks the nodes
-//!                           └─► MemoryDatastore: tests, and whoever has documents and no node
+//!                           └─► MemoryDatastore: tests, and programs with documents but no node
 //! ```
 
 mod memory;

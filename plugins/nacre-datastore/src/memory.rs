@@ -1,4 +1,4 @@
-//! A datastore in memory, with real indexes: for tests, and for whoever has documents and no node.
+//! An in-memory datastore with real indexes, for tests and for programs with documents but no node.
 
 use crate::options;
 use crate::sequences::MemorySequences;
@@ -25,40 +25,40 @@ struct MemoryIndex {
     text: String,
     definition: Definition,
     online: bool,
-    /// How its entries are spread, as text.
+    /// The partition expressions, as text.
     partition: Option<String>,
-    /// Each with the partition that it is in.
+    /// The entries, each with its partition.
     entries: BTreeMap<Vec<u8>, Option<u16>>,
 }
 
-/// Runs functions in JavaScript.
+/// Runs JavaScript functions.
 pub trait Evaluator {
-    /// As [`Datastore::call`].
+    /// Calls a function, as in [`Datastore::call`].
     ///
     /// # Errors
-    /// Code 10109 when it cannot be run.
+    /// Code 10109 if the function cannot be run.
     fn call(&self, path: &FunctionPath, script: &Script, arguments: &str) -> Result<String>;
 }
 
-/// Says what the user may do.
+/// Decides what the user may do.
 pub trait Authorizer {
-    /// As [`Datastore::authorize`].
+    /// Checks rights, as in [`Datastore::authorize`].
     ///
     /// # Errors
-    /// Code 13014 when the user may not.
+    /// Code 13014 if the user lacks the rights.
     fn authorize(&self, keyspace: &Keyspace, rights: Rights) -> Result<()>;
 }
 
-/// Answers questions of searches.
+/// Answers search requests.
 pub trait Searcher {
-    /// As [`Datastore::search`].
+    /// Answers a request, as in [`Datastore::search`].
     ///
     /// # Errors
-    /// Code 5010 when the query is refused.
+    /// Code 5010 if the query is refused.
     fn search(&self, keyspace: &Keyspace, request: &Value) -> Result<Value>;
 }
 
-/// Documents and indexes in memory. Scopes are there as long as they are made, and so are collections.
+/// Documents and indexes in memory. Scopes and collections exist from their creation to their removal.
 #[derive(Default)]
 pub struct MemoryDatastore {
     collections: RefCell<BTreeMap<Keyspace, Collection>>,
@@ -84,34 +84,34 @@ fn missing(keyspace: &Keyspace) -> Error {
 }
 
 impl MemoryDatastore {
-    /// A store of nothing.
+    /// Creates an empty store.
     pub fn new() -> MemoryDatastore {
         MemoryDatastore::default()
     }
 
-    /// Has functions in JavaScript called by `evaluator`; without one there are none.
+    /// Sets the evaluator of JavaScript functions; without one, calls fail.
     pub fn set_evaluator(&self, evaluator: impl Evaluator + 'static) {
         *self.evaluator.borrow_mut() = Some(Box::new(evaluator));
     }
 
-    /// Has searches answered by `searcher`; without one they are refused.
+    /// Sets the searcher; without one, searches are refused.
     pub fn set_searcher(&self, searcher: impl Searcher + 'static) {
         *self.searcher.borrow_mut() = Some(Box::new(searcher));
     }
 
-    /// Has `authorizer` say what the user may do; without one everything is allowed. Only [`Datastore::authorize`] asks it.
+    /// Sets the authorizer, which only [`Datastore::authorize`] asks; without one, everything is allowed.
     pub fn set_authorizer(&self, authorizer: impl Authorizer + 'static) {
         *self.authorizer.borrow_mut() = Some(Box::new(authorizer));
     }
 
-    /// Makes a collection, its scope and its bucket, where they are not there.
+    /// Creates a collection, its scope and its bucket, unless they exist.
     pub fn add_collection(&self, keyspace: &Keyspace) {
         self.scopes.borrow_mut().insert((keyspace.bucket.clone(), keyspace.scope.clone()));
         self.collections.borrow_mut().entry(keyspace.clone()).or_default();
         next(&self.version);
     }
 
-    /// Keeps the statistics of a keyspace with another stamp, or removes them.
+    /// Stores the statistics of a keyspace with a new stamp, or removes them.
     fn put_statistics(&self, request: &Value) {
         let part = |name: &str| request.field(name).as_str().unwrap_or_default().to_owned();
         let key = format!("statistics/{}/{}/{}", part("bucket"), part("scope"), part("collection"));
@@ -133,7 +133,7 @@ impl MemoryDatastore {
         run(self.collections.borrow_mut().get_mut(keyspace).ok_or_else(|| missing(keyspace))?)
     }
 
-    /// Why a keyspace is not there: a scope of its bucket is not, or it alone.
+    /// Returns the error for a missing keyspace, which names the missing part: scope or collection.
     fn missing(&self, keyspace: &Keyspace) -> Error {
         let Keyspace { bucket, scope, .. } = keyspace;
         let has_bucket = self.collections.borrow().keys().any(|known| known.bucket == *bucket);
@@ -248,7 +248,7 @@ fn no_index(name: &str) -> Error {
     Error::new(12016, format!("GSI index {name} not found."))
 }
 
-/// The entries of a document, each with its partition.
+/// Returns the index entries of a document, each with its partition.
 fn entries(
     definition: &Definition,
     document: &Document,
@@ -463,7 +463,7 @@ impl Datastore for MemoryDatastore {
         ids: &[Name],
         names: &[Name],
     ) -> Result<Vec<Option<Value>>> {
-        // Its documents have no attributes but the one that all have.
+        // Documents in memory have only the attribute that all documents have.
         self.with(keyspace, |collection| {
             let of = |id: &Name| {
                 let document = collection.documents.get(id)?;
@@ -482,7 +482,7 @@ impl Datastore for MemoryDatastore {
 
     fn administer(&self, request: &Value) -> Result<Value> {
         match request.field("do").as_str() {
-            // What is in memory is there at once, and as durable as anything here is.
+            // Changes in memory take effect immediately and are as durable as this store can be.
             Some("set_terms") => Ok(Value::Null),
             Some("put_statistics") => {
                 self.put_statistics(request);

@@ -1,17 +1,18 @@
-//! What stands in `WITH {…}`: options that there are not are refused, as what was meant by them would not happen.
+//! The options in `WITH {…}`. Unknown options are refused, because they would have no effect.
 
 use nacre_sql::ast::CreateIndex;
 use nacre_sql::index::Partitioning;
 use nacre_sql::{Error, Result, SEMANTICS, Value};
 
-/// What an option takes.
+/// The type of an option's value.
 enum Kind {
     Truth,
     Number,
     Names,
 }
 
-/// Options of CREATE INDEX. Source: SQL++ reference, CREATE INDEX; those of sizes are for a planner of partitions by size.
+/// Options of CREATE INDEX. Source: SQL++ reference, CREATE INDEX. The size options serve a planner that places partitions by
+/// size.
 const OF_INDEX: [(&str, Kind); 9] = [
     ("defer_build", Kind::Truth),
     ("num_partition", Kind::Number),
@@ -24,7 +25,7 @@ const OF_INDEX: [(&str, Kind); 9] = [
     ("residentRatio", Kind::Number),
 ];
 
-/// Refuses options of CREATE INDEX that there are not, or whose values are of another type.
+/// Refuses unknown options of CREATE INDEX and values of a wrong type.
 pub fn check_index(create: &CreateIndex) -> Result<()> {
     for (name, value) in create.with.as_object().into_iter().flatten() {
         let Some((_, kind)) = OF_INDEX.iter().find(|(known, _)| **known == **name) else {
@@ -42,10 +43,9 @@ pub fn check_index(create: &CreateIndex) -> Result<()> {
     Ok(())
 }
 
-/// How many copies ALTER INDEX wants of each partition beside the first. Source: SQL++ reference, ALTER INDEX.
+/// Returns the number of replicas of each partition that ALTER INDEX requests. Source: SQL++ reference, ALTER INDEX.
 ///
-/// Partitions cannot be sent anywhere, as all nodes compute where they are, and their copies have no numbers by which one could
-/// be dropped.
+/// Moving partitions and dropping a single replica are refused: all nodes compute the placement, and replicas have no numbers.
 pub fn altered_replicas(with: &Value) -> Result<u8> {
     let action = with.field("action");
     let message = match action.as_str() {

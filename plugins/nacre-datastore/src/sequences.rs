@@ -1,4 +1,4 @@
-//! Sequences of a store in memory, which nobody else uses.
+//! Sequences of an in-memory store, which has a single user.
 
 use nacre_sql::{Error, Name, Result, Value};
 use std::cell::RefCell;
@@ -24,7 +24,7 @@ fn missing(path: &str) -> Error {
 }
 
 impl MemorySequences {
-    /// The rows of the catalog.
+    /// Returns the rows of the catalog.
     pub fn rows(&self) -> Vec<(Name, Value)> {
         let row = |(path, sequence): (&String, &Sequence)| {
             let fields = [
@@ -38,7 +38,7 @@ impl MemorySequences {
         self.0.borrow().iter().map(row).collect()
     }
 
-    /// Does what a statement says.
+    /// Executes a statement about a sequence.
     pub fn administer(&self, request: &Value) -> Result<Value> {
         let text = |name: &str| request.field(name).as_str().unwrap_or_default().to_owned();
         let path = format!("{}.{}.{}", text("bucket"), text("scope"), text("name"));

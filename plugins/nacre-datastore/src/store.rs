@@ -1,6 +1,6 @@
-//! What queries need of a store: documents by id, ranges of indexes, changes, and what there is.
+//! The interface of stores to queries: documents by ID, index ranges, mutations and the schema.
 //!
-//! Calls are few and batch oriented, since each may leave the sandbox.
+//! Calls are few and process batches, because each may leave the sandbox.
 
 use nacre_sql::ast::{Path, Statement};
 use nacre_sql::{Content, Error, Json, Library, Meta, Name, Result, Value};
@@ -21,11 +21,11 @@ pub struct Keyspace {
 }
 
 impl Keyspace {
-    /// The keyspace that `path` names, within a query context if it is a lone name.
+    /// Returns the keyspace that `path` names; a single name is resolved in the query context.
     ///
     /// # Errors
-    /// Code 12003 when the path has a length that no keyspace has, 12001 for an unknown namespace, 11003 for a catalog, as it is
-    /// no collection.
+    /// Code 12003 if the path has a wrong number of parts, 12001 for an unknown namespace, 11003 for a catalog, which is not a
+    /// collection.
     pub fn of(path: &Path, context: Option<&Path>) -> Result<Keyspace> {
         if path.is_system() {
             return Err(Error::new(11003, format!("System datastore: {path} cannot be changed")));
@@ -60,12 +60,12 @@ impl fmt::Display for Keyspace {
     }
 }
 
-/// Where a function belongs, and its name.
+/// The path of a function.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FunctionPath {
-    /// Its bucket and scope; none of a global one.
+    /// The bucket and scope; `None` for a global function.
     pub scope: Option<(Name, Name)>,
-    /// Its name.
+    /// The name.
     pub name: Name,
 }
 
@@ -78,7 +78,7 @@ impl fmt::Display for FunctionPath {
     }
 }
 
-/// The code of a user that a function runs.
+/// The user code that a function runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Script {
     /// JavaScript with a function of the same name.
@@ -90,11 +90,11 @@ pub enum Script {
         /// The name of the function in it.
         function: Name,
     },
-    /// A function of a library in JavaScript.
+    /// A function of a JavaScript library.
     Library {
-        /// Where the library belongs, and its name.
+        /// The path of the library.
         library: FunctionPath,
-        /// The name of the function in it.
+        /// The name of the function in the library.
         function: Name,
     },
 }
@@ -111,16 +111,16 @@ pub struct Document {
     pub json: bool,
 }
 
-/// A document that was read, or need not be read to be passed on.
+/// A document that was read, or that is passed on unread.
 pub struct Found {
-    /// What is known beside it.
+    /// The metadata.
     pub meta: Arc<Meta>,
-    /// It.
+    /// The content.
     pub content: Content,
 }
 
 impl Document {
-    /// What a query sees of the document in a keyspace.
+    /// Returns the document as queries of `keyspace` see it.
     pub fn found(self, keyspace: &Name) -> Found {
         let Document { id, body, cas, expiration, flags, json } = self;
         let content = match json {
@@ -134,27 +134,27 @@ impl Document {
     }
 }
 
-/// What stands for a body that is no JSON.
+/// Returns the replacement for a body that is not JSON.
 pub fn binary(bytes: usize) -> Content {
     Value::from(format!("<binary ({bytes} b)>")).into()
 }
 
-/// Documents that lie elsewhere one behind the other, all of them objects of JSON, of which an answer passes on each as it is.
+/// Consecutive documents in a library, all of them JSON objects. A response passes each on unchanged.
 #[derive(Clone)]
 pub struct Together {
-    /// The number of the first.
+    /// The number of the first document.
     pub first: u64,
-    /// How many they are.
+    /// The number of documents.
     pub count: usize,
-    /// Their bytes.
+    /// The total size of their bodies in bytes.
     pub bytes: usize,
-    /// Where they are.
+    /// The library that has them.
     pub library: Arc<dyn Library>,
 }
 
 impl Together {
-    /// As many of them as `bytes` have room for, but one at least, and the others. As only the sum of their bytes is known, each is
-    /// taken to have as many.
+    /// Splits off as many documents as fit into `bytes`, at least one, and returns them and the rest. Each document is assumed to
+    /// have the average size, because only the sum is known.
     pub fn split(self, bytes: usize) -> (Together, Option<Together>) {
         let each = self.bytes.checked_div(self.count).unwrap_or(0).max(1);
         let count = (bytes / each).max(1);
@@ -171,27 +171,27 @@ impl Together {
         (begin, Some(rest))
     }
 
-    /// Their texts.
+    /// Returns the bodies.
     pub fn texts(&self) -> impl Iterator<Item = String> {
         (self.first..).take(self.count).map(|number| self.library.read(number))
     }
 }
 
-/// Documents as an index has them in order.
+/// Documents in index order.
 pub enum Documents<T = Found> {
-    /// One by one.
+    /// Documents with individual metadata.
     Each(Vec<T>),
-    /// Of which only so much is known.
+    /// Documents of which only number and size are known.
     Together(Together),
 }
 
 impl<T> Documents<T> {
-    /// Whether there are none.
+    /// Returns true if there are no documents.
     pub fn is_empty(&self) -> bool {
         matches!(self, Documents::Each(each) if each.is_empty())
     }
 
-    /// The same documents, each as something else.
+    /// Converts each document by `of`.
     pub fn map<U>(self, of: impl FnMut(T) -> U) -> Documents<U> {
         match self {
             Documents::Each(each) => Documents::Each(each.into_iter().map(of).collect()),
@@ -200,28 +200,28 @@ impl<T> Documents<T> {
     }
 }
 
-/// Documents of entries of an index, whose bodies may lie elsewhere.
+/// The documents of index entries; their bodies may be in a library.
 pub struct Indexed {
-    /// Those of the entries that were looked at; what is gone is left out.
+    /// The documents of the entries that were read. Documents that no longer exist are omitted.
     pub documents: Documents,
-    /// The last of these entries.
+    /// The key of the last of these entries.
     pub last: Option<Vec<u8>>,
-    /// Whether there are no entries behind it.
+    /// True if no entries follow.
     pub is_whole: bool,
 }
 
 /// An index of a keyspace.
 #[derive(Clone, Debug)]
 pub struct Index {
-    /// Names it in calls.
+    /// The identifier in calls.
     pub id: u64,
-    /// The CREATE INDEX statement that made it.
+    /// The CREATE INDEX statement that created it.
     pub definition: String,
-    /// Whether it has all documents.
+    /// True if the index covers all documents.
     pub online: bool,
 }
 
-/// A range of entries: from `low`, up to and without `high`, both as [`nacre_sql::key`] encodes.
+/// A range of entries `low <= key < high`, both in the encoding of [`nacre_sql::key`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the docstring of the type says it")]
 pub struct Span {
@@ -229,71 +229,71 @@ pub struct Span {
     pub high: Vec<u8>,
 }
 
-/// How fresh what is read must be; the store keeps this promise.
+/// The consistency that a read requires; the store ensures it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Consistency {
-    /// `not_bounded`, `at_plus`, `request_plus` or `statement_plus`; empty is the first.
+    /// `not_bounded`, `at_plus`, `request_plus` or `statement_plus`; empty means `not_bounded`.
     pub level: String,
-    /// `scan_vector` or `scan_vectors` as they were sent.
+    /// `scan_vector` or `scan_vectors` as the client sent them.
     pub vectors: Value,
 }
 
-/// A part of an index to read.
+/// The part of an index to read.
 #[derive(Clone, Debug)]
 pub struct IndexRange<'a> {
     /// The index.
     pub index: u64,
-    /// In which partitions they are; in any when none is named.
+    /// The partitions to read; empty for all.
     pub partitions: &'a [u16],
-    /// Which entries: ranges that are disjoint and in order.
+    /// The ranges to read, disjoint and in order.
     pub spans: &'a [Span],
-    /// From the end.
+    /// True to read in descending order.
     pub reverse: bool,
-    /// The entry after which to go on.
+    /// The key after which to continue.
     pub after: Option<&'a [u8]>,
-    /// How many entries are wanted at most.
+    /// The maximum number of entries.
     pub limit: usize,
 }
 
-/// What is done to a document.
+/// The kind of a mutation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It must not be there.
+    /// The document must not exist.
     Insert,
-    /// Whatever is there.
+    /// The document may exist.
     Upsert,
-    /// It must be there, with this version.
+    /// The document must exist with this CAS.
     Replace(u64),
-    /// It must be there, with this version unless it is 0.
+    /// The document must exist, with this CAS unless it is 0.
     Remove(u64),
 }
 
-/// The rights of a statement to the documents of a keyspace.
+/// The rights that a statement needs for the documents of a keyspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
-    /// It reads them for more than to find what it changes.
+    /// It reads documents for more than finding those that it changes.
     pub select: bool,
-    /// It makes new ones.
+    /// It inserts documents.
     pub insert: bool,
-    /// It changes them.
+    /// It changes documents.
     pub update: bool,
-    /// It removes them.
+    /// It deletes documents.
     pub delete: bool,
 }
 
 impl Rights {
-    /// Only reading.
+    /// Only to read.
     pub const SELECT: Rights = Rights { select: true, ..Rights::NONE };
-    /// Only making.
+    /// Only to insert.
     pub const INSERT: Rights = Rights { insert: true, ..Rights::NONE };
-    /// Only changing.
+    /// Only to change.
     pub const UPDATE: Rights = Rights { update: true, ..Rights::NONE };
-    /// Only removing.
+    /// Only to delete.
     pub const DELETE: Rights = Rights { delete: true, ..Rights::NONE };
 
     const NONE: Rights = Rights { select: false, insert: false, update: false, delete: false };
 
-    /// Both together.
+    /// Returns the union of both.
     #[must_use]
     pub fn and(self, other: Rights) -> Rights {
         Rights {
@@ -305,94 +305,94 @@ impl Rights {
     }
 }
 
-/// A change of a document.
+/// A mutation of a document.
 #[derive(Clone, Debug)]
 pub struct Mutation {
-    /// What is done.
+    /// The kind.
     pub action: Action,
-    /// To which document.
+    /// The ID of the document.
     pub id: Name,
     /// The new body.
     pub body: Vec<u8>,
-    /// Seconds, as clients send them; `None` keeps what the document has.
+    /// The expiry in seconds, as clients send it; `None` keeps the current one.
     pub expiration: Option<u32>,
 }
 
 /// Why a document was not changed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Refusal {
-    /// A document of this id is there.
+    /// A document with this ID exists.
     Exists,
-    /// There is none.
+    /// The document does not exist.
     NotFound,
-    /// It was changed in between.
+    /// The document has another CAS.
     CasMismatch,
-    /// Something else.
+    /// Another reason.
     Other(Error),
 }
 
-/// How a transaction is begun; what is empty is as usual.
+/// The settings of a new transaction; empty members have defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TransactionSettings {
-    /// Milliseconds after which it is over.
+    /// The timeout in milliseconds.
     pub timeout_ms: Option<u64>,
-    /// How durable its writes are.
+    /// The durability of its writes.
     pub durability: String,
-    /// The collection that keeps its record.
+    /// The collection that stores its record.
     pub records: String,
-    /// `txdata`: what an SDK has done of it so far.
+    /// The progress that an SDK has made so far, as sent in `txdata`.
     pub staged: String,
 }
 
 /// A step of a transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TransactionStep {
-    /// A new one; answers with its id.
+    /// Begins a transaction. Returns its ID.
     Begin(TransactionSettings),
-    /// The request belongs to the one of that id from now on. With the number of its statement, if it has one.
+    /// Joins the request to the transaction with that ID. The number is that of the statement, if it has one.
     Join(String, Option<u64>),
-    /// The request belongs to it no longer; what it has changed stays when that is wanted.
+    /// Leaves the transaction. True keeps the changes made in it.
     Leave(bool),
-    /// A place to go back to.
+    /// Sets a savepoint.
     Savepoint(Name),
-    /// Undoes what was changed since then.
+    /// Undoes the changes since the savepoint.
     RollbackTo(Name),
-    /// Makes all changes at once.
+    /// Commits all changes atomically.
     Commit,
-    /// Drops all changes.
+    /// Discards all changes.
     Rollback,
 }
 
-/// A document as a transaction has it; none that it has removed.
+/// A document as a transaction sees it; `None` if the transaction removed it.
 pub type Staged = (Name, Option<Document>);
 
-/// Documents, indexes and what there is.
+/// Access to documents, indexes and the schema.
 pub trait Datastore {
-    /// Checks that the keyspace is there.
+    /// Checks that the keyspace exists.
     ///
     /// # Errors
-    /// Code 12003 if it is not.
+    /// Code 12003 if it does not exist.
     fn check(&self, keyspace: &Keyspace) -> Result<()>;
 
-    /// A number that is another one as soon as there are other keyspaces or indexes, or an index is in another state.
+    /// Returns a number that changes whenever keyspaces or indexes are added or dropped, or an index changes its state.
     fn version(&self) -> u64;
 
-    /// The indexes of a keyspace.
+    /// Returns the indexes of a keyspace.
     ///
     /// # Errors
-    /// The keyspace is not there; the store fails.
+    /// Fails if the keyspace does not exist or the store fails.
     fn indexes(&self, keyspace: &Keyspace) -> Result<Vec<Index>>;
 
-    /// The documents of these ids, in their order; none where there is none.
+    /// Returns the documents with these IDs, in the same order; `None` for a document that does not exist.
     ///
     /// # Errors
-    /// As [`Datastore::indexes`].
+    /// As for [`Datastore::indexes`].
     fn fetch(&self, keyspace: &Keyspace, ids: &[Name]) -> Result<Vec<Option<Document>>>;
 
-    /// Documents by the order of their ids, after one of them; without bodies unless they are wanted.
+    /// Returns documents in ID order after `after`; with bodies only if they are requested.
     ///
     /// # Errors
-    /// As [`Datastore::indexes`].
+    /// As for [`Datastore::indexes`].
     fn scan(
         &self,
         keyspace: &Keyspace,
@@ -402,10 +402,10 @@ pub trait Datastore {
         consistency: &Consistency,
     ) -> Result<Vec<Document>>;
 
-    /// Entries of an index.
+    /// Returns entries of an index.
     ///
     /// # Errors
-    /// As [`Datastore::indexes`]; code 12016 when there is no such index.
+    /// As for [`Datastore::indexes`]; code 12016 if the index does not exist.
     fn scan_index(
         &self,
         keyspace: &Keyspace,
@@ -413,12 +413,12 @@ pub trait Datastore {
         consistency: &Consistency,
     ) -> Result<Vec<Vec<u8>>>;
 
-    /// The documents that the next entries of an index come from, of a store that tells them at once. It may keep their bodies
-    /// until somebody reads them, and tell nothing of them where they are wanted `alone`, as all of them are passed on. There are
-    /// fewer entries than are wanted when the documents are large.
+    /// Returns the documents of the next index entries; `None` if the store cannot return them directly. The store may keep the
+    /// bodies until they are read. With `alone` it may also omit the details, because all documents are passed on. Fewer entries
+    /// than requested are read if the documents are large.
     ///
     /// # Errors
-    /// As [`Datastore::scan_index`].
+    /// As for [`Datastore::scan_index`].
     fn scan_documents(
         &self,
         _: &Keyspace,
@@ -429,70 +429,71 @@ pub trait Datastore {
         Ok(None)
     }
 
-    /// As [`Datastore::fetch`], of a store that keeps bodies until somebody reads them; what is not there is left out. Of documents
-    /// that are wanted `alone`, nothing has to be told.
+    /// As [`Datastore::fetch`] for a store that keeps bodies until they are read. Documents that do not exist are omitted. With
+    /// `alone`, the store may omit the details of documents.
     ///
     /// # Errors
-    /// As [`Datastore::indexes`].
+    /// As for [`Datastore::indexes`].
     fn hold(&self, _: &Keyspace, _: &[Name], _alone: bool) -> Result<Option<Documents>> {
         Ok(None)
     }
 
-    /// How many documents a keyspace has.
+    /// Returns the number of documents of a keyspace.
     ///
     /// # Errors
-    /// As [`Datastore::indexes`].
+    /// As for [`Datastore::indexes`].
     fn count(&self, keyspace: &Keyspace, consistency: &Consistency) -> Result<u64>;
 
-    /// Checks that the user may do all of that in a keyspace. A store may let documents be found there for writing from then on,
-    /// though the user may not select them.
+    /// Checks that the user has these rights in a keyspace. A store may then allow the request to find documents for writing
+    /// there, even if the user may not select them.
     ///
     /// # Errors
-    /// Code 13014 when the user may not; a store without users refuses nothing.
+    /// Code 13014 if the user lacks a right; a store without users refuses nothing.
     fn authorize(&self, _: &Keyspace, _: Rights) -> Result<()> {
         Ok(())
     }
 
-    /// Changes documents, each for itself; gives the new versions.
+    /// Applies mutations independently of each other. Returns the new CAS of each document.
     ///
     /// # Errors
-    /// As [`Datastore::indexes`]; what concerns one document is its [`Refusal`].
+    /// As for [`Datastore::indexes`]; an error of a single document is its [`Refusal`].
     fn mutate(
         &self,
         keyspace: &Keyspace,
         mutations: &[Mutation],
     ) -> Result<Vec<std::result::Result<u64, Refusal>>>;
 
-    /// Asks the search service about the documents of a keyspace, as JSON: what nacre-query says of searches.
+    /// Asks the search service about the documents of a keyspace. Request and answer are JSON, as nacre-query documents them for
+    /// searches.
     ///
     /// # Errors
-    /// Code 5000 of a store without such a service, and others of these.
+    /// Code 5000 if the store has no search service, and the errors of that service.
     fn search(&self, _: &Keyspace, _: &Value) -> Result<Value> {
         Err(Error::execution("SEARCH is not possible on this store"))
     }
 
-    /// Does a step of a transaction. From [`TransactionStep::Join`] on, all that is read and changed is as the transaction has it,
-    /// but for indexes.
+    /// Executes a step of a transaction. After [`TransactionStep::Join`], all reads and writes see the transaction's documents,
+    /// except reads of indexes.
     ///
     /// # Errors
-    /// Code 17001 of a store that has none, and others of these.
+    /// Code 17001 if the store has no transactions, and other errors of transactions.
     fn transact(&self, _: &TransactionStep) -> Result<String> {
         Err(Error::new(17001, "Transactions are not supported on this store"))
     }
 
-    /// The documents of a keyspace that the request's transaction has changed, in the order of their ids.
+    /// Returns the documents of a keyspace that the request's transaction has changed, ordered by ID.
     ///
     /// # Errors
-    /// As [`Datastore::indexes`].
+    /// As for [`Datastore::indexes`].
     fn staged(&self, _: &Keyspace) -> Result<Vec<Staged>> {
         Ok(Vec::new())
     }
 
-    /// The extended attributes of these names of documents, in the order of the ids; also those of documents that are deleted. None
-    /// where there is no document.
+    /// Returns the extended attributes with these names of documents, including deleted ones, in the order of the IDs; `None` for
+    /// a document that does not exist.
     ///
     /// # Errors
-    /// As [`Datastore::indexes`]; code 13014 when the user may not see one of them.
+    /// As for [`Datastore::indexes`]; code 13014 if the user may not read one of the attributes.
     fn attributes(
         &self,
         _: &Keyspace,
@@ -502,42 +503,43 @@ pub trait Datastore {
         Ok(vec![None; ids.len()])
     }
 
-    /// Does what a statement about users, groups, roles, collections or sequences says: an object whose member `do` names it.
+    /// Executes a statement about users, groups, roles, collections or sequences. The request is an object whose member `do`
+    /// names the operation.
     ///
     /// # Errors
-    /// Code 1001 of a store that has none of these, and others of these.
+    /// Code 1001 if the store does not support the statement, and the errors of the statement.
     fn administer(&self, _: &Value) -> Result<Value> {
         Err(Error::new(1001, "this statement is not supported"))
     }
 
-    /// Runs a statement that makes, changes or removes an index, scope or collection.
+    /// Executes a statement that creates, changes or drops an index, scope or collection.
     ///
     /// # Errors
     /// Codes 4300 and 12016 for indexes, 12003 for keyspaces, 12021 for scopes.
     fn define(&self, statement: &Statement, context: Option<&Path>) -> Result<()>;
 
-    /// The rows of a catalog, such as `keyspaces`; `None` when the store has none of this name.
+    /// Returns the rows of a catalog such as `keyspaces`; `None` if the store does not have it.
     ///
     /// # Errors
-    /// The store fails.
+    /// Fails if the store fails.
     fn catalog(&self, name: &str) -> Result<Option<Vec<(Name, Value)>>>;
 
-    /// The statement that made a function; none when there is no such function.
+    /// Returns the statement that created a function; `None` if the function does not exist.
     ///
     /// # Errors
-    /// The user may not call it.
+    /// Fails if the user may not call the function.
     fn function(&self, path: &FunctionPath) -> Result<Option<String>>;
 
-    /// All functions that the user may know of, each with its statement.
+    /// Returns all functions that the user may see, each with its statement.
     ///
     /// # Errors
-    /// The store fails.
+    /// Fails if the store fails.
     fn functions(&self) -> Result<Vec<(FunctionPath, String)>>;
 
-    /// Makes a function, of code if it has a `script`; `replace` allows that there is one.
+    /// Creates a function, with user code if it has a `script`; `replace` allows an existing function to be replaced.
     ///
     /// # Errors
-    /// Code 10102 when there is one, 10114 when its code is none, 12021 when there is no such scope.
+    /// Code 10102 if the function exists, 10114 if its code is invalid, 12021 if the scope does not exist.
     fn create_function(
         &self,
         path: &FunctionPath,
@@ -546,60 +548,61 @@ pub trait Datastore {
         replace: bool,
     ) -> Result<()>;
 
-    /// Calls a function of code, which is the same for the whole request. Arguments are a JSON array that has `[v]` for each,
-    /// or `[]` for MISSING; the answer is `{"value": v}`, `{}` for undefined, or `{"exception": {…}}` with what was `thrown`, and
-    /// `line`, `column` and `text` of the place when they are known. What the code queries may change something if it `may_change`.
+    /// Calls a function with user code, which stays the same for the whole request. Arguments are a JSON array that has `[v]` for
+    /// each argument and `[]` for MISSING. The answer is `{"value": v}`, `{}` for undefined, or `{"exception": {…}}` with the
+    /// `thrown` value, and with the `line`, `column` and `text` of the place if they are known. Queries of the code may change
+    /// data only if `may_change` is true.
     ///
     /// # Errors
-    /// The user may not call it; code 10109 when it cannot be run.
+    /// Fails if the user may not call the function; code 10109 if it cannot be run.
     fn call(&self, path: &FunctionPath, arguments: &str, may_change: bool) -> Result<String>;
 
-    /// Removes a function.
+    /// Drops a function.
     ///
     /// # Errors
-    /// Code 10101 when there is none.
+    /// Code 10101 if the function does not exist.
     fn drop_function(&self, path: &FunctionPath) -> Result<()>;
 
-    /// What instances of the service share beside documents.
+    /// Returns the notes that instances of the service share in addition to documents.
     fn notes(&self) -> &dyn Notes;
 
-    /// Who asks; empty where there are no users.
+    /// Returns the user who sent the request; empty if there are no users.
     fn user(&self) -> String {
         String::new()
     }
 }
 
-/// Texts by key that all instances of the service see.
+/// Notes by key, which all instances of the service see.
 pub trait Notes {
-    /// What was noted under `key`.
+    /// Returns the note under `key`.
     fn recall(&self, key: &str) -> Option<String>;
 
-    /// Notes something, or forgets it when there is nothing to note.
+    /// Stores a note; `None` removes it.
     fn note(&self, key: &str, text: Option<&str>);
 
-    /// All keys that begin with `prefix`.
+    /// Returns all keys that begin with `prefix`.
     ///
     /// # Errors
-    /// Code 13014 when the user may not see what others do.
+    /// Code 13014 if the user may not see the requests of others.
     fn keys(&self, prefix: &str) -> Result<Vec<String>>;
 }
 
-/// What comes from the world: time, chance, and the end of patience.
+/// The environment of a query: time, randomness and the request's deadline.
 pub trait Platform {
-    /// Microseconds since 1970.
+    /// Returns the time in microseconds since 1970.
     fn now_us(&self) -> i64;
 
-    /// Milliseconds since 1970.
+    /// Returns the time in milliseconds since 1970.
     fn now_ms(&self) -> i64 {
         self.now_us() / 1000
     }
 
-    /// 64 bits of chance.
+    /// Returns 64 random bits.
     fn random(&self) -> u64;
 
-    /// Asked regularly.
+    /// Checks whether the request may continue. Called regularly.
     ///
     /// # Errors
-    /// Code 1080 when the time of the request is over, and others when it is to end.
+    /// Code 1080 if the request has timed out, and others if the request must end.
     fn check(&self) -> Result<()>;
 }

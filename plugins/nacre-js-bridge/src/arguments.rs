@@ -1,12 +1,12 @@
-//! What a program passes to a function of the host.
+//! The arguments that a program passes to a host function.
 
 use crate::{Answered, BYTES};
 use nacre_js::{HostError, HostValue as Value};
 
-/// The media type of what is no JSON.
+/// The media type of text that is not JSON.
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// What is thrown into the program.
+/// Returns the error that is thrown into the program.
 pub fn error(code: &str, message: impl Into<String>) -> HostError {
     HostError { code: code.into(), message: message.into() }
 }
@@ -45,7 +45,7 @@ impl Arguments {
         }
     }
 
-    /// A value as it is kept: JSON text, or bytes behind a mark.
+    /// Takes a value in stored form: JSON text, or bytes after a marker.
     pub fn stored(&mut self) -> Result<Vec<u8>, HostError> {
         match self.0.next() {
             Some(Value::Text(json)) => Ok(json.into_bytes()),
@@ -54,7 +54,7 @@ impl Arguments {
         }
     }
 
-    /// A value as it is stored in a document.
+    /// Takes a value in the form of a document's body.
     pub fn content(&mut self) -> Result<Vec<u8>, HostError> {
         let mut body = self.stored()?;
         if body.first() == Some(&BYTES) {
@@ -63,7 +63,7 @@ impl Arguments {
         Ok(body)
     }
 
-    /// The same, if there is one.
+    /// Takes an optional body.
     pub fn optional_content(&mut self) -> Result<Option<Vec<u8>>, HostError> {
         match self.0.next() {
             None | Some(Value::Nothing) => Ok(None),
@@ -73,7 +73,7 @@ impl Arguments {
         }
     }
 
-    /// A version, if there is one.
+    /// Takes an optional CAS.
     pub fn cas(&mut self) -> Result<Option<u64>, HostError> {
         match self.0.next() {
             None | Some(Value::Nothing) => Ok(None),
@@ -84,7 +84,7 @@ impl Arguments {
         }
     }
 
-    /// A number, if there is one.
+    /// Takes an optional number.
     pub fn optional_number(&mut self) -> Result<Option<f64>, HostError> {
         match self.0.next() {
             None | Some(Value::Nothing) => Ok(None),
@@ -93,7 +93,7 @@ impl Arguments {
         }
     }
 
-    /// Text or bytes as they are.
+    /// Takes text or bytes unchanged.
     pub fn body(&mut self) -> Result<Vec<u8>, HostError> {
         match self.0.next() {
             Some(Value::Text(text)) => Ok(text.into_bytes()),
@@ -102,7 +102,7 @@ impl Arguments {
         }
     }
 
-    /// Names and values in turn, to the end.
+    /// Takes the remaining arguments, which alternate between names and values.
     pub fn headers(&mut self) -> Result<Vec<(String, String)>, HostError> {
         let mut headers = Vec::new();
         while let Some(name) = self.0.next() {

@@ -1,4 +1,4 @@
-//! `kv`: documents, and parts of them.
+//! `kv`: documents and sub-documents.
 
 use crate::arguments::{Arguments, error};
 use nacre_js::{HostError, HostValue as Value};
@@ -6,7 +6,7 @@ use nacre_plugin::kv;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// One part of a lookup or mutation, as a prelude says it.
+/// One part of a lookup or mutation, in the form that a prelude passes.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Part<'a> {
@@ -68,7 +68,7 @@ fn mutations(text: &str, mut body: Option<Vec<u8>>) -> Result<Vec<kv::MutateSpec
     parts(text)?.into_iter().map(&mut spec).collect()
 }
 
-/// JSON as a store gave it.
+/// Converts a result of the host, which is JSON, raw bytes or empty.
 fn json(text: Vec<u8>) -> Value {
     match String::from_utf8(text) {
         Ok(text) if text.is_empty() => Value::Nothing,
@@ -130,7 +130,7 @@ pub fn call(function: &str, arguments: &mut Arguments) -> Result<Value, HostErro
             let (mode, cas) = (arguments.text()?, arguments.cas()?);
             let expiry = arguments.optional_number()?.map(|expiry| expiry as u32);
             let flags = arguments.optional_number()?.map(|flags| flags as u32);
-            // A body that is given as bytes stands beside the operations, which are JSON.
+            // A body of bytes is passed separately from the operations, which are JSON.
             let specs = mutations(&specs, arguments.optional_content()?)?;
             let mode = match &mode[..] {
                 "insert" => kv::Mode::Insert,

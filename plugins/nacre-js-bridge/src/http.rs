@@ -1,11 +1,11 @@
-//! `http`: requests to hosts that are granted.
+//! `http`: requests to granted hosts.
 
 use crate::arguments::{Arguments, error};
 use nacre_js::{HostError, HostValue as Value};
 use nacre_plugin::http;
 
-/// Sends a request: `[status, headers as JSON, body, body as text, all headers as JSON]`. In the first object, the last of several
-/// headers of one name counts; the second is an array of pairs.
+/// Sends a request. Returns `[status, headers as JSON, body, body as text, all headers as JSON]`. The first headers are an
+/// object, in which the last of several headers with one name is used; the second are an array of pairs.
 pub fn send(arguments: &mut Arguments) -> Result<Value, HostError> {
     let (method, url) = (arguments.text()?, arguments.text()?);
     let body = arguments.body()?;

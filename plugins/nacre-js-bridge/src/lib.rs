@@ -1,12 +1,11 @@
-//! What programs in JavaScript call outside of their engine: the capabilities of the plugin that runs them, and the state
-//! of the call at hand.
+//! The host functions of JavaScript programs: the capabilities of the plugin that runs them, and the state of the current
+//! call.
 //!
-//! A plugin makes one [`Bridge`] the host of its engine, and lends it the state for the length of a call. What a handler
-//! did to state and timers stays once the loan is told to [`keep`](Loan::keep) it, and is gone after
-//! [`undo`](Loan::undo). What it did to documents stays either way.
+//! A plugin makes one [`Bridge`] the host of its engine, and lends it the state for the duration of a call.
+//! [`keep`](Loan::keep) makes a handler's changes of state and timers permanent, and [`undo`](Loan::undo) reverts them.
+//! Changes of documents are never reverted.
 //!
-//! Functions are called by name, as a prelude in JavaScript does: `state.get`, `kv.upsert`, `timer.set`, `http.send`,
-//! `query.begin`, ….
+//! A prelude in JavaScript calls the functions by name: `state.get`, `kv.upsert`, `timer.set`, `http.send`, `query.begin`, ….
 
 mod arguments;
 mod documents;
@@ -19,30 +18,30 @@ use nacre_plugin::{Entry, State, StateMut, metrics, successor, timer, turn};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
-/// What a stored value begins with when it is bytes: no JSON does.
+/// The first byte of a stored value that is bytes; JSON never begins with it.
 const BYTES: u8 = 0;
 
-/// The state that a call was lent.
+/// The state lent for the current call.
 #[derive(Clone, Copy)]
 enum Lent {
     Reading(NonNull<dyn State>),
     Writing(NonNull<dyn StateMut>),
 }
 
-/// What a program has answered to a request.
+/// The response of a program to a request.
 #[derive(Default)]
 pub struct Answered {
     /// The HTTP status.
     pub status: u16,
-    /// Headers.
+    /// The headers.
     pub headers: Vec<(String, String)>,
     /// The body, or a piece of it.
     pub body: Vec<u8>,
-    /// Whether there are more pieces.
+    /// True if there are more pieces.
     pub has_more: bool,
 }
 
-/// What becomes of a timer: when it is due and what it gives, none when it is cancelled.
+/// A change of a timer: its due time and payload, or `None` to cancel it.
 struct TimerChange {
     name: String,
     set: Option<(u64, Vec<u8>)>,
@@ -52,61 +51,62 @@ struct TimerChange {
 #[derive(Default)]
 pub struct Bridge {
     lent: Option<Lent>,
-    /// What entries were before the handler at hand changed them.
+    /// Previous values of entries that the current handler has changed.
     undo: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    /// The entry that was read last, if nothing was written since: what is read is often written next.
+    /// The entry that was read last, unless something was written since, because an entry is often written right after it is
+    /// read.
     read: Option<(Vec<u8>, Option<Vec<u8>>)>,
-    /// Timers to be set, or cancelled where there is none, once the handler has ended well.
+    /// Timers to set or cancel once the handler has succeeded.
     timers: Vec<TimerChange>,
-    /// Queries that the handler at hand has begun.
+    /// Queries that the current handler has started.
     queries: queries::Open,
-    /// Whether something was done outside in this call that is not taken back.
+    /// True if this call has had an external effect that is not reverted.
     has_acted: bool,
     answered: Option<Answered>,
 }
 
-/// Lends a state for as long as it lives.
+/// Lends a state for its lifetime.
 pub struct Loan<'a> {
     bridge: &'a std::cell::RefCell<Bridge>,
 }
 
 impl<'a> Loan<'a> {
-    /// Lends a state to be changed. The loan must be dropped before `state` is used again, which its borrower sees to:
-    /// it keeps both for the length of one call.
+    /// Lends a state for writing. The loan must be dropped before `state` is used again; the caller ensures this by keeping
+    /// both for the duration of one call.
     pub fn writing(
         bridge: &'a std::cell::RefCell<Bridge>,
         state: &'a mut dyn StateMut,
     ) -> Loan<'a> {
-        // SAFETY: only the lifetime changes, and the pointer is forgotten when the loan is dropped, within 'a.
+        // SAFETY: only the lifetime changes, and the pointer is removed when the loan is dropped, within 'a.
         let state: NonNull<dyn StateMut> =
             unsafe { std::mem::transmute(NonNull::from(state) as NonNull<dyn StateMut + 'a>) };
         bridge.borrow_mut().lent = Some(Lent::Writing(state));
         Loan { bridge }
     }
 
-    /// Lends a state to be read.
+    /// Lends a state for reading.
     pub fn reading(bridge: &'a std::cell::RefCell<Bridge>, state: &'a dyn State) -> Loan<'a> {
-        // SAFETY: as for a state to be changed; nothing is written through a pointer to read.
+        // SAFETY: as for writing; a pointer for reading is never written through.
         let state: NonNull<dyn State> =
             unsafe { std::mem::transmute(NonNull::from(state) as NonNull<dyn State + 'a>) };
         bridge.borrow_mut().lent = Some(Lent::Reading(state));
         Loan { bridge }
     }
 
-    /// Whether a handler has set or cancelled timers.
+    /// Returns true if a handler has set or cancelled timers.
     pub fn has_timers(&self) -> bool {
         !self.bridge.borrow().timers.is_empty()
     }
 
-    /// The event or timer at `index` of the call begins, as for [`turn::begin`].
+    /// Marks the beginning of the event or timer at `index`, as [`turn::begin`] does.
     pub fn begin(&self, index: u32) {
         if let Ok(state) = self.bridge.borrow_mut().writing() {
             turn::begin(index, state);
         }
     }
 
-    /// The same once a handler has acted outside in this call, and must not do so again because a later one ends it. What only
-    /// folds is made again for less than this costs.
+    /// Does the same if a handler has had external effects in this call, which must not be repeated because a later handler
+    /// ends the call. Without effects, repeating the work is cheaper than the mark.
     pub fn begin_if_acted(&self, index: u32) {
         let has_acted = self.bridge.borrow().has_acted;
         if has_acted {
@@ -114,7 +114,7 @@ impl<'a> Loan<'a> {
         }
     }
 
-    /// What a handler did is to stay, and its queries end.
+    /// Makes the changes of a handler permanent, and ends its queries.
     pub fn keep(&self) {
         let mut bridge = self.bridge.borrow_mut();
         bridge.queries.close();
@@ -129,7 +129,7 @@ impl<'a> Loan<'a> {
         }
     }
 
-    /// What a handler did to the state is taken back, and its queries end.
+    /// Reverts a handler's changes of the state, and ends its queries.
     pub fn undo(&self) {
         let mut bridge = self.bridge.borrow_mut();
         bridge.queries.close();
@@ -146,7 +146,7 @@ impl<'a> Loan<'a> {
         }
     }
 
-    /// What the program has answered since this was asked last.
+    /// Returns the program's response, if it has given one since the last call.
     pub fn take_answer(&self) -> Option<Answered> {
         self.bridge.borrow_mut().answered.take()
     }
@@ -165,8 +165,8 @@ impl Drop for Loan<'_> {
 }
 
 impl Bridge {
-    /// Does something as if no handler ran, such as running the top of a file in the middle of a call: it finds nothing
-    /// lent.
+    /// Runs `inner` without a lent state, as if no handler were running; for example, to run the top level of a file in the
+    /// middle of a call.
     pub fn aside<T>(bridge: &std::cell::RefCell<Bridge>, inner: impl FnOnce() -> T) -> T {
         let lent = bridge.borrow_mut().lent.take();
         let done = inner();
@@ -176,7 +176,7 @@ impl Bridge {
 
     fn reading(&self) -> Result<&dyn State, HostError> {
         match self.lent {
-            // SAFETY: the loan lives, and with it the state; `self` is borrowed, so that nobody changes it.
+            // SAFETY: the loan, and therefore the state, is alive; `self` is borrowed, so nothing changes the state.
             Some(Lent::Reading(state)) => Ok(unsafe { state.as_ref() }),
             // SAFETY: the same.
             Some(Lent::Writing(state)) => Ok(unsafe { state.as_ref() }.reading()),
@@ -186,7 +186,8 @@ impl Bridge {
 
     fn writing(&mut self) -> Result<&mut dyn StateMut, HostError> {
         match &mut self.lent {
-            // SAFETY: the loan lives, and with it the state; `self` is borrowed for writing, so that nobody else has it.
+            // SAFETY: the loan, and therefore the state, is alive; `self` is mutably borrowed, so nothing else accesses the
+            // state.
             Some(Lent::Writing(state)) => Ok(unsafe { state.as_mut() }),
             Some(Lent::Reading(_)) => Err(error("read-only", "handle cannot write to the state")),
             None => Err(error("outside", "this can only be used while a handler runs")),
@@ -218,7 +219,7 @@ impl Bridge {
 impl Host for Bridge {
     fn call(&mut self, function: &str, arguments: Vec<Value>) -> Result<Value, HostError> {
         let mut arguments = Arguments(arguments.into_iter());
-        // What lies outside is as closed as the state while no handler runs.
+        // While no handler runs, capabilities are as inaccessible as the state.
         if function != "text" {
             self.reading()?;
         }
@@ -251,7 +252,7 @@ impl Host for Bridge {
             "timer.cancel" => {
                 self.writing()?;
                 let name = arguments.text()?;
-                // What the handler itself has planned is not yet set.
+                // Timers planned by the handler itself are not set yet.
                 let planned = self.timers.iter().rfind(|change| change.name == name);
                 let was_set =
                     planned.map_or_else(|| timer::is_set(&name), |change| change.set.is_some());
@@ -308,7 +309,7 @@ impl Bridge {
     }
 }
 
-/// A stored value as user code sees it.
+/// Converts a stored value for user code.
 fn shown(mut stored: Vec<u8>) -> Value {
     match stored.first() {
         Some(&BYTES) => Value::Bytes(stored.split_off(1)),
@@ -319,7 +320,7 @@ fn shown(mut stored: Vec<u8>) -> Value {
     }
 }
 
-/// Passes on what the last call of `engine` has logged.
+/// Writes the log lines of the last call of `engine` to the deployment's log.
 pub fn forward_log(engine: &mut Engine) {
     for line in engine.take_log() {
         nacre_plugin::log(&line);

@@ -1,24 +1,24 @@
-//! `query`: queries in SQL++, and those of other services.
+//! `query`: SQL++ queries, and queries of other services.
 
 use crate::arguments::{Arguments, error};
 use nacre_js::{HostError, HostValue as Value};
 use nacre_plugin::query;
 use std::collections::BTreeSet;
 
-/// The code of what may succeed later, the same as for documents.
+/// The code of temporary errors, the same as for documents.
 const TEMPORARY: &str = "temporary";
 
-/// Queries that a handler has begun and that have not ended.
+/// Queries that a handler has started and that have not ended.
 #[derive(Default)]
 pub struct Open(BTreeSet<u32>);
 
 impl Open {
-    /// Ends them all: nobody is left who reads them.
+    /// Ends all of them, because the handler has ended.
     pub fn close(&mut self) {
         std::mem::take(&mut self.0).into_iter().for_each(query::close);
     }
 
-    /// Takes a query that has begun; gives its number to the program.
+    /// Registers a started query. Returns its handle for the program.
     fn add(&mut self, begun: Result<u32, query::Failure>) -> Result<Value, HostError> {
         let number = begun.map_err(refused)?;
         self.0.insert(number);
@@ -69,7 +69,8 @@ pub fn call(
     }
 }
 
-/// What is thrown says by its code whether to try again, and its message begins with the code of the query service.
+/// Converts a failure. The code shows whether a retry may succeed; the message begins with the code of the query
+/// service.
 fn refused(query::Failure { code, message, retry }: query::Failure) -> HostError {
     error(if retry { TEMPORARY } else { "failed" }, format!("{code} {message}"))
 }

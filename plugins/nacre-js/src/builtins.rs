@@ -1,4 +1,4 @@
-//! What user code finds in its global scope beside the language.
+//! The global scope of user code in addition to the language.
 
 use crate::{Error, Limits, quote};
 use rquickjs::function::{Func, Opt, Rest};
@@ -6,28 +6,28 @@ use rquickjs::{Coerced, Ctx, Exception, Result, Value};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// What one `emit(key, value)` gave, both as JSON text.
+/// The arguments of one `emit(key, value)`, both as JSON text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Emitted {
-    /// The key; `null` when it was left out.
+    /// The key; `null` if it was omitted.
     pub key: String,
-    /// The value; `null` when it was left out.
+    /// The value; `null` if it was omitted.
     pub value: String,
 }
 
-/// What a call leaves beside its result.
+/// The output of a call other than its result.
 #[derive(Default)]
 pub(crate) struct Outbox {
     pub emitted: Vec<Emitted>,
     pub emitted_bytes: usize,
     pub log: Vec<String>,
-    /// A limit that was passed. It ends the call even when user code catches the exception.
+    /// A limit that was exceeded. It ends the call even if user code catches the exception.
     pub passed: Option<Error>,
 }
 
-/// Lines of one call that are kept; more are dropped.
+/// Maximum number of log lines kept of one call; further ones are dropped.
 const LOG_LINES_MAX: usize = 100;
-/// Characters of a line that are kept.
+/// Maximum number of characters kept of a log line.
 const LOG_LINE_CHARS_MAX: usize = 1000;
 
 const PRELUDE: &str = r#"
@@ -64,7 +64,7 @@ Math.random = function random() {
 delete globalThis.performance;
 "#;
 
-/// Outside the sandbox the engine reads the clock of the machine; this puts the given time in its place.
+/// Replaces the clock: outside of the sandbox, the engine would read the clock of the machine.
 #[cfg(not(target_arch = "wasm32"))]
 const CLOCK: &str = r#"
 (function (now) {
@@ -142,17 +142,17 @@ fn log_into(
     }
 }
 
-/// `value` as JSON; what JSON cannot say (undefined, a function) is `null`.
+/// Returns `value` as JSON; values that JSON lacks (undefined, a function) become `null`.
 pub(crate) fn json_text<'js>(ctx: &Ctx<'js>, value: Option<Value<'js>>) -> Result<String> {
     let Some(value) = value else { return Ok("null".into()) };
-    // Most of what is emitted is simple, and the general way takes a microsecond in the sandbox.
+    // Most emitted values are simple, and the general conversion takes a microsecond in the sandbox.
     if value.is_null() || value.is_undefined() {
         return Ok("null".into());
     }
     if let Some(number) = value.as_int() {
         return Ok(number.to_string());
     }
-    // A string with a lone surrogate is no Rust string; the general way escapes it.
+    // A string with a lone surrogate is not a valid Rust string; the general conversion escapes it.
     if let Some(Ok(text)) = value.as_string().map(rquickjs::String::to_string) {
         let mut quoted = String::with_capacity(text.len() + 2);
         quote(&text, &mut quoted);
@@ -164,9 +164,9 @@ pub(crate) fn json_text<'js>(ctx: &Ctx<'js>, value: Option<Value<'js>>) -> Resul
     }
 }
 
-/// JSON of JavaScript in which halves of characters (lone surrogates) are replaced: most of the world cannot read them.
+/// Returns JSON in which lone surrogates are replaced, because most software cannot read them.
 fn with_whole_characters(json: String) -> String {
-    // A whole character is written as it is, so that what is escaped as a surrogate is a half.
+    // Complete characters are not escaped, so an escaped surrogate is a lone one.
     let mut out = String::new();
     let mut rest = &json[..];
     while let Some(at) = rest.find("\\") {

@@ -1,16 +1,17 @@
-//! Chance that is the same when a call is made again.
+//! Random numbers that are the same when a call is repeated.
 
-/// Numbers that nobody is to be surprised by, but that spread load. Source: SplitMix64, Steele, Lea and Flood, 2014.
+/// Random numbers that need not be unpredictable, but distribute load. Source: SplitMix64, Steele, Lea and Flood,
+/// 2014.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Chance(u64);
 
 impl Chance {
-    /// Begins where `seed` says: the same seed gives the same numbers.
+    /// Creates a generator; equal seeds give equal numbers.
     pub fn new(seed: u64) -> Chance {
         Chance(seed)
     }
 
-    /// The next number, from 0 up to 1.
+    /// Returns the next number, at least 0 and less than 1.
     pub fn next_number(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

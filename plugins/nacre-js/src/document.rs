@@ -1,12 +1,12 @@
-//! Documents that are decoded as far as user code looks at them.
+//! Documents that are decoded only as far as user code reads them.
 //!
-//! Most of the work of a map function used to be decoding JSON that it never touches. So Rust finds where the
-//! top-level fields of a document lie (it checks all of the JSON on the way), and JavaScript gets a proxy whose fields are
-//! decoded when they are read. Everything but reading a field (`in`, `Object.keys`, assignment, …) first makes the
-//! document whole, in the order of its fields, and from then on it is an ordinary object behind the proxy.
+//! Most of the work of a map function used to be decoding JSON that it never reads. Therefore Rust finds the top-level
+//! fields of a document (and validates all of the JSON), and JavaScript gets a proxy whose fields are decoded when they are
+//! read. Any operation other than reading a field (`in`, `Object.keys`, assignment, …) first decodes the whole document, in
+//! the order of its fields; from then on the proxy wraps an ordinary object.
 //!
-//! Invariant: apart from time, user code cannot tell the two apart while the call lasts; a test compares them. A
-//! document that is kept beyond its call gives an error when a field is read, unless it was made whole before.
+//! Invariant: apart from timing, user code cannot distinguish the two during the call; a test compares them. Reading a field
+//! of a document after its call throws, unless the document was decoded as a whole before.
 
 use nacre_value::json;
 use rquickjs::function::{Func, This};
@@ -18,23 +18,23 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Digits of the longest number that is an integer of the engine, whatever they are.
+/// Maximum number of digits for which every number is an integer of the engine.
 const SHORT_DIGITS: usize = 9;
 
 /// A top-level field.
 struct Field {
     name: Name,
-    /// Where its value lies in the text.
+    /// The range of its value in the text.
     value: Range<usize>,
-    /// The value, once the code of the call at hand has read it.
+    /// The value, once the code of the current call has read it.
     decoded: Option<Persistent<Value<'static>>>,
 }
 
 /// The name of a field.
 enum Name {
-    /// Where it lies in the text.
+    /// The range of the name in the text.
     Plain(Range<usize>),
-    /// What it comes to, as it is written with escapes.
+    /// The decoded name, if it is written with escapes.
     Escaped(String),
 }
 
@@ -42,14 +42,14 @@ enum Name {
 #[derive(Default)]
 pub(crate) struct Document {
     text: String,
-    /// None of what has to be decoded at once.
+    /// The top-level fields; empty for a document that must be decoded as a whole.
     fields: Vec<Field>,
-    /// What answers for the proxy of the call at hand.
+    /// The proxy handler of the current call.
     handler: Option<Persistent<Object<'static>>>,
 }
 
 impl Document {
-    /// Takes the place of the document before; gives how deep it nests.
+    /// Replaces the document. Returns its nesting depth.
     pub fn replace(&mut self, text: &str) -> usize {
         self.text.clear();
         self.text.push_str(text);
@@ -60,7 +60,7 @@ impl Document {
         })
     }
 
-    /// The document as an argument of a call, with the proxies' handlers made after `prototype`.
+    /// Returns the document as an argument of a call; the proxy's handler inherits from `prototype`.
     pub fn begin<'js>(&mut self, ctx: &Ctx<'js>, prototype: &Object<'js>) -> Result<Value<'js>> {
         self.end();
         if self.fields.is_empty() {
@@ -72,14 +72,14 @@ impl Document {
         Ok(Proxy::new(ctx.clone(), target, handler)?.into_value())
     }
 
-    /// The call is over. No value of the engine is kept beyond it.
+    /// Ends the call, after which no value of the engine is kept.
     pub fn end(&mut self) {
         self.handler = None;
         self.fields.iter_mut().for_each(|field| field.decoded = None);
     }
 
     /// # Errors
-    /// Thrown when `handler` is that of a document of an earlier call.
+    /// Thrown if `handler` belongs to a document of an earlier call.
     fn check<'js>(&self, ctx: &Ctx<'js>, handler: &Object<'js>) -> Result<()> {
         match &self.handler {
             Some(own) if own.clone().restore(ctx)? == *handler => Ok(()),
@@ -89,14 +89,14 @@ impl Document {
         }
     }
 
-    /// The value of a field, the same whenever it is asked for; none when there is no such field.
+    /// Returns the value of a field, the same each time; `None` if the field does not exist.
     fn field<'js>(&mut self, ctx: &Ctx<'js>, name: &str) -> Result<Option<Value<'js>>> {
         let text = &self.text;
         let is_wanted = |field: &&mut Field| match &field.name {
             Name::Plain(range) => range.len() == name.len() && text[range.clone()] == *name,
             Name::Escaped(own) => own == name,
         };
-        // Of equal names the last one counts.
+        // Of several fields with the same name, the last is used.
         let Some(field) = self.fields.iter_mut().rev().find(is_wanted) else { return Ok(None) };
         if let Some(decoded) = &field.decoded {
             return decoded.clone().restore(ctx).map(Some);
@@ -115,7 +115,7 @@ impl Document {
     }
 }
 
-/// Makes what handlers of proxies are made after; `get` is added to it.
+/// Creates the prototype of proxy handlers; `get` is added to it.
 const LAZY: &str = r#"
 (function (field, names) {
     const { has, get, set, ownKeys, getOwnPropertyDescriptor, defineProperty, deleteProperty,
@@ -153,7 +153,7 @@ const LAZY: &str = r#"
 })
 "#;
 
-/// Installs the machinery; gives what handlers of proxies are made after.
+/// Installs the proxy support. Returns the prototype of proxy handlers.
 pub(crate) fn install(
     ctx: &Ctx<'_>,
     document: &Rc<RefCell<Document>>,
@@ -166,7 +166,7 @@ pub(crate) fn install(
     Ok(Persistent::save(ctx, lazy))
 }
 
-/// Reading a field: what user code does most.
+/// Reads a field, which is the most frequent operation of user code.
 fn get_of(
     document: Rc<RefCell<Document>>,
 ) -> impl for<'js> Fn(
@@ -177,7 +177,7 @@ fn get_of(
     Value<'js>,
 ) -> Result<Value<'js>> {
     move |ctx, This(handler), target, name, receiver| {
-        // The others are symbols.
+        // Other names are symbols.
         if let Some(text) = name.as_string() {
             let mut document = document.borrow_mut();
             document.check(&ctx, &handler)?;
@@ -210,7 +210,7 @@ fn names_of(
     }
 }
 
-/// The value that some JSON stands for. The commonest are made without the parser.
+/// Decodes JSON. The most frequent values are created without the parser.
 pub(crate) fn decode<'js>(ctx: &Ctx<'js>, json: &str) -> Result<Value<'js>> {
     match json.as_bytes() {
         b"null" => Ok(Value::new_null(ctx.clone())),
@@ -228,8 +228,8 @@ pub(crate) fn decode<'js>(ctx: &Ctx<'js>, json: &str) -> Result<Value<'js>> {
     }
 }
 
-/// Finds where names and values of a JSON object lie in `text`; gives how deep it nests, none when it is no JSON whose names
-/// are text.
+/// Finds the ranges of names and values of a JSON object in `text`. Returns the nesting depth; `None` if the text is not
+/// valid JSON, or a name is not valid text.
 fn find_fields(text: &str, fields: &mut Vec<Field>) -> Option<usize> {
     let mut are_text = true;
     let depth = json::members(text, |name, value| {
@@ -245,7 +245,7 @@ fn find_fields(text: &str, fields: &mut Vec<Field>) -> Option<usize> {
     depth.filter(|_| are_text)
 }
 
-/// The text that a JSON string stands for; none when it has half of a character.
+/// Decodes a JSON string; `None` if it has a lone surrogate.
 fn unescaped(json: &str) -> Option<String> {
     serde_json::from_str(json).ok()
 }

@@ -17,13 +17,13 @@ use std::rc::Rc;
 pub enum Argument<'a> {
     /// A value given as JSON text.
     Json(&'a str),
-    /// The document that [`Engine::set_document`] was given.
+    /// The document that was set with [`Engine::set_document`].
     Document,
     /// A string.
     Text(&'a str),
     /// A number.
     Number(f64),
-    /// What a function makes of some arguments: spares the JSON parser for a small object of known shape.
+    /// The result of a function for some arguments: avoids the JSON parser for a small object of known shape.
     Made(FunctionId, &'a [Argument<'a>]),
     /// true or false.
     Bool(bool),
@@ -37,42 +37,42 @@ pub enum Argument<'a> {
     Function(FunctionId),
 }
 
-/// Steps that a job of a promise costs beside those of its code.
+/// Steps charged for a promise job in addition to those of its code.
 const STEPS_OF_A_JOB: u32 = 1000;
 
-/// A function compiled in one engine; of no use in another.
+/// A function compiled in one engine; not valid in another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionId(pub(crate) usize);
 
-/// Said where a call would run what another has left.
+/// The message if a call would run pending work of another call.
 const LEFT_OVER: &str =
     "something of an earlier call is left to run: the engine has to be made anew";
 
-/// Said of an id that came from another engine.
+/// The message for an ID from another engine.
 const NO_SUCH_FUNCTION: &str = "no such function in this engine";
 
 pub(crate) struct Compiled {
     pub name: String,
     pub function: Persistent<Function<'static>>,
-    /// Its text; none when it is part of a file.
+    /// Its text; `None` if it is part of a file.
     pub source: Option<String>,
 }
 
-/// Tells whether the time of a call is over.
+/// Returns true once the time of a call is over.
 type Watch = Rc<RefCell<Option<Box<dyn Fn() -> bool>>>>;
 
 /// A JavaScript engine with the functions compiled in it.
 pub struct Engine {
-    // Fields are dropped in order, and QuickJS insists on losing its values before its runtime.
+    // Fields are dropped in order, and QuickJS requires that its values are dropped before its runtime.
     pub(crate) functions: Vec<Compiled>,
-    /// What answers for documents that are decoded as they are looked at.
+    /// The prototype of handlers for documents that are decoded when read.
     lazy: Persistent<Object<'static>>,
     pub(crate) context: Context,
     runtime: Runtime,
     outbox: Rc<RefCell<Outbox>>,
     document: Rc<RefCell<Document>>,
     steps_left: Rc<Cell<u32>>,
-    /// Whether a call has ended while its promise waited: what would settle it could have it go on in another call.
+    /// True if a call has ended while its promise was pending: settling it could continue the call within another one.
     is_waiting: Cell<bool>,
     watch: Watch,
     is_late: Rc<Cell<bool>>,
@@ -84,10 +84,10 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine without functions.
+    /// Creates an engine without functions.
     ///
     /// # Errors
-    /// [`Error::Engine`] when `limits.memory_bytes` does not hold an empty engine.
+    /// [`Error::Engine`] if `limits.memory_bytes` is too small for an empty engine.
     pub fn new(limits: Limits) -> Result<Engine, Error> {
         let failed = |error: rquickjs::Error| Error::Engine(error.to_string());
         let runtime = Runtime::new().map_err(failed)?;
@@ -129,13 +129,13 @@ impl Engine {
         })
     }
 
-    /// Has `is_over` asked each [`Limits::STEPS_COUNTED_AT_ONCE`] steps, within regular expressions as well, whether the time
-    /// of a call is over: it then ends with [`Error::Late`].
+    /// Sets a function that is called every [`Limits::STEPS_COUNTED_AT_ONCE`] steps, also within regular expressions. When it
+    /// returns true, the call ends with [`Error::Late`].
     pub fn set_watch(&mut self, is_over: impl Fn() -> bool + 'static) {
         *self.watch.borrow_mut() = Some(Box::new(is_over));
     }
 
-    /// Gives the modules that files may import which are loaded from now on, by names such as `./lib.js`.
+    /// Sets the modules that subsequently loaded files may import, by names such as `./lib.js`.
     pub fn set_modules(&mut self, modules: BTreeMap<String, String>) {
         self.modules = Rc::new(modules);
         let (resolver, loader) = (Modules(self.modules.clone()), Modules(self.modules.clone()));
@@ -147,11 +147,10 @@ impl Engine {
         clock::set(now_us);
     }
 
-    /// Sets what [`Argument::Document`] stands for, as JSON text. Each call gets a copy of its own, decoded as far
-    /// as it is looked at.
+    /// Sets the value of [`Argument::Document`], as JSON text. Each call gets a separate copy, decoded as far as it is read.
     ///
     /// # Errors
-    /// [`Error::Limit`] when it nests too deep. Text that is not JSON is an error of the call.
+    /// [`Error::Limit`] if it nests too deeply. Invalid JSON is an error of the call.
     pub fn set_document(&mut self, text: &str) -> Result<(), Error> {
         let depth = self.document.borrow_mut().replace(text);
         self.check_depth(depth)
@@ -160,11 +159,11 @@ impl Engine {
     /// Compiles the text of a function. `name` appears in stack traces.
     ///
     /// # Errors
-    /// [`Error::Syntax`] when `source` is not the text of one function.
+    /// [`Error::Syntax`] if `source` is not the text of one function.
     pub fn compile(&mut self, name: &str, source: &str) -> Result<FunctionId, Error> {
         self.begin()?;
-        // In parentheses, so that a function without a name is an expression; on a line of their own behind the
-        // text, because that may end with a comment.
+        // The parentheses make a function without a name an expression; the closing one is on a separate line because the
+        // text may end with a comment.
         let text = format!("({}\n)", source.trim_end().trim_end_matches(';'));
         let function = self.context.with(|ctx| {
             let mut options = EvalOptions::default();
@@ -192,11 +191,11 @@ impl Engine {
         Ok(FunctionId(self.functions.len() - 1))
     }
 
-    /// Calls a function; gives its result as JSON, or none when JSON cannot say it (`undefined`).
+    /// Calls a function. Returns its result as JSON, or `None` if JSON cannot represent it (`undefined`).
     ///
     /// # Errors
-    /// [`Error::Thrown`], [`Error::Steps`] or [`Error::Limit`]. The engine is good for further calls if it
-    /// [is settled](Engine::is_settled); [`Error::Engine`] when it is not.
+    /// [`Error::Thrown`], [`Error::Steps`] or [`Error::Limit`]. The engine can be used for further calls if it [is
+    /// settled](Engine::is_settled); otherwise they fail with [`Error::Engine`].
     pub fn call(
         &mut self,
         function: FunctionId,
@@ -208,10 +207,10 @@ impl Engine {
         })
     }
 
-    /// Calls a function for what it emits; its result is dropped.
+    /// Calls a function for its emitted values; its result is dropped.
     ///
     /// # Errors
-    /// As for [`Engine::call`]. What was emitted before the error is dropped.
+    /// As for [`Engine::call`]. Values emitted before the error are dropped.
     pub fn call_for_emitted(
         &mut self,
         function: FunctionId,
@@ -221,33 +220,34 @@ impl Engine {
         Ok(self.take_emitted())
     }
 
-    /// What the last call emitted.
+    /// Returns the values that the last call emitted.
     pub fn take_emitted(&mut self) -> Vec<Emitted> {
         std::mem::take(&mut self.outbox.borrow_mut().emitted)
     }
 
-    /// What the last call logged.
+    /// Returns the lines that the last call logged.
     pub fn take_log(&mut self) -> Vec<String> {
         std::mem::take(&mut self.outbox.borrow_mut().log)
     }
 
-    /// Steps of the last call, in units of [`Limits::STEPS_COUNTED_AT_ONCE`].
+    /// Returns the steps of the last call, in units of [`Limits::STEPS_COUNTED_AT_ONCE`].
     pub fn steps(&self) -> u32 {
         self.limits.steps_max.saturating_sub(self.steps_left.get())
     }
 
-    /// Whether nothing of an earlier call can still run: that would be done, and paid for, by a later one, which is refused
-    /// therefore. Only a program whose call has failed leaves anything; whoever loaded it makes another engine then.
+    /// Returns true if no work of an earlier call is pending. Such work would run in a later call and be charged to it, so
+    /// the later call is refused. Only programs whose call has failed leave pending work; their owner must then create a new
+    /// engine.
     pub fn is_settled(&self) -> bool {
         !self.runtime.is_job_pending() && !self.is_waiting.get()
     }
 
-    /// Bytes on the heap of the engine.
+    /// Returns the size of the engine's heap in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.runtime.memory_usage().malloc_size.unsigned_abs()
     }
 
-    /// A new budget and an empty outbox.
+    /// Begins a call with a new budget and an empty outbox.
     pub(crate) fn begin(&mut self) -> Result<(), Error> {
         if !self.is_settled() {
             return Err(Error::Engine(LEFT_OVER.into()));
@@ -258,7 +258,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes an engine of functions anew if something is left to run in it; their ids stay.
+    /// Recreates an engine of functions if work is pending in it; function IDs remain valid.
     fn renew(&mut self) -> Result<(), Error> {
         let functions = self.functions.iter();
         let texts: Option<Vec<_>> =
@@ -269,13 +269,13 @@ impl Engine {
         next.steps_left.set(self.steps_left.get());
         next.outbox.borrow_mut().log = self.take_log();
         next.watch.replace(self.watch.take());
-        // It may have been given for calls that are yet to come.
+        // The document may have been set for calls that are yet to come.
         self.document.swap(&next.document);
         *self = next;
         Ok(())
     }
 
-    /// Compiles those of all functions, given by name and source, that come after those it has.
+    /// Compiles the functions in `all`, given by name and source, that are not compiled yet.
     pub(crate) fn compile_rest<'a>(
         &mut self,
         all: impl Iterator<Item = (&'a str, &'a str)>,
@@ -301,13 +301,13 @@ impl Engine {
             _ => Place { file: &compiled.name, modules: &self.modules, is_wrapped: true },
         };
         let outcome = self.context.with(|ctx| {
-            // Of a file, functions may be asynchronous.
+            // Functions of a file may be asynchronous.
             let called = self
                 .call_in(&ctx, function, arguments)
                 .and_then(|value| self.settled(&ctx, value, compiled.source.is_none()));
             let result = called.and_then(|value| {
                 let result = finish(&ctx, value)?;
-                // Looking at a value may have begun something.
+                // Reading a value may have started work.
                 self.run_jobs(&ctx).map(|()| result)
             });
             result.map_err(|error| describe(&ctx, error, place).thrown())
@@ -324,7 +324,7 @@ impl Engine {
         }
     }
 
-    /// What a call gives once nothing of it is left to run: where it `may_await`, what its promise comes to.
+    /// Returns the value of a call once no work of it is pending; if it `may_await`, the result of its promise.
     pub(crate) fn settled<'js>(
         &self,
         ctx: &Ctx<'js>,
@@ -339,8 +339,8 @@ impl Engine {
         })
     }
 
-    /// Runs all that promises have to run, also those that nobody waits for: it belongs to the call at hand. Each job costs
-    /// some steps: a flood of them runs no loop that would be counted.
+    /// Runs all promise jobs, including those that nothing awaits, because they belong to the current call. Each job costs
+    /// some steps, because many jobs run without a loop that would be counted.
     pub(crate) fn run_jobs(&self, ctx: &Ctx<'_>) -> rquickjs::Result<()> {
         while self.steps_left.get() > 0 && !self.is_late.get() {
             if !ctx.execute_pending_job() {
@@ -351,7 +351,7 @@ impl Engine {
         Err(rquickjs::Error::WouldBlock)
     }
 
-    /// What a call came to, once the limits that it passed are looked at.
+    /// Returns the outcome of a call after checking which limits it has exceeded.
     pub(crate) fn outcome<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
         if let Some(passed) = self.outbox.borrow_mut().passed.take() {
             return Err(passed);
@@ -421,7 +421,7 @@ impl Engine {
     }
 }
 
-/// What an error says.
+/// The description of an error.
 pub(crate) struct Said {
     pub message: String,
     pub position: Option<crate::Position>,
@@ -439,10 +439,10 @@ impl Said {
     }
 }
 
-/// Of null, which code throws seldom, and the engine when memory has run out.
+/// Description of a thrown null, which code rarely throws, but the engine throws when memory has run out.
 const NULL: &str = "uncaught null: thrown by the code, or out of memory";
 
-/// What an error says, and where in `place` it was made.
+/// Describes an error, with its position in `place`.
 pub(crate) fn describe(ctx: &Ctx<'_>, error: rquickjs::Error, place: Place<'_>) -> Said {
     if !matches!(error, rquickjs::Error::Exception) {
         let message = match error {
@@ -454,11 +454,11 @@ pub(crate) fn describe(ctx: &Ctx<'_>, error: rquickjs::Error, place: Place<'_>) 
     let thrown = ctx.catch();
     let described = match thrown.as_object() {
         Some(object) if object.is_error() => exception(object, place),
-        // There was no room for an error that says so.
+        // There was not enough memory for an error object.
         None if thrown.is_null() => Ok(Said::only(NULL.into())),
         _ => json_text(ctx, Some(thrown)).map(|text| Said::only(format!("uncaught {text}"))),
     };
-    // What was thrown may throw again when it is looked at.
+    // Reading the thrown value may throw again.
     described.unwrap_or_else(|_| {
         ctx.catch();
         Said::only("uncaught exception".into())

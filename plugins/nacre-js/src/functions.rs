@@ -1,32 +1,32 @@
-//! Functions, and the engine that runs them once one of them is needed.
+//! Functions, and an engine that is created when one of them is needed.
 
 use crate::{Engine, Error, FunctionId, Limits, clock};
 
-/// Texts of functions, which are compiled when the engine is asked for: who never does has none.
+/// Texts of functions, which are compiled when the engine is first used.
 pub struct Functions {
     limits: Limits,
-    /// Names and sources, in the order of their ids.
+    /// Names and sources, in the order of their IDs.
     texts: Vec<(String, String)>,
-    /// It has the first of them.
+    /// The engine, in which a prefix of the functions is compiled.
     engine: Option<Engine>,
 }
 
 impl Functions {
-    /// None yet. Their engine is to have these limits.
+    /// Creates an empty set of functions, whose engine will have these limits.
     pub fn new(limits: Limits) -> Functions {
         Functions { limits, texts: Vec::new(), engine: None }
     }
 
-    /// Adds the text of a function, as [`Engine::compile`] takes it, for later.
+    /// Adds the text of a function, as for [`Engine::compile`], without compiling it.
     pub fn add(&mut self, name: &str, source: &str) -> FunctionId {
         self.texts.push((name.to_owned(), source.to_owned()));
         FunctionId(self.texts.len() - 1)
     }
 
-    /// Adds the text of a function, and compiles it.
+    /// Adds the text of a function and compiles it.
     ///
     /// # Errors
-    /// As for [`Functions::engine`]; it is not added then.
+    /// As for [`Functions::engine`]; the function is then not added.
     pub fn compile(&mut self, name: &str, source: &str) -> Result<FunctionId, Error> {
         let id = self.add(name, source);
         if let Err(error) = self.engine() {
@@ -36,10 +36,10 @@ impl Functions {
         Ok(id)
     }
 
-    /// The engine, with all of them compiled.
+    /// Returns the engine with all functions compiled.
     ///
     /// # Errors
-    /// [`Error::Engine`] when the limits do not hold an empty engine, [`Error::Syntax`] when a text is not that of a function.
+    /// [`Error::Engine`] if the limits are too small for an empty engine, [`Error::Syntax`] if a text is not a function.
     pub fn engine(&mut self) -> Result<&mut Engine, Error> {
         let engine = match &mut self.engine {
             Some(engine) => engine,
@@ -49,12 +49,12 @@ impl Functions {
         Ok(engine)
     }
 
-    /// As [`Engine::set_now`].
+    /// Sets the time, as [`Engine::set_now`] does.
     pub fn set_now(&mut self, now_us: u64) {
         clock::set(now_us);
     }
 
-    /// As [`Engine::take_log`].
+    /// Returns the log, as [`Engine::take_log`] does.
     pub fn take_log(&mut self) -> Vec<String> {
         self.engine.as_mut().map(Engine::take_log).unwrap_or_default()
     }

@@ -1,11 +1,12 @@
-//! What must be known about JSON text before the engine sees it.
+//! Checks of JSON text before the engine parses it.
 
 use nacre_value::json::string_end;
 
-/// How deep arrays and objects nest in `json`: 0 for a scalar.
+/// Returns the nesting depth of arrays and objects in `json`: 0 for a scalar.
 ///
-/// The parser of the engine recurses, and its native stack in the sandbox ends before its own check does.
-/// Works on any bytes: behind a string that is not JSON nothing counts, as the parser goes no further.
+/// The limit is needed because the engine's parser recurses, and its native stack in the sandbox
+/// overflows before its own check. Accepts any bytes: text after an invalid string is ignored, because
+/// the parser stops there too.
 pub fn depth(json: &[u8]) -> usize {
     let (mut depth, mut deepest, mut at) = (0usize, 0, 0);
     while let Some(byte) = json.get(at) {
@@ -28,7 +29,7 @@ pub fn depth(json: &[u8]) -> usize {
 /// Appends `text` as a JSON string.
 pub fn quote(text: &str, out: &mut String) {
     out.push('"');
-    // Most text is said as it is.
+    // Most text needs no escapes.
     if text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
         out.push_str(text);
         out.push('"');
@@ -73,7 +74,7 @@ mod tests {
         })
     }
 
-    /// The rule written down directly.
+    /// A direct implementation of the rule.
     fn depth_of(value: &Value) -> usize {
         let below = |deepest: Option<usize>| deepest.unwrap_or_default() + 1;
         match value {

@@ -1,8 +1,8 @@
-//! JavaScript for plugins: the one QuickJS embedding, with its limits, builtins and errors.
+//! JavaScript for plugins: the only QuickJS embedding, with its limits, builtins and errors.
 //!
-//! User code is text. An [`Engine`] compiles functions (`function (doc, meta) {…}`, arrow forms too) and calls
-//! them with arguments that arrive as JSON; what comes back is JSON. Every call has a budget of steps and the
-//! engine one of memory and stack, so that user code ends in an [`Error`] and not in a trap of the sandbox:
+//! User code is text. An [`Engine`] compiles functions (`function (doc, meta) {…}`, also arrow functions) and calls them with
+//! arguments passed as JSON; results are JSON. Every call has a step budget, and the engine has limits of memory and stack, so
+//! that user code ends in an [`Error`] and not in a trap of the sandbox:
 //!
 //! ```
 //! use nacre_js::{Argument, Engine, Limits};
@@ -16,11 +16,11 @@
 //! assert_eq!(error.to_string(), "stopped after 10000000 steps: a loop that does not end?");
 //! ```
 //!
-//! Equal input gives equal output, whatever the machine: `Date.now()` is what [`Engine::set_now`] said,
-//! `Math.random` throws, and steps are counted rather than timed. Functions of one engine share their global
-//! scope, as they do in every other engine for such functions. [`Functions`] are those of an engine that is made once it is needed.
+//! Equal input gives equal output on every machine: `Date.now()` returns the time of [`Engine::set_now`], `Math.random` throws,
+//! and steps are counted rather than timed. Functions of one engine share their global scope, as in other engines for such
+//! functions. [`Functions`] creates the engine only when it is needed.
 //!
-//! A whole file of user code is a program: [`Engine::load`] finds its handlers, and it may call a [`Host`].
+//! A whole file of user code is a program: [`Engine::load`] finds its handlers, and it can call a [`Host`].
 //!
 //! Builtins: `emit(key, value)` (collected, see [`Engine::take_emitted`]), `log(…)`, `sum(array)`,
 //! `dateToArray(date)`, `decodeBase64(text)`.
@@ -44,34 +44,34 @@ pub use functions::Functions;
 pub use json::{depth, quote};
 pub use program::{Host, HostError, HostValue};
 
-/// Text in JavaScript: `rowsOf`, the rows of a query, and `parametersOf`, its parameters.
+/// JavaScript that defines `rowsOf`, the rows of a query, and `parametersOf`, its parameters.
 pub const QUERIES: &str = include_str!("queries.js");
 
-/// What user code may use up.
+/// The limits of user code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Heap of the engine, in bytes.
+    /// Maximum heap of the engine, in bytes.
     pub memory_bytes: usize,
-    /// Stack of the interpreter, in bytes. Above 256 KiB the native stack of the sandbox may end first.
+    /// Maximum stack of the interpreter, in bytes. Above 256 KiB the native stack of the sandbox may overflow first.
     pub stack_bytes: usize,
-    /// Steps of one call. A step is a turn of a loop, a call, or some of the work of a regular expression; the
-    /// engine counts them in units of [`Limits::STEPS_COUNTED_AT_ONCE`].
+    /// Maximum steps of one call. A step is a loop iteration, a call, or some of the work of a regular expression; the engine
+    /// counts them in units of [`Limits::STEPS_COUNTED_AT_ONCE`].
     pub steps_max: u32,
-    /// How deep arrays and objects of an argument may nest.
+    /// Maximum nesting of arrays and objects of an argument.
     pub json_depth_max: usize,
-    /// The largest emitted key, in bytes of JSON.
+    /// Maximum size of an emitted key, in bytes of JSON.
     pub emit_key_bytes_max: usize,
-    /// All that one call may emit, in bytes of JSON.
+    /// Maximum total size of the values that one call emits, in bytes of JSON.
     pub emit_bytes_max: usize,
-    /// The largest result of a call, in bytes of JSON.
+    /// Maximum size of a call's result, in bytes of JSON.
     pub result_bytes_max: usize,
 }
 
 impl Limits {
-    /// How many steps pass between two looks at the budget; fixed in QuickJS.
+    /// Number of steps between two checks of the budget; fixed in QuickJS.
     pub const STEPS_COUNTED_AT_ONCE: u32 = 10_000;
 
-    /// Those that hold for whatever user code does, by name, as a plugin tells them of itself.
+    /// Returns the limits that apply to all user code, by name, as a plugin reports them.
     #[must_use]
     pub fn told(&self) -> serde_json::Map<String, serde_json::Value> {
         [
@@ -87,8 +87,8 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// 128 MiB of heap (a 20 MiB document and what is made of it), 256 KiB of stack, 10 million steps (some
-    /// tenths of a second), and the limits of Couchbase views for what is emitted.
+    /// 128 MiB of heap (for a 20 MiB document and values derived from it), 256 KiB of stack, 10 million steps (some tenths of a
+    /// second), and the limits of Couchbase views for emitted values.
     fn default() -> Limits {
         Limits {
             memory_bytes: 128 << 20,

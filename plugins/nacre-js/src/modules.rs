@@ -1,7 +1,7 @@
-//! Modules that a program is made of, beside its main file.
+//! The modules of a program, in addition to its main file.
 //!
-//! They are named as the main file would import them, `./lib.js` or `./lib/dates.js`. A module is found by the extension `.js` or
-//! `.ts` whichever it has, and without one.
+//! Their names are those by which the main file imports them, `./lib.js` or `./lib/dates.js`. A module is found with the
+//! extension `.js` or `.ts`, whichever it has, and without an extension.
 
 use rquickjs::loader::{ImportAttributes, Loader, Resolver};
 use rquickjs::module::Declared;
@@ -12,10 +12,11 @@ use std::rc::Rc;
 /// The texts of modules by their names.
 pub(crate) type Texts = Rc<BTreeMap<String, String>>;
 
-/// Finds modules and gives their texts.
+/// Resolves modules and returns their texts.
 pub(crate) struct Modules(pub Texts);
 
-/// `name` as the main file would import it, when the module `base` imports it; none when it is not relative, or leads out.
+/// Returns the name of a module relative to the main file, for an import of `name` by the module `base`; `None` if it is not
+/// relative, or leaves the directory.
 fn absolute(base: &str, name: &str) -> Option<String> {
     let mut path: Vec<&str> = base.split('/').filter(|part| *part != ".").collect();
     path.pop();

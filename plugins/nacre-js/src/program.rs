@@ -1,7 +1,8 @@
-//! Programs: a whole file of user code with handlers in it, and a host that it may call.
+//! Programs: a whole file of user code with handlers, and a host that it can call.
 //!
-//! A file is a module. Its handlers are what it exports under their names, members of its default export, or simply its
-//! functions of these names. Modules are strict, may `await`, and import nothing.
+//! A file is a module. Its handlers are exports with their names, members of its default export, or top-level functions
+//! with these names. Modules are strict, may `await`, and can import only the modules that were set with
+//! [`Engine::set_modules`].
 
 use crate::engine::{Compiled, Said, describe};
 use crate::error::Place;
@@ -12,10 +13,10 @@ use rquickjs::{Ctx, Exception, Function, Module, Object, Persistent, TypedArray}
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// A value on its way between user code and the host.
+/// A value passed between user code and the host.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HostValue {
-    /// `undefined`, or `null` on the way to the host.
+    /// `undefined`; for the host also `null`.
     Nothing,
     /// true or false.
     Bool(bool),
@@ -25,35 +26,35 @@ pub enum HostValue {
     Text(String),
     /// A `Uint8Array`.
     Bytes(Vec<u8>),
-    /// Any value as JSON: to user code only.
+    /// Any value as JSON; only to user code.
     Json(String),
-    /// An array: to user code only.
+    /// An array; only to user code.
     List(Vec<HostValue>),
 }
 
-/// What an error of the host is to user code: an `Error` with this `code`.
+/// An error of the host, which user code sees as an `Error` with this `code`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostError {
-    /// For programs, such as `not-found`.
+    /// The code for programs, such as `not-found`.
     pub code: String,
-    /// For people.
+    /// The message for people.
     pub message: String,
 }
 
-/// What a program may call outside of the engine.
+/// Functions outside of the engine that a program can call.
 pub trait Host {
     /// Calls `function` of the host.
     ///
     /// # Errors
-    /// What is thrown into the program.
+    /// The error that is thrown into the program.
     fn call(&mut self, function: &str, arguments: Vec<HostValue>) -> Result<HostValue, HostError>;
 }
 
 impl Engine {
-    /// Gives programs a host: the global function `host(name, …arguments)`, which a prelude is to wrap and remove.
+    /// Sets the host of programs: the global function `host(name, …arguments)`, which a prelude must wrap and remove.
     ///
     /// # Errors
-    /// [`Error::Engine`] when there is too little memory.
+    /// [`Error::Engine`] if there is too little memory.
     pub fn set_host(&mut self, host: Rc<RefCell<dyn Host>>) -> Result<(), Error> {
         let depth_max = self.limits.json_depth_max;
         let call = call_of(host, depth_max);
@@ -62,11 +63,11 @@ impl Engine {
             .map_err(|error| Error::Engine(error.to_string()))
     }
 
-    /// Runs a file and finds the functions `wanted` in it. What runs later is told about by places in the last file that
-    /// was loaded.
+    /// Runs a file and finds the functions `wanted` in it. Positions in later errors refer to the last file that was
+    /// loaded.
     ///
     /// # Errors
-    /// [`Error::Syntax`] when it is not JavaScript; as for [`Engine::call`] when its top level fails.
+    /// [`Error::Syntax`] if the text is not valid JavaScript; as for [`Engine::call`] if its top level fails.
     pub fn load(
         &mut self,
         file: &str,
@@ -75,7 +76,8 @@ impl Engine {
     ) -> Result<Vec<Option<FunctionId>>, Error> {
         self.begin()?;
         self.program = Some(file.to_owned());
-        // What is not exported can only be seen from inside; on a line of its own, so that no place moves.
+        // Names that are not exported are visible only from inside. The appended code is on a separate line, so that no
+        // position changes.
         let local =
             |name: &&str| format!("{name}: typeof {name} === 'function' ? {name} : undefined");
         let locals: Vec<_> = wanted.iter().map(local).collect();
@@ -95,8 +97,8 @@ impl Engine {
 }
 
 impl Engine {
-    /// Runs a file as a script and finds the functions `wanted` in it. Scripts are what files were before there were
-    /// modules: sloppy, with all they declare in the global scope. Otherwise as [`Engine::load`].
+    /// Runs a file as a script and finds the functions `wanted` in it. Scripts predate modules: they are sloppy, and
+    /// declare everything in the global scope. Otherwise as [`Engine::load`].
     ///
     /// # Errors
     /// As for [`Engine::load`].
@@ -114,7 +116,7 @@ impl Engine {
             options.strict = false;
             options.filename = Some(file.to_owned());
             let ran = ctx.eval_with_options::<rquickjs::Value<'_>, _>(source, options);
-            // A mistake in the text is found before anything runs.
+            // A syntax error is found before anything runs.
             ran.map_err(|error| match describe(&ctx, error, place) {
                 Said { message, position, .. } if message.starts_with("SyntaxError") => {
                     Error::Syntax { message, position }
@@ -130,10 +132,10 @@ impl Engine {
         Ok(self.keep(wanted, found))
     }
 
-    /// A function of the scripts that were loaded, by its name.
+    /// Returns a function of the loaded scripts by its name.
     ///
     /// # Errors
-    /// As for [`Engine::call`], when looking throws.
+    /// As for [`Engine::call`], if the lookup throws.
     pub fn find(&mut self, name: &str) -> Result<Option<FunctionId>, Error> {
         if !is_identifier(name) {
             return Ok(None);
@@ -158,13 +160,13 @@ impl Engine {
     }
 }
 
-/// Whether `name` is a word, and no code. What is reserved is found by the engine.
+/// Returns true if `name` is a single word and not other code. The engine rejects reserved words.
 fn is_identifier(name: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
     name.chars().all(is_part) && name.starts_with(|c: char| !c.is_numeric())
 }
 
-/// A function of the global scope. What is declared with `const` is no member of the global object.
+/// Returns a function of the global scope. Names declared with `const` are not members of the global object.
 fn global(ctx: &Ctx<'_>, name: &str) -> rquickjs::Result<Option<Persistent<Function<'static>>>> {
     let text = format!("typeof {name} === 'function' ? {name} : undefined");
     let value: rquickjs::Value<'_> = ctx.eval(text)?;
@@ -236,7 +238,7 @@ fn from_js<'js>(ctx: &Ctx<'js>, value: rquickjs::Value<'js>) -> rquickjs::Result
         return text.to_string().map(HostValue::Text);
     }
     if let Some(array) = value.as_object().and_then(Object::as_typed_array::<u8>) {
-        // SAFETY: nothing runs that could change or drop the array before its bytes are copied.
+        // SAFETY: no code runs that could change or drop the array before its bytes are copied.
         let bytes = unsafe { array.as_bytes() }.unwrap_or_default();
         return Ok(HostValue::Bytes(bytes.to_vec()));
     }

@@ -1,14 +1,14 @@
-// Queries as programs ask them: the same wherever they may. It stands before what else a program finds, which names
-// `stringify` and `isArray`.
+// Queries of programs, the same in all plugins. This text precedes the rest of a prelude, which defines `stringify`
+// and `isArray`.
 
-/** The rows of a query, which come as they are asked for. `queried` runs what asks, and throws what is refused in its own way. */
+/** The rows of a query, which are requested on demand. `queried` runs a request and throws refusals in the form of its prelude. */
 function rowsOf(host, queried) {
     return class Rows {
         #query;
         #rows = [];
         #at = 0;
 
-        /** The first rows are taken at once: a statement that gives none is over, whether or not it is read. */
+        /** Requests the first rows immediately: a statement without rows then ends even if it is never read. */
         constructor(query) {
             this.#query = query;
             this.#take();
@@ -34,7 +34,7 @@ function rowsOf(host, queried) {
             this.#at = 0;
         }
 
-        /** A loop that is left early. */
+        /** Ends the query when a loop is left early. */
         return(value) {
             this.close();
             return { value, done: true };
@@ -44,7 +44,7 @@ function rowsOf(host, queried) {
     };
 }
 
-/** The parameters of a statement as the host takes them: named ones may have their `$`. */
+/** Returns the parameters of a statement in the host's form; names may begin with `$`. */
 function parametersOf(parameters) {
     if (parameters === undefined || parameters === null) return "";
     if (typeof parameters !== "object") throw new TypeError("the parameters of a query are an object or an array");

@@ -1,43 +1,43 @@
-//! The memory of a component: lists of free blocks, one for each small size, before the allocator of the standard library.
+//! The allocator of a component: free lists for small block sizes, in front of the allocator of the standard library.
 //!
-//! The latter finds the best fit, splits and merges. In the sandbox that costs more than elsewhere, as each call and each
-//! turn of a loop asks whether the time is over; and parsers and interpreters allocate little else than small blocks. Here
-//! both ways are a few instructions: a block is taken from the list of its size, or cut off a chunk, and goes back to that
-//! list. What is larger goes to the standard library.
+//! The standard allocator searches for the best fit, splits and merges. In the sandbox this costs more than elsewhere,
+//! because each call and each iteration of a loop checks the deadline, and parsers and interpreters allocate little but
+//! small blocks. Here both operations take a few instructions: a block is taken from the list of its size or cut off a
+//! chunk, and returns to that list when it is freed. Larger blocks come from the standard library.
 //!
-//! Invariants: a block is in one list or in use, and never changes its size. Chunks are not given back, so that a
-//! component keeps what it once needed of each size; it gives back nothing else either, as WebAssembly cannot.
+//! Invariants: a block is either in one list or in use, and never changes its size. Chunks are never returned, so a
+//! component keeps its peak memory of each size; this loses nothing, because WebAssembly cannot return memory.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::ptr::null_mut;
 
-/// Sizes are multiples of this, and blocks begin at one.
+/// Granularity of sizes and alignment of blocks.
 const GRANULE_BYTES: usize = 16;
-/// The largest block that is small.
+/// Size of the largest small block.
 const SMALL_BYTES_MAX: usize = 1024;
-/// What is asked for at once to cut blocks from.
+/// Size of the chunks from which blocks are cut.
 const CHUNK_BYTES: usize = 16 << 10;
 
 const SIZES: usize = SMALL_BYTES_MAX / GRANULE_BYTES;
 
 const _: () = assert!(CHUNK_BYTES.is_multiple_of(GRANULE_BYTES) && CHUNK_BYTES >= SMALL_BYTES_MAX);
 
-/// What a block holds while it is free.
+/// The content of a free block.
 struct Free {
     next: *mut Free,
 }
 
-/// Small blocks from lists, and all others from `large`.
+/// Takes small blocks from lists, and all others from `large`.
 pub(crate) struct Allocator<L> {
     large: L,
     free: [Cell<*mut Free>; SIZES],
-    /// Where the rest of the last chunk begins, and how much it is.
+    /// Start and size of the rest of the last chunk.
     rest: Cell<*mut u8>,
     rest_bytes: Cell<usize>,
 }
 
-// SAFETY: a component has one thread. Tests keep theirs to themselves.
+// SAFETY: a component has one thread. Each test keeps its allocator on one thread.
 unsafe impl<L> Sync for Allocator<L> {}
 
 impl<L: GlobalAlloc> Allocator<L> {
@@ -50,7 +50,7 @@ impl<L: GlobalAlloc> Allocator<L> {
         }
     }
 
-    /// The list for `layout`, if it is small.
+    /// Returns the list for `layout` if it is small.
     #[inline]
     fn list(&self, layout: Layout) -> Option<&Cell<*mut Free>> {
         let is_small = layout.size() <= SMALL_BYTES_MAX && layout.align() <= GRANULE_BYTES;
@@ -60,7 +60,7 @@ impl<L: GlobalAlloc> Allocator<L> {
         self.free.get(layout.size().saturating_sub(1) / GRANULE_BYTES)
     }
 
-    /// Cuts a block off the last chunk, or off a new one. What is left of the one before becomes a block.
+    /// Cuts a block off the last chunk, or off a new one. The rest of the previous chunk becomes a free block.
     #[cold]
     #[inline(never)]
     fn cut(&self, bytes: usize) -> *mut u8 {
@@ -70,13 +70,13 @@ impl<L: GlobalAlloc> Allocator<L> {
                 Ok(layout) => layout,
                 Err(_) => unreachable!(),
             };
-            // SAFETY: the layout has a size.
+            // SAFETY: the layout has a nonzero size.
             let chunk = unsafe { self.large.alloc(CHUNK) };
             if chunk.is_null() {
                 return null_mut();
             }
             if self.rest_bytes.get() > 0 {
-                // It is less than a small block, and of a size that has a list.
+                // The rest is smaller than a small block, and a list of its size exists.
                 let list = &self.free[self.rest_bytes.get() / GRANULE_BYTES - 1];
                 push(list, self.rest.get());
             }
@@ -93,13 +93,13 @@ impl<L: GlobalAlloc> Allocator<L> {
 #[inline]
 fn push(list: &Cell<*mut Free>, block: *mut u8) {
     let block: *mut Free = block.cast();
-    // SAFETY: the block is nobody's, it is aligned, and holds a pointer.
+    // SAFETY: the block is unused, aligned, and large enough for a pointer.
     unsafe { block.write(Free { next: list.get() }) };
     list.set(block);
 }
 
-// SAFETY: a block is given to one owner at a time, is as large as its size says, and begins at a multiple of the granule,
-// which is the largest alignment that gets one. Nothing here panics.
+// SAFETY: a block has one owner at a time, is at least as large as requested, and begins at a multiple of the granule,
+// which is the largest alignment of small blocks. Nothing here panics.
 unsafe impl<L: GlobalAlloc> GlobalAlloc for Allocator<L> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -111,7 +111,7 @@ unsafe impl<L: GlobalAlloc> GlobalAlloc for Allocator<L> {
         if block.is_null() {
             return self.cut(layout.size());
         }
-        // SAFETY: what is in a list is a free block, and says what comes next.
+        // SAFETY: blocks in a list are free and contain the pointer to the next one.
         list.set(unsafe { (*block).next });
         block.cast()
     }
@@ -120,7 +120,7 @@ unsafe impl<L: GlobalAlloc> GlobalAlloc for Allocator<L> {
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match self.list(layout) {
             Some(list) => push(list, block),
-            // SAFETY: the caller's block, which came from there.
+            // SAFETY: the caller's block, which `large` allocated.
             None => unsafe { self.large.dealloc(block, layout) },
         }
     }
@@ -134,7 +134,7 @@ unsafe impl<L: GlobalAlloc> GlobalAlloc for Allocator<L> {
         // SAFETY: the caller's layout.
         let block = unsafe { self.alloc(layout) };
         if !block.is_null() {
-            // SAFETY: it has that many bytes.
+            // SAFETY: the block has that many bytes.
             unsafe { block.write_bytes(0, layout.size()) };
         }
         block
@@ -142,18 +142,18 @@ unsafe impl<L: GlobalAlloc> GlobalAlloc for Allocator<L> {
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        // SAFETY: the caller vouches for the size.
+        // SAFETY: the caller guarantees the size.
         let wanted = unsafe { Layout::from_size_align_unchecked(bytes, layout.align()) };
         match (self.list(layout), self.list(wanted)) {
             (Some(list), Some(other)) if std::ptr::eq(list, other) => return block,
-            // SAFETY: the caller's block, which came from there.
+            // SAFETY: the caller's block, which `large` allocated.
             (None, None) => return unsafe { self.large.realloc(block, layout, bytes) },
             _ => {}
         }
         // SAFETY: the caller's layout with another size.
         let moved = unsafe { self.alloc(wanted) };
         if !moved.is_null() {
-            // SAFETY: both have at least that many bytes, and one of them is new.
+            // SAFETY: both blocks have at least that many bytes, and they do not overlap because one is new.
             unsafe {
                 moved.copy_from_nonoverlapping(block, layout.size().min(bytes));
                 self.dealloc(block, layout);
@@ -169,14 +169,14 @@ mod tests {
     use proptest::prelude::*;
     use std::alloc::System;
 
-    /// Counts what is asked for behind the lists.
+    /// Counts the requests that reach the underlying allocator.
     #[derive(Default)]
     struct Counting {
         calls: Cell<usize>,
         bytes_max: usize,
     }
 
-    // SAFETY: it is the allocator of the system, or refuses.
+    // SAFETY: it forwards to the system's allocator or refuses.
     unsafe impl GlobalAlloc for Counting {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
             self.calls.set(self.calls.get() + 1);
@@ -201,12 +201,12 @@ mod tests {
         Layout::from_size_align(bytes, 8).unwrap()
     }
 
-    /// A block in use: where it is, its layout, and the byte that it is full of.
+    /// A block in use: address, layout, and the byte with which it is filled.
     type Used = (*mut u8, Layout, u8);
 
     fn check((block, layout, fill): Used) {
         assert!((block as usize).is_multiple_of(layout.align()));
-        // SAFETY: the block has that many bytes, all of them written.
+        // SAFETY: the block has that many bytes, and all of them were written.
         let bytes = unsafe { std::slice::from_raw_parts(block, layout.size()) };
         assert!(bytes.iter().all(|byte| *byte == fill), "somebody else wrote into a block");
     }
@@ -223,7 +223,7 @@ mod tests {
                 let layout = Layout::from_size_align(bytes, 1 << align).unwrap();
                 match what {
                     0 | 1 => {
-                        // SAFETY: the layout has a size; the block is written before it is read.
+                        // SAFETY: the layout has a nonzero size; the block is written before it is read.
                         unsafe {
                             let block = if what == 0 { heap.alloc(layout) } else { heap.alloc_zeroed(layout) };
                             if what == 1 {
@@ -237,13 +237,13 @@ mod tests {
                     2 => {
                         let (block, layout, fill) = used.swap_remove(which.index(used.len()));
                         check((block, layout, fill));
-                        // SAFETY: it is in use with that layout.
+                        // SAFETY: the block is in use with that layout.
                         unsafe { heap.dealloc(block, layout) };
                     }
                     _ => {
                         let at = which.index(used.len());
                         let (block, layout, fill) = used[at];
-                        // SAFETY: it is in use with that layout; what is new is written before it is read.
+                        // SAFETY: the block is in use with that layout; new bytes are written before they are read.
                         unsafe {
                             let moved = heap.realloc(block, layout, bytes);
                             let kept = layout.size().min(bytes);
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn when_memory_has_run_out_that_is_said() {
         let heap = allocator(0);
-        // SAFETY: nothing is given.
+        // SAFETY: no memory is returned.
         unsafe {
             assert!(heap.alloc(layout(8)).is_null() && heap.alloc_zeroed(layout(8)).is_null());
             assert!(heap.alloc(layout(SMALL_BYTES_MAX + 1)).is_null());

@@ -1,4 +1,4 @@
-//! A copy-on-write B-tree over [`State`], with a reduction of its rows kept beside every child pointer.
+//! A copy-on-write B-tree over [`State`], which stores a reduction of its rows next to every child pointer.
 //!
 //! ```text
 //!                 header: root page, next page id, rows, bytes
@@ -10,15 +10,15 @@
 //!           │ key, value … │     │ key, value … │
 //! ```
 //!
-//! A batch of changes is applied in one pass from the root: every page on a changed path is written anew under
-//! a new id, and the old one is removed in the same commit. Readers hold snapshots of the state, so they keep
-//! the old pages. The shape is that of the append-only B-trees of the CouchDB family.
+//! A batch of changes is applied in one pass from the root: every page on a changed path is written under a new ID,
+//! and the old page is removed in the same commit. Readers have snapshots of the state, so they still see the old
+//! pages. The structure is that of the append-only B-trees of the CouchDB family.
 //!
-//! A range is reduced from the reductions of the children that lie within it; only pages on its borders are
-//! opened. The same holds for each group of a grouped reduction.
+//! A range is reduced from the reductions of the children within it; only pages at its borders are opened. The same
+//! applies to each group of a grouped reduction.
 //!
-//! Invariants: keys ascend within a page; a child's max key is its greatest key; page ids are never used twice;
-//! a tree without rows has no pages. What breaks one of them is reported as [`Corrupt`], never a panic.
+//! Invariants: keys ascend within a page; a child's max key is its greatest key; page IDs are never reused; a tree
+//! without rows has no pages. A violation is reported as [`Corrupt`] and never panics.
 
 mod page;
 mod read;
@@ -31,16 +31,16 @@ pub use write::Change;
 use crate::State;
 use page::{Header, Page};
 
-/// How the rows of a tree are summarised. Reductions are opaque bytes to the tree.
+/// Summarises the rows of a tree. Reductions are opaque bytes to the tree.
 pub trait Reducer {
-    /// The reduction of some rows, in key order; never called without rows.
+    /// Returns the reduction of rows in key order; never called without rows.
     fn reduce(&self, rows: &[Row<'_>]) -> Vec<u8>;
 
-    /// The reduction of reductions; never called with fewer than two.
+    /// Returns the reduction of reductions; never called with fewer than two.
     fn rereduce(&self, parts: &[&[u8]]) -> Vec<u8>;
 }
 
-/// For a tree that is never reduced: every reduction is empty.
+/// The reducer of a tree that is never reduced: every reduction is empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoReduction;
 
@@ -63,23 +63,23 @@ pub struct Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    /// The tree below `prefix`, which nothing else may use. It is empty until something is applied.
+    /// Creates the tree below `prefix`, which nothing else may use. It is empty until changes are applied.
     ///
-    /// Always give the same `reducer` to the same tree: reductions already written are used as they are.
+    /// Always pass the same `reducer` for the same tree, because stored reductions are reused.
     pub fn new(prefix: &'a [u8], reducer: &'a dyn Reducer) -> Tree<'a> {
         Tree { prefix, reducer, sees: None }
     }
 
-    /// The same tree as if it held only the rows that `sees` is true of. Reading it opens every page of a range, since
-    /// what pages keep about their children counts all rows.
+    /// Returns a view of the tree with only the rows for which `sees` returns true. Reading it opens every page of a
+    /// range, because the counts and reductions in pages cover all rows.
     pub fn seeing(self, sees: &'a dyn Fn(Row<'_>) -> bool) -> Tree<'a> {
         Tree { sees: Some(sees), ..self }
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     ///
     /// # Errors
-    /// [`Corrupt`] when the tree cannot be read; so for all methods.
+    /// [`Corrupt`] if the tree cannot be read; the same applies to all methods.
     pub fn row_count(&self, state: &dyn State) -> Result<u64, Corrupt> {
         if self.sees.is_none() {
             return Ok(self.header(state)?.root.map_or(0, |root| root.rows));
@@ -92,7 +92,7 @@ impl<'a> Tree<'a> {
         Ok(count)
     }
 
-    /// Bytes of all pages.
+    /// Returns the total size of all pages in bytes.
     ///
     /// # Errors
     /// As for [`Tree::row_count`].

@@ -1,33 +1,33 @@
-//! Writes that wait in the component until the host has to know of them.
+//! Buffers writes in the component until the host needs them.
 //!
-//! A call into the host costs as much as parsing a short document. What a batch writes therefore waits here, each key once,
-//! and goes to the host together: at the end of the call, before a scan, and when much has come together. Nothing of a call
-//! that does not end well is ever seen, so that it makes no difference when the host takes what it wrote.
+//! A call of the host costs as much as parsing a short document. Therefore the writes of a batch are buffered, one value
+//! per key, and sent to the host together: at the end of the call, before a scan, and when the buffer is full. The delay is
+//! not observable, because the writes of a failed call are never visible.
 
 use crate::{Entry, State, StateMut};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::cell::RefCell;
 
-/// Bytes of keys and values that wait at most; one call of the host may carry a mebibyte.
+/// Maximum size of buffered keys and values in bytes; one call of the host may carry 1 MiB.
 const BYTES_MAX: usize = 256 << 10;
 
-/// Bytes of a value that is not kept waiting: copying it once more would cost as much as the call.
+/// Size in bytes above which a value is not buffered, because copying it would cost as much as the call.
 const VALUE_BYTES_MAX: usize = 4 << 10;
 
-/// A key and its new value, none to remove the entry.
+/// A key and its new value; `None` removes the entry.
 pub type Change = (Vec<u8>, Option<Vec<u8>>);
 
-/// A key space that takes changes.
+/// A key space that accepts changes.
 pub trait Apply: State {
-    /// Makes changes, at most one of each key.
+    /// Applies changes, at most one per key.
     fn apply(&self, changes: impl Iterator<Item = Change>);
 
     /// Stores `value` at `key`.
     fn put(&self, key: &[u8], value: &[u8]);
 }
 
-/// A key space whose changes wait.
+/// A key space that buffers changes.
 pub struct Buffered<S> {
     inner: S,
     waiting: RefCell<Waiting>,
@@ -36,17 +36,17 @@ pub struct Buffered<S> {
 #[derive(Default)]
 struct Waiting {
     changes: HashMap<Vec<u8>, Option<Vec<u8>>, FixedState>,
-    /// Of keys and values, those that were replaced included.
+    /// Size of buffered keys and values, including replaced ones.
     bytes: usize,
 }
 
 impl<S: Apply> Buffered<S> {
-    /// A key space in front of `inner`.
+    /// Creates a buffer in front of `inner`.
     pub fn new(inner: S) -> Buffered<S> {
         Buffered { inner, waiting: RefCell::default() }
     }
 
-    /// Makes the changes that wait.
+    /// Applies the buffered changes.
     pub fn flush(&self) {
         let waiting = &mut *self.waiting.borrow_mut();
         waiting.bytes = 0;
@@ -117,7 +117,7 @@ mod tests {
     use crate::MemoryState;
     use proptest::prelude::*;
 
-    /// Counts how often it is written to.
+    /// Counts write calls.
     #[derive(Default)]
     struct Counted {
         state: RefCell<MemoryState>,

@@ -1,8 +1,8 @@
-//! Collation: JSON values as bytes that compare as the values do.
+//! Collation: encodes JSON values as bytes that compare as the values do.
 //!
-//! null < false < true < numbers < strings < arrays < objects. Numbers compare as IEEE doubles (as JavaScript
-//! sees them), strings by the root collation of Unicode (CLDR, tertiary), arrays element by element, objects
-//! pair by pair in the order they are written.
+//! null < false < true < numbers < strings < arrays < objects. Numbers compare as IEEE doubles (as in
+//! JavaScript), strings by the root collation of Unicode (CLDR, tertiary), arrays element by element, objects
+//! pair by pair in the order in which they are written.
 //!
 //! ```text
 //! null    10
@@ -14,11 +14,13 @@
 //! object  50, key (a string), value, …, 00
 //! ```
 //!
-//! Every value ends itself, and no encoding is a prefix of another: bytes may be appended (a document id), a
-//! range of values is a range of bytes, and the first elements of an array are a prefix that can be cut off.
+//! Encodings are self-delimiting, and no encoding is a prefix of another. Therefore bytes may be appended (a
+//! document ID), a range of values is a range of bytes, and the first elements of an array are a prefix that
+//! can be cut off.
 //!
-//! Strings that the collation holds equal ("a" and "a\u0001") have equal bytes, as they are one key to a view.
-//! Sort keys may change with a new version of the Unicode data: whoever stores them stores [`VERSION`] too.
+//! Strings that the collation treats as equal ("a" and "a\u0001") have equal bytes, because they are one key
+//! to a view. Sort keys may change with a new version of the Unicode data: code that stores them must store
+//! [`VERSION`] too.
 
 mod ascii;
 
@@ -26,7 +28,7 @@ use icu_collator::{CollatorBorrowed, options::CollatorOptions};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// Names the encoding and the Unicode data behind it; state made under another name must be rebuilt.
+/// Identifies the encoding and its Unicode data; state built under another version must be rebuilt.
 pub const VERSION: &str = "1/icu4x-2.4";
 
 const END: u8 = 0x00;
@@ -41,17 +43,17 @@ const OBJECT: u8 = 0x50;
 /// Appends the encoding of the JSON text `json` to `out`.
 ///
 /// # Errors
-/// The parser's message when `json` is not one JSON value, nests deeper than 127, or has a lone surrogate.
-/// `out` may have grown then.
+/// The parser's message if `json` is not one JSON value, nests deeper than 127, or has a lone surrogate. `out`
+/// may have grown in that case.
 pub fn encode(json: &str, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(json);
     Encoder(out).deserialize(&mut deserializer)?;
     deserializer.end()
 }
 
-/// How many bytes the value at the start of `bytes` takes; `None` when they are no encoding.
+/// Returns the number of bytes of the value at the start of `bytes`; `None` if they are not an encoding.
 pub fn value_bytes(bytes: &[u8]) -> Option<usize> {
-    // Nesting is counted and not recursed into, as the bytes may come from anywhere.
+    // Counts nesting instead of recursing, because the bytes may be untrusted.
     let mut depth = 0usize;
     let mut at = 0;
     loop {
@@ -75,10 +77,12 @@ pub fn value_bytes(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// How many bytes of the value at the start of `bytes` its first `level` array elements take.
+/// Returns the number of bytes up to the end of the first `level` elements of the array at the start of
+/// `bytes`.
 ///
-/// All of the value when it is no array or a shorter one. Two values fall into the same group at this level
-/// exactly when these bytes are equal. `None` when `bytes` are no encoding.
+/// Returns the size of the whole value if it is not an array, or is a shorter one. Two values belong to the
+/// same group at this level if and only if these bytes are equal. Returns `None` if `bytes` are not an
+/// encoding.
 pub fn group_bytes(bytes: &[u8], level: usize) -> Option<usize> {
     if bytes.first() != Some(&ARRAY) {
         return value_bytes(bytes);
@@ -93,16 +97,16 @@ pub fn group_bytes(bytes: &[u8], level: usize) -> Option<usize> {
     Some(at)
 }
 
-/// The collator of the encoding, for code that must agree with it.
+/// Returns the collator of the encoding, for code that must agree with it.
 pub fn collator() -> &'static CollatorBorrowed<'static> {
-    // Made from the root data alone, so that the tables of all languages stay out of the component.
+    // Uses the root data only, which keeps the tables of all languages out of the component.
     static COLLATOR: CollatorBorrowed<'static> =
         CollatorBorrowed::new_root(CollatorOptions::default());
     &COLLATOR
 }
 
 fn encode_number(number: f64, out: &mut Vec<u8>) {
-    // -0 and 0 are one key.
+    // -0 and 0 are the same key.
     let bits = if number == 0.0 { 0 } else { number.to_bits() };
     let ordered = if bits >> 63 == 1 { !bits } else { bits ^ (1 << 63) };
     out.push(NUMBER);
@@ -117,7 +121,7 @@ fn encode_string(text: &str, out: &mut Vec<u8>) {
     out.push(END);
 }
 
-/// Writes each value as the parser comes upon it, so that no tree of values is built.
+/// Writes each value when the parser reads it, so that no tree of values is built.
 struct Encoder<'a>(&'a mut Vec<u8>);
 
 impl<'de> DeserializeSeed<'de> for Encoder<'_> {
@@ -210,7 +214,7 @@ mod tests {
         }
     }
 
-    /// The rules written down directly, as the judge of the encoding.
+    /// A direct implementation of the rules, against which the encoding is tested.
     fn compare(a: &Value, b: &Value) -> Ordering {
         match (a, b) {
             (Value::Number(a), Value::Number(b)) => {

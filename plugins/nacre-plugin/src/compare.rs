@@ -1,16 +1,16 @@
-//! Comparing bytes, eight at a time.
+//! Compares bytes, eight at a time.
 //!
-//! What a component is linked with otherwise looks at one byte after the other, and comparing keys is most of what it takes
-//! to sort and to find them. Its `memcmp` and `bcmp` are weak symbols, so those of this crate take their place.
+//! The default implementation in components compares one byte after the other, and comparing keys is most of the cost of
+//! sorting and finding them. Its `memcmp` and `bcmp` are weak symbols, so those of this crate replace them.
 
-/// Compares two byte strings of the same length: below zero, zero or above zero, as `memcmp` says it.
+/// Compares two byte strings of the same length. Returns a number below zero, zero, or above zero, as `memcmp` does.
 #[inline]
 fn compare(left: &[u8], right: &[u8]) -> i32 {
     let ((left, left_rest), (right, right_rest)) = (left.as_chunks(), right.as_chunks());
     for (left, right) in left.iter().zip(right) {
         let (left, right) = (u64::from_le_bytes(*left), u64::from_le_bytes(*right));
         if left != right {
-            // The first byte counts most.
+            // The first byte is the most significant.
             return if left.swap_bytes() < right.swap_bytes() { -1 } else { 1 };
         }
     }
@@ -27,14 +27,14 @@ mod symbols {
     use std::slice::from_raw_parts;
 
     /// # Safety
-    /// As for C's: `bytes` bytes can be read at both.
+    /// As for C's function: `bytes` bytes must be readable at both pointers.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn memcmp(left: *const u8, right: *const u8, bytes: usize) -> i32 {
         if bytes == 0 {
-            // There need not be anything at either.
+            // The pointers need not be valid.
             return 0;
         }
-        // SAFETY: whoever calls this promises it.
+        // SAFETY: the caller guarantees it.
         let (left, right) = unsafe { (from_raw_parts(left, bytes), from_raw_parts(right, bytes)) };
         super::compare(left, right)
     }
@@ -43,7 +43,7 @@ mod symbols {
     /// As for [`memcmp`].
     #[unsafe(no_mangle)]
     unsafe extern "C" fn bcmp(left: *const u8, right: *const u8, bytes: usize) -> i32 {
-        // SAFETY: whoever calls this promises it.
+        // SAFETY: the caller guarantees it.
         unsafe { memcmp(left, right, bytes) }
     }
 }

@@ -1,7 +1,7 @@
-//! The packed event buffer: how a batch of the change stream reaches a plugin.
+//! The packed event buffer, which carries a batch of the change stream to a plugin.
 //!
-//! One buffer a batch, because copying one buffer into the sandbox costs a quarter of lifting a list of records.
-//! All numbers are little-endian.
+//! A batch is one buffer because copying one buffer into the sandbox costs a quarter of lifting a list of records. All
+//! numbers are little-endian.
 //!
 //! | offset | header | | offset in an event | field |
 //! | --- | --- | --- | --- | --- |
@@ -22,34 +22,34 @@
 //! | | | | 58 | u32 where in the arena the version before starts, 0 for none |
 //! | | | | 62 | zero up to 64 |
 //!
-//! A version before is there only for plugins that ask for it, and behind all keys and values: u64 seqno, u64 CAS, u64
+//! A previous version is present only for plugins that request it, after all keys and values: u64 seqno, u64 CAS, u64
 //! revision, u32 flags, u32 expiry, u32 bytes of the value, u32 bytes of the extended attributes in it, u8 kind, u8 datatype,
 //! zero up to 48, the value.
 //!
-//! Worked examples lie in `plugins/wit/event-buffer.example` and `event-buffer-previous.example`; they are tests here and in
+//! Worked examples are in `plugins/wit/event-buffer.example` and `event-buffer-previous.example`; they are tests here and in
 //! the host.
 //!
-//! Invariant: [`Events::decode`] checks every offset once, so that reading an event cannot fail or panic.
+//! Invariant: [`Events::decode`] checks every offset once, so reading an event cannot fail or panic.
 
 /// The first four bytes of a buffer.
 pub const MAGIC: [u8; 4] = *b"NEB1";
-/// Bytes of the header.
+/// Size of the header in bytes.
 pub const HEADER_BYTES: usize = 32;
-/// Bytes of one event, key and value not counted.
+/// Size of one event in bytes, without key and value.
 pub const EVENT_BYTES: usize = 64;
-/// Bytes of a version before, its value not counted.
+/// Size of a previous version in bytes, without its value.
 pub const PREVIOUS_BYTES: usize = 48;
 /// Datatype bit: the body is JSON.
 pub const DATATYPE_JSON: u8 = 1;
 
-/// What happened to a document.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// It was created or changed.
+    /// The document was created or changed.
     Upsert,
     /// A client deleted it.
     Delete,
-    /// Its expiry passed.
+    /// The document expired.
     Expire,
 }
 
@@ -60,46 +60,46 @@ pub struct Event<'a> {
     pub index: u32,
     /// The vBucket of the document.
     pub vb: u16,
-    /// Position in the history of the vBucket.
+    /// The seqno within the history of the vBucket.
     pub seqno: u64,
-    /// The version of the document.
+    /// The CAS of the document.
     pub cas: u64,
-    /// How often the key was changed.
+    /// The revision: the number of changes of the key.
     pub rev: u64,
     /// Opaque to the server.
     pub flags: u32,
-    /// Unix second of expiry, 0 for never; of deletion for a tombstone.
+    /// The expiry as Unix time in seconds, 0 for never; for a tombstone, the time of deletion.
     pub expiry: u32,
-    /// The number of the collection.
+    /// The ID of the collection.
     pub collection: u32,
-    /// What happened.
+    /// The kind of the change.
     pub kind: EventKind,
     /// JSON, snappy and extended-attribute bits.
     pub datatype: u8,
-    /// The key as the application knows it.
+    /// The key as the application sees it.
     pub key: &'a [u8],
-    /// The extended-attribute section, its length word included; empty when there is none.
+    /// The extended-attribute section including its length word; may be empty.
     pub xattrs: &'a [u8],
     /// The document body; empty for a deletion.
     pub body: &'a [u8],
-    /// The version that this one took the place of, if the plugin asks for it and it is kept.
+    /// The version that this one replaced, if the plugin requests it and it is kept.
     pub previous: Option<Previous<'a>>,
 }
 
-/// A version of a document that another took the place of. Fields are those of [`Event`].
+/// A replaced version of a document. Fields are those of [`Event`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Previous<'a> {
-    /// Position in the history of the vBucket.
+    /// The seqno within the history of the vBucket.
     pub seqno: u64,
-    /// The version.
+    /// The CAS.
     pub cas: u64,
-    /// How often the key had been changed.
+    /// The revision.
     pub rev: u64,
     /// Opaque to the server.
     pub flags: u32,
-    /// Unix second of expiry, 0 for never; of deletion for a tombstone.
+    /// The expiry as Unix time in seconds, 0 for never; for a tombstone, the time of deletion.
     pub expiry: u32,
-    /// What had happened: after a deletion there was no document.
+    /// The kind of the change that created this version; after a deletion no document existed.
     pub kind: EventKind,
     /// JSON, snappy and extended-attribute bits.
     pub datatype: u8,
@@ -138,7 +138,7 @@ pub enum DecodeError {
     Event(u32),
 }
 
-/// A decoded buffer: the events of a batch, and when the batch was made.
+/// A decoded buffer: the events of a batch and its creation time.
 #[derive(Clone, Copy, Debug)]
 pub struct Events<'a> {
     events: &'a [u8],
@@ -150,7 +150,7 @@ impl<'a> Events<'a> {
     /// Reads a buffer and checks all of it.
     ///
     /// # Errors
-    /// [`DecodeError`], by the first thing that is wrong.
+    /// [`DecodeError`] for the first error found.
     pub fn decode(buffer: &'a [u8]) -> Result<Events<'a>, DecodeError> {
         if !buffer.starts_with(&MAGIC) {
             return Err(DecodeError::Magic);
@@ -176,22 +176,22 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// How many events there are.
+    /// Returns the number of events.
     pub fn len(&self) -> usize {
         self.events.len() / EVENT_BYTES
     }
 
-    /// Whether there are no events.
+    /// Returns true if there are no events.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// When the batch was made, in microseconds since the Unix epoch: the only clock a plugin has.
+    /// Returns the time at which the batch was created, in microseconds since the Unix epoch. A plugin has no other clock.
     pub fn now_us(&self) -> u64 {
         self.now_us
     }
 
-    /// The events in order.
+    /// Returns the events in order.
     pub fn iter(&self) -> impl Iterator<Item = Event<'a>> + use<'a> {
         let events = *self;
         (0..events.len() as u32)
@@ -244,9 +244,9 @@ impl<'a> Events<'a> {
     }
 }
 
-/// The buffer of `events` as the host packs it: lets a plugin be fed as plain Rust in tests and benchmarks.
+/// Packs `events` as the host does, so that tests and benchmarks can feed a plugin as plain Rust.
 ///
-/// The index of each event is its place; keys must fit 65,535 bytes, and the whole 4 GiB.
+/// The index of each event is its position. A key must fit in 65,535 bytes, and the buffer in 4 GiB.
 pub fn pack(events: &[Event<'_>], now_us: u64) -> Vec<u8> {
     let arena_start = HEADER_BYTES + EVENT_BYTES * events.len();
     let bytes = |event: &Event<'_>| event.key.len() + event.xattrs.len() + event.body.len();
@@ -258,7 +258,7 @@ pub fn pack(events: &[Event<'_>], now_us: u64) -> Vec<u8> {
     buffer.extend((events.len() as u32).to_le_bytes());
     buffer.extend(now_us.to_le_bytes());
     buffer.extend((arena_start as u32).to_le_bytes());
-    // The total is known when the arena is.
+    // The total is known only when the arena is complete.
     buffer.extend([0; 12]);
     for event in events {
         for word in [event.seqno, event.cas, event.rev] {
@@ -332,7 +332,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The bytes of the worked example: the hexadecimal columns of its lines.
+    /// Returns the bytes of the worked example: the hexadecimal columns of its lines.
     fn example() -> Vec<u8> {
         bytes_of(include_str!("../../wit/event-buffer.example"))
     }

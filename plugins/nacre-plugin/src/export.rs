@@ -1,4 +1,4 @@
-//! Exporting a plugin as a component.
+//! Macros that export a plugin as a component.
 
 /// Exports a [`Service`](crate::Service) as a component of the world `service`. Does nothing outside Wasm.
 #[macro_export]
@@ -116,7 +116,7 @@ macro_rules! export_index_type {
     };
 }
 
-/// What the components of all worlds have: the plugin, `with` to reach it, and `lifecycle`.
+/// The common parts of components of all worlds: the plugin, `with` to access it, and `lifecycle`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __component {

@@ -1,12 +1,12 @@
-//! The Rust guest SDK: everything a plugin needs to fold the change stream into a state and answer from it.
+//! The Rust guest SDK: everything that a plugin needs to fold the change stream into a state and to answer requests from it.
 //!
-//! A plugin implements [`Service`] and names the type in [`export!`]. The same type runs as plain Rust in a
-//! [`testing::Harness`], which is how its logic is tested; the WebAssembly component adds nothing but the sandbox. It is
-//! built for `wasm32-unknown-unknown`: there is no WASI, no clock and no randomness. What is outside is reached through
-//! [`kv`], [`timer`], [`http`], [`query`], [`metrics`] and [`log`], each a capability that a component asks for by using it.
+//! A plugin implements [`Service`] and passes the type to [`export!`]. The same type runs as plain Rust in a
+//! [`testing::Harness`], so its logic can be tested without Wasm; the WebAssembly component adds only the sandbox. Components are
+//! built for `wasm32-unknown-unknown`: there is no WASI, no clock and no randomness. Access to the outside is through [`kv`],
+//! [`timer`], [`http`], [`query`], [`metrics`] and [`log`]; each is a capability that a component requests by using it.
 //!
-//! Plugins of the other worlds implement [`Resolver`], [`Functions`] or [`IndexType`]; their crates ask for the feature of that name and
-//! are built one at a time, as a build of this crate for Wasm has one world.
+//! Plugins of the other worlds implement [`Resolver`], [`Functions`] or [`IndexType`]. Their crates enable the feature of that
+//! name and are built one at a time, because a build of this crate for Wasm has one world.
 //!
 //! ```
 //! use nacre_plugin::{Events, Fault, MemoryState, Request, Response, Service, State, StateMut};
@@ -36,7 +36,7 @@
 //!         seqno: u64,
 //!         _: &mut dyn StateMut,
 //!     ) -> Result<Option<u64>, Fault> {
-//!         Ok(Some(seqno)) // What was taken back has been seen all the same.
+//!         Ok(Some(seqno)) // The counter still includes the removed changes.
 //!     }
 //!     fn handle(&mut self, _: &Request, state: &dyn State) -> Result<Response, Fault> {
 //!         Ok(Response::json(200, format!("{:?}", state.get(b"n"))))
@@ -59,7 +59,7 @@ pub mod btree;
     test
 ))]
 mod buffer;
-// A pure plugin has none; plain Rust has all, so that tests need no features.
+// A pure plugin has no capabilities; plain Rust has all of them, so that tests need no features.
 #[cfg(not(all(
     target_arch = "wasm32",
     any(feature = "resolver", feature = "functions", feature = "index-type")
@@ -91,7 +91,7 @@ pub use state::{Entry, MemoryState, State, StateMut, successor};
 static ALLOCATOR: allocator::Allocator<std::alloc::System> =
     allocator::Allocator::new(std::alloc::System);
 
-/// Adds a line to the log of the deployment.
+/// Writes an informational line to the log of the deployment.
 pub fn log(message: &str) {
     #[cfg(target_arch = "wasm32")]
     bindings::log_info(message);

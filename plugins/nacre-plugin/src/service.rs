@@ -1,64 +1,64 @@
-//! What a plugin of the world `service` implements.
+//! The trait of plugins of the world `service`.
 
 use crate::{Events, State, StateMut};
 
-/// Why a call as a whole did not succeed, by who must act.
+/// Why a call failed as a whole; the variant decides who must act.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The same call may succeed later.
     #[error("{0}")]
     Retry(String),
-    /// The caller asked for something that cannot be.
+    /// The caller's request is invalid.
     #[error("{0}")]
     Reject(String),
-    /// The plugin cannot go on with this state.
+    /// The plugin cannot continue with this state.
     #[error("{0}")]
     Fatal(String),
 }
 
-/// A document that could not be processed; the feed goes on.
+/// A document that could not be processed; the feed continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentError {
     /// Position of the event within the batch, from 0.
     pub index: u32,
-    /// What went wrong, for the author of the code that failed.
+    /// The reason, for the author of the failing code.
     pub message: String,
 }
 
 /// A timer that is due.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timer {
-    /// The vBucket that it belongs to, if any.
+    /// Its vBucket, if any.
     pub vb: Option<u16>,
     /// Its name.
     pub name: String,
-    /// When it was to fire, in microseconds since the Unix epoch.
+    /// Its due time in microseconds since the Unix epoch.
     pub due_us: u64,
-    /// What was given when it was set.
+    /// The payload with which it was set.
     pub payload: Vec<u8>,
 }
 
-/// Name and value of a header of HTTP.
+/// Name and value of an HTTP header.
 pub type Header = (String, String);
 
-/// A request, in the words of HTTP.
+/// A request, in terms of HTTP.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// `GET`, `POST`, ….
     pub method: String,
-    /// The path below the deployment, starting with `/`, percent-decoded.
+    /// The path below the deployment, percent-decoded; begins with `/`.
     pub path: String,
-    /// The query string as it came, without `?`.
+    /// The raw query string without `?`.
     pub query: String,
-    /// Headers that the host passes on, their names in lower case.
+    /// Headers that the host passes on; names are in lower case.
     pub headers: Vec<Header>,
     /// The body.
     pub body: Vec<u8>,
-    /// When the request arrived, in microseconds since the Unix epoch.
+    /// Time at which the request arrived, in microseconds since the Unix epoch.
     pub now_us: u64,
 }
 
-/// The answer to a request, or its beginning.
+/// A response, or its beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
     /// An HTTP status.
@@ -67,12 +67,12 @@ pub struct Response {
     pub headers: Vec<Header>,
     /// The body, or the first piece of it.
     pub body: Vec<u8>,
-    /// When there is more of the body: what [`Service::more`] is called with.
+    /// The argument of [`Service::more`] for the rest of the body; `None` if the body is complete.
     pub cursor: Option<Vec<u8>>,
 }
 
 impl Response {
-    /// A JSON answer.
+    /// Returns a JSON response.
     pub fn json(status: u16, body: impl Into<Vec<u8>>) -> Response {
         let headers = vec![("content-type".into(), "application/json".into())];
         Response { status, headers, body: body.into(), cursor: None }
@@ -84,28 +84,29 @@ impl Response {
 pub struct Chunk {
     /// The bytes.
     pub body: Vec<u8>,
-    /// When there is more: what [`Service::more`] is called with.
+    /// The argument of the next call of [`Service::more`]; `None` if the body is complete.
     pub cursor: Option<Vec<u8>>,
 }
 
-/// A fold over the change stream, plus readers of its state.
+/// Folds the change stream into a state and answers requests from it.
 ///
-/// Invariants the host relies on: nothing that must survive lies outside the state, since an instance may be
-/// replaced between any two calls; `init` does not depend on the state; equal calls give equal writes.
+/// Invariants that the host relies on: all data that must survive is in the state, because an instance may be
+/// replaced between any two calls; `init` does not depend on the state; equal calls make equal writes.
 pub trait Service: Sized {
-    /// What this plugin is: a JSON object with at least `name`, `version` and `limits`.
+    /// Returns a description of the plugin: a JSON object with at least `name`, `version` and `limits`.
     fn describe() -> String;
 
     /// Prepares an instance for the deployment that `config` describes.
     ///
     /// # Errors
-    /// [`Fault::Reject`] when the configuration cannot be deployed; the message is for its author.
+    /// [`Fault::Reject`] if the configuration cannot be deployed; the message is for its author.
     fn init(config: &str) -> Result<Self, Fault>;
 
-    /// Folds a batch into the state. Documents that fail are returned, not fatal. Without it, nothing is folded.
+    /// Folds a batch into the state. Documents that fail are returned and are not fatal. The default ignores all
+    /// events.
     ///
     /// # Errors
-    /// [`Fault`] when the batch as a whole could not be taken; its writes are dropped then.
+    /// [`Fault`] if the batch as a whole could not be processed; its writes are then dropped.
     fn on_batch(
         &mut self,
         events: &Events<'_>,
@@ -115,13 +116,13 @@ pub trait Service: Sized {
         Ok(Vec::new())
     }
 
-    /// Removes what came from vBucket `vb` after `seqno`; gives the seqno (`<= seqno`) reached, or none to be
-    /// called again for the rest. A call that gives none must have removed something.
+    /// Removes the changes of vBucket `vb` after `seqno`. Returns the resulting seqno (`<= seqno`), or `None` to
+    /// be called again for the rest. A call that returns `None` must have removed something.
     ///
-    /// Without it, the host builds the state anew from the first document on.
+    /// With the default, the host rebuilds the state from the first document.
     ///
     /// # Errors
-    /// [`Fault`] when the state could not be cut back.
+    /// [`Fault`] if the state could not be cut back.
     fn rollback(
         &mut self,
         vb: u16,
@@ -134,37 +135,37 @@ pub trait Service: Sized {
         )))
     }
 
-    /// Answers a request from a snapshot of the state. Without it, there is nothing to be found.
+    /// Answers a request from a snapshot of the state. The default responds with 404.
     ///
     /// # Errors
-    /// [`Fault`] when there is no answer; an HTTP error status is an answer.
+    /// [`Fault`] if there is no response; an HTTP error status is a response.
     fn handle(&mut self, request: &Request, state: &dyn State) -> Result<Response, Fault> {
         let _ = (request, state);
         Ok(Response::json(404, r#"{"error":"not_found","reason":"missing"}"#))
     }
 
-    /// The next piece of an answer that had a cursor: on the same snapshot, in the same instance.
+    /// Returns the next piece of a response with a cursor: on the same snapshot, in the same instance.
     ///
     /// # Errors
-    /// [`Fault`] when the answer cannot go on.
+    /// [`Fault`] if the response cannot be continued.
     fn more(&mut self, cursor: &[u8], state: &dyn State) -> Result<Chunk, Fault> {
         let _ = (cursor, state);
         Err(Fault::Reject("this plugin gives its answers whole".into()))
     }
 
-    /// Makes one answer from the answers of several partitions.
+    /// Merges the responses of several partitions into one.
     ///
     /// # Errors
-    /// [`Fault`] when they cannot be merged.
+    /// [`Fault`] if they cannot be merged.
     fn merge(&mut self, request: &Request, partials: Vec<Response>) -> Result<Response, Fault> {
         let _ = (request, partials);
         Err(Fault::Reject("this plugin cannot merge answers".into()))
     }
 
-    /// Takes timers that are due. They are gone, and may be set again.
+    /// Processes due timers. They have been removed and can be set again.
     ///
     /// # Errors
-    /// [`Fault`] when they could not be taken; nothing has happened then.
+    /// [`Fault`] if they could not be processed; the call then has no effect.
     fn on_timer(
         &mut self,
         now_us: u64,

@@ -1,4 +1,4 @@
-//! The plugin's own ordered key space, as the sandbox and plain tests both provide it.
+//! The plugin's own ordered key space, provided by both the sandbox and plain tests.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -6,19 +6,19 @@ use std::ops::Bound;
 /// A key and its value.
 pub type Entry = (Vec<u8>, Vec<u8>);
 
-/// Reading the key space. Keys are compared as bytes.
+/// Read access to the key space. Keys are compared as bytes.
 pub trait State {
-    /// The value at `key`.
+    /// Returns the value at `key`.
     fn get(&self, key: &[u8]) -> Option<Vec<u8>>;
 
-    /// The entries with `start <= key < end` (an empty `end` is no bound), at most `limit`, ascending or, with
-    /// `reverse`, descending from the end of the range.
+    /// Returns at most `limit` entries with `start <= key < end` (an empty `end` is no bound), ascending or,
+    /// with `reverse`, descending from the end of the range.
     ///
-    /// May give fewer when entries are large; an empty list says that the range is exhausted.
+    /// May return fewer when entries are large; an empty list means that the range is exhausted.
     fn scan(&self, start: &[u8], end: &[u8], limit: u32, reverse: bool) -> Vec<Entry>;
 }
 
-/// Changing the key space. Nothing is visible to others before the call of the host ends well.
+/// Write access to the key space. Others see the changes only after the host's call succeeds.
 pub trait StateMut: State {
     /// Stores `value` at `key`.
     fn put(&mut self, key: &[u8], value: &[u8]);
@@ -26,31 +26,31 @@ pub trait StateMut: State {
     /// Removes the entry at `key`.
     fn delete(&mut self, key: &[u8]);
 
-    /// Gives the host what waits in the plugin. It does so itself when a call ends.
+    /// Sends changes that are buffered in the plugin to the host. This also happens at the end of each call.
     fn flush(&mut self) {}
 
-    /// The same key space, for reading only.
+    /// Returns the same key space, for reading only.
     fn reading(&self) -> &dyn State;
 }
 
-/// A key space in memory: lets a plugin run as plain Rust in tests and benchmarks.
+/// A key space in memory, which lets a plugin run as plain Rust in tests and benchmarks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryState {
     entries: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 impl MemoryState {
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are no entries.
+    /// Returns true if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// All entries in order.
+    /// Returns all entries in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.entries.iter().map(|(key, value)| (&key[..], &value[..]))
     }
@@ -90,7 +90,7 @@ impl StateMut for MemoryState {
     }
 }
 
-/// The smallest byte string above all that start with `prefix`; empty (no bound) when there is none.
+/// Returns the smallest byte string above all that start with `prefix`; empty (no bound) if there is none.
 pub fn successor(prefix: &[u8]) -> Vec<u8> {
     let mut bytes = prefix.to_vec();
     while let Some(last) = bytes.pop() {

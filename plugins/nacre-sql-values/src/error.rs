@@ -1,61 +1,61 @@
-//! What is said when a statement cannot be parsed, planned or run.
+//! Errors of statements that cannot be parsed, planned or run.
 
 use crate::value::Value;
 use std::fmt;
 
-/// A refusal with the code that clients know.
+/// An error with a code that clients know.
 ///
-/// The code says who must act: 1xxx the request, 3xxx the statement's text, 4xxx its plan or a prepared statement,
-/// 5xxx its execution, 12xxx the documents and indexes.
+/// The code shows what the error concerns: 1xxx the request, 3xxx the statement's text, 4xxx its plan or a
+/// prepared statement, 5xxx its execution, 12xxx documents and indexes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Error {
-    /// The number that SDKs map to their errors.
+    /// The code, which SDKs map to their errors.
     pub code: u32,
-    /// What is wrong, for people.
+    /// The message for the user.
     pub message: String,
-    /// Whether the same request may succeed later.
+    /// True if the same request may succeed later.
     pub retry: bool,
-    /// Details for SDKs, as an object; MISSING when there are none.
+    /// Details for SDKs, as an object; MISSING if there are none.
     pub reason: Value,
 }
 
-/// The result of whatever can be refused.
+/// The result of an operation that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The statement does not parse.
+/// Code of a syntax error.
 pub const SYNTAX: u32 = 3000;
-/// A name that could mean several things, or nothing.
+/// Code of a name that is ambiguous or unknown.
 pub const AMBIGUOUS: u32 = 3080;
-/// What is valid in itself, but not at this place.
+/// Code of a construct that is not allowed in its place.
 pub const SEMANTICS: u32 = 3100;
-/// No plan can be made.
+/// Code of a statement that cannot be planned.
 pub const PLAN: u32 = 4000;
-/// Evaluation failed.
+/// Code of a failed evaluation.
 pub const EXECUTION: u32 = 5000;
-/// Evaluation needs more memory than the request may have.
+/// Code of an evaluation that needs more memory than the request may use.
 pub const MEMORY: u32 = 5500;
 
 impl Error {
-    /// An error that will come again.
+    /// Creates a permanent error.
     pub fn new(code: u32, message: impl Into<String>) -> Error {
         Error { code, message: message.into(), retry: false, reason: Value::Missing }
     }
 
-    /// The same error with details for SDKs.
+    /// Returns the same error with details for SDKs.
     #[must_use]
     pub fn with_reason(mut self, reason: Value) -> Error {
         self.reason = reason;
         self
     }
 
-    /// An error that may pass.
+    /// Returns the same error, marked as temporary.
     #[must_use]
     pub fn retryable(mut self) -> Error {
         self.retry = true;
         self
     }
 
-    /// What is wrong with an expression while it is evaluated.
+    /// Creates an error of the evaluation of an expression.
     pub fn execution(message: impl Into<String>) -> Error {
         Error::new(EXECUTION, message)
     }

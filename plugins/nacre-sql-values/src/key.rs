@@ -1,17 +1,17 @@
-//! Index keys: values as bytes that compare as the values collate.
+//! Index keys: encodes values as bytes that compare as the values collate.
 //!
 //! ```text
 //! MISSING 01      NULL 02      FALSE 03      TRUE 04
 //! number  05, 8 bytes of the nearest double (sign bit flipped, all bits when negative; NaN is 0),
-//!             2 bytes of what the integer is above that double, plus 8000
+//!             2 bytes of the integer's difference from that double, plus 8000
 //! string  06, bytes with 00 as 00 FF, then 00 01
 //! array   07, elements, 00
 //! object  08, count (4 bytes, big-endian), then name (a string) and value of each field by name
 //! ```
 //!
-//! No encoding is a prefix of another, and none starts with 00 or FF: a key of several values is their encodings one
-//! after the other, a descending part has all its bits inverted, and all keys that start with an encoding `e` are
-//! those from `e` up to, and without, `e FF`.
+//! No encoding is a prefix of another, and none starts with 00 or FF. A key of several values is the concatenation
+//! of their encodings; a descending part has all its bits inverted. All keys that start with an encoding `e` are in
+//! the range from `e`, inclusive, to `e FF`, exclusive.
 
 use crate::value::{Name, Object, Value, sorted};
 use std::sync::Arc;
@@ -25,19 +25,19 @@ const STRING: u8 = 6;
 const ARRAY: u8 = 7;
 const OBJECT: u8 = 8;
 
-/// Above each key that starts as the bytes before it do.
+/// Sorts after every byte that can follow an encoding.
 pub const AFTER: u8 = 0xFF;
 
-/// Bytes of a number behind its first one.
+/// Size of a number in bytes, without the first byte.
 const NUMBER_BYTES: usize = 10;
 
-/// How deep values in keys may nest.
+/// Maximum nesting of values in keys.
 const DEPTH_MAX: usize = 512;
 
-/// The rounding of integers to doubles moves them by at most 512.
+/// Rounding an integer to a double changes it by at most 512.
 const TIE_ZERO: i128 = 0x8000;
 
-/// Appends the encoding of `value`, inverted when it is descending.
+/// Appends the encoding of `value`, inverted if `descending`.
 pub fn encode(value: &Value, descending: bool, out: &mut Vec<u8>) {
     let from = out.len();
     encode_value(value, out);
@@ -46,14 +46,14 @@ pub fn encode(value: &Value, descending: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// Encodes one ascending value.
+/// Returns the encoding of one ascending value.
 pub fn encoded(value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     encode(value, false, &mut out);
     out
 }
 
-/// Reads the value at the start of `bytes`, and removes it from them; `None` when they are no encoding.
+/// Reads the value at the start of `bytes` and advances `bytes`; `None` if they are not an encoding.
 pub fn decode(bytes: &mut &[u8], descending: bool) -> Option<Value> {
     let mut reader = Reader { bytes, invert: if descending { 0xFF } else { 0 } };
     let value = reader.value(0)?;
@@ -62,7 +62,8 @@ pub fn decode(bytes: &mut &[u8], descending: bool) -> Option<Value> {
     Some(value)
 }
 
-/// Removes the encoding at the start of `bytes`, and returns it; `None` when there is none. Decodes no value.
+/// Returns the encoding at the start of `bytes` and advances `bytes`, without decoding the value; `None` if there is
+/// none.
 pub fn split<'e>(bytes: &mut &'e [u8], descending: bool) -> Option<&'e [u8]> {
     let whole = *bytes;
     let mut reader = Reader { bytes: whole, invert: if descending { 0xFF } else { 0 } };
@@ -71,7 +72,7 @@ pub fn split<'e>(bytes: &mut &'e [u8], descending: bool) -> Option<&'e [u8]> {
     Some(&whole[..whole.len() - bytes.len()])
 }
 
-/// Whether the value of an encoding is neither MISSING nor NULL.
+/// Returns true if the encoded value is neither MISSING nor NULL.
 pub fn is_known(encoding: &[u8], descending: bool) -> bool {
     let invert = if descending { 0xFF } else { 0 };
     encoding.first().is_some_and(|first| first ^ invert > NULL)
@@ -107,7 +108,7 @@ fn encode_value(value: &Value, out: &mut Vec<u8>) {
 
 fn encode_number(number: f64, tie: i128, out: &mut Vec<u8>) {
     out.push(NUMBER);
-    // -0 and 0 are one key.
+    // -0 and 0 are the same key.
     let bits = if number == 0.0 { 0 } else { number.to_bits() };
     let ordered = match () {
         () if number.is_nan() => 0,
@@ -184,7 +185,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Goes past a value.
+    /// Skips a value.
     fn skip(&mut self, depth: usize) -> Option<()> {
         if depth > DEPTH_MAX {
             return None;
@@ -214,7 +215,7 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// Goes past a string, behind its first byte.
+    /// Skips a string after its first byte.
     fn skip_string(&mut self) -> Option<()> {
         loop {
             let zero = self.bytes.iter().position(|byte| *byte == self.invert)?;

@@ -1,6 +1,7 @@
-//! Values of SQL++, keys of bytes in the same order, and errors.
+//! Values of SQL++, byte keys in the same order, and errors.
 //!
-//! nacre-sql exports all of it under the same names; crates that need no statements depend on this one alone.
+//! nacre-sql re-exports everything under the same names; crates that need no statements depend only on this
+//! one.
 
 mod error;
 pub mod key;

@@ -1,7 +1,7 @@
-//! Values of the language: JSON, and MISSING for what is not there.
+//! Values of the language: JSON, and MISSING for absent values.
 //!
 //! Cloning is cheap: strings, arrays and objects are shared. Objects keep the order in which their fields were
-//! written. Integers are exact to 64 bits; arithmetic that leaves them goes on in doubles.
+//! written. Integers have 64 bits; arithmetic that overflows continues in doubles.
 //!
 //! Collation ([`Value::collate`]): MISSING < NULL < FALSE < TRUE < numbers < strings (by bytes) < arrays (element by
 //! element, then length) < objects (count of fields first, then names in order, each with its value).
@@ -13,7 +13,7 @@ use std::cmp::Ordering;
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-/// A name or string that is shared.
+/// A shared name or string.
 pub type Name = Arc<str>;
 
 /// The fields of an object, in the order they were written.
@@ -22,10 +22,10 @@ pub type Object = IndexMap<Name, Value, FixedState>;
 /// A value of the language.
 #[derive(Clone, Debug, Default)]
 pub enum Value {
-    /// There is nothing: no such field, element or variable.
+    /// An absent field, element or variable.
     #[default]
     Missing,
-    /// JSON's null; also what wrong types evaluate to.
+    /// JSON's null; also the result of operations on wrong types.
     Null,
     /// TRUE or FALSE.
     Bool(bool),
@@ -41,19 +41,19 @@ pub enum Value {
     Object(Arc<Object>),
 }
 
-/// How deep the JSON that is read may nest; what is deeper must not be written.
+/// Maximum nesting of JSON that is read; deeper values must not be written.
 pub const DEPTH_MAX: usize = 127;
 
-/// The least number whose text has an exponent.
+/// The smallest number that is written with an exponent.
 const EXPONENT_FROM: f64 = 1e21;
 
 impl Value {
-    /// A string.
+    /// Creates a string.
     pub fn string(text: impl Into<Name>) -> Value {
         Value::String(text.into())
     }
 
-    /// An array; MISSING elements become NULL.
+    /// Creates an array; MISSING elements become NULL.
     pub fn array(mut elements: Vec<Value>) -> Value {
         for element in &mut elements {
             if element.is_missing() {
@@ -63,13 +63,13 @@ impl Value {
         Value::Array(Arc::new(elements))
     }
 
-    /// An object; fields that are MISSING are left out.
+    /// Creates an object; MISSING fields are omitted.
     pub fn object<N: Into<Name>>(fields: impl IntoIterator<Item = (N, Value)>) -> Value {
         let fields = fields.into_iter().filter(|(_, value)| !value.is_missing());
         Value::Object(Arc::new(fields.map(|(name, value)| (name.into(), value)).collect()))
     }
 
-    /// A number that is an integer when it is one exactly.
+    /// Creates a number, as an integer if it is exactly one.
     pub fn number(number: f64) -> Value {
         let integral = number.fract() == 0.0 && number.abs() < 9_007_199_254_740_992.0;
         if integral && !(number == 0.0 && number.is_sign_negative()) {
@@ -82,22 +82,22 @@ impl Value {
     /// Reads JSON text.
     ///
     /// # Errors
-    /// The parser's message when `json` is no JSON, or nests deeper than 127.
+    /// The parser's message if `json` is not valid JSON, or nests deeper than 127.
     pub fn parse(json: &[u8]) -> Result<Value, String> {
         serde_json::from_slice(json).map_err(|error| error.to_string())
     }
 
-    /// Whether there is nothing.
+    /// Returns true if the value is MISSING.
     pub fn is_missing(&self) -> bool {
         matches!(self, Value::Missing)
     }
 
-    /// Whether it is neither MISSING nor NULL.
+    /// Returns true if the value is neither MISSING nor NULL.
     pub fn is_known(&self) -> bool {
         !matches!(self, Value::Missing | Value::Null)
     }
 
-    /// The number as a double, if it is one.
+    /// Returns the number as a double, if it is a number.
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             Value::Int(number) => Some(*number as f64),
@@ -106,7 +106,7 @@ impl Value {
         }
     }
 
-    /// The number as an integer, if it is one without fraction, within 64 bits.
+    /// Returns the number as an integer, if it is a number without fraction within 64 bits.
     pub fn as_i64(&self) -> Option<i64> {
         match self {
             Value::Int(number) => Some(*number),
@@ -117,7 +117,7 @@ impl Value {
         }
     }
 
-    /// The text, if it is a string.
+    /// Returns the text, if it is a string.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Value::String(text) => Some(text),
@@ -125,7 +125,7 @@ impl Value {
         }
     }
 
-    /// The elements, if it is an array.
+    /// Returns the elements, if it is an array.
     pub fn as_array(&self) -> Option<&[Value]> {
         match self {
             Value::Array(elements) => Some(elements),
@@ -133,7 +133,7 @@ impl Value {
         }
     }
 
-    /// The fields, if it is an object.
+    /// Returns the fields, if it is an object.
     pub fn as_object(&self) -> Option<&Object> {
         match self {
             Value::Object(fields) => Some(fields),
@@ -141,18 +141,19 @@ impl Value {
         }
     }
 
-    /// The field `name` of an object: MISSING when there is none, or it is no object.
+    /// Returns the field `name` of an object; MISSING if the field does not exist, or the value is not an object.
     pub fn field(&self, name: &str) -> Value {
         self.as_object().and_then(|fields| fields.get(name)).cloned().unwrap_or_default()
     }
 
-    /// The element at `index`, counted from the end when negative; MISSING when there is none.
+    /// Returns the element at `index`, counted from the end if negative; MISSING if it does not exist.
     pub fn element(&self, index: i64) -> Value {
         let Some(elements) = self.as_array() else { return Value::Missing };
         position(index, elements.len()).map(|at| elements[at].clone()).unwrap_or_default()
     }
 
-    /// Whether a condition with this value holds: only what is TRUE, a number but 0 and NaN, or not empty, does.
+    /// Returns true if a condition with this value holds: TRUE, a number other than 0 and NaN, or a string, array or
+    /// object that is not empty.
     pub fn truth(&self) -> bool {
         match self {
             Value::Missing | Value::Null => false,
@@ -165,7 +166,7 @@ impl Value {
         }
     }
 
-    /// Order of kinds in the collation.
+    /// Returns the position of the value's type in the collation.
     pub fn rank(&self) -> u8 {
         match self {
             Value::Missing => 0,
@@ -178,12 +179,12 @@ impl Value {
         }
     }
 
-    /// The name of the kind, as `TYPE()` tells it.
+    /// Returns the name of the type, as in `TYPE()`.
     pub fn type_name(&self) -> &'static str {
         ["missing", "null", "boolean", "number", "string", "array", "object"][self.rank() as usize]
     }
 
-    /// The total order of all values; the head of the module describes it.
+    /// Compares two values in the total order that the module's header describes.
     pub fn collate(&self, other: &Value) -> Ordering {
         match (self, other) {
             (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
@@ -198,7 +199,8 @@ impl Value {
         }
     }
 
-    /// `self = other` in four-valued logic: MISSING and NULL if either is, or an element at the same place is.
+    /// Returns `self = other` in four-valued logic: MISSING or NULL if either value is, or an element at the same
+    /// place is.
     pub fn equals(&self, other: &Value) -> Value {
         match (self, other) {
             (Value::Missing, _) | (_, Value::Missing) => Value::Missing,
@@ -216,10 +218,11 @@ impl Value {
         }
     }
 
-    /// Compares for `<` and its kin: what to answer instead when either is MISSING or NULL.
+    /// Compares two values for `<` and similar operators.
     ///
     /// # Errors
-    /// MISSING if either is MISSING, otherwise NULL if either is NULL.
+    /// The result of the operator if it cannot compare: MISSING if either value is MISSING, otherwise NULL if either
+    /// is NULL.
     pub fn compare(&self, other: &Value) -> Result<Ordering, Value> {
         match (self, other) {
             (Value::Missing, _) | (_, Value::Missing) => Err(Value::Missing),
@@ -228,7 +231,7 @@ impl Value {
         }
     }
 
-    /// Whether arrays and objects are in each other more than `levels` times.
+    /// Returns true if arrays and objects nest more than `levels` deep.
     pub fn nests_deeper_than(&self, levels: usize) -> bool {
         let Some(inner) = levels.checked_sub(1) else {
             return matches!(self, Value::Array(_) | Value::Object(_));
@@ -242,7 +245,7 @@ impl Value {
         }
     }
 
-    /// About how many bytes of memory the value takes.
+    /// Returns the approximate memory of the value in bytes.
     pub fn size_bytes(&self) -> usize {
         let inner = match self {
             Value::String(text) => text.len() + 16,
@@ -290,7 +293,7 @@ impl Value {
         }
     }
 
-    /// The same value with the fields of all objects in the order of their names.
+    /// Returns the value with the fields of all objects sorted by name.
     #[must_use]
     pub fn with_sorted_names(&self) -> Value {
         match self {
@@ -307,12 +310,12 @@ impl Value {
         }
     }
 
-    /// The value as JSON text, with the fields of all objects in the order of their names.
+    /// Returns the value as JSON text, with the fields of all objects sorted by name.
     pub fn to_sorted_json(&self) -> String {
         self.with_sorted_names().to_json()
     }
 
-    /// The value as JSON text.
+    /// Returns the value as JSON text.
     pub fn to_json(&self) -> String {
         let mut out = String::new();
         self.write_json(&mut out);
@@ -320,13 +323,13 @@ impl Value {
     }
 }
 
-/// The index that `index` means in an array of `length`, counted from the end when negative.
+/// Returns the position that `index` means in an array of `length`, counted from the end if negative.
 pub fn position(index: i64, length: usize) -> Option<usize> {
     let at = if index < 0 { index.checked_add(i64::try_from(length).ok()?)? } else { index };
     usize::try_from(at).ok().filter(|at| *at < length)
 }
 
-/// Appends `text` as a JSON string, with its quotes.
+/// Appends `text` as a JSON string with quotes.
 pub fn write_string(text: &str, out: &mut String) {
     out.push('"');
     let mut clean_from = 0;
@@ -376,7 +379,7 @@ fn all_equal(results: impl Iterator<Item = Value>) -> Value {
 }
 
 fn compare_floats(a: f64, b: f64) -> Ordering {
-    // NaN is the least number, and equal to itself.
+    // NaN is the smallest number, and equal to itself.
     a.partial_cmp(&b).unwrap_or_else(|| b.is_nan().cmp(&a.is_nan()))
 }
 
@@ -384,7 +387,8 @@ fn compare_int(a: i64, b: f64) -> Ordering {
     if b.is_nan() {
         return Ordering::Greater;
     }
-    // Rounding keeps order, so only a tie of the rounded needs a second look; its double is an integer then.
+    // Rounding preserves order, so only equal rounded values need a second comparison; the double is then an
+    // integer.
     compare_floats(a as f64, b).then_with(|| i128::from(a).cmp(&(b as i128)))
 }
 
@@ -406,14 +410,14 @@ fn collate_objects(a: &Object, b: &Object) -> Ordering {
     })
 }
 
-/// The fields of an object by name, as collation and keys take them.
+/// Returns the fields of an object sorted by name, as in collation and keys.
 pub fn sorted(fields: &Object) -> Vec<(&Name, &Value)> {
     let mut fields: Vec<_> = fields.iter().collect();
     fields.sort_unstable_by(|a, b| a.0.cmp(b.0));
     fields
 }
 
-/// Values are the same when they collate as equal, whatever kind of number they have.
+/// Values are equal if they collate as equal, even if one is an integer and the other a double.
 impl PartialEq for Value {
     fn eq(&self, other: &Value) -> bool {
         self.collate(other).is_eq()

@@ -1,6 +1,6 @@
-//! What a statement means, as a tree.
+//! The syntax tree of statements.
 //!
-//! The parser bounds how deep a tree is ([`crate::HEIGHT_MAX`]), so that whoever walks it may recurse.
+//! The parser limits the height of a tree ([`crate::HEIGHT_MAX`]), so code that walks it can recurse.
 
 use crate::functions::Function;
 use crate::{Name, Value};
@@ -8,9 +8,9 @@ use crate::{Name, Value};
 /// An expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expr {
-    /// A value as it is written.
+    /// A literal value.
     Literal(Value),
-    /// A variable, or a field of the only keyspace until names are resolved.
+    /// A variable; before names are resolved, also a field of the only keyspace.
     Ident(Name),
     /// SELF: all terms of FROM by their aliases, or the document of an index.
     Itself,
@@ -18,7 +18,7 @@ pub enum Expr {
     Positional(usize),
     /// `$name`.
     Named(Name),
-    /// `of.name`; the flag says that case does not matter.
+    /// `of.name`; the flag is true if the name is case-insensitive.
     Field(Box<Expr>, Name, bool),
     /// `of[index]`, and `of.[name]`.
     Element(Box<Expr>, Box<Expr>),
@@ -30,7 +30,7 @@ pub enum Expr {
     Binary(Binary, Box<Expr>, Box<Expr>),
     /// AND, OR and `||`, which may have many operands.
     Chain(Chain, Vec<Expr>),
-    /// Many operators of arithmetic of one precedence, from left to right.
+    /// A sequence of arithmetic operators of one precedence, from left to right.
     Fold(Box<Expr>, Vec<(Binary, Expr)>),
     /// `of LIKE pattern ESCAPE escape`.
     Like(Box<Expr>, Box<Expr>, Option<Box<Expr>>),
@@ -46,9 +46,9 @@ pub enum Expr {
     Quantified(Box<Quantified>),
     /// ARRAY, FIRST and OBJECT … FOR.
     Comprehension(Box<Comprehension>),
-    /// A function of the language.
+    /// A built-in function.
     Call(&'static Function, Vec<Expr>),
-    /// A function that a user has defined: the parts of its path, and its arguments.
+    /// A user-defined function: the parts of its path, and its arguments.
     UserCall(Vec<Name>, Vec<Expr>),
     /// FLATTEN_KEYS: the value of an array key of an index, as several parts.
     FlattenKeys(Vec<FlattenedKey>),
@@ -56,25 +56,25 @@ pub enum Expr {
     Aggregate(Box<Aggregate>),
     /// A query in parentheses.
     Subquery(Box<Select>),
-    /// What the executor has computed before, bound to a name that no user can write.
+    /// A value that the executor has computed before, bound to a name that users cannot write.
     Bound(Box<Bound>),
 }
 
-/// A value that is found under a name instead of being computed.
+/// A value that is looked up under a name instead of being computed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bound {
-    /// Where the value is.
+    /// The name.
     pub name: Name,
-    /// What it was computed from.
+    /// The expression that it was computed from.
     pub of: Expr,
-    /// Whether it comes from an index that covers the query.
+    /// True if the value comes from an index that covers the query.
     pub cover: bool,
 }
 
 /// A part of FLATTEN_KEYS.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlattenedKey {
-    /// What is indexed of each element.
+    /// The expression that is indexed for each element.
     pub expr: Expr,
     /// DESC.
     pub descending: bool,
@@ -126,7 +126,7 @@ pub enum Chain {
 /// `CASE operand WHEN … THEN … ELSE … END`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// What each WHEN is compared with; without it each is a condition.
+    /// The value that each WHEN is compared with; without it each WHEN is a condition.
     pub operand: Option<Expr>,
     /// WHEN and THEN.
     pub whens: Vec<(Expr, Expr)>,
@@ -141,7 +141,7 @@ pub struct Binding {
     pub position: Option<Name>,
     /// The variable.
     pub variable: Name,
-    /// What it runs through.
+    /// The values of the variable.
     pub source: Expr,
     /// WITHIN instead of IN: all descendants, not only the elements.
     pub within: bool,
@@ -159,44 +159,44 @@ pub enum Quantifier {
 /// `ANY v IN source SATISFIES condition END`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quantified {
-    /// Which.
+    /// The kind.
     pub kind: Quantifier,
-    /// Variables, which run side by side.
+    /// Variables, which advance in parallel.
     pub bindings: Vec<Binding>,
     /// SATISFIES.
     pub condition: Expr,
 }
 
-/// What a comprehension makes.
+/// The result of a comprehension.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Collect {
     /// An array.
     Array,
-    /// The elements of an array within an array, each for itself: only in array keys of indexes.
+    /// The elements of an array within an array, as separate values; only in array keys of indexes.
     DistinctArray,
     /// The first value.
     First,
-    /// An object, with the names of its fields.
+    /// An object, with the expression for the names of its fields.
     Object(Expr),
 }
 
 /// `ARRAY value FOR v IN source WHEN condition END`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comprehension {
-    /// What is made.
+    /// The kind of result.
     pub collect: Collect,
-    /// Each value.
+    /// The expression of each value.
     pub value: Expr,
-    /// Variables, which run side by side.
+    /// Variables, which advance in parallel.
     pub bindings: Vec<Binding>,
     /// WHEN.
     pub condition: Option<Expr>,
 }
 
-/// An aggregate or window function with everything that may stand around it.
+/// An aggregate or window function with all its clauses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Aggregate {
-    /// In lower case.
+    /// The name, in lower case.
     pub name: Name,
     /// Arguments; none for `COUNT(*)`.
     pub args: Vec<Expr>,
@@ -212,7 +212,7 @@ pub struct Aggregate {
     pub ignore_nulls: bool,
 }
 
-/// What follows OVER.
+/// The operand of OVER.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Over {
     /// A name of the WINDOW clause.
@@ -224,17 +224,17 @@ pub enum Over {
 /// A window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Window {
-    /// A named window that this one goes on from.
+    /// A named window that this one extends.
     pub base: Option<Name>,
     /// PARTITION BY.
     pub partition: Vec<Expr>,
     /// ORDER BY.
     pub order: Vec<OrderTerm>,
-    /// The frame, if it is written.
+    /// The frame, if it is given.
     pub frame: Option<Frame>,
 }
 
-/// How the bounds of a frame are counted.
+/// The unit of a frame's bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named as they are written")]
 pub enum FrameUnit {
@@ -254,7 +254,7 @@ pub enum FrameBound {
     UnboundedFollowing,
 }
 
-/// What a frame leaves out.
+/// The rows that a frame excludes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named as they are written")]
 pub enum Exclude {
@@ -277,11 +277,11 @@ pub struct Frame {
 /// A term of ORDER BY.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrderTerm {
-    /// What is ordered by.
+    /// The sort expression.
     pub expr: Expr,
     /// DESC.
     pub descending: bool,
-    /// NULLS FIRST or LAST, if it is written.
+    /// NULLS FIRST or LAST, if it is given.
     pub nulls_last: Option<bool>,
 }
 
@@ -290,7 +290,7 @@ pub struct OrderTerm {
 pub struct Select {
     /// WITH.
     pub with: Vec<With>,
-    /// What makes the rows.
+    /// The source of the rows.
     pub body: Body,
     /// ORDER BY.
     pub order: Vec<OrderTerm>,
@@ -303,13 +303,13 @@ pub struct Select {
 /// `alias AS (query)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct With {
-    /// Its name.
+    /// The name.
     pub alias: Name,
     /// A subquery, or any expression.
     pub expr: Expr,
     /// `WITH RECURSIVE`.
     pub recursive: bool,
-    /// CYCLE … RESTRICT: what no two rows of it have in common.
+    /// CYCLE … RESTRICT: the expressions whose values must not repeat.
     pub cycle: Vec<Expr>,
     /// OPTIONS.
     pub options: Option<Expr>,
@@ -320,15 +320,15 @@ pub struct With {
 pub enum Body {
     /// SELECT … FROM ….
     Block(Box<Block>),
-    /// UNION and its kin.
+    /// UNION and the other set operators.
     Set(SetOp, bool, Box<Body>, Box<Body>),
-    /// Many UNION in a row, all with ALL or all without.
+    /// A sequence of UNION, either all with ALL or all without.
     Union(bool, Vec<Body>),
     /// A query in parentheses.
     Nested(Box<Select>),
 }
 
-/// Set operators; the flag beside them says ALL.
+/// Set operators; the flag next to them is true for ALL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named as they are written")]
 pub enum SetOp {
@@ -337,44 +337,44 @@ pub enum SetOp {
     Except,
 }
 
-/// What an optimizer hint asks for.
+/// The kind of an optimizer hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HintKind {
-    /// One of these indexes.
+    /// Use one of these indexes.
     Index,
-    /// A hash join.
+    /// Use a hash join.
     UseHash,
-    /// A loop.
+    /// Use a nested-loop join.
     UseLoop,
-    /// The terms in the order in which they are written, which they always have.
+    /// Join the terms in the order in which they are written, which is always the case.
     Ordered,
-    /// What is understood and not followed.
+    /// Recognised, but not followed.
     Other,
-    /// What is not understood.
+    /// Not recognised.
     Invalid,
 }
 
 /// An optimizer hint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OptimizerHint {
-    /// What it asks for.
+    /// The kind.
     pub kind: HintKind,
-    /// The term that it is about.
+    /// The term that it concerns.
     pub alias: Option<Name>,
     /// The indexes that it names.
     pub names: Vec<Name>,
-    /// How it was written.
+    /// Its text.
     pub text: String,
 }
 
 /// One SELECT with its clauses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Block {
-    /// What stands in `/*+ … */`; the terms of FROM have what it says of them.
+    /// The hints in `/*+ … */`; those about terms of FROM are also stored in the terms.
     pub optimizer_hints: Vec<OptimizerHint>,
     /// SELECT DISTINCT.
     pub distinct: bool,
-    /// What is selected.
+    /// The projection.
     pub projection: Projection,
     /// FROM.
     pub from: Option<From>,
@@ -388,12 +388,12 @@ pub struct Block {
     pub windows: Vec<(Name, Window)>,
 }
 
-/// What is selected.
+/// The projection of SELECT or RETURNING.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Projection {
-    /// `RAW expr`, and the name that ORDER BY may call it by.
+    /// `RAW expr`, and its alias for ORDER BY.
     Raw(Expr, Option<Name>),
-    /// A list, and the fields that EXCLUDE takes away.
+    /// A list of terms, and the fields that EXCLUDE removes.
     Terms(Vec<Term>, Vec<Expr>),
 }
 
@@ -410,7 +410,7 @@ pub enum Term {
     Star,
     /// `expr.*`.
     StarOf(Expr),
-    /// `expr AS name`; without a name, one is made.
+    /// `expr AS name`; without a name, one is generated.
     Expr(Expr, Option<Name>),
 }
 
@@ -432,12 +432,12 @@ pub struct Group {
 pub struct From {
     /// The first term.
     pub first: FromTerm,
-    /// What is joined to it, from left to right.
+    /// Terms that are joined to it, from left to right.
     pub joins: Vec<Join>,
 }
 
 impl From {
-    /// Whether a row may have nothing of the first term.
+    /// Returns true if a row may lack the first term.
     pub fn has_right_join(&self) -> bool {
         self.joins.iter().any(|join| join.side == Side::Right)
     }
@@ -446,20 +446,20 @@ impl From {
 /// A term of FROM.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FromTerm {
-    /// Where its rows come from.
+    /// The source of its rows.
     pub source: Source,
-    /// Its alias, as written or made.
+    /// Its alias, written or generated.
     pub alias: Name,
-    /// USE KEYS and its kin.
+    /// USE KEYS and other hints.
     pub hints: Hints,
 }
 
-/// Where the rows of a term come from.
+/// The source of a term's rows.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
     /// Documents.
     Keyspace(Path),
-    /// The elements of what an expression gives, or that itself.
+    /// The elements of an expression's value, or the value itself.
     Expr(Expr),
 }
 
@@ -473,13 +473,13 @@ pub struct Path {
 }
 
 impl Path {
-    /// Whether it names a catalog, such as `system:indexes`.
+    /// Returns true if it names a catalog, such as `system:indexes`.
     pub fn is_system(&self) -> bool {
         self.namespace.as_deref().is_some_and(|namespace| namespace.eq_ignore_ascii_case("system"))
     }
 }
 
-/// What a user asks of the plan.
+/// The user's hints about the plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Hints {
     /// USE KEYS.
@@ -490,7 +490,7 @@ pub struct Hints {
     pub hash: Option<bool>,
 }
 
-/// How a term is joined.
+/// The kind of a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named as they are written")]
 pub enum JoinKind {
@@ -499,7 +499,7 @@ pub enum JoinKind {
     Unnest,
 }
 
-/// Which rows are kept without a partner.
+/// The side whose rows are kept without a partner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named as they are written")]
 pub enum Side {
@@ -508,10 +508,10 @@ pub enum Side {
     Right,
 }
 
-/// What partners have in common.
+/// The join condition.
 #[derive(Clone, Debug, PartialEq)]
 pub enum On {
-    /// Nothing is asked for.
+    /// None.
     Nothing,
     /// `ON condition`.
     Condition(Expr),
@@ -584,9 +584,9 @@ pub enum AdminStatement {
 /// UPDATE STATISTICS and ANALYZE.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statistics {
-    /// The keyspace that is described.
+    /// The keyspace.
     pub keyspace: Path,
-    /// Its values to be described.
+    /// The values to describe.
     pub of: StatisticsOf,
     /// True if the statistics are removed instead.
     pub delete: bool,
@@ -597,15 +597,15 @@ pub struct Statistics {
 /// The values that statistics describe.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StatisticsOf {
-    /// These expressions.
+    /// The values of these expressions.
     Keys(Vec<IndexKey>),
-    /// The keys of indexes of these names, which expressions may give alone or as arrays.
+    /// The keys of the indexes with these names, given by expressions as strings or arrays.
     Indexes(Vec<Expr>),
-    /// The keys of all indexes; of statistics that are removed, all of them.
+    /// The keys of all indexes; for a removal, all statistics.
     All,
 }
 
-/// CREATE USER and ALTER USER; what is not said stays.
+/// CREATE USER and ALTER USER; `None` keeps the current value.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "named as they are written")]
 pub struct UserChange {
@@ -616,7 +616,8 @@ pub struct UserChange {
     pub groups: Option<Vec<Name>>,
 }
 
-/// CREATE GROUP and ALTER GROUP; what is not said stays. Roles are `name[bucket:scope:collection]`.
+/// CREATE GROUP and ALTER GROUP; `None` keeps the current value. Roles are
+/// `name[bucket:scope:collection]`.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "named as they are written")]
 pub struct GroupChange {
@@ -636,7 +637,7 @@ pub struct Grant {
     pub revoke: bool,
 }
 
-/// How a sequence is made or changed; what is not said is as usual, or stays.
+/// Options of a new or changed sequence; `None` is the default, or keeps the current value.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[expect(missing_docs, reason = "named as they are written")]
 pub struct SequenceOptions {
@@ -653,13 +654,13 @@ pub struct SequenceOptions {
 /// INFER.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Infer {
-    /// What is looked at: a keyspace, or an expression.
+    /// The source of the values: a keyspace or an expression.
     pub source: Source,
     /// WITH.
     pub with: Value,
 }
 
-/// Where a transaction begins and ends, and what stands between.
+/// Statements that begin, end and structure a transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TransactionStatement {
     /// BEGIN, or START.
@@ -670,7 +671,7 @@ pub enum TransactionStatement {
     Rollback(Option<Name>),
     /// SAVEPOINT.
     Savepoint(Name),
-    /// SET TRANSACTION ISOLATION LEVEL, of which there is one: READ COMMITTED.
+    /// SET TRANSACTION ISOLATION LEVEL; the only level is READ COMMITTED.
     SetIsolation,
 }
 
@@ -679,11 +680,11 @@ pub enum TransactionStatement {
 pub struct Insert {
     /// UPSERT.
     pub upsert: bool,
-    /// Where to.
+    /// The target.
     pub keyspace: Path,
     /// Its alias.
     pub alias: Name,
-    /// What.
+    /// The source of the documents.
     pub source: InsertSource,
     /// RETURNING.
     pub returning: Option<Projection>,
@@ -698,12 +699,12 @@ pub struct Row {
     pub options: Option<Expr>,
 }
 
-/// Where documents to insert come from.
+/// The source of the documents to insert.
 #[derive(Clone, Debug, PartialEq)]
 pub enum InsertSource {
     /// VALUES.
     Values(Vec<Row>),
-    /// SELECT, and what is made of each of its rows.
+    /// SELECT, and the document that each of its rows becomes.
     Select(Row, Box<Select>),
 }
 
@@ -719,11 +720,11 @@ pub struct Changes {
 /// A path that is set or unset.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Set {
-    /// The path, from the alias or a variable of FOR.
+    /// The path, which begins with the alias or a variable of FOR.
     pub path: Expr,
     /// The new value; MISSING for UNSET.
     pub value: Expr,
-    /// FOR, the innermost last.
+    /// FOR clauses, the innermost last.
     pub each: Vec<Vec<Binding>>,
     /// WHEN.
     pub condition: Option<Expr>,
@@ -771,15 +772,15 @@ pub struct Merge {
 /// PREPARE.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prepare {
-    /// Its name, when it has one.
+    /// Its name, if it has one.
     pub name: Option<Name>,
-    /// Whether a statement of this name is made anew.
+    /// True to replace a statement with the same name.
     pub force: bool,
-    /// What is prepared.
+    /// The prepared statement.
     pub statement: Statement,
     /// Its text.
     pub text: String,
-    /// The text of all, from PREPARE on.
+    /// The whole text, from PREPARE on.
     pub whole: String,
 }
 
@@ -790,7 +791,7 @@ pub struct CreateIndex {
     pub name: Option<Name>,
     /// CREATE PRIMARY INDEX.
     pub primary: bool,
-    /// What it indexes.
+    /// The keyspace that it indexes.
     pub keyspace: Path,
     /// IF NOT EXISTS.
     pub if_not_exists: bool,
@@ -807,15 +808,15 @@ pub struct CreateIndex {
 /// A part of an index key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexKey {
-    /// What is indexed; for an array key, the array.
+    /// The indexed expression; for an array key, the array.
     pub expr: Expr,
-    /// `Some(true)`: DISTINCT elements, `Some(false)`: ALL of them; otherwise the value itself.
+    /// `Some(true)` for DISTINCT elements, `Some(false)` for ALL of them; `None` for the value itself.
     pub array: Option<bool>,
     /// DESC.
     pub descending: bool,
     /// INCLUDE MISSING.
     pub include_missing: bool,
-    /// Whether it is of the same elements as the part before it, as FLATTEN_KEYS has it.
+    /// True if it is of the same elements as the part before it, as in FLATTEN_KEYS.
     pub joined: bool,
 }
 
@@ -826,20 +827,20 @@ pub struct CreateFunction {
     pub path: Path,
     pub replace: bool,
     pub if_not_exists: bool,
-    /// The names of its parameters; `None` for any number, as the array `args` of an expression.
+    /// The names of its parameters; `None` for any number, which an expression sees as the array `args`.
     pub parameters: Option<Vec<Name>>,
     pub body: FunctionBody,
 }
 
-/// What a function does.
+/// The body of a function.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FunctionBody {
-    /// An expression, and how it was written.
+    /// An expression, and its text.
     Expr(Expr, String),
-    /// JavaScript that the statement brings; what is called is the function that has the same name there.
+    /// JavaScript in the statement; the function with the same name is called.
     Script(Name),
-    /// A function in JavaScript by its name, and the path of the library that has it.
+    /// A JavaScript function by its name, and the path of its library.
     External(Name, Name),
-    /// A function of a plugin by its name, and the deployment of that.
+    /// A function of a plugin by its name, and the plugin's deployment.
     Deployed(Name, Name),
 }

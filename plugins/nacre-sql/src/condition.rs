@@ -1,7 +1,7 @@
 //! Conditions on one document, such as `type = "order" AND total > 100`.
 //!
-//! Of a document only the fields that the condition names are read: most documents that a condition turns away are long, and
-//! most conditions short.
+//! Only the document's fields that the condition mentions are parsed, because most documents that do not match are long, and
+//! most conditions are short.
 
 use crate::ast::Expr;
 use crate::env::{Caches, Context, Env, Meta, NoHost};
@@ -15,24 +15,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// Regular expressions that are kept; those of documents make room together.
+/// Maximum number of regular expressions that are kept; those from documents are dropped together.
 const REGEXES_MAX: usize = 64;
 
-/// A condition, ready to be asked.
+/// A condition, ready for evaluation.
 pub struct Condition {
     expr: Expr,
     document: Name,
-    /// The top-level fields that it looks at; none when it looks at the whole document.
+    /// The top-level fields that it reads; `None` if it reads the whole document.
     fields: Option<BTreeSet<Name>>,
     caches: Caches,
 }
 
 impl Condition {
-    /// Reads a condition: an expression over the fields of a document, and `META()`.
+    /// Parses a condition: an expression over the fields of a document, and `META()`.
     ///
     /// # Errors
-    /// It is no expression, which is told with line and column; it has a subquery, an aggregate, a parameter, or what differs
-    /// each time.
+    /// A syntax error, with line and column; or the expression has a subquery, an aggregate, a parameter or a
+    /// nondeterministic function.
     pub fn parse(text: &str) -> Result<Condition> {
         let document: Name = SELF.into();
         let mut expr = parse_expr(text)?;
@@ -42,15 +42,15 @@ impl Condition {
         Ok(Condition { expr, document, fields, caches: Caches::default() })
     }
 
-    /// Whether it can be asked without a document, as it looks at what `META()` tells and nothing else.
+    /// Returns true if it can be evaluated without a document because it reads only `META()`.
     pub fn needs_no_document(&self) -> bool {
         self.fields.as_ref().is_some_and(BTreeSet::is_empty)
     }
 
-    /// Whether it holds of a document with this JSON; what is no object has no fields.
+    /// Returns true if the condition holds for a document with this JSON. A value that is not an object has no fields.
     ///
     /// # Errors
-    /// As [`eval`]; the message of the parser when the JSON nests too deep.
+    /// As for [`eval`]; the message of the parser if the JSON nests too deeply.
     pub fn holds(&self, json: &[u8], meta: Meta) -> Result<bool> {
         self.caches.sets.borrow_mut().clear();
         let mut regexes = self.caches.regexes.borrow_mut();
@@ -76,7 +76,7 @@ impl Condition {
     }
 }
 
-/// Adds the top-level fields that `expr` looks at; makes it none when that cannot be said.
+/// Adds the top-level fields that `expr` reads; sets `fields` to `None` if they cannot be determined.
 fn name_fields(expr: &mut Expr, document: &Name, fields: &mut Option<BTreeSet<Name>>) {
     let is_document = |of: &Expr| matches!(of, Expr::Ident(name) if name == document);
     match expr {
@@ -97,7 +97,7 @@ fn name_fields(expr: &mut Expr, document: &Name, fields: &mut Option<BTreeSet<Na
     }
 }
 
-/// The fields `wanted` of a document; of what is no object, all of it.
+/// Returns the fields `wanted` of a document; all of a value that is not an object.
 fn some_of(json: &[u8], wanted: &BTreeSet<Name>) -> std::result::Result<Value, String> {
     if json.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Value::parse(json);
@@ -140,7 +140,7 @@ mod tests {
         Condition::parse(condition).unwrap().holds(DOCUMENT.as_bytes(), meta).unwrap()
     }
 
-    /// Also where only some fields are read.
+    /// The result is the same if only some fields are read.
     #[test]
     fn a_condition_holds_as_it_would_in_a_query() {
         for condition in [

@@ -1,4 +1,4 @@
-//! What expressions are evaluated with: variables, parameters, and what comes from outside.
+//! The environment of evaluation: variables, parameters and the host.
 
 use crate::ast::Select;
 use crate::search::{Hits, Searched};
@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// What evaluation needs from outside.
+/// Services that evaluation needs from its host.
 pub trait Host {
-    /// Runs a query inside of `env`; no more than `limit` of its rows are asked for.
+    /// Runs a query in `env`; at most `limit` of its rows are needed.
     ///
     /// # Errors
-    /// Whatever the query is refused with.
+    /// The error of the query.
     fn subquery(
         &self,
         select: &Select,
@@ -23,42 +23,42 @@ pub trait Host {
         context: &Context<'_>,
     ) -> Result<Vec<Value>>;
 
-    /// Calls a function that a user has defined.
+    /// Calls a user-defined function.
     ///
     /// # Errors
-    /// There is none of this name; or what its body is refused with.
+    /// Fails if the function does not exist, or its body fails.
     fn call(&self, path: &[Name], args: Vec<Value>, context: &Context<'_>) -> Result<Value>;
 
-    /// Answers a function that asks what is outside of an expression, such as `NODE_NAME`.
+    /// Evaluates a function that needs the host, such as `NODE_NAME`.
     ///
     /// # Errors
-    /// There is nobody to ask; or what is asked for is refused.
+    /// Fails if the host has no such function, or the function fails.
     fn service_function(&self, name: &str, _: &[Value], _: &Context<'_>) -> Result<Value> {
         Err(Error::execution(format!("{name} is not possible here")))
     }
 
-    /// The hit that a search makes of a document; none if the document does not match.
+    /// Returns the search hit for a document; `None` if the document does not match.
     ///
     /// # Errors
-    /// There is nobody to ask; or the query is refused.
+    /// Fails if the host cannot search, or the query is refused.
     fn search(&self, _: &Searched<'_>) -> Result<Option<Value>> {
         Err(Error::execution("SEARCH is not possible here"))
     }
 
-    /// Milliseconds since 1970, now.
+    /// Returns the time in milliseconds since 1970.
     fn now_ms(&self) -> i64;
 
-    /// 64 bits of chance.
+    /// Returns 64 random bits.
     fn random(&self) -> u64;
 
-    /// Asked regularly by what takes long.
+    /// Checks whether the request may continue. Long operations call it regularly.
     ///
     /// # Errors
-    /// When the request is to end: its time is over, or it was cancelled.
+    /// Fails if the request must end: it has timed out or was cancelled.
     fn tick(&self) -> Result<()>;
 }
 
-/// A host for expressions that stand alone: index keys, and constants.
+/// A host for standalone expressions: index keys and constants.
 pub struct NoHost;
 
 impl Host for NoHost {
@@ -83,45 +83,45 @@ impl Host for NoHost {
     }
 }
 
-/// What a document is besides its value.
+/// The metadata of a document.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Meta {
-    /// Its id.
+    /// The ID.
     pub id: Name,
     /// The path of its keyspace.
     pub keyspace: Name,
-    /// The version; 0 when it is not known, as in an index.
+    /// The CAS; 0 if it is not known, as in an index.
     pub cas: u64,
-    /// When it expires, in seconds since 1970; 0 is never.
+    /// The expiry in seconds since 1970; 0 for never.
     pub expiration: u32,
     /// The client's flags.
     pub flags: u32,
-    /// Whether the value is JSON.
+    /// True if the value is JSON.
     pub json: bool,
-    /// Extended attributes, if they were asked for.
+    /// Extended attributes, if they were requested.
     pub xattrs: Value,
-    /// The hits of searches that have found the document.
+    /// The hits of searches for the document.
     pub hits: Hits,
 }
 
-/// Where the texts of documents are that were not fetched.
+/// A store of documents that were not fetched.
 pub trait Library: Send + Sync {
-    /// The text of a document; empty when it is no text.
+    /// Returns the text of a document; empty if it is not text.
     fn read(&self, number: u64) -> String;
 
-    /// The document is needed no longer.
+    /// Releases a document.
     fn let_go(&self, number: u64);
 }
 
-/// The text of a document that lies elsewhere, as most answers only pass it on.
+/// The text of a document in a library, because most responses only pass it on.
 pub struct Kept {
-    /// Names it.
+    /// The number of the document.
     pub number: u64,
-    /// Its bytes.
+    /// The length in bytes.
     pub bytes: usize,
-    /// Whether it begins with `{`.
+    /// True if the text begins with `{`.
     pub is_object: bool,
-    /// Where it is.
+    /// The library.
     pub library: Arc<dyn Library>,
 }
 
@@ -131,7 +131,8 @@ impl Drop for Kept {
     }
 }
 
-/// JSON text that is read when somebody asks for its value, since many documents only pass through.
+/// JSON text that is parsed only when its value is needed, because many documents are passed on
+/// unread.
 pub struct Json {
     text: OnceLock<String>,
     value: OnceLock<Value>,
@@ -139,34 +140,34 @@ pub struct Json {
 }
 
 impl Json {
-    /// Text that is known to be JSON.
+    /// Wraps text that is known to be JSON.
     pub fn new(text: String) -> Json {
         Json { text: text.into(), value: OnceLock::new(), kept: None }
     }
 
-    /// Text that is known to be JSON, and is fetched when somebody looks at it.
+    /// Wraps text in a library that is known to be JSON, and is fetched when it is needed.
     pub fn kept(kept: Kept) -> Json {
         Json { text: OnceLock::new(), value: OnceLock::new(), kept: Some(kept) }
     }
 
-    /// Where it is, of a text that lies elsewhere.
+    /// Returns the text in a library, if it is there.
     pub fn as_kept(&self) -> Option<&Kept> {
         self.kept.as_ref()
     }
 
-    /// Whether the text begins as that of an object.
+    /// Returns true if the text begins with `{`.
     pub fn is_object(&self) -> bool {
         self.kept.as_ref().map_or_else(|| self.text().starts_with('{'), |kept| kept.is_object)
     }
 
-    /// The text as it was written.
+    /// Returns the original text.
     pub fn text(&self) -> &str {
         self.text.get_or_init(|| {
             self.kept.as_ref().map(|kept| kept.library.read(kept.number)).unwrap_or_default()
         })
     }
 
-    /// The value; NULL when the text is none that can be read, or nests too deeply.
+    /// Returns the value; NULL if the text is not valid JSON or nests too deeply.
     pub fn value(&self) -> &Value {
         self.value.get_or_init(|| Value::parse(self.text().as_bytes()).unwrap_or(Value::Null))
     }
@@ -178,7 +179,7 @@ impl fmt::Debug for Json {
     }
 }
 
-/// An object with one field, which has a document.
+/// An object whose only field is a document.
 #[derive(Debug)]
 pub struct Named {
     /// The name of the field.
@@ -188,24 +189,24 @@ pub struct Named {
     value: OnceLock<Value>,
 }
 
-/// What a variable has.
+/// The content of a variable.
 #[derive(Clone, Debug)]
 pub enum Content {
     /// A value.
     Value(Value),
-    /// A document, as it is stored.
+    /// A document as it is stored.
     Json(Arc<Json>),
-    /// The same under a name.
+    /// An object whose only field is a document.
     Named(Arc<Named>),
 }
 
 impl Content {
-    /// An object with a document in its only field.
+    /// Creates an object whose only field is a document.
     pub fn named(name: Name, json: Arc<Json>) -> Content {
         Content::Named(Arc::new(Named { name, json, value: OnceLock::new() }))
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn value(&self) -> &Value {
         match self {
             Content::Value(value) => value,
@@ -216,12 +217,12 @@ impl Content {
         }
     }
 
-    /// Appends the value as JSON text; what was not read, as it was written.
+    /// Appends the value as JSON text; documents that were not parsed keep their original text.
     pub fn write_json(&self, out: &mut String) {
         self.write_json_by(out, &mut |json, out| out.push_str(json.text()));
     }
 
-    /// The same, with `write` for documents that were not read.
+    /// As [`Content::write_json`], with `write` for documents that were not parsed.
     pub fn write_json_by(&self, out: &mut String, write: &mut dyn FnMut(&Arc<Json>, &mut String)) {
         match self {
             Content::Value(value) => value.write_json(out),
@@ -243,7 +244,7 @@ impl From<Value> for Content {
     }
 }
 
-/// Variables with their values: a list that grows by sharing its tail.
+/// Variables with their values: a linked list that shares its tail.
 #[derive(Clone, Debug, Default)]
 pub struct Env(Option<Arc<Frame>>);
 
@@ -256,18 +257,18 @@ struct Frame {
 }
 
 impl Env {
-    /// No variables.
+    /// Creates an environment without variables.
     pub fn new() -> Env {
         Env(None)
     }
 
-    /// The same variables and one more, which hides those of its name.
+    /// Returns the environment with one more variable, which hides others with its name.
     #[must_use]
     pub fn with(&self, name: &Name, value: impl Into<Content>) -> Env {
         self.with_document(name, value, None)
     }
 
-    /// The same variables and a document.
+    /// Returns the environment with one more variable, which is a document.
     #[must_use]
     pub fn with_document(
         &self,
@@ -290,46 +291,47 @@ impl Env {
         None
     }
 
-    /// The value of a variable.
+    /// Returns the value of a variable.
     pub fn get(&self, name: &Name) -> Option<&Value> {
         self.content(name).map(Content::value)
     }
 
-    /// What a variable has, read or not.
+    /// Returns the content of a variable, parsed or not.
     pub fn content(&self, name: &Name) -> Option<&Content> {
         self.find(name).map(|frame| &frame.content)
     }
 
-    /// What a document is besides its value.
+    /// Returns the metadata of a document.
     pub fn meta(&self, name: &Name) -> Option<&Arc<Meta>> {
         self.find(name)?.meta.as_ref()
     }
 }
 
-/// Values by their keys.
+/// A set of values, by their keys.
 pub(crate) type Set = HashSet<Vec<u8>, FixedState>;
 
 /// An array, and its elements as a set.
 pub(crate) type SearchedArray = (Arc<Vec<Value>>, Arc<Set>);
 
-/// What evaluation remembers as long as a request runs.
+/// Caches of evaluation, kept for the duration of a request.
 #[derive(Default)]
 pub struct Caches {
-    /// Arrays that IN searches, by their address; they are held so that the address stays theirs.
+    /// Arrays that IN searches, by their address; they are kept alive so that the address stays
+    /// valid.
     pub(crate) sets: RefCell<BTreeMap<usize, SearchedArray>>,
     pub(crate) regexes: RefCell<BTreeMap<String, Arc<regex_lite::Regex>>>,
 }
 
-/// What is the same for a whole request.
+/// The context of evaluation, the same for a whole request.
 pub struct Context<'a> {
-    /// What comes from outside.
+    /// The host.
     pub host: &'a dyn Host,
     /// `$1`, `$2`, ….
     pub positional: &'a [Value],
     /// `$name`.
     pub named: &'a BTreeMap<Name, Value>,
-    /// When the statement began, in milliseconds since 1970.
+    /// The start of the statement in milliseconds since 1970.
     pub statement_ms: i64,
-    /// What is remembered.
+    /// The caches.
     pub caches: &'a Caches,
 }

@@ -1,4 +1,4 @@
-//! Expressions to values.
+//! Evaluates expressions.
 
 use crate::ast::{
     Binary, Binding, Case, Chain, Collect, Comprehension, Expr, Quantified, Quantifier, Unary,
@@ -8,13 +8,13 @@ use crate::functions::{RESULT_MAX, number, too_large};
 use crate::{Error, Name, Object, Result, Value, key, pattern};
 use std::sync::Arc;
 
-/// From how many elements on an array is searched by hash.
+/// Number of elements from which an array is searched by hash.
 const SET_FROM: usize = 16;
 
 /// Evaluates `expr`, whose names are resolved, with the variables of `env`.
 ///
 /// # Errors
-/// What the host refuses, parameters that are not given, values that grow too large. Wrong types are no errors.
+/// Refusals of the host, missing parameters, and values that grow too large. Wrong types are not errors.
 pub fn eval(expr: &Expr, env: &Env, context: &Context<'_>) -> Result<Value> {
     if let Some(value) = borrow(expr, env) {
         return Ok(value.clone());
@@ -104,7 +104,7 @@ fn no_parameter(name: &str) -> Error {
     Error::execution(format!("No value for parameter {name}"))
 }
 
-/// The value of a path from a variable, without copying what it goes through.
+/// Returns the value of a path from a variable, without copying intermediate values.
 fn borrow<'e>(expr: &Expr, env: &'e Env) -> Option<&'e Value> {
     match expr {
         Expr::Ident(name) => env.get(name),
@@ -208,7 +208,7 @@ fn binary(operator: Binary, a: &Value, b: &Value) -> Value {
     }
 }
 
-/// What AND makes of two values: FALSE decides, then MISSING, then NULL.
+/// Returns `a AND b`: FALSE decides, then MISSING, then NULL.
 fn and(a: Value, b: &Value) -> Value {
     match (a, b) {
         (a, _) if a.is_known() && !a.truth() => Value::Bool(false),
@@ -253,14 +253,14 @@ fn eval_chain(chain: Chain, operands: &[Expr], env: &Env, context: &Context<'_>)
     }
 }
 
-/// Texts one after the other.
+/// Concatenates strings.
 pub(crate) fn concat(values: &[Value]) -> Result<Value> {
     if values.iter().any(Value::is_missing) {
         return Ok(Value::Missing);
     }
     let texts: Option<Vec<&str>> = values.iter().map(Value::as_str).collect();
     let Some(texts) = texts else { return Ok(Value::Null) };
-    // A variable that is put together with itself again and again would fill the memory.
+    // Repeated concatenation of a variable with itself would fill the memory.
     if texts.iter().map(|text| text.len()).sum::<usize>() > RESULT_MAX {
         return Err(too_large());
     }
@@ -349,7 +349,7 @@ fn eval_in(item: &Expr, list: &Expr, env: &Env, context: &Context<'_>) -> Result
     })
 }
 
-/// `item IN elements`: NULL when it may be among those that are NULL.
+/// Returns `item IN elements`; NULL if the item is not found but an element is NULL.
 fn search(item: &Value, elements: &[Value]) -> Value {
     match item {
         Value::Missing => return Value::Missing,
@@ -380,7 +380,7 @@ fn within(item: &Value, of: &Value) -> Value {
     }
 }
 
-/// All values inside of `of`, each with its position or name; what is deeper comes after what it is in.
+/// Appends all values inside of `of`, each with its position or name; a value comes before its descendants.
 fn descendants(of: &Value, out: &mut Vec<(Value, Value)>) {
     let from = out.len();
     children(of, out);
@@ -390,7 +390,7 @@ fn descendants(of: &Value, out: &mut Vec<(Value, Value)>) {
     }
 }
 
-/// The elements of an array with their positions, or the values of an object with their names.
+/// Appends the elements of an array with their positions, or the values of an object with their names.
 pub(crate) fn children(of: &Value, out: &mut Vec<(Value, Value)>) {
     match of {
         Value::Array(elements) => {
@@ -406,12 +406,12 @@ pub(crate) fn children(of: &Value, out: &mut Vec<(Value, Value)>) {
     }
 }
 
-/// The variables of `bindings` at each place of their sources, side by side, until the shortest ends.
+/// Returns the environments of `bindings`, whose sources advance in parallel until the shortest ends.
 ///
-/// MISSING or NULL instead when a source is MISSING, or nothing that has elements.
+/// Returns MISSING or NULL instead if a source is MISSING, or has no elements.
 ///
 /// # Errors
-/// As [`eval`].
+/// As for [`eval`].
 pub fn bindings_of(
     bindings: &[Binding],
     env: &Env,
@@ -490,7 +490,7 @@ fn eval_comprehension(
             _ if value.is_missing() => {}
             Collect::Array | Collect::DistinctArray => values.push(value),
             Collect::Object(name) => {
-                // What has no string for a name has no place.
+                // A field needs a string as its name.
                 if let Value::String(name) = eval(name, inner, context)? {
                     object.insert(name, value);
                 }
@@ -509,7 +509,7 @@ fn eval_comprehension(
     })
 }
 
-/// The id of a document whose `META().id` this is: no object is made of what else there is.
+/// Returns the ID of a document if the expression is `META().id`, without building the whole metadata object.
 fn id_of<'e>(of: &Expr, name: &str, env: &'e Env) -> Option<&'e Name> {
     match of {
         Expr::Call(function, args) if name == "id" && function.name == "META" => match &args[0] {
@@ -520,7 +520,7 @@ fn id_of<'e>(of: &Expr, name: &str, env: &'e Env) -> Option<&'e Name> {
     }
 }
 
-/// `META(alias)`.
+/// Evaluates `META(alias)`.
 fn meta(of: &Expr, env: &Env) -> Value {
     let Expr::Ident(alias) = of else { return Value::Missing };
     let Some(meta) = env.meta(alias) else { return Value::Missing };
@@ -535,12 +535,12 @@ fn meta(of: &Expr, env: &Env) -> Value {
     ])
 }
 
-/// The name that the position of an unnested element is bound to.
+/// Returns the name under which the position of an unnested element is bound.
 pub fn position_name(alias: &str) -> Name {
     format!("#position.{alias}").into()
 }
 
-/// `UNNEST_POS(alias)`.
+/// Evaluates `UNNEST_POS(alias)`.
 fn unnest_position(of: &Expr, env: &Env) -> Value {
     let Expr::Ident(alias) = of else { return Value::Null };
     env.get(&position_name(alias)).cloned().unwrap_or(Value::Null)

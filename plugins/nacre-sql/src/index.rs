@@ -1,14 +1,15 @@
-//! Secondary indexes: what is written into one for a document.
+//! Secondary indexes: the entries for a document.
 //!
 //! ```text
 //! CREATE INDEX i ON orders(status, total DESC)      {"status": "open", "total": 12}, id "o1"
 //! entry = key::encode("open") ‖ key::encode(12), inverted ‖ key::encode("o1")
 //! ```
 //!
-//! A document has no entry when its first part is MISSING (unless INCLUDE MISSING is said) or the index's condition does
-//! not hold; with an array part it has one for each element.
+//! A document has no entry if its first part is MISSING (unless INCLUDE MISSING is given) or the index's condition does not
+//! hold. With an array part it has one entry per element.
 //!
-//! `PARTITION BY HASH(customer)` spreads the entries by that value: those of one customer are in one [partition](Partitioning).
+//! `PARTITION BY HASH(customer)` distributes the entries by that value: those of one customer are in one
+//! [partition](Partitioning).
 
 use crate::ast::{Collect, Comprehension, CreateIndex, Expr, IndexKey, Statement};
 use crate::env::{Caches, Context, Env, Meta, NoHost};
@@ -20,20 +21,20 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// The variable that documents have in the expressions of an index; no user can write it without quotes.
+/// The variable for documents in the expressions of an index; users cannot write it without quotes.
 pub const SELF: &str = "#self";
 
-/// How many bytes an entry may have; a document with a longer one is not indexed there.
+/// Maximum size of an entry in bytes; a document with a longer entry is not indexed.
 const ENTRY_BYTES_MAX: usize = 64 << 10;
 
-/// Partitions of an index whose statement does not say how many. Source: Couchbase.
+/// Default number of partitions. Source: Couchbase.
 const PARTITIONS_DEFAULT: u16 = 8;
-/// How many partitions an index may have.
+/// Maximum number of partitions.
 const PARTITIONS_MAX: u16 = 64;
-/// How many more copies of a partition there may be. Source: Couchbase has as many copies of a document.
+/// Maximum number of replicas of a partition. Source: Couchbase has the same limit for documents.
 const REPLICAS_MAX: u8 = 3;
 
-/// An option that is a number; `default` if it is not given.
+/// Returns a numeric option; `default` if it is not given.
 fn number(with: &Value, name: &str, default: u16, range: RangeInclusive<u16>) -> Result<u16> {
     let given = with.field(name);
     if given.is_missing() {
@@ -46,14 +47,14 @@ fn number(with: &Value, name: &str, default: u16, range: RangeInclusive<u16>) ->
     })
 }
 
-/// How the entries of an index are spread: those of one document are in one partition.
+/// The partitioning of an index; all entries of a document are in one partition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Partitioning {
-    /// Whose values tell the partition, over the variable [`SELF`].
+    /// The partition expressions, over the variable [`SELF`].
     pub by: Vec<Expr>,
-    /// How many partitions there are: `num_partition`.
+    /// The number of partitions: `num_partition`.
     pub count: u16,
-    /// How many copies each has beside the first: `num_replica`.
+    /// The number of replicas of each partition: `num_replica`.
     pub replicas: u8,
 }
 
@@ -67,19 +68,19 @@ impl Partitioning {
         Ok(Some(Partitioning { by, count, replicas }))
     }
 
-    /// What `num_replica` says; 0 if it is not given.
+    /// Returns `num_replica`; 0 if it is not given.
     ///
     /// # Errors
-    /// It is no such number.
+    /// Fails if the value is not a valid number.
     pub fn replicas_of(with: &Value) -> Result<u8> {
         number(with, "num_replica", 0, 0..=u16::from(REPLICAS_MAX)).map(|replicas| replicas as u8)
     }
 
-    /// The partition of the documents of which [`Partitioning::by`] has these values.
+    /// Returns the partition of documents for which [`Partitioning::by`] has these values.
     pub fn of(&self, values: &[Value]) -> u16 {
         let mut bytes = Vec::new();
         values.iter().for_each(|value| key::encode(value, false, &mut bytes));
-        // FNV-1a, and the finalizer of MurmurHash3, without which values that differ in one byte stay together.
+        // FNV-1a with the finalizer of MurmurHash3; without it, values that differ in one byte would have nearby hashes.
         let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -89,25 +90,26 @@ impl Partitioning {
     }
 }
 
-/// An index, ready to be maintained.
+/// An index definition, ready to derive entries.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Definition {
-    /// Its name.
+    /// The name.
     pub name: Name,
-    /// The parts of its keys, over the variable [`SELF`]; for a primary index the id, which its entries have once.
+    /// The parts of its keys, over the variable [`SELF`]; for a primary index the ID, which its entries contain only once.
     pub keys: Vec<IndexKey>,
     primary: bool,
-    /// Which documents it has.
+    /// The condition on its documents.
     pub condition: Option<Expr>,
-    /// How its entries are spread; none where they are with their documents.
+    /// The partitioning; `None` if each entry is on the node of its document.
     pub partitioning: Option<Partitioning>,
 }
 
 impl Definition {
-    /// Reads a CREATE INDEX statement.
+    /// Parses a CREATE INDEX statement.
     ///
     /// # Errors
-    /// It is no such statement; a part has a subquery, an aggregate, a parameter, or what differs each time.
+    /// Fails if the text is another statement, or a part has a subquery, an aggregate, a parameter or a nondeterministic
+    /// function.
     pub fn parse(text: &str) -> Result<Definition> {
         match crate::parser::parse(text)? {
             Statement::CreateIndex(create) => Definition::new(*create),
@@ -115,10 +117,10 @@ impl Definition {
         }
     }
 
-    /// Resolves and checks what was parsed.
+    /// Resolves and checks a parsed statement.
     ///
     /// # Errors
-    /// As [`Definition::parse`].
+    /// As for [`Definition::parse`].
     pub fn new(create: CreateIndex) -> Result<Definition> {
         let name = create.name.unwrap_or_else(|| "#primary".into());
         let primary = create.keys.is_empty();
@@ -129,7 +131,7 @@ impl Definition {
         let keys = definition.keys.iter_mut().map(|key| &mut key.expr);
         let by = definition.partitioning.iter_mut().flat_map(|partitioning| &mut partitioning.by);
         let exprs = keys.chain(&mut definition.condition).chain(by);
-        // The alias of the keyspace may stand before its fields.
+        // The alias of the keyspace may qualify its fields.
         let alias: Name = create.keyspace.parts.last().expect("paths have parts").clone();
         for expr in exprs {
             resolve_key(expr, &alias)?;
@@ -141,28 +143,28 @@ impl Definition {
         Ok(definition)
     }
 
-    /// Whether every document has exactly one entry, which is its id.
+    /// Returns true if every document has exactly one entry, its ID.
     pub fn is_primary(&self) -> bool {
         self.primary
     }
 
-    /// Whether each document for which the condition holds has an entry, but for what cannot be put into one: a value that
-    /// is too long, or that cannot be evaluated.
+    /// Returns true if each document that satisfies the condition has an entry, except for values that are too long or fail to
+    /// evaluate.
     pub fn is_complete(&self) -> bool {
         let has_missing = self.keys.first().is_some_and(|key| key.include_missing);
-        // An empty array has no elements to make entries of.
+        // An empty array has no elements, so it has no entries.
         self.primary || has_missing && self.keys.iter().all(|key| key.array.is_none())
     }
 
-    /// The parts that stand before the id in an entry.
+    /// Returns the parts that precede the ID in an entry.
     fn parts(&self) -> &[IndexKey] {
         if self.primary { &[] } else { &self.keys }
     }
 
-    /// The entries of a document, each with its id at the end; in order, without duplicates.
+    /// Returns the entries of a document, each with its ID at the end, sorted and without duplicates.
     ///
     /// # Errors
-    /// As [`eval`].
+    /// As for [`eval`].
     pub fn entries(&self, value: &Value, meta: &Arc<Meta>) -> Result<Vec<Vec<u8>>> {
         if meta.id.starts_with(TRANSACTION_RECORDS) {
             return Ok(Vec::new());
@@ -170,10 +172,10 @@ impl Definition {
         of_document(value, meta, |env, context| self.entries_in(env, context, meta))
     }
 
-    /// The partition that the entries of a document are in; none where they are not spread.
+    /// Returns the partition of a document's entries; `None` for an index without partitions.
     ///
     /// # Errors
-    /// As [`eval`].
+    /// As for [`eval`].
     pub fn partition(&self, value: &Value, meta: &Arc<Meta>) -> Result<Option<u16>> {
         let Some(partitioning) = &self.partitioning else { return Ok(None) };
         of_document(value, meta, |env, context| {
@@ -214,7 +216,7 @@ impl Definition {
         Ok(entries)
     }
 
-    /// The encodings of an entry's parts, in the place of what is in `parts`; `None` when it is no entry of this index.
+    /// Replaces `parts` by the encodings of an entry's parts; `None` if it is not an entry of this index.
     pub fn split<'e>(&self, mut entry: &'e [u8], parts: &mut Vec<&'e [u8]>) -> Option<()> {
         parts.clear();
         for key in &self.keys {
@@ -223,7 +225,7 @@ impl Definition {
         Some(())
     }
 
-    /// The values of an entry's parts, and the id of its document; `None` when it is no entry of this index.
+    /// Returns the values of an entry's parts, and the ID of its document; `None` if it is not an entry of this index.
     pub fn decode(&self, mut entry: &[u8]) -> Option<(Vec<Value>, Name)> {
         let parts = self.parts().iter();
         let mut values = parts
@@ -237,10 +239,10 @@ impl Definition {
     }
 }
 
-/// What the keys of documents begin with in which transactions are recorded. Queries do not see them.
+/// Prefix of the keys of documents that record transactions. Queries do not see them.
 const TRANSACTION_RECORDS: &str = "_txn:";
 
-/// Evaluates something of a document alone.
+/// Runs an evaluation over a single document.
 fn of_document<T>(
     value: &Value,
     meta: &Arc<Meta>,
@@ -253,13 +255,13 @@ fn of_document<T>(
     run(&env, &context)
 }
 
-/// The part that stands for the id of a document.
+/// Returns the part for the ID of a document.
 fn id_key() -> Result<IndexKey> {
     let expr = crate::parser::parse_expr("META().id")?;
     Ok(IndexKey { expr, array: None, descending: false, include_missing: false, joined: false })
 }
 
-/// A part for each of FLATTEN_KEYS, all of the same elements.
+/// Replaces FLATTEN_KEYS by a part for each of its arguments, all of the same elements.
 fn expanded(keys: Vec<IndexKey>) -> Result<Vec<IndexKey>> {
     let refused = || {
         let message =
@@ -291,7 +293,7 @@ fn expanded(keys: Vec<IndexKey>) -> Result<Vec<IndexKey>> {
     Ok(all)
 }
 
-/// The value of an array key, within nested arrays the innermost.
+/// Returns the value of an array key; for nested arrays, that of the innermost.
 fn innermost(expr: &Expr) -> &Expr {
     match expr {
         Expr::Comprehension(comprehension) => match &comprehension.value {
@@ -325,7 +327,7 @@ fn grown(entries: &[Vec<u8>], rows: &[&Vec<Value>], parts: &[IndexKey]) -> Vec<V
     longer
 }
 
-/// The values of parts that are of the same elements, for each element; for a part that is no array, its value.
+/// Returns the values of parts that are of the same elements, for each element; for a part that is not an array, its value.
 fn part_values(parts: &[IndexKey], env: &Env, context: &Context<'_>) -> Result<Vec<Vec<Value>>> {
     let exprs: Vec<&Expr> = parts.iter().map(|part| &part.expr).collect();
     if parts[0].array.is_none() {
@@ -340,13 +342,13 @@ fn part_values(parts: &[IndexKey], env: &Env, context: &Context<'_>) -> Result<V
     if !matches!(elements, Value::Array(_) | Value::Object(_)) {
         return Ok(vec![vec![Value::Missing]]);
     }
-    // As ANY and EVERY go through them.
+    // The elements are those that ANY and EVERY visit.
     let mut all = Vec::new();
     children(&elements, &mut all);
     Ok(all.into_iter().map(|(_, value)| vec![value]).collect())
 }
 
-/// The values of comprehensions that differ in nothing but their values, for each element.
+/// Appends the values of comprehensions that differ only in their values, for each element.
 fn elements(
     exprs: &[&Expr],
     env: &Env,
@@ -406,7 +408,7 @@ pub(crate) fn resolve_key(expr: &mut Expr, alias: &Name) -> Result<()> {
     resolve_expr(expr, &Scope::of_term(&document))
 }
 
-/// `alias.field` is a field of the document.
+/// Replaces `alias.field` by a field of the document.
 fn replace_alias(expr: &mut Expr, alias: &Name, to: &Name) {
     match expr {
         Expr::Field(of, ..) if matches!(&**of, Expr::Ident(name) if name == alias) => {

@@ -1,13 +1,13 @@
-//! Statements that stand in code in JavaScript, as Couchbase's handlers and libraries have them: each becomes a call.
+//! Statements embedded in JavaScript code, as in Couchbase's handlers and libraries: each becomes a call.
 //!
 //! ```text
 //! var rows = SELECT name FROM hotels WHERE city = $city;
 //! var rows = N1QL("SELECT name FROM hotels WHERE city = $city", {"city": city});
 //! ```
 //!
-//! A statement begins with one of its words, ends with `;`, and is taken for one only if the parser reads it as one. Named
-//! parameters are variables of the code. Lines keep their numbers. All these words are names in JavaScript too: one that the
-//! code has as a name is left alone, and so is one without a blank behind it or with an operator.
+//! A statement begins with one of its keywords, ends with `;`, and is recognised only if the parser accepts it. Named parameters
+//! are variables of the code. Line numbers are preserved. All these keywords are also valid names in JavaScript: a word that the
+//! code uses as a name is left alone, and so is one that is not followed by a blank, or is followed by an operator.
 
 use crate::ast::Statement;
 use crate::lexer::{Spanned, Token, lex_statement};
@@ -17,12 +17,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::ops::{Range, RangeInclusive};
 
-/// What statements begin with.
+/// First words of statements.
 const WORDS: [&str; 15] = [
     "ALTER", "BUILD", "CREATE", "DELETE", "DROP", "EXECUTE", "EXPLAIN", "INFER", "INSERT", "MERGE",
     "PREPARE", "SELECT", "UPDATE", "UPSERT", "WITH",
 ];
-/// Words of JavaScript behind which a `/` begins a regular expression, as an operand follows.
+/// JavaScript keywords after which an operand follows, so that a `/` begins a regular expression.
 const BEFORE_OPERAND: [&str; 13] = [
     "return",
     "typeof",
@@ -39,21 +39,22 @@ const BEFORE_OPERAND: [&str; 13] = [
     "yield",
 ];
 
-/// Something that looks like a statement and is none.
+/// Text that looks like a statement but is not one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// The lines of the code, from 1, that it is on.
+    /// Its lines in the code, from 1.
     pub lines: RangeInclusive<u32>,
-    /// What is wrong with it.
+    /// The error.
     pub message: String,
 }
 
-/// Words of JavaScript whose parentheses a statement follows, and with it an operand.
+/// JavaScript keywords whose parentheses are followed by a statement, and therefore by an operand.
 const BEFORE_PARENTHESES: [&str; 4] = ["if", "while", "for", "with"];
-/// Words of JavaScript behind which a name is declared.
+/// JavaScript keywords that precede the declaration of a name.
 const BEFORE_NAME: [&str; 7] = ["var", "let", "const", "function", "class", "import", "as"];
 
-/// The code with its statements as calls of `N1QL`, and what looks like a statement and was left alone: it may be JavaScript.
+/// Returns the code with its statements as calls of `N1QL`. Also returns text that looks like a statement and was left alone,
+/// because it may be JavaScript.
 pub fn as_calls(code: &str) -> (Cow<'_, str>, Vec<Mistake>) {
     let (mut out, mut mistakes) = (String::new(), Vec::new());
     let names = names(code);
@@ -84,7 +85,7 @@ pub fn as_calls(code: &str) -> (Cow<'_, str>, Vec<Mistake>) {
     (Cow::Owned(out), mistakes)
 }
 
-/// The statements that stand in the code.
+/// Returns the statements embedded in the code.
 pub fn statements(code: &str) -> Vec<Statement> {
     let mut found = Vec::new();
     let names = names(code);
@@ -103,7 +104,7 @@ pub fn statements(code: &str) -> Vec<Statement> {
     found
 }
 
-/// The end of the statement that begins with `word`, and its tokens, or what is wrong with it.
+/// Returns the end of the statement that begins with `word`, and its tokens or the error.
 fn read_statement(code: &str, word: &Range<usize>) -> (usize, Result<Vec<Spanned>, String>) {
     match lex_statement(&code[word.start..]) {
         Err(error) => (word.end, Err(error.message)),
@@ -120,10 +121,10 @@ fn begins_statements(text: &str) -> bool {
     WORDS.iter().any(|known| text.eq_ignore_ascii_case(known))
 }
 
-/// Whether a word of the code may be the first of a statement.
+/// Returns true if a word of the code may be the first of a statement.
 fn may_begin(code: &str, word: &Range<usize>) -> bool {
     let (text, behind) = (&code[word.clone()], &code[word.end..]);
-    // JavaScript has the same word.
+    // JavaScript has the same keyword.
     let deletes = || {
         let next = behind.split_whitespace().next();
         next.is_some_and(|next| next.eq_ignore_ascii_case("FROM"))
@@ -141,7 +142,7 @@ fn is_member(code: &str, word: &Range<usize>) -> bool {
     code[..word.start].trim_end().ends_with('.')
 }
 
-/// What is left of a statement behind white space and comments.
+/// Returns the rest of a statement after leading white space and comments.
 fn without_blanks(statement: &str) -> &str {
     let mut rest = statement.trim_start();
     loop {
@@ -154,7 +155,7 @@ fn without_blanks(statement: &str) -> &str {
     }
 }
 
-/// Those of the words that the code has as names: declared, imported, or given as such.
+/// Returns those first words of statements that the code uses as names: declared, imported or assigned.
 fn names(code: &str) -> BTreeSet<&str> {
     let mut names = BTreeSet::new();
     let mut scanner = Scanner::new(code);
@@ -167,7 +168,7 @@ fn names(code: &str) -> BTreeSet<&str> {
     names
 }
 
-/// Whether what stands between these two can only be a name, as in `let x`, `f(a, x)`, `{ x, y }` and `x => 1`.
+/// Returns true if a word between these two texts can only be a name, as in `let x`, `f(a, x)`, `{ x, y }` and `x => 1`.
 fn is_name(before: &str, behind: &str) -> bool {
     let (before, behind) = (before.trim_end(), behind.trim_start());
     // function* x()
@@ -188,7 +189,7 @@ fn push_call(out: &mut String, statement: &str, tokens: &[Spanned]) {
     out.push(')');
 }
 
-/// The names of parameters that are variables.
+/// Returns the names of parameters that are variables.
 fn parameters(tokens: &[Spanned]) -> BTreeSet<&str> {
     let names = tokens.iter().filter_map(|spanned| match &spanned.token {
         Token::Parameter(name) => Some(&**name),
@@ -197,7 +198,8 @@ fn parameters(tokens: &[Spanned]) -> BTreeSet<&str> {
     names.filter(|name| !name.starts_with(|c: char| c.is_ascii_digit())).collect()
 }
 
-/// Where a string that `text` begins with ends, at the latest with its line; a quote is within it when it stands behind a backslash.
+/// Returns the length of the string at the beginning of `text`, which ends at the latest with its line. A quote after a backslash
+/// does not end it.
 fn quoted_length(text: &str) -> usize {
     let mut chars = text.char_indices();
     let quote = chars.next().map(|(_, c)| c);
@@ -212,7 +214,7 @@ fn quoted_length(text: &str) -> usize {
     text.len()
 }
 
-/// The length of a comment of the form `/* */` at the beginning of `text`.
+/// Returns the length of a `/* */` comment at the beginning of `text`.
 fn comment_length(text: &str) -> Option<usize> {
     let inside = text.strip_prefix("/*")?;
     Some(inside.find("*/").map_or(text.len(), |end| end + 4))
@@ -222,15 +224,15 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Goes through code in JavaScript from word to word, past what is quoted.
+/// Reads JavaScript code word by word, and skips quoted text.
 struct Scanner<'a> {
     code: &'a str,
     at: usize,
-    /// Whether an operand may come next, so that `/` begins a regular expression and is no division.
+    /// True if an operand may come next, so that `/` begins a regular expression and is not a division.
     is_operand_next: bool,
-    /// Whether the word before has parentheses that a statement follows.
+    /// True if the last word has parentheses that are followed by a statement.
     is_control: bool,
-    /// Whether a statement follows, for each parenthesis that is open.
+    /// For each open parenthesis, true if a statement follows it.
     open: Vec<bool>,
 }
 
@@ -239,7 +241,7 @@ impl<'a> Scanner<'a> {
         Scanner { code, at: 0, is_operand_next: true, is_control: false, open: Vec::new() }
     }
 
-    /// Where the next word is: an identifier, a keyword or a number.
+    /// Returns the range of the next word: an identifier, a keyword or a number.
     fn next_word(&mut self) -> Option<Range<usize>> {
         loop {
             let rest = &self.code[self.at..];
@@ -255,7 +257,7 @@ impl<'a> Scanner<'a> {
                     self.at += comment_length(rest).unwrap_or(rest.len());
                 }
                 '/' if self.is_operand_next => self.skip(regex_length(rest), false),
-                // Whether it stands before an operand or behind one, there is none in its place.
+                // `++` and `--` do not change whether an operand may come next.
                 '+' | '-' if rest[1..].starts_with(first) => self.skip(2, self.is_operand_next),
                 '(' => {
                     self.open.push(self.is_control);
@@ -271,11 +273,11 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Goes past the word that `rest` begins with.
+    /// Skips the word at the beginning of `rest`.
     fn word(&mut self, rest: &str) -> Range<usize> {
         let length = rest.find(|c| !is_word(c) && c != '$').unwrap_or(rest.len());
         let word = self.at..self.at + length;
-        // What has the name of a keyword behind a dot is none.
+        // A keyword after a dot is a member name.
         let is_keyword = !is_member(self.code, &word);
         let text = &rest[..length];
         self.skip(length, is_keyword && BEFORE_OPERAND.contains(&text));
@@ -291,7 +293,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Bytes of a regular expression without its flags; within a class, `/` does not end it.
+/// Returns the length of a regular expression without its flags; within a class, `/` does not end it.
 fn regex_length(text: &str) -> usize {
     let mut in_class = false;
     let mut chars = text.char_indices().skip(1);
@@ -301,7 +303,7 @@ fn regex_length(text: &str) -> usize {
             '[' => in_class = true,
             ']' => in_class = false,
             '/' if !in_class => return at + 1,
-            // None goes on behind its line: it was a division.
+            // A regular expression ends on its line, so this was a division.
             '\n' => return 1,
             _ => {}
         }
@@ -309,9 +311,9 @@ fn regex_length(text: &str) -> usize {
     1
 }
 
-/// Bytes of a template, with the expressions in it, and the templates in these.
+/// Returns the length of a template, including its expressions and nested templates.
 fn template_length(text: &str) -> usize {
-    // What is open: a template, or an expression with so many braces.
+    // The open constructs: `None` for a template, or the number of open braces of an expression.
     let mut open = vec![None];
     let mut at = 1;
     while let Some(first) = text[at..].chars().next() {

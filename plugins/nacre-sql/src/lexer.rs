@@ -1,20 +1,20 @@
-//! Text to tokens, each with the place where it starts.
+//! Splits text into tokens, each with its position.
 
 use crate::{Error, Name, Result, SYNTAX};
 
-/// What a token is.
+/// The kinds of tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Token {
-    /// A name or keyword that is not quoted.
+    /// An unquoted name or keyword.
     Word(Name),
-    /// A name in back quotes; the flag says that case does not matter (`x`i).
+    /// A name in back quotes; the flag is true if it is case-insensitive (`x`i).
     Quoted(Name, bool),
     String(Name),
     Int(i64),
     Float(f64),
     /// `$name`, `@name` or `$1`, without the sign.
     Parameter(Name),
-    /// What stands in `/*+ … */` or behind `--+`, where hints may stand.
+    /// The text in `/*+ … */` or after `--+`, where hints are allowed.
     Hint(Name),
     Symbol(&'static str),
     End,
@@ -28,7 +28,7 @@ pub(crate) struct Spanned {
     pub end: usize,
 }
 
-// Longer ones first, as the first that fits is taken.
+// Longer symbols first, because the first match is taken.
 const SYMBOLS: &[&str] = &[
     "||", "==", "!=", "<>", "<=", ">=", "=", "<", ">", "+", "-", "*", "/", "%", "(", ")", "[", "]",
     "{", "}", ",", ".", ":", ";", "?",
@@ -39,17 +39,18 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Spanned>> {
     lex_to(text, |token| *token == Token::End)
 }
 
-/// The tokens of the statement that `text` begins with, up to the `;` that ends it, which is the last; none if there is no such end.
+/// Returns the tokens of the statement at the beginning of `text` up to and including the `;` that ends it; `None` if there is no
+/// `;`.
 ///
 /// # Errors
-/// As [`lex`], of the statement alone: what is behind it may be anything.
+/// As for [`lex`], for the statement only; the text after it may be anything.
 pub(crate) fn lex_statement(text: &str) -> Result<Option<Vec<Spanned>>> {
     let tokens = lex_to(text, |token| matches!(token, Token::End | Token::Symbol(";")))?;
     let is_ended = tokens.last().is_some_and(|last| last.token != Token::End);
     Ok(is_ended.then_some(tokens))
 }
 
-/// The tokens of `text` up to the first that is the last, with that one.
+/// Returns the tokens of `text` up to and including the first one for which `is_last` returns true.
 fn lex_to(text: &str, is_last: impl Fn(&Token) -> bool) -> Result<Vec<Spanned>> {
     let mut lexer = Lexer { text, at: 0 };
     let mut tokens = Vec::new();
@@ -67,20 +68,20 @@ fn lex_to(text: &str, is_last: impl Fn(&Token) -> bool) -> Result<Vec<Spanned>> 
     }
 }
 
-/// Whether hints may stand behind a token.
+/// Returns true if hints are allowed after a token.
 fn takes_hints(Spanned { token, .. }: &Spanned) -> bool {
     const VERBS: [&str; 6] = ["SELECT", "INSERT", "UPSERT", "UPDATE", "DELETE", "MERGE"];
     matches!(token, Token::Word(word) if VERBS.iter().any(|verb| word.eq_ignore_ascii_case(verb)))
 }
 
-/// Line and column of an offset, both from 1; columns count characters.
+/// Returns line and column of an offset, both from 1; columns count characters.
 pub(crate) fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     let before = &text[..at.min(text.len())];
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
-/// A syntax error at an offset.
+/// Returns the syntax error at an offset.
 pub(crate) fn syntax_error(text: &str, at: usize, what: &str, near: &str) -> Error {
     let (line, column) = line_and_column(text, at);
     let near = if near.is_empty() { "at end of input".to_owned() } else { format!("at: {near}") };
@@ -114,7 +115,7 @@ impl<'a> Lexer<'a> {
         Err(syntax_error(self.text, at, what, &near))
     }
 
-    /// A hint that begins here, if one does.
+    /// Reads a hint if one begins here.
     fn hint(&mut self) -> Result<Option<Token>> {
         let rest = self.rest();
         if let Some(hint) = rest.strip_prefix("/*+") {
@@ -130,7 +131,7 @@ impl<'a> Lexer<'a> {
         Ok(Some(Token::Hint(hint[..length].trim().into())))
     }
 
-    /// Passes over blanks and comments, up to a hint if one may stand here.
+    /// Skips blanks and comments, up to a hint if `to_hint` is true.
     fn skip_blanks(&mut self, to_hint: bool) -> Result<()> {
         loop {
             self.take_while(char::is_whitespace);
@@ -239,7 +240,7 @@ impl<'a> Lexer<'a> {
                 self.escape(&mut text)?;
             } else if rest.starts_with(quote) {
                 self.at += 1;
-                // A quote that is doubled stands for itself.
+                // A doubled quote is a literal quote.
                 if !self.rest().starts_with(quote) {
                     return Ok(Token::String(text.into()));
                 }
@@ -265,7 +266,7 @@ impl<'a> Lexer<'a> {
             'f' => '\u{c}',
             '"' | '\'' | '\\' | '/' | '`' => letter,
             'u' => return self.unicode(from, text),
-            // `\%` and `\_` reach LIKE as they are written.
+            // `\%` and `\_` are passed to LIKE unchanged.
             _ => {
                 text.push('\\');
                 letter

@@ -1,4 +1,4 @@
-//! SQL++ (N1QL) without plans and stores: what is shared by queries and indexes.
+//! SQL++ (N1QL) without plans and stores: the part that queries and indexes share.
 //!
 //! ```text
 //! text ─ parse ─► Statement ─ resolve ─► names are variables or fields ─ eval(expr, env) ─► Value
@@ -6,8 +6,8 @@
 //!                  Display: canonical text                                   key::encode: ordered bytes
 //! ```
 //!
-//! Invariants: no clock, no chance and no store, but those that a [`Host`] hands in; parsing and evaluating never
-//! panic, and recurse no deeper than [`HEIGHT_MAX`]; printing a tree and parsing the text gives the tree.
+//! Invariants: no clock, randomness or store except those that a [`Host`] provides; parsing and evaluation never
+//! panic, and recurse no deeper than [`HEIGHT_MAX`]; printing a tree and parsing the text returns the same tree.
 
 pub mod ast;
 mod condition;

@@ -1,4 +1,4 @@
-//! LIKE: `%` is any text, `_` any character.
+//! LIKE patterns: `%` matches any text, `_` any character.
 
 /// A part of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -8,7 +8,7 @@ enum Piece {
     Any,
 }
 
-/// The pieces of a pattern; the character after `escape` stands for itself.
+/// Splits a pattern into pieces; the character after `escape` is literal.
 fn pieces(pattern: &str, escape: char) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut chars = pattern.chars();
@@ -23,7 +23,7 @@ fn pieces(pattern: &str, escape: char) -> Vec<Piece> {
     pieces
 }
 
-/// Whether all of `text` fits.
+/// Returns true if all of `text` matches.
 pub(crate) fn like(text: &str, pattern: &str, escape: char) -> bool {
     let pieces = pieces(pattern, escape);
     let text: Vec<char> = text.chars().collect();
@@ -36,7 +36,7 @@ pub(crate) fn like(text: &str, pattern: &str, escape: char) -> bool {
         return false;
     }
     let (mut middle, end) = text[first.len()..].split_at(text.len() - first.len() - last.len());
-    // The leftmost place is as good as any other for a part between two `%`.
+    // For a part between two `%`, the leftmost match is as good as any other.
     for part in parts.filter(|part| !part.is_empty()) {
         let Some(at) = middle.windows(part.len()).position(|window| fits(part, window)) else {
             return false;
@@ -46,7 +46,7 @@ pub(crate) fn like(text: &str, pattern: &str, escape: char) -> bool {
     fits(last, end)
 }
 
-/// Whether a pattern is a text, without `%` and `_`.
+/// Returns true if a pattern is literal text, without `%` and `_`.
 pub(crate) fn is_literal(pattern: &str, escape: char) -> bool {
     pieces(pattern, escape).iter().all(|piece| matches!(piece, Piece::Char(_)))
 }
@@ -55,7 +55,7 @@ fn fits(part: &[Piece], text: &[char]) -> bool {
     part.iter().zip(text).all(|(piece, c)| *piece == Piece::One || *piece == Piece::Char(*c))
 }
 
-/// The text that all that fits starts with, and whether that is all the pattern says.
+/// Returns the common prefix of all matches, and true if the pattern requires nothing else.
 pub fn prefix(pattern: &str, escape: char) -> (String, bool) {
     let pieces = pieces(pattern, escape);
     let mut prefix = String::new();

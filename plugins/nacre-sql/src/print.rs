@@ -1,4 +1,4 @@
-//! Trees back to text: canonical, so that two texts that mean the same tree print the same.
+//! Prints trees as canonical text: texts with the same tree are printed the same.
 
 use crate::ast::{
     Aggregate, Binary, Binding, Block, Body, Case, Chain, Collect, CreateIndex, Exclude, Expr,
@@ -8,7 +8,7 @@ use crate::ast::{
 use crate::{Name, Value};
 use std::fmt::{self, Display, Formatter};
 
-/// Writes a name in back quotes.
+/// Returns a name in back quotes.
 fn quote(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
@@ -23,10 +23,11 @@ fn list<T: Display>(f: &mut Formatter<'_>, items: &[T]) -> fmt::Result {
     Ok(())
 }
 
-/// Beyond it not every integer is a double.
+/// Above this number, not every integer is a double.
 const INTEGERS_END: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
 
-/// What is navigated into: a number below zero would take its sign last.
+/// The base of a navigation; without parentheses, the sign of a negative number would be applied
+/// last.
 struct Base<'a>(&'a Expr);
 
 impl Display for Base<'_> {
@@ -49,7 +50,7 @@ fn fmt_case(f: &mut Formatter<'_>, case: &Case) -> fmt::Result {
 fn literal(value: &Value, f: &mut Formatter<'_>) -> fmt::Result {
     match value {
         Value::Missing => f.write_str("missing"),
-        // As digits alone it would be read as an integer, and be another number.
+        // Without an exponent the digits would be read as an integer, which is another number.
         Value::Float(number) if number.abs() >= INTEGERS_END => {
             write!(f, "{number:e}")
         }
@@ -445,7 +446,7 @@ impl Display for FromTerm {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match &self.source {
             Source::Keyspace(path) => path.fmt(f)?,
-            // Parentheses keep a lone name from being read as a keyspace.
+            // Parentheses prevent a single name from being read as a keyspace.
             Source::Expr(expr @ (Expr::Ident(_) | Expr::UserCall(..) | Expr::Case(_))) => {
                 write!(f, "({expr})")?;
             }

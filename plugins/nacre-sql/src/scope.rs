@@ -1,4 +1,4 @@
-//! What names mean: a variable that is visible, or a field of the only term of FROM.
+//! Resolves names: a name is a visible variable, or a field of the only term of FROM.
 
 use crate::ast::{
     Binding, Block, Body, Collect, Expr, From, FromTerm, Group, On, OrderTerm, Path, Projection,
@@ -9,31 +9,31 @@ use crate::visit::each_child;
 use crate::{AMBIGUOUS, Error, Name, PLAN, Result, SEMANTICS, Value};
 use std::collections::BTreeSet;
 
-/// The name of the row where ORDER BY follows a set operator; no user can write it without quotes.
+/// The name of the row in ORDER BY after a set operator; users cannot write it without quotes.
 pub const RESULT: &str = "#result";
 
-/// How many variables may be visible: each is a frame that evaluation passes.
+/// Maximum number of visible variables; evaluation visits each of them.
 const VARIABLES_MAX: usize = 400;
 
-/// The names that are visible at a place.
+/// The visible names at a place.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
     variables: Vec<Name>,
-    /// Those whose rows are documents of the keyspace that they are named after.
+    /// Variables whose rows are documents of the keyspace with the same name.
     keyspaces: Vec<Name>,
-    /// All terms of FROM that are visible, those of outer queries too: no other may have their names.
+    /// All visible terms of FROM, including those of outer queries; their names must be unique.
     aliases: Vec<Name>,
-    /// The terms of FROM whose fields may be written alone.
+    /// The terms of FROM whose fields may be written without qualification.
     terms: Vec<Name>,
 }
 
 impl Scope {
-    /// A scope of nothing.
+    /// Creates a scope without names.
     pub fn new() -> Scope {
         Scope::default()
     }
 
-    /// A scope where fields of `alias` may be written alone.
+    /// Creates a scope in which fields of `alias` may be written without qualification.
     pub fn of_term(alias: &Name) -> Scope {
         let mut scope = Scope::default();
         scope.variables.push(alias.clone());
@@ -41,13 +41,13 @@ impl Scope {
         scope
     }
 
-    /// Makes another term visible: fields alone no longer say whose they are.
+    /// Adds another term, so that fields must be qualified.
     pub fn add_alias(&mut self, alias: &Name) {
         self.variables.push(alias.clone());
         self.terms.push(alias.clone());
     }
 
-    /// Makes a variable visible.
+    /// Adds a variable.
     pub fn add(&mut self, name: &Name) {
         self.variables.push(name.clone());
     }
@@ -56,7 +56,7 @@ impl Scope {
         self.variables.iter().any(|variable| **variable == *name)
     }
 
-    /// The term that fields belong to which are written alone.
+    /// Returns the term to which unqualified fields belong.
     fn implied(&self, field: &str) -> Result<&Name> {
         match &self.terms[..] {
             [term] => Ok(term),
@@ -68,7 +68,7 @@ impl Scope {
 /// Resolves the names in `expr`.
 ///
 /// # Errors
-/// A field that could belong to several terms, or to none.
+/// Fails for a field that could belong to several terms, or to none.
 pub fn resolve_expr(expr: &mut Expr, scope: &Scope) -> Result<()> {
     match expr {
         Expr::Ident(name) => {
@@ -117,7 +117,7 @@ pub fn resolve_expr(expr: &mut Expr, scope: &Scope) -> Result<()> {
     }
 }
 
-/// Makes one literal of an array or object of literals, so that it is not put together for each row.
+/// Replaces an array or object of literals by one literal, so that it is not built for each row.
 fn fold(expr: &mut Expr) {
     let known = |expr: &Expr| match expr {
         Expr::Literal(value) if !value.is_missing() => Some(value.clone()),
@@ -154,12 +154,12 @@ fn resolve_bindings(bindings: &mut [Binding], scope: &Scope) -> Result<Scope> {
 /// Resolves the names in a query inside of `outer`.
 ///
 /// # Errors
-/// As [`resolve_expr`]; an alias that is used twice.
+/// As for [`resolve_expr`]; also fails for an alias that is used twice.
 pub fn resolve_select(select: &mut Select, outer: &Scope) -> Result<()> {
     let mut scope = outer.clone();
     for with in &mut select.with {
         if with.recursive {
-            // A recursive query sees itself; what is not, sees those before it.
+            // A recursive query sees itself; other queries see the ones before them.
             scope.add(&with.alias);
         }
         resolve_expr(&mut with.expr, &scope)?;
@@ -178,7 +178,7 @@ pub fn resolve_select(select: &mut Select, outer: &Scope) -> Result<()> {
             select.order.iter_mut().try_for_each(|term| resolve_expr(&mut term.expr, &results))?;
         }
     }
-    // Rows come and go, so they cannot say how many there are.
+    // LIMIT and OFFSET apply to all rows, so they cannot depend on a row.
     let mut outside = outer.clone();
     outside.variables.extend(select.with.iter().map(|with| with.alias.clone()));
     select
@@ -257,9 +257,9 @@ fn resolve_from(from: &mut From, scope: &mut Scope) -> Result<()> {
         match &mut join.on {
             On::Nothing => {}
             On::Condition(condition) => resolve_expr(condition, scope)?,
-            // Keys are those of the terms on the left.
+            // The keys belong to the terms on the left.
             On::Keys(keys) => resolve_expr(keys, &before)?,
-            // The key is one of the new documents, and names the document on the left.
+            // The key is a field of the new documents, and contains the ID of the document on the left.
             On::KeyFor(key, _) => {
                 resolve_expr(key, &Scope { terms: vec![join.term.alias.clone()], ..scope.clone() })?
             }
@@ -284,12 +284,12 @@ fn add_term(term: &FromTerm, scope: &mut Scope) -> Result<()> {
     Ok(())
 }
 
-/// Resolves where a term comes from: a path that starts with a variable is an expression.
+/// Resolves the source of a term: a path that starts with a variable is an expression.
 ///
-/// A single name that is the alias of documents of a keyspace of that name means the keyspace once more.
+/// A single name that equals the alias and the keyspace of a visible term means the keyspace again.
 ///
 /// # Errors
-/// As [`resolve_expr`].
+/// As for [`resolve_expr`].
 pub fn resolve_source(term: &mut FromTerm, scope: &Scope) -> Result<()> {
     if let Some(keys) = &mut term.hints.keys {
         resolve_expr(keys, scope)?;
@@ -314,10 +314,10 @@ pub fn resolve_source(term: &mut FromTerm, scope: &Scope) -> Result<()> {
     }
 }
 
-/// Resolves what is selected or returned.
+/// Resolves a projection.
 ///
 /// # Errors
-/// As [`resolve_expr`]; `*` where there is no FROM; a name that is given twice.
+/// As for [`resolve_expr`]; also fails for `*` without FROM, and for a duplicate name.
 pub fn resolve_projection(projection: &mut Projection, scope: &Scope) -> Result<()> {
     match projection {
         Projection::Raw(expr, _) => resolve_expr(expr, scope),
@@ -335,7 +335,7 @@ pub fn resolve_projection(projection: &mut Projection, scope: &Scope) -> Result<
     }
 }
 
-/// Refuses a field of rows that two terms would be.
+/// Refuses two terms that would be the same field of a row.
 fn check_names(projection: &Projection) -> Result<()> {
     let mut known = BTreeSet::new();
     for name in projection.names().into_iter().flatten() {
@@ -346,7 +346,7 @@ fn check_names(projection: &Projection) -> Result<()> {
     Ok(())
 }
 
-/// Puts what is selected in the place of its name in ORDER BY.
+/// Replaces aliases of the projection in ORDER BY by their expressions.
 fn substitute_aliases(order: &mut [OrderTerm], projection: &Projection, scope: &Scope) {
     let mut named: Vec<(Name, Expr)> = Vec::new();
     let mut implied: Vec<(Name, Expr)> = Vec::new();
@@ -364,7 +364,7 @@ fn substitute_aliases(order: &mut [OrderTerm], projection: &Projection, scope: &
             }
         }
     }
-    // Whatever is a variable cannot be the implied name of something else.
+    // The name of a variable cannot be the implicit name of another expression.
     implied.retain(|(name, _)| !scope.sees(name));
     named.extend(implied);
     for term in order {
@@ -387,7 +387,7 @@ fn substitute(expr: &mut Expr, named: &[(Name, Expr)]) {
 }
 
 impl Projection {
-    /// The names of the fields of a row: as written, implied, or `$1`, `$2`, …; none for `*`.
+    /// Returns the names of the fields of a row: explicit, implicit, or `$1`, `$2`, …; `None` for `*`.
     pub fn names(&self) -> Vec<Option<Name>> {
         let mut unnamed = 0;
         let Projection::Terms(terms, _) = self else { return Vec::new() };

@@ -1,14 +1,14 @@
-//! `SEARCH`, `SEARCH_META` and `SEARCH_SCORE`: whether a document is a hit, and its description as one.
+//! `SEARCH`, `SEARCH_META` and `SEARCH_SCORE`: test whether a document is a hit, and return the hit's properties.
 //!
 //! ```text
 //! SELECT SEARCH_SCORE(d) FROM docs AS d WHERE SEARCH(d.title, "pearl")
 //!
-//! with an index     the scan notes hits at the documents, and SEARCH is gone from the condition
-//! without an index  SEARCH asks the host about each document, and notes the hit at it
+//! with an index     the scan attaches hits to the documents, and SEARCH is removed from the condition
+//! without an index  SEARCH asks the host about each document, and attaches the hit to it
 //! ```
 //!
-//! A hit is an object with `id`, `score` and what the request asks for besides. `"out"` in the options of SEARCH names the hit, so
-//! that several searches of one statement keep apart. Source: Couchbase's SQL++ reference, search functions.
+//! A hit is an object with `id`, `score` and other members that the request asks for. `"out"` in the options of SEARCH names the
+//! hit, which distinguishes several searches of one statement. Source: Couchbase's SQL++ reference, search functions.
 
 use crate::ast::Expr;
 use crate::env::{Context, Env, Meta};
@@ -16,10 +16,10 @@ use crate::eval::eval;
 use crate::{Error, Name, Result, Value};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Name of a hit unless the options of SEARCH have another.
+/// Default name of a hit.
 const OUT: &str = "out";
 
-/// The hits that searches have found in a document, by name.
+/// The hits of searches for a document, by name.
 #[derive(Debug, Default)]
 pub struct Hits(Mutex<Vec<(Name, Value)>>);
 
@@ -28,14 +28,14 @@ impl Hits {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a hit, in place of one of that name.
+    /// Stores a hit and replaces one with the same name.
     pub fn put(&self, name: Name, hit: Value) {
         let mut all = self.all();
         all.retain(|(other, _)| *other != name);
         all.push((name, hit));
     }
 
-    /// The hit of a name; without a name the usual one, or else the latest.
+    /// Returns the hit with a name; without a name, the one with the default name, or else the latest.
     pub fn get(&self, name: Option<&str>) -> Option<Value> {
         let all = self.all();
         let found = all.iter().find(|(other, _)| **other == *name.unwrap_or(OUT));
@@ -56,13 +56,13 @@ impl PartialEq for Hits {
     }
 }
 
-/// A document that a search is asked about.
+/// A document that a search must test.
 pub struct Searched<'a> {
     /// The document.
     pub document: &'a Value,
     /// The ID and other properties of the document.
     pub meta: &'a Meta,
-    /// The field that is searched; all fields if there is none.
+    /// The field to search; `None` for all fields.
     pub field: Option<String>,
     /// A text, a query, or a whole request.
     pub query: &'a Value,
@@ -70,7 +70,7 @@ pub struct Searched<'a> {
     pub options: &'a Value,
 }
 
-/// The variable and the field that the first argument of a search function names.
+/// Returns the variable and the field named by the first argument of a search function.
 pub fn target(expr: &Expr) -> Option<(&Name, Option<String>)> {
     match expr {
         Expr::Ident(alias) => Some((alias, None)),
@@ -83,7 +83,7 @@ pub fn target(expr: &Expr) -> Option<(&Name, Option<String>)> {
     }
 }
 
-/// Name of the hit by the options of SEARCH.
+/// Returns the name of the hit from the options of SEARCH.
 pub fn out_of(options: &Value) -> Name {
     options.field(OUT).as_str().unwrap_or(OUT).into()
 }
@@ -131,7 +131,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    /// Finds documents whose searched field is the query.
+    /// Finds documents whose searched field equals the query.
     struct Equal;
 
     impl Host for Equal {

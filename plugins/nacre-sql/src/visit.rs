@@ -1,4 +1,4 @@
-//! Walking trees.
+//! Walks trees.
 
 use crate::Result;
 use crate::ast::{
@@ -8,10 +8,11 @@ use crate::ast::{
 
 type Visitor<'a> = &'a mut dyn FnMut(&mut Expr) -> Result<()>;
 
-/// Calls `visit` for each expression right below `expr`; for a subquery, for each that stands in its clauses.
+/// Calls `visit` for each expression directly below `expr`; for a subquery, for each expression in its
+/// clauses.
 ///
 /// # Errors
-/// The first that `visit` gives.
+/// The first error of `visit`.
 pub fn each_child(expr: &mut Expr, visit: Visitor<'_>) -> Result<()> {
     match expr {
         Expr::Literal(_)
@@ -101,10 +102,10 @@ fn each_in_window(window: &mut Window, visit: Visitor<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Calls `visit` for each expression that stands in a clause of `select`.
+/// Calls `visit` for each expression in a clause of `select`.
 ///
 /// # Errors
-/// The first that `visit` gives.
+/// The first error of `visit`.
 pub fn each_in_select(select: &mut Select, visit: Visitor<'_>) -> Result<()> {
     for with in &mut select.with {
         visit(&mut with.expr)?;
@@ -169,11 +170,11 @@ fn each_in_term(term: &mut FromTerm, visit: Visitor<'_>) -> Result<()> {
     term.hints.keys.iter_mut().try_for_each(visit)
 }
 
-/// Whether `wanted` holds for `expr` or anything below it.
+/// Returns true if `wanted` returns true for `expr` or any expression below it.
 pub fn any_in(expr: &Expr, wanted: &dyn Fn(&Expr) -> bool) -> bool {
     fn search(expr: &mut Expr, wanted: &dyn Fn(&Expr) -> bool) -> Result<()> {
         if wanted(expr) {
-            // The walk is stopped by an error, which nobody sees.
+            // An internal error ends the walk.
             return Err(crate::Error::execution(""));
         }
         each_child(expr, &mut |child| search(child, wanted))

@@ -1,4 +1,4 @@
-//! The components that every index has, by name.
+//! The predefined components of every index, by name.
 
 use crate::char_filter::CharFilter;
 use crate::dates::DateParser;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// The chain of an analyzer: char filters, a tokenizer, token filters.
 pub type Chain = (&'static [&'static str], &'static str, &'static [&'static str]);
 
-/// The analyzer of a name.
+/// Returns the analyzer with that name.
 pub fn analyzer(name: &str) -> Option<Chain> {
     let filters: &'static [&'static str] = match name {
         "standard" => &["to_lower", "stop_en"],
@@ -49,7 +49,7 @@ pub fn analyzer(name: &str) -> Option<Chain> {
     Some((&[], "unicode", filters))
 }
 
-/// The char filter of a name.
+/// Returns the char filter with that name.
 pub fn char_filter(name: &str) -> Option<CharFilter> {
     // Tags, comments and declarations.
     const HTML: &str = r#"</?[!\w]+((\s+\w+(\s*=\s*(?:".*?"|'.*?'|[^'">\s]+))?)+\s*|\s*)/?>"#;
@@ -62,7 +62,7 @@ pub fn char_filter(name: &str) -> Option<CharFilter> {
     Some(CharFilter::Regexp(compile(regexp).ok()?, replacement.into()))
 }
 
-/// The tokenizer of a name.
+/// Returns the tokenizer with that name.
 pub fn tokenizer(name: &str) -> Option<Tokenizer> {
     const EMAIL: &str = r"(?:[a-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[a-z0-9!#$%&'*+/=?^_`{|}~-]+)*@(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)";
     const URL: &str = r#"(?i)\b((?:[a-z][\w-]+:(?:/{1,3}|[a-z0-9%])|www\d{0,3}[.]|[a-z0-9.\-]+[.][a-z]{2,4}/)(?:[^\s()<>]+|\((?:[^\s()<>]+|(?:\([^\s()<>]+\)))*\))+(?:\((?:[^\s()<>]+|(?:\([^\s()<>]+\)))*\)|[^\s`!()\[\]{};:'".,<>?«»“”‘’]))"#;
@@ -81,7 +81,7 @@ pub fn tokenizer(name: &str) -> Option<Tokenizer> {
     })
 }
 
-/// The token filter of a name.
+/// Returns the token filter with that name.
 pub fn filter(name: &str) -> Option<Filter> {
     let plain = match name {
         "apostrophe" => Filter::Apostrophe,
@@ -124,7 +124,7 @@ fn language_filter(name: &str) -> Option<Filter> {
     Some(Filter::Stem(language::stemmer(language)?))
 }
 
-/// The token map of a name.
+/// Returns the token map with that name.
 pub fn token_map(name: &str) -> Option<Words> {
     if let Some(language) = name.strip_prefix("stop_") {
         return Some(Arc::new(
@@ -135,7 +135,7 @@ pub fn token_map(name: &str) -> Option<Words> {
     Some(Arc::new(articles.iter().map(|word| (*word).to_owned()).collect()))
 }
 
-/// The date parser of a name.
+/// Returns the date parser with that name.
 pub fn date_parser(name: &str) -> Option<DateParser> {
     Some(match name {
         "dateTimeOptional" => DateParser::optional(),

@@ -1,4 +1,4 @@
-//! Char filters: what happens to the text before it is cut into tokens.
+//! Char filters: change the text before it is split into tokens.
 
 use regex_automata::meta::Regex;
 use regex_automata::util::captures::Captures;
@@ -6,14 +6,14 @@ use regex_automata::util::captures::Captures;
 /// A filter of characters.
 #[derive(Debug)]
 pub enum CharFilter {
-    /// Replaces letters with accents by those of ASCII.
+    /// Replaces accented letters by ASCII letters.
     AsciiFolding,
-    /// Replaces what matches; `$1` in the replacement is a group.
+    /// Replaces matches; `$1` in the replacement is a group.
     Regexp(Regex, String),
 }
 
 impl CharFilter {
-    /// The text without or with other characters.
+    /// Returns the filtered text.
     pub fn apply(&self, text: &str) -> String {
         match self {
             CharFilter::AsciiFolding => fold(text),
@@ -36,7 +36,7 @@ fn replace(regex: &Regex, text: &str, replacement: &str) -> String {
     output
 }
 
-/// Letters of ASCII for those that look like them.
+/// Replaces characters by similar ASCII letters.
 fn fold(text: &str) -> String {
     use unicode_normalization::UnicodeNormalization;
     let mut output = String::with_capacity(text.len());

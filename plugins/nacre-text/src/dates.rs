@@ -1,9 +1,9 @@
-//! Dates: nanoseconds since 1970 in coordinated universal time, and the layouts they are written in.
+//! Dates: nanoseconds since 1970 in UTC, and the layouts in which they are written.
 
 use crate::{Error, Result};
 
 const NANOS: i64 = 1_000_000_000;
-/// Nanoseconds of a day.
+/// Nanoseconds in a day.
 pub const DAY: i64 = 86_400 * NANOS;
 const MONTHS: [&str; 12] = [
     "january",
@@ -25,60 +25,60 @@ const DAYS: [&str; 7] =
 /// A parser of dates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DateParser {
-    /// The first layout that fits, each as a list of elements.
+    /// Uses the first layout that matches; each is a list of elements.
     Layouts(Vec<Vec<Element>>),
-    /// A count since 1970, of which a second has so many.
+    /// A number of units since 1970; the value is the number of units in a second.
     Unix(i64),
 }
 
 /// An element of a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Element {
-    /// The same text.
+    /// Literal text.
     Text(String),
     /// Four digits.
     Year,
-    /// Two digits: 69 to 99 are before 2000.
+    /// Two digits; 69 to 99 mean 1969 to 1999.
     ShortYear,
-    /// A month: as digits (at least so many), or as a name (whole or its first three letters).
+    /// A month: as digits (at least this many), or as a name (full, or its first three letters).
     Month(usize),
-    /// The name of a month, whole.
+    /// The full name of a month.
     MonthName,
     /// The first three letters of the name of a month.
     MonthShort,
-    /// A day of the month: at least so many digits; spaces may stand before.
+    /// A day of the month: at least this many digits; spaces may precede it.
     Day(usize),
-    /// The name of a day, whole.
+    /// The full name of a day.
     DayName,
     /// The first three letters of the name of a day.
     DayShort,
     /// An hour from 0 to 23.
     Hour,
-    /// An hour from 1 to 12: at least so many digits.
+    /// An hour from 1 to 12: at least this many digits.
     Hour12(usize),
-    /// A minute: at least so many digits.
+    /// A minute: at least this many digits.
     Minute(usize),
-    /// A second: at least so many digits.
+    /// A second: at least this many digits.
     Second(usize),
-    /// A point or a comma and digits; whether it may be absent.
+    /// A point or a comma and digits; true if it is optional.
     Fraction(bool),
     /// `AM` or `PM`, in either case.
     Half,
-    /// A zone: `Z` for none allowed, with a colon, with minutes.
+    /// A time zone.
     Zone {
-        /// `Z` stands for UTC.
+        /// True if `Z` is allowed for UTC.
         z: bool,
-        /// A colon stands between hours and minutes.
+        /// True if a colon separates hours and minutes.
         colon: bool,
-        /// Minutes follow.
+        /// True if minutes follow.
         minutes: bool,
     },
-    /// Letters such as `UTC` or `CET`, taken as UTC.
+    /// Letters such as `UTC` or `CET`, interpreted as UTC.
     ZoneName,
 }
 
 impl DateParser {
-    /// The parser `dateTimeOptional`.
+    /// Returns the parser `dateTimeOptional`.
     #[must_use]
     pub fn optional() -> DateParser {
         let layouts = [
@@ -96,7 +96,7 @@ impl DateParser {
     pub fn parse(&self, text: &str) -> Option<i64> {
         match self {
             DateParser::Layouts(layouts) => {
-                // Most texts are no dates: nothing that is read here begins with a letter that no layout has.
+                // Most texts are not dates, and fail at the first element of each layout.
                 layouts.iter().find_map(|layout| parse(layout, text))
             }
             DateParser::Unix(per_second) => {
@@ -112,7 +112,7 @@ pub fn parse_rfc3339(text: &str) -> Option<i64> {
     parse(&go("2006-01-02T15:04:05Z07:00"), text)
 }
 
-/// A date in RFC 3339, in UTC, with as many digits of the second as it has.
+/// Formats a date in RFC 3339, in UTC, with as many fractional digits as needed.
 #[must_use]
 pub fn format_rfc3339(nanos: i64) -> String {
     let (seconds, nanos) = (nanos.div_euclid(NANOS), nanos.rem_euclid(NANOS));
@@ -131,7 +131,8 @@ pub fn format_rfc3339(nanos: i64) -> String {
     text
 }
 
-/// Days since 1970 of a date of the Gregorian calendar (Hinnant, "chrono-compatible low-level date algorithms").
+/// Returns the days from 1970 to a date of the Gregorian calendar (Hinnant, "chrono-compatible low-level date
+/// algorithms").
 pub fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -140,7 +141,7 @@ pub fn days(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// Year, month and day of the Gregorian calendar, so many days after the first of 1970.
+/// Returns year, month and day of the Gregorian calendar for a number of days since 1970.
 pub fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
@@ -153,7 +154,7 @@ pub fn civil(days: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
-/// A layout as the Go language writes it: the date 2006-01-02 15:04:05 -0700 as an example.
+/// Parses a layout in Go's notation, with the date 2006-01-02 15:04:05 -0700 as an example.
 #[must_use]
 pub fn go(layout: &str) -> Vec<Element> {
     const TABLE: [(&str, Element); 34] = [
@@ -208,10 +209,10 @@ pub fn go(layout: &str) -> Vec<Element> {
     elements
 }
 
-/// A layout with percent signs, as `strftime` has it.
+/// Parses a layout with percent signs, as for `strftime`.
 ///
 /// # Errors
-/// A letter that stands for nothing.
+/// Fails for an unknown letter.
 pub fn percent(layout: &str) -> Result<Vec<Element>> {
     let mut elements = Vec::new();
     let mut characters = layout.chars();
@@ -256,10 +257,10 @@ pub fn percent(layout: &str) -> Result<Vec<Element>> {
     Ok(elements)
 }
 
-/// A layout of letters (`yyyy-MM-dd'T'HH:mm:ss`).
+/// Parses a layout of letters (`yyyy-MM-dd'T'HH:mm:ss`).
 ///
 /// # Errors
-/// A letter that stands for nothing, or a quote without an end.
+/// Fails for an unknown letter, or a quote without an end.
 pub fn iso(layout: &str) -> Result<Vec<Element>> {
     let mut elements = Vec::new();
     let characters: Vec<char> = layout.chars().collect();
@@ -352,7 +353,7 @@ fn parse(layout: &[Element], text: &str) -> Option<i64> {
     let mut rest = text;
     for (at, element) in layout.iter().enumerate() {
         rest = take(element, rest, &mut parts)?;
-        // A fraction of the second is read whether the layout has it or not.
+        // A fraction of the second is accepted even if the layout does not have it.
         let second = matches!(element, Element::Second(_));
         if second && !matches!(layout.get(at + 1), Some(Element::Fraction(_))) {
             rest = fraction(rest, &mut parts).unwrap_or(rest);

@@ -1,8 +1,8 @@
-//! Definitions that cannot be used.
+//! Errors of invalid definitions.
 
 use std::fmt;
 
-/// Why a definition cannot be used, in the words that clients match on.
+/// Why a definition is invalid, in the wording that clients match on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(String);
 

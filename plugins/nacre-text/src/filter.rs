@@ -9,68 +9,68 @@ use unicode_normalization::UnicodeNormalization;
 /// Words, such as stop words.
 pub type Words = Arc<BTreeSet<String>>;
 
-/// A form of normalization of Unicode.
+/// A Unicode normalization form.
 #[derive(Clone, Copy, Debug)]
 pub enum Form {
     /// Composed.
     Nfc,
     /// Decomposed.
     Nfd,
-    /// Composed, compatible characters made equal.
+    /// Composed, with compatibility characters replaced.
     Nfkc,
-    /// Decomposed, compatible characters made equal.
+    /// Decomposed, with compatibility characters replaced.
     Nfkd,
 }
 
-/// A filter of tokens.
+/// A token filter.
 #[derive(Debug)]
 pub enum Filter {
-    /// Cuts at the first apostrophe.
+    /// Removes the first apostrophe and the text after it.
     Apostrophe,
-    /// Cuts a word where its case changes.
+    /// Splits a word where its case changes.
     CamelCase,
     /// Adds the words of a dictionary that a word contains.
     Compound { words: Words, word: usize, least: usize, most: usize, longest: bool },
-    /// The beginnings, or ends, of words.
+    /// Returns the prefixes or suffixes of words.
     EdgeNgram { min: usize, max: usize, back: bool },
-    /// Takes articles before an apostrophe away.
+    /// Removes articles before an apostrophe.
     Elision(Words),
-    /// The prefixes of a path.
+    /// Returns the prefixes of a path.
     Hierarchy { delimiter: String, max: usize, split: bool },
-    /// Marks words that stemmers leave alone.
+    /// Marks words that stemmers must not change.
     KeywordMarker(Words),
-    /// Drops words that are shorter or longer, in characters; 0 is no limit.
+    /// Drops words that are shorter or longer, in characters; 0 means no limit.
     Length { min: usize, max: usize },
-    /// Lower case.
+    /// Converts to lower case.
     LowerCase,
-    /// Runs of characters of words.
+    /// Returns n-grams of the characters of words.
     Ngram { min: usize, max: usize },
-    /// Words by what a language calls equal.
+    /// Normalizes the spelling of words of a language.
     Normalize(language::Normalizer),
-    /// English genitives.
+    /// Removes English genitive endings.
     Possessive,
-    /// The characters from the last to the first.
+    /// Reverses the characters.
     Reverse,
-    /// Runs of words.
+    /// Joins consecutive words.
     Shingle { min: usize, max: usize, original: bool, separator: String, filler: String },
-    /// Words without their endings.
+    /// Stems words.
     Stem(Algorithm),
     /// Drops words.
     Stop(Words),
-    /// Cuts words, in characters.
+    /// Truncates words to a number of characters.
     Truncate(usize),
-    /// A form of Unicode.
+    /// Applies a Unicode normalization form.
     Unicode(Form),
-    /// Drops words that were there before.
+    /// Drops repeated words.
     Unique,
-    /// Pairs of characters of Chinese, Japanese and Korean writing.
+    /// Joins pairs of characters in Chinese, Japanese and Korean text.
     CjkBigram(bool),
-    /// Full width to half width of ASCII, half width to full width of Katakana.
+    /// Converts full-width ASCII to half width, and half-width Katakana to full width.
     CjkWidth,
 }
 
 impl Filter {
-    /// The tokens after the filter.
+    /// Returns the filtered tokens.
     pub fn apply(&self, mut tokens: Vec<Token>) -> Vec<Token> {
         match self {
             Filter::Apostrophe => each(tokens, |term| {
@@ -172,7 +172,8 @@ fn each(mut tokens: Vec<Token>, change: impl Fn(&str) -> Option<String>) -> Vec<
     tokens
 }
 
-/// Lower case, character by character: that of a word does not depend on what stands around it.
+/// Converts to lower case character by character, so that the result does not depend on surrounding
+/// characters.
 fn lower(term: &str) -> String {
     term.chars()
         .flat_map(|c| if c == 'İ' { 'i'.to_lowercase() } else { c.to_lowercase() })
@@ -188,7 +189,7 @@ fn normalize(form: Form, term: &str) -> String {
     }
 }
 
-/// Ranges of the characters of each token, at the position of the token.
+/// Returns tokens for ranges of the characters of each token, at the position of the token.
 fn flat(tokens: Vec<Token>, ranges: impl Fn(&[char]) -> Vec<std::ops::Range<usize>>) -> Vec<Token> {
     let mut output = Vec::with_capacity(tokens.len());
     for token in tokens {
@@ -225,7 +226,7 @@ fn camel_case(tokens: &[Token]) -> Vec<Token> {
                 let next = characters.get(at + 1).map(|(_, c)| class(*c));
                 match (before, here) {
                     (Class::Upper, Class::Lower) => false,
-                    // The last capital of a run belongs to the word that follows.
+                    // The last capital letter of a sequence belongs to the following word.
                     (Class::Upper, Class::Upper) => next == Some(Class::Lower),
                     (before, here) => before != here,
                 }
@@ -334,7 +335,7 @@ fn shingle(
         if original {
             output.push(token.clone());
         }
-        // What a filter before took away counts as a word, so far as the window reaches.
+        // Words that an earlier filter removed count as gaps, as far as the window reaches.
         let gap = token.position.saturating_sub(last + 1) as usize;
         for _ in 0..gap.min(max) {
             window.push_back(None);
@@ -389,7 +390,7 @@ fn bigrams(tokens: Vec<Token>, unigrams: bool) -> Vec<Token> {
             output.push(token);
             continue;
         }
-        // A run of Katakana is one word for the tokenizer.
+        // The tokenizer returns a sequence of Katakana as one word.
         let mut start = token.start;
         for character in token.term.chars() {
             let end = start + character.len_utf8();

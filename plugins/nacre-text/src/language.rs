@@ -1,9 +1,9 @@
-//! Rules of languages: normalizers, articles, stop words and stemmers.
+//! Language rules: normalizers, articles, stop words and stemmers.
 
 use frostem::Algorithm;
 use unicode_normalization::UnicodeNormalization;
 
-/// Makes spellings of a language equal.
+/// Normalizes the spellings of a language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Normalizer {
     /// Arabic: forms of Alef, Yeh and Teh Marbuta, without vowel signs.
@@ -14,18 +14,18 @@ pub enum Normalizer {
     German,
     /// Spanish: acute accents.
     Spanish,
-    /// The scripts of India: one code for each letter.
+    /// The scripts of India: one code point for each letter.
     Indic,
     /// Hindi: spellings with and without Nukta, long and short vowels.
     Hindi,
     /// Sorani Kurdish: forms of Yeh, Kaf and Heh.
     Sorani,
-    /// Croatian: Latin letters with accents that mark the tone.
+    /// Croatian: Latin letters with tone marks.
     Croatian,
 }
 
 impl Normalizer {
-    /// The word in the spelling that is indexed.
+    /// Returns the word in the spelling that is indexed.
     pub fn apply(self, term: &str) -> String {
         match self {
             Normalizer::Arabic => term
@@ -139,7 +139,7 @@ fn hindi(term: &str) -> String {
     let mut output = String::with_capacity(term.len());
     for character in term.nfd() {
         match character {
-            // Nukta, Virama of a final letter and joiners.
+            // Nukta, the Virama of a final letter, and joiners.
             '\u{093C}' | '\u{200C}' | '\u{200D}' | '\u{094D}' => {}
             '\u{0901}' => output.push('\u{0902}'),
             '\u{0945}' | '\u{0946}' => output.push('\u{0947}'),
@@ -164,7 +164,7 @@ fn hindi(term: &str) -> String {
     output
 }
 
-/// ASCII of full width to its usual form, Katakana of half width to its usual form.
+/// Converts full-width ASCII and half-width Katakana to their usual forms.
 pub fn width(term: &str) -> String {
     if term.is_ascii() {
         return term.to_owned();
@@ -187,7 +187,7 @@ pub fn width(term: &str) -> String {
     output
 }
 
-/// Returns the stop words of a language: those of Snowball where it has a list, of stopwords-iso otherwise.
+/// Returns the stop words of a language: from Snowball if it has a list, otherwise from stopwords-iso.
 pub fn stop_words(language: &str) -> Option<Vec<&'static str>> {
     macro_rules! lists {
         ($($language:literal)*) => {
@@ -203,7 +203,7 @@ pub fn stop_words(language: &str) -> Option<Vec<&'static str>> {
     Some(list.lines().collect())
 }
 
-/// The articles that a language joins to the next word with an apostrophe.
+/// Returns the articles that a language joins to the next word with an apostrophe.
 pub fn articles(language: &str) -> Option<&'static [&'static str]> {
     Some(match language {
         "ca" => &["d", "l", "m", "n", "s", "t"],
@@ -219,7 +219,7 @@ pub fn articles(language: &str) -> Option<&'static [&'static str]> {
     })
 }
 
-/// The stemmer of a language, by its code or its name.
+/// Returns the stemmer of a language, by its code or name.
 pub fn stemmer(language: &str) -> Option<Algorithm> {
     Some(match language {
         "ar" | "arabic" => Algorithm::Arabic,

@@ -1,10 +1,11 @@
-//! Analysis of texts for search: char filters, then a tokenizer, then token filters; and dates, which are texts in documents.
+//! Text analysis for search: char filters, then a tokenizer, then token filters; and dates, which are text in documents.
 //!
 //! ```text
 //! Registry::new(definitions) ─► Registry ─ analyzer(name) ─► Analyzer ─ analyze(text) ─► Tokens
 //! ```
 //!
-//! Names and chains are those of Couchbase Search. No clock, file or chance; a text of any form has tokens or none, and is never an error.
+//! Names and chains are those of Couchbase Search. The crate uses no clock, file or randomness. Any text is valid; it may have no
+//! tokens.
 
 mod builtin;
 mod char_filter;
@@ -26,14 +27,14 @@ use filter::Filter;
 use std::sync::Arc;
 use tokenizer::Tokenizer;
 
-/// The kind of a token, which some filters look at.
+/// The kind of a token, which some filters depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Letters.
     Word,
     /// Digits.
     Number,
-    /// A character of Chinese, Japanese or Korean writing.
+    /// A character of Chinese, Japanese or Korean script.
     Ideographic,
     /// Several tokens joined.
     Joined,
@@ -42,15 +43,15 @@ pub enum Kind {
 /// A token of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// Text that is indexed.
+    /// The text that is indexed.
     pub term: String,
-    /// Where it starts in the text, in bytes.
+    /// Start in the text, in bytes.
     pub start: usize,
-    /// Where it ends in the text, in bytes.
+    /// End in the text, in bytes.
     pub end: usize,
     /// The ordinal number of the word, from 1.
     pub position: u32,
-    /// Stemmers leave it alone.
+    /// True if stemmers must not change it.
     pub keyword: bool,
     /// Its kind.
     pub kind: Kind,
@@ -65,7 +66,7 @@ pub struct Analyzer {
 }
 
 impl Analyzer {
-    /// The tokens of a text, in the order of their positions.
+    /// Returns the tokens of a text, ordered by position.
     #[must_use]
     pub fn analyze(&self, text: &str) -> Vec<Token> {
         let mut filtered = None;
@@ -80,12 +81,12 @@ impl Analyzer {
     }
 }
 
-/// Texts that are longer are cut into parts, in bytes.
+/// Size in bytes of the parts into which longer texts are split.
 const PART: usize = 256 << 10;
 
 impl Analyzer {
-    /// Passes the tokens of a text to `take`, part by part when the text is long, so that a text of many megabytes is never there as
-    /// tokens as a whole. Filters that look at several tokens do not look across the border of two parts, which is white space.
+    /// Passes the tokens of a text to `take`, part by part if the text is long, so that the tokens of a text of many megabytes
+    /// are never in memory all at once. Filters over several tokens do not cross the boundary of two parts, which is white space.
     pub fn analyze_in_parts(&self, text: &str, mut take: impl FnMut(Vec<Token>)) {
         if text.len() <= 4 * PART || matches!(*self.tokenizer, Tokenizer::Single) {
             take(self.analyze(text));

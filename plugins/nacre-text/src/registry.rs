@@ -1,4 +1,4 @@
-//! The components of an index by name: those of its definition, and those that every index has.
+//! The components of an index by name: those of its definition, and the predefined ones.
 
 use crate::builtin;
 use crate::char_filter::CharFilter;
@@ -12,9 +12,9 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Definitions of components refer to others at most so deep.
+/// Maximum depth of references between definitions of components.
 const DEPTH_MAX: usize = 32;
-/// Memory of a regular expression in a definition, at most, in bytes.
+/// Maximum memory of a regular expression in a definition, in bytes.
 const REGEXP_MAX: usize = 10 << 20;
 
 /// The components of an index.
@@ -30,10 +30,10 @@ struct Builder<'a> {
 }
 
 impl Registry {
-    /// The components of the member `analysis` of a mapping.
+    /// Creates the components of the member `analysis` of a mapping.
     ///
     /// # Errors
-    /// A component without a known type, one that is not there, or a parameter that is missing or wrong.
+    /// A component of unknown type, a missing component, or a missing or invalid parameter.
     pub fn new(analysis: &Value) -> Result<Registry> {
         let mut builder = Builder { analysis, depth: 0 };
         let mut registry = Registry::default();
@@ -58,10 +58,10 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Has an analyzer that every index has be ready.
+    /// Prepares a predefined analyzer.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// Fails if no analyzer has that name.
     pub fn require_analyzer(&mut self, name: &str) -> Result<()> {
         if !self.analyzers.contains_key(name) {
             let analyzer = Builder { analysis: &Value::Null, depth: 0 }.analyzer(name)?;
@@ -70,10 +70,10 @@ impl Registry {
         Ok(())
     }
 
-    /// Has a date parser that every index has be ready.
+    /// Prepares a predefined date parser.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// Fails if no date parser has that name.
     pub fn require_date_parser(&mut self, name: &str) -> Result<()> {
         if !self.date_parsers.contains_key(name) {
             let parser = Builder { analysis: &Value::Null, depth: 0 }.date_parser(name)?;
@@ -82,10 +82,10 @@ impl Registry {
         Ok(())
     }
 
-    /// The analyzer of a name.
+    /// Returns the analyzer with that name.
     ///
     /// # Errors
-    /// There is none.
+    /// Fails if no analyzer has that name.
     pub fn analyzer(&self, name: &str) -> Result<Arc<Analyzer>> {
         match self.analyzers.get(name) {
             Some(analyzer) => Ok(analyzer.clone()),
@@ -93,10 +93,10 @@ impl Registry {
         }
     }
 
-    /// The date parser of a name.
+    /// Returns the date parser with that name.
     ///
     /// # Errors
-    /// There is none.
+    /// Fails if no date parser has that name.
     pub fn date_parser(&self, name: &str) -> Result<Arc<DateParser>> {
         match self.date_parsers.get(name) {
             Some(parser) => Ok(parser.clone()),
@@ -105,7 +105,7 @@ impl Registry {
     }
 }
 
-/// A regular expression of a definition.
+/// Compiles a regular expression of a definition.
 pub fn compile(pattern: &str) -> Result<Regex> {
     let config = Config::new().nfa_size_limit(Some(REGEXP_MAX));
     Regex::builder().configure(config).build(pattern).map_err(|error| {

@@ -1,29 +1,29 @@
-//! Tokenizers: how a text is cut.
+//! Tokenizers: split a text into tokens.
 
 use crate::{Kind, Token};
 use regex_automata::meta::Regex;
 use std::sync::Arc;
 use unicode_segmentation::UnicodeSegmentation;
 
-/// How a text is cut into tokens.
+/// The rule for splitting a text.
 #[derive(Debug)]
 pub enum Tokenizer {
-    /// Words as Unicode Standard Annex 29 defines them.
+    /// Words according to Unicode Standard Annex 29.
     Unicode,
-    /// Runs of letters.
+    /// Sequences of letters.
     Letter,
-    /// Runs of anything but white space.
+    /// Sequences of characters other than white space.
     Whitespace,
     /// The whole text.
     Single,
-    /// Tokens are the matches of a pattern.
+    /// The matches of a pattern.
     Regexp(Regex),
-    /// Matches stay whole; another tokenizer cuts the rest.
+    /// Matches are kept whole; another tokenizer splits the rest.
     Exception(Regex, Arc<Tokenizer>),
 }
 
 impl Tokenizer {
-    /// The tokens of a text.
+    /// Returns the tokens of a text.
     pub fn tokenize(&self, text: &str) -> Vec<Token> {
         let mut tokens = Vec::new();
         self.cut(text, 0, &mut tokens);
@@ -76,8 +76,8 @@ impl Tokenizer {
     }
 }
 
-/// Words as Unicode Standard Annex 29 defines them. They never reach over a space, and most of what is between two spaces is one word of
-/// plain letters and digits: such pieces are not compared with tables.
+/// Splits a text into words according to Unicode Standard Annex 29. Words never contain a space, and most text between two spaces
+/// is a single word of plain letters and digits: for such pieces the tables are not consulted.
 fn words(text: &str, push: &mut impl FnMut(usize, &str, Kind)) {
     let mut rest = 0;
     while rest < text.len() {
@@ -101,7 +101,8 @@ fn words(text: &str, push: &mut impl FnMut(usize, &str, Kind)) {
     }
 }
 
-/// The kind of a text of letters and digits that no rule breaks: ASCII, and the letters of Latin, Greek and Cyrillic writing.
+/// Returns the kind of a text of letters and digits that no rule splits: ASCII, and the letters of the Latin, Greek and Cyrillic
+/// scripts.
 fn plain(word: &str) -> Option<Kind> {
     let mut kind = Kind::Number;
     for character in word.chars() {
@@ -146,7 +147,7 @@ fn kind(word: &str) -> Kind {
     }
 }
 
-/// Han, Hiragana and Katakana, half width included.
+/// Returns true for Han, Hiragana and Katakana, including half width.
 fn is_ideographic(character: char) -> bool {
     matches!(u32::from(character),
         0x3040..=0x30FF | 0x31F0..=0x31FF | 0x3400..=0x4DBF | 0x4E00..=0x9FFF | 0xF900..=0xFAFF
@@ -162,7 +163,7 @@ mod tests {
 
     #[test]
     fn words_are_those_of_the_annex() {
-        // Letters of several writings, digits, what joins or parts words, marks that go with what is before them, and line ends.
+        // Letters of several scripts, digits, characters that join or separate words, combining marks, and line ends.
         let characters: Vec<char> =
             "aZ09_'.,:;-\"!?()  \n\n\r\t\u{301}\u{308}\u{200d}\u{ad}éßłñ×÷ªαωςЖяё中のカ한ไ\u{2019}\u{b7}\u{a0}\u{2003}\u{5d0}\u{5f3}🙂🇩🇪½²"
                 .chars()

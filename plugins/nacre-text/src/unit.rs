@@ -1,4 +1,4 @@
-//! Units of time: where one begins and ends.
+//! Units of time: computes where they begin and end.
 
 use crate::dates::{DAY, civil, days};
 
@@ -7,14 +7,14 @@ const SECOND: i64 = 1_000_000_000;
 /// A unit of time, in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// So many nanoseconds, counted from a Monday.
+    /// A number of nanoseconds, counted from a Monday.
     Fixed(i64),
-    /// So many months, counted from January.
+    /// A number of months, counted from January.
     Months(i64),
 }
 
 impl Unit {
-    /// The unit of a name: `second`, `minute`, `hour`, `day`, `week`, `month`, `quarter` or `year`.
+    /// Returns the unit with that name: `second`, `minute`, `hour`, `day`, `week`, `month`, `quarter` or `year`.
     #[must_use]
     pub fn parse(name: &str) -> Option<Unit> {
         Some(match name {
@@ -30,12 +30,13 @@ impl Unit {
         })
     }
 
-    /// Where the unit with a moment in it begins, in nanoseconds since 1970; none when that is too long ago to be told.
+    /// Returns the beginning of the unit that contains a point in time, in nanoseconds since 1970; `None` if it is out
+    /// of range.
     #[must_use]
     pub fn start(self, nanos: i64) -> Option<i64> {
         match self {
             Unit::Fixed(length) => {
-                // The fourth day before 1970 was a Monday.
+                // 29 December 1969, three days before 1970, was a Monday.
                 let monday = if length == 7 * DAY { -3 * DAY } else { 0 };
                 nanos.checked_sub(nanos.checked_sub(monday)?.rem_euclid(length))
             }
@@ -46,7 +47,7 @@ impl Unit {
         }
     }
 
-    /// Where the unit ends that begins at a moment.
+    /// Returns the end of the unit that begins at `start`.
     #[must_use]
     pub fn end(self, start: i64) -> Option<i64> {
         match self {

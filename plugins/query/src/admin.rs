@@ -1,14 +1,13 @@
-//! `/admin/…`: the catalogs of the service over HTTP, for tools that speak no SQL++.
+//! `/admin/…`: the catalogs of the service over HTTP, for tools that do not use SQL++.
 //!
 //! ```text
 //! GET           /admin/prepareds             all of them, as an array
 //! GET, DELETE   /admin/prepareds/{name}      one of them
 //! ```
 //!
-//! The same for `active_requests` and `completed_requests`, whose names are ids of requests; `GET` alone for `functions_cache`,
-//! `tasks_cache` and `dictionary_cache`. `GET /admin/settings` tells
-//! what the service goes by, and `POST` changes it, on this node until it stops: `{"timeout": nanoseconds}` is how long a request
-//! may take, where 0 is as long as it needs.
+//! The same paths exist for `active_requests` and `completed_requests`, whose names are IDs of requests; only `GET` exists for
+//! `functions_cache`, `tasks_cache` and `dictionary_cache`. `GET /admin/settings` returns the service's settings, and `POST`
+//! changes them on this node until it stops: `{"timeout": nanoseconds}` is the maximum time of a request, 0 for no limit.
 
 use crate::prepared_key::PreparedKey;
 use crate::request::Request;
@@ -18,21 +17,21 @@ use crate::watch;
 use nacre_datastore::{Datastore, Platform};
 use nacre_sql::{Error, Result, Value};
 
-/// An answer of management.
+/// A response of the management API.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdminReply {
-    /// A status of HTTP.
+    /// The HTTP status.
     pub status: u16,
-    /// JSON.
+    /// The body, as JSON.
     pub body: String,
 }
 
-/// Catalogs that are told, and of which entries can be removed.
+/// Catalogs that can be read and whose entries can be removed.
 const CATALOGS: [&str; 3] = ["prepareds", "active_requests", "completed_requests"];
-/// Catalogs that are told.
+/// Catalogs that can only be read.
 const CACHES: [&str; 3] = ["functions_cache", "tasks_cache", "dictionary_cache"];
 
-/// Answers a request for a path below `/admin/`; none when it is not for this part of the service.
+/// Answers a request for a path below `/admin/`; `None` if another part of the service handles the path.
 pub fn admin(
     service: &Service,
     method: &str,
@@ -70,7 +69,7 @@ pub fn admin(
     }))
 }
 
-/// The note that says how many milliseconds a request may take.
+/// The key of the note with the maximum time of a request in milliseconds.
 pub(crate) const TIMEOUT: &str = "settings/timeout";
 
 const NS_IN_MS: i64 = 1_000_000;
@@ -84,7 +83,7 @@ fn settings(store: &dyn Datastore) -> Value {
     ])
 }
 
-/// Takes new settings, all or none of them.
+/// Applies new settings, either all or none of them.
 fn changed_settings(body: &[u8], store: &dyn Datastore) -> AdminReply {
     let refused = |code, message: String| AdminReply {
         status: 400,
@@ -104,7 +103,7 @@ fn changed_settings(body: &[u8], store: &dyn Datastore) -> AdminReply {
     else {
         return refused(2032, "timeout is a number of nanoseconds, or 0 for no limit".to_owned());
     };
-    // A limit below a millisecond is one all the same.
+    // A limit below one millisecond is still a limit.
     let timeout_ms = (timeout_ns + NS_IN_MS - 1) / NS_IN_MS;
     let note = (timeout_ms > 0).then(|| timeout_ms.to_string());
     store.notes().note(TIMEOUT, note.as_deref());
@@ -120,7 +119,7 @@ fn answered(method: &str, catalog: &str, name: Option<&str>, run: &Run<'_>) -> R
             _ => AdminReply { status: 405, body: "{}".into() },
         });
     };
-    // A prepared statement of one's own is found without its query context as well.
+    // A user's own prepared statement is also found without its query context.
     let user = run.store.user();
     let is_own = |id: &str| {
         let key = PreparedKey::from_id(id, &user);

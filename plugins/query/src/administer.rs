@@ -1,4 +1,5 @@
-//! Statements about users, groups, roles, buckets, collections and sequences: what the store is asked to do.
+//! Statements about users, groups, roles, buckets, collections and sequences: converts them into requests to
+//! the store.
 
 use crate::run::Run;
 use crate::statistics;
@@ -6,10 +7,10 @@ use nacre_datastore::{Action, Keyspace, Mutation, Rights};
 use nacre_sql::ast::{AdminStatement, Path, SequenceOptions};
 use nacre_sql::{Context, Error, Name, Result, SEMANTICS, Value, parse_path};
 
-/// How many documents are removed at once.
+/// Number of documents removed at a time.
 const BATCH: usize = 512;
 
-/// Codes of sequences. Source: Couchbase's list.
+/// Error codes of sequences. Source: Couchbase's list.
 const SEQUENCE_NAME: u32 = 19116;
 const SEQUENCE_RANGE: u32 = 19104;
 const SEQUENCE_CACHE: u32 = 19105;
@@ -18,10 +19,10 @@ const SEQUENCE_EXISTS: u32 = 19108;
 const READ_ONLY: u32 = 19114;
 const USER_NOT_FOUND: u32 = 5210;
 const BUCKET_NOT_FOUND: u32 = 12020;
-/// An option of a bucket that cannot be. Source: Couchbase's list.
+/// Code of an invalid bucket option. Source: Couchbase's list.
 const BUCKET_ACTION: u32 = 5502;
 
-/// Does what a statement says.
+/// Executes a statement.
 pub(crate) fn administer(
     statement: &AdminStatement,
     run: &Run<'_>,
@@ -106,7 +107,7 @@ pub(crate) fn administer(
     }
 }
 
-/// NEXTVAL and PREVVAL.
+/// Evaluates NEXTVAL and PREVVAL.
 pub(crate) fn value_of_sequence(name: &str, args: &[Value], run: &Run<'_>) -> Result<Value> {
     let Some(text) = args[0].as_str() else { return Ok(Value::Null) };
     if run.settings.readonly && name == "NEXTVAL" {
@@ -126,7 +127,7 @@ fn ask(run: &Run<'_>, what: &'static str, fields: Vec<(&'static str, Value)>) ->
     asked(run, what, fields).map(drop)
 }
 
-/// Forgives an error, when the statement says so.
+/// Ignores an error if the statement allows it.
 fn unless(is_forgiven: bool, code: u32, done: Result<()>) -> Result<()> {
     match done {
         Err(error) if is_forgiven && error.code == code => Ok(()),
@@ -134,7 +135,7 @@ fn unless(is_forgiven: bool, code: u32, done: Result<()>) -> Result<()> {
     }
 }
 
-/// Bucket, scope and name of a sequence.
+/// Returns bucket, scope and name of a sequence.
 fn sequence(path: &Path, run: &Run<'_>) -> Result<Vec<(&'static str, Value)>> {
     let context = run.settings.context.as_ref().map(|context| &context.parts[..]);
     let (bucket, scope, name) = match (&path.parts[..], context) {
@@ -176,7 +177,7 @@ fn options_of(options: &SequenceOptions) -> Result<Value> {
     ]))
 }
 
-/// A bucket, with settings that are named as the form of management names them.
+/// Returns a bucket, with settings named as in the management API.
 fn bucket(name: &Name, with: &Value) -> Result<Vec<(&'static str, Value)>> {
     let mut fields = Vec::new();
     for (option, value) in with.as_object().into_iter().flatten() {
@@ -232,7 +233,7 @@ fn flush(keyspace: &Keyspace, run: &Run<'_>) -> Result<()> {
         for removed in run.store.mutate(keyspace, &removals)? {
             match removed {
                 Ok(_) => run.state.mutation_count.set(run.state.mutation_count.get() + 1),
-                // Somebody else has removed it.
+                // Another client has removed it.
                 Err(nacre_datastore::Refusal::NotFound) => {}
                 Err(nacre_datastore::Refusal::Other(error)) => return Err(error),
                 Err(other) => return Err(Error::execution(format!("{other:?}"))),

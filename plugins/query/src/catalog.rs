@@ -1,4 +1,4 @@
-//! What `system:` has of the service itself: prepared statements, functions, requests that run and those that were slow.
+//! The `system:` catalogs of the service itself: prepared statements, functions, active requests and slow ones.
 
 use crate::function;
 use crate::prepared_key::{PREPARED, PreparedKey};
@@ -11,7 +11,7 @@ use crate::watch;
 use nacre_datastore::Keyspace;
 use nacre_sql::{Error, Name, Result, Value};
 
-/// Keyspaces with the number of their documents: those that the user may query.
+/// Returns the keyspaces that the user may query, with their document counts.
 fn keyspaces(run: &Run<'_>) -> Result<Vec<(Name, Value)>> {
     let mut rows = Vec::new();
     for (id, row) in run.store.catalog("keyspaces")?.unwrap_or_default() {
@@ -19,7 +19,7 @@ fn keyspaces(run: &Run<'_>) -> Result<Vec<(Name, Value)>> {
         let text = |name: &str| fields.get(name).and_then(Value::as_str).map(Name::from);
         let Some(name) = text("name") else { continue };
         let default = || Name::from("_default");
-        // Rows of default collections have the names of their buckets alone.
+        // Rows of default collections have only the name of their bucket.
         let (bucket, collection) = match text("bucket") {
             Some(bucket) => (bucket, name),
             None => (name, default()),
@@ -29,7 +29,7 @@ fn keyspaces(run: &Run<'_>) -> Result<Vec<(Name, Value)>> {
         nacre_sql::Host::tick(run)?;
         let count = match run.store.count(&keyspace, &run.settings.consistency) {
             Ok(count) => count,
-            // It is dropped meanwhile, or its documents are not for the user.
+            // The keyspace was dropped meanwhile, or the user may not query it.
             Err(error) if [FORBIDDEN, 12003, 12021].contains(&error.code) => continue,
             Err(error) => return Err(error),
         };
@@ -40,11 +40,11 @@ fn keyspaces(run: &Run<'_>) -> Result<Vec<(Name, Value)>> {
     Ok(rows)
 }
 
-/// The code of a user who may not do something.
+/// Code for a missing right.
 const FORBIDDEN: u32 = 13014;
 
 impl Service {
-    /// The rows of a catalog.
+    /// Returns the rows of a catalog.
     pub(crate) fn catalog(&self, name: &str, run: &Run<'_>) -> Result<Vec<(Name, Value)>> {
         Ok(match name {
             "dual" => vec![("dual".into(), Value::Null)],
@@ -52,7 +52,7 @@ impl Service {
             "functions" | "functions_cache" => function::rows(run.store)?,
             "dictionary" | "dictionary_cache" => statistics::rows(run)?,
             "keyspaces_info" | "all_keyspaces_info" => keyspaces(run)?,
-            // Reports on the workload are not written: slow requests are in other catalogs.
+            // Workload reports are not written; slow requests are in other catalogs.
             "awr" => {
                 vec![(
                     "awr".into(),
@@ -73,7 +73,7 @@ impl Service {
         let node = service_functions::node(run)?.field("name");
         let row = |note: String| {
             let key = PreparedKey::from_note(&note)?;
-            // One may have gone since the keys were read.
+            // A statement may have been removed since the keys were read.
             let prepared = self.prepared_statement(&key, run.store).ok()?;
             let mut fields = prepared_use::fields(&key);
             fields.extend([
@@ -87,10 +87,10 @@ impl Service {
         Ok(keys.into_iter().filter_map(row).collect())
     }
 
-    /// Takes an entry out of a catalog: a request that runs is stopped by that.
+    /// Removes an entry from a catalog; removing an active request stops it.
     ///
     /// # Errors
-    /// Code 11003 for catalogs that only tell.
+    /// Code 11003 for catalogs that are read-only.
     pub(crate) fn remove_entry(&self, catalog: &str, id: &str, run: &Run<'_>) -> Result<()> {
         let notes = run.store.notes();
         match catalog {

@@ -1,4 +1,4 @@
-//! The component: requests of HTTP, answered piece by piece.
+//! The component: receives HTTP requests and answers them in pieces.
 //!
 //! ```text
 //! GET, POST /query/service      a statement: parameters in the query string, as a form, or as JSON
@@ -13,15 +13,15 @@ use crate::service::Service;
 use nacre_plugin::{Chunk, Fault, State};
 use nacre_sql::Error;
 
-/// The query service, as a plugin that keeps no state.
+/// The query service as a stateless plugin.
 pub struct Query {
     service: Service,
     indexes: IndexNames,
-    /// The answer that is given piece by piece.
+    /// The response in progress.
     response: Option<(Response, Host)>,
 }
 
-/// A cursor needs to say nothing: it comes back to the instance that has the answer.
+/// The cursor needs no content, because it returns to the instance that has the response.
 const MORE: &[u8] = b"more";
 
 impl nacre_plugin::Service for Query {
@@ -79,7 +79,8 @@ impl Query {
     }
 }
 
-/// The parameters of a request: those of the query string, and those of the body, which count more.
+/// Returns the parameters of a request: those of the query string, and those of the body, which
+/// take precedence.
 fn read(request: &nacre_plugin::Request) -> nacre_sql::Result<Request> {
     let header = |wanted: &str| {
         let mut headers = request.headers.iter();
@@ -94,7 +95,7 @@ fn read(request: &nacre_plugin::Request) -> nacre_sql::Result<Request> {
     if request.method == "GET" { read.by_get() } else { Ok(read) }
 }
 
-/// The status of HTTP for how a request has gone so far. Source: Couchbase's query service.
+/// Returns the HTTP status for the progress of a request so far. Source: Couchbase's query service.
 fn status_of(response: &Response) -> u16 {
     let Some(error) = response.errors().first() else { return 200 };
     match (response.status(), error.code) {

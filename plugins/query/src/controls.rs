@@ -1,12 +1,13 @@
-//! `controls`: what a request asked for beside its statement, told in its answer and in `system:completed_requests`.
+//! `controls`: the parameters of a request other than its statement, reported in its response and in
+//! `system:completed_requests`.
 
 use crate::request::Request;
 use nacre_sql::{Name, Value};
 
-/// Bytes of JSON that are kept of a request's controls once it has ended.
+/// Maximum size in bytes of the JSON that is kept of a request's controls after its end.
 const KEPT_BYTES_MAX: usize = 4096;
 
-/// The level of consistency, by the names that catalogs have for them.
+/// Returns the level of consistency, under its name in catalogs.
 pub(crate) fn level_of(request: &Request) -> &'static str {
     match request.settings.consistency.level.as_str() {
         "" | "not_bounded" => "unbounded",
@@ -15,7 +16,7 @@ pub(crate) fn level_of(request: &Request) -> &'static str {
     }
 }
 
-/// The controls of a request; those that were not given and have no default are left out.
+/// Returns the controls of a request; those that were not given and have no default are omitted.
 pub(crate) fn of(request: &Request) -> Value {
     let settings = &request.settings;
     let some = |given: bool, value: Value| if given { value } else { Value::Missing };
@@ -36,7 +37,7 @@ pub(crate) fn of(request: &Request) -> Value {
     ])
 }
 
-/// The controls as JSON, of a request that asked for them; none where they are too many to be kept.
+/// Returns the controls as JSON if the request asked for them; `None` if they are too large to keep.
 pub(crate) fn kept(request: &Request) -> Option<String> {
     let json = request.controls.then(|| of(request).to_json())?;
     (json.len() <= KEPT_BYTES_MAX).then_some(json)

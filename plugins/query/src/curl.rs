@@ -1,12 +1,12 @@
-//! `CURL(url [, options])`: the options are read here, and the embedder sends the request if its user may.
+//! `CURL(url [, options])`: reads the options; the host sends the request if the user may.
 
 use crate::run::Run;
 use nacre_sql::{Error, Result, Value};
 
-/// Reads the arguments, and gives the answer as JSON.
+/// Reads the arguments and returns the response as JSON.
 ///
 /// # Errors
-/// An option that there is not, or that cannot be honoured; an answer that is no JSON; those of the embedder.
+/// An unknown option, or one that is not supported; a response that is not JSON; errors of the host.
 pub(crate) fn call(args: &[Value], run: &Run<'_>) -> Result<Value> {
     let url = match &args[0] {
         Value::Missing => return Ok(Value::Missing),
@@ -25,7 +25,7 @@ pub(crate) fn call(args: &[Value], run: &Run<'_>) -> Result<Value> {
     }
 }
 
-/// The code of calls that fail. Source: Couchbase's list.
+/// Code of failed calls. Source: Couchbase's list.
 const FAILED: u32 = 5010;
 
 fn answer(request: &Value, run: &Run<'_>) -> Result<Value> {
@@ -39,11 +39,11 @@ fn answer(request: &Value, run: &Run<'_>) -> Result<Value> {
     Value::parse(text.as_bytes()).map_err(unreadable)
 }
 
-/// Options of a call, read.
+/// The options of a call.
 struct Options {
     method: Option<String>,
     data: Vec<String>,
-    /// The data goes into the URL.
+    /// True to put the data into the URL.
     by_get: bool,
     headers: Vec<Value>,
     user: Value,
@@ -104,7 +104,7 @@ impl Options {
             }
             "user-agent" | "A" => self.header("user-agent", &text()?),
             "user" | "u" => self.user = text()?.as_str().into(),
-            // Basic is the one way of logging in that there is.
+            // The only authentication method is Basic.
             "basic" | "anyauth" => _ = truth()?,
             "max-time" | "m" => self.time_ms = seconds()?,
             "connect-timeout" => {
@@ -119,7 +119,7 @@ impl Options {
             }
             "show-error" | "S" => self.shows_errors = truth()?,
             "silent" | "s" => _ = truth()?,
-            // The certificate of a host is always checked.
+            // The certificate of a host is always verified.
             "insecure" | "k" if !truth()? => {}
             _ => {
                 let message = format!("CURL: the option {name} is not supported as {value}");
@@ -133,7 +133,7 @@ impl Options {
         self.headers.push(vec![Value::from(name), value.into()].into());
     }
 
-    /// The request for the embedder, and whether its errors are shown.
+    /// Returns the request for the host, and true if its errors are shown.
     fn request(mut self, url: &str, is_readonly: bool) -> Result<(Value, bool)> {
         let body = self.data.join("&");
         let by_post = !self.by_get && (!body.is_empty() || self.method.as_deref() == Some("POST"));
@@ -166,7 +166,7 @@ impl Options {
     }
 }
 
-/// A text, or several.
+/// Returns one text or several as a list.
 fn texts(value: &Value) -> Option<Vec<String>> {
     match value {
         Value::String(text) => Some(vec![text.to_string()]),
@@ -175,7 +175,7 @@ fn texts(value: &Value) -> Option<Vec<String>> {
     }
 }
 
-/// The text after the first `=`, or all of it, encoded for a URL.
+/// Encodes the text after the first `=`, or all of it, for a URL.
 fn encoded(text: &str) -> String {
     let (name, value) = text.split_once('=').map_or(("", text), |(name, value)| (name, value));
     let mut out = if name.is_empty() { String::new() } else { format!("{name}=") };

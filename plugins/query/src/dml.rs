@@ -1,6 +1,6 @@
-//! INSERT, UPSERT, UPDATE, DELETE and MERGE: rows are found, then written in batches, then returned.
+//! INSERT, UPSERT, UPDATE, DELETE and MERGE: find rows, write them in batches, and return them.
 //!
-//! All rows are found before the first is written, so that a statement never sees what it has done.
+//! All rows are found before the first is written, so a statement never sees its own changes.
 
 mod change;
 
@@ -16,17 +16,17 @@ use nacre_sql::{Context, DEPTH_MAX, Env, Error, Meta, Name, Result, Value, eval}
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// How many documents are written at once.
+/// Number of documents written at a time.
 const BATCH: usize = 256;
 
-/// Something to write, and what RETURNING sees.
+/// A mutation with the row that RETURNING sees.
 struct Write {
     mutation: Mutation,
     env: Env,
     value: Value,
 }
 
-/// Where documents are written, and what is told about them.
+/// Writes documents to a keyspace and collects the results.
 struct Writer<'a> {
     keyspace: Keyspace,
     alias: Name,
@@ -77,7 +77,7 @@ impl<'a> Writer<'a> {
         for (write, result) in writes.into_iter().zip(results) {
             match result {
                 Ok(cas) => self.written(write, cas)?,
-                // The others of a batch are written all the same.
+                // The other mutations of a batch are still applied.
                 Err(refusal) => {
                     refused = refused.or(Some(self.refusal(&write.mutation.id, refusal)))
                 }
@@ -167,7 +167,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Names for what is returned, as for what is selected.
+/// Names the terms of RETURNING like those of SELECT.
 fn named(projection: &Projection) -> Projection {
     let mut projection = projection.clone();
     nacre_planner::name_terms(&mut projection);
@@ -197,7 +197,7 @@ pub(crate) fn insert(insert: &Insert, run: &Run<'_>, context: &Context<'_>) -> R
         InsertSource::Select(row, select) => {
             let rows = nacre_sql::Host::subquery(run, select, &env, usize::MAX, context)?;
             for value in rows {
-                // The fields of what is selected are the variables of key and value.
+                // The fields of the selected row are the variables of key and value.
                 let env = env.with(&nacre_sql::RESULT.into(), value.clone());
                 let id = eval(&row.key, &env, context)?;
                 let document = match &row.value {
@@ -212,7 +212,7 @@ pub(crate) fn insert(insert: &Insert, run: &Run<'_>, context: &Context<'_>) -> R
     writer.finish()
 }
 
-/// How the rows of a target are found that a statement is about.
+/// Plans how to find the rows of a target that a statement changes.
 pub(crate) fn plan_targets(
     target: &FromTerm,
     condition: Option<&Expr>,
@@ -222,7 +222,7 @@ pub(crate) fn plan_targets(
     plan_targets_with(target, condition, page, Vec::new(), run)
 }
 
-/// The same, with the extended attributes that more than the condition looks at.
+/// As [`plan_targets`], with extended attributes that are also needed outside of the condition.
 fn plan_targets_with(
     target: &FromTerm,
     condition: Option<&Expr>,
@@ -244,7 +244,7 @@ fn plan_targets_with(
     Ok(root)
 }
 
-/// The rows of a target that a statement is about.
+/// Returns the rows of a target that a statement changes.
 fn targets(
     target: &FromTerm,
     condition: Option<&Expr>,
@@ -313,7 +313,8 @@ fn write_changes(
 fn write_removal(writer: &mut Writer<'_>, row: &Env) -> Result<()> {
     let Some(meta) = row.meta(&writer.alias).cloned() else { return Ok(()) };
     let value = row.get(&writer.alias).cloned().unwrap_or_default();
-    // A transaction ends with the first document that is not as it was read; other statements go on with the next.
+    // A transaction fails at the first document that has changed since it was read; other statements continue with
+    // the next document.
     let version = if writer.run.state.in_transaction.get() { meta.cas } else { 0 };
     let mutation = Mutation {
         action: Action::Remove(version),
@@ -340,13 +341,13 @@ pub(crate) fn delete(delete: &Delete, run: &Run<'_>, context: &Context<'_>) -> R
     writer.finish()
 }
 
-/// The catalog that a target is, if it is one.
+/// Returns the catalog that a target names, if it is one.
 fn catalog_of(target: &FromTerm) -> Option<&Name> {
     let Source::Keyspace(path) = &target.source else { return None };
     path.parts.first().filter(|_| path.is_system())
 }
 
-/// Deletes what `system:` has of the service itself.
+/// Deletes entries of the service's own `system:` catalogs.
 fn delete_entries(
     catalog: &str,
     delete: &Delete,
@@ -427,7 +428,7 @@ pub(crate) fn merge(merge: &Merge, run: &Run<'_>, context: &Context<'_>) -> Resu
                 if let Some((Row { key, value, options }, condition)) = &merge.insert
                     && holds(condition, row)?
                 {
-                    // With ON KEY, the key that was not found is the new one's.
+                    // With ON KEY, the key that was not found becomes the key of the new document.
                     let key = match (key, &merge.on) {
                         (Expr::Literal(Value::Missing), On::Keys(looked_up)) => looked_up,
                         (key, _) => key,

@@ -1,4 +1,5 @@
-//! Functions that users make. The store keeps the statement of each; an instance keeps those parsed that it has called.
+//! User-defined functions. The store has the statement of each; an instance keeps the parsed form of those that it has
+//! called.
 
 use crate::resolve::resolve;
 use crate::rights::{self, Needs};
@@ -12,12 +13,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// How deep the body of a function may nest, as functions call each other and each call takes its stack anew.
+/// Maximum nesting of a function's body, because functions call each other and each call uses the stack again.
 const HEIGHT_MAX: usize = 30;
-/// Functions that an instance keeps parsed.
+/// Maximum number of parsed functions that an instance keeps.
 const PARSED_MAX: usize = 1024;
 
-/// A function, parsed, and the statement that made it.
+/// A parsed function with its CREATE statement.
 pub(crate) struct UserFunction {
     text: String,
     path: FunctionPath,
@@ -31,7 +32,7 @@ pub(crate) struct UserFunction {
 pub(crate) struct FunctionCache(RefCell<BTreeMap<FunctionPath, Rc<UserFunction>>>);
 
 impl FunctionCache {
-    /// The function that a call names, which may leave away what the query context says.
+    /// Returns the function that a call names; the query context completes the path.
     pub fn get(
         &self,
         path: &[Name],
@@ -42,7 +43,7 @@ impl FunctionCache {
         self.at(found, &path.join("."), store)
     }
 
-    /// The function at `path`, which the request calls `name`.
+    /// Returns the function at `path`; `name` is its name in the request.
     fn at(
         &self,
         path: FunctionPath,
@@ -83,7 +84,7 @@ impl UserFunction {
         }
     }
 
-    /// Calls it, with as many arguments as it takes.
+    /// Calls the function. The number of arguments must match.
     pub fn call(&self, args: Vec<Value>, run: &Run<'_>, context: &Context<'_>) -> Result<Value> {
         match &self.definition.body {
             FunctionBody::Expr(body, _) => {
@@ -100,7 +101,7 @@ impl UserFunction {
         }
     }
 
-    /// Its row in `system:functions`.
+    /// Returns its row in `system:functions`.
     fn row(&self) -> Value {
         let parameters = self.definition.parameters.as_ref().map_or(Value::Null, |names| {
             Value::array(names.iter().map(|name| name.clone().into()).collect())
@@ -144,7 +145,7 @@ impl UserFunction {
     }
 }
 
-/// The rows of `system:functions`.
+/// Returns the rows of `system:functions`.
 pub(crate) fn rows(store: &dyn Datastore) -> Result<Vec<(Name, Value)>> {
     let row = |(path, text): (FunctionPath, String)| {
         Ok((path.to_string().into(), UserFunction::parse(path, text)?.row()))
@@ -176,11 +177,11 @@ pub(crate) fn drop_function(path: &Path, if_exists: bool, run: &Run<'_>) -> Resu
     }
 }
 
-/// What a function does, without calling it: the plans of the queries in its expression, or the lines of its code that query.
-/// What it calls has a plan of its own.
+/// Explains a function without calling it: returns the plans of the queries in its expression, or the lines of its code with
+/// queries. Functions that it calls are not included.
 ///
 /// # Errors
-/// When there is no such function, or as from planning.
+/// Fails if the function does not exist, or a query cannot be planned.
 pub(crate) fn explain_function(path: &Path, run: &Run<'_>) -> Result<Value> {
     let found = resolved(path, run)?;
     let function = run.service.functions.at(found, &path.to_string(), run.store)?;
@@ -202,7 +203,7 @@ pub(crate) fn explain_function(path: &Path, run: &Run<'_>) -> Result<Value> {
     Ok(Value::object(fields))
 }
 
-/// The plan of each query in `expr`, those in others after these.
+/// Adds the plan of each query in `expr`; nested queries follow their outer query.
 fn add_plans(expr: &mut Expr, run: &Run<'_>, plans: &mut Vec<Value>) -> Result<()> {
     if let Expr::Subquery(select) = expr {
         let plan = explain::explain(&nacre_planner::plan(select, run)?.root);
@@ -213,13 +214,13 @@ fn add_plans(expr: &mut Expr, run: &Run<'_>, plans: &mut Vec<Value>) -> Result<(
 }
 
 fn resolved(path: &Path, run: &Run<'_>) -> Result<FunctionPath> {
-    // With a namespace, a lone name is that of a function of the cluster.
+    // With a namespace, a single name is that of a global function.
     let context = run.settings.context.as_ref().filter(|_| path.namespace.is_none());
     path_of(&path.parts, context).ok_or_else(|| not_found(&path.to_string()))
 }
 
-/// Functions with a lone name belong to the scope of the query context, if there is one. In a call, a namespace is the first
-/// part.
+/// Returns the path of a function. A single name belongs to the scope of the query context, if there is one. In a call, a
+/// namespace is the first part.
 fn path_of(path: &[Name], context: Option<&Path>) -> Option<FunctionPath> {
     let of_scope = |bucket: &Name, scope: &Name, name: &Name| FunctionPath {
         scope: Some((bucket.clone(), scope.clone())),
@@ -234,7 +235,7 @@ fn path_of(path: &[Name], context: Option<&Path>) -> Option<FunctionPath> {
     }
 }
 
-/// The statement that makes a function, wherever it is made.
+/// Returns the CREATE statement of a function, with its full path.
 fn statement_of(function: &CreateFunction, script: Option<&Script>) -> String {
     let parameters = match &function.parameters {
         None => "...".to_owned(),
@@ -263,7 +264,7 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// How many expressions are in each other.
+/// Returns the height of an expression.
 fn height(expr: &Expr) -> usize {
     let mut below = 0;
     let walked = each_child(&mut expr.clone(), &mut |child| {

@@ -1,4 +1,4 @@
-//! The datastore as the host of the sandbox has it.
+//! The datastore provided by the host of the sandbox.
 
 use crate::admin;
 use crate::response::{Passed, Piece};
@@ -17,28 +17,29 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Documents of one call of the host.
+/// Maximum number of documents in one call of the host.
 const DOCUMENTS_MAX: usize = 1024;
-/// How long a request that is out of time may take to say so itself. One that is within a long step does not, and is ended.
+/// Time that a request has after its timeout to report the timeout itself. A request in a long step cannot, and is ended by
+/// the host.
 const GRACE_MS: u64 = 250;
 
-/// What a request sees.
+/// Access of a request to the host.
 pub struct Host {
-    /// When the request is to end; none when it may take as long as it needs.
+    /// The end of the request's time; `None` for no limit.
     ends_us: Option<u64>,
     timeout_ms: u64,
     indexes: IndexNames,
     held: Arc<Held>,
 }
 
-/// The documents that the host of the sandbox holds.
+/// Documents that the host keeps.
 #[derive(Default)]
 struct Held {
-    /// Those that are needed no longer, and that it was not told about yet.
+    /// Documents that are no longer needed but not released yet.
     gone: Mutex<Vec<u64>>,
 }
 
-/// It is told about so many documents at once that are needed no longer.
+/// Number of unneeded documents that are released at a time.
 const GONE_MAX: usize = 256;
 
 impl Held {
@@ -57,11 +58,12 @@ impl Library for Held {
     }
 }
 
-/// The names that the host has for indexes, by the numbers that plans have. Plans outlive requests, and so do these.
+/// The host's names of indexes by their numbers in plans. Both plans and this map outlive requests.
 pub type IndexNames = Rc<RefCell<BTreeMap<u64, String>>>;
 
 impl Host {
-    /// A host for a request that is to end after `timeout_ms`, or after what the service's setting says if that is before.
+    /// Creates the host of a request that ends after `timeout_ms`, or after the time in the service's settings if that is
+    /// shorter.
     pub fn new(timeout_ms: Option<u64>, indexes: &IndexNames) -> Host {
         let set = abi::recall(admin::TIMEOUT).and_then(|text| String::from_utf8(text).ok());
         let set = set.and_then(|text| text.parse().ok());
@@ -79,7 +81,7 @@ impl Host {
         }
     }
 
-    /// Tells which documents are in a piece of the answer; gives what stands around them.
+    /// Passes the documents of a piece of the response to the host. Returns the text around them.
     pub fn pass_on(&self, Piece { text, passed, .. }: Piece) -> String {
         let mut places = Vec::new();
         let pass_on = |places: &mut Vec<_>| {
@@ -104,7 +106,7 @@ impl Host {
         text
     }
 
-    /// What is told of documents that are held.
+    /// Converts the host's description of kept documents.
     fn holding(&self, of: &Keyspace, holding: abi::Holding) -> Documents {
         let abi::Holding { first, count, bytes, documents, ids } = holding;
         let library: Arc<dyn Library> = self.held.clone();
@@ -137,7 +139,7 @@ impl Host {
         Documents::Each((first..).zip(documents).map(found).collect())
     }
 
-    /// Tells which documents are needed no longer, when they are many.
+    /// Releases unneeded documents if there are many.
     fn let_go(&self) {
         let mut gone = self.held.gone();
         if gone.len() >= GONE_MAX {
@@ -170,7 +172,7 @@ fn error(failure: abi::Failure) -> Error {
     Error { retry, ..Error::new(code, message) }
 }
 
-/// Forgives failures of some codes, when the statement says so.
+/// Ignores failures with some codes if the statement allows it.
 fn unless(
     forgiven: bool,
     codes: &[u32],
@@ -209,12 +211,12 @@ fn document(found: abi::Document) -> Document {
     }
 }
 
-/// What is left to read of a range.
+/// Returns the remaining spans of a range.
 fn spans(range: &IndexRange<'_>) -> Vec<abi::Span> {
     let spans = range.spans.iter().filter_map(|span| {
         let mut span = abi::Span { low: span.low.clone(), high: span.high.clone() };
         match range.after {
-            // No entry is the beginning of another, so that the next key is one with a byte more.
+            // No entry is a prefix of another, so the next possible key is this one with a zero byte appended.
             Some(after) if !range.reverse => {
                 span.low = span.low.max([after, &[0]].concat());
             }
@@ -232,7 +234,7 @@ fn spans(range: &IndexRange<'_>) -> Vec<abi::Span> {
     spans
 }
 
-/// Bucket and scope of a path that names a scope.
+/// Returns bucket and scope of the path of a scope.
 fn scope_of(path: &Path, context: Option<&Path>) -> Result<(String, String)> {
     match (&path.parts[..], context.map(|context| &context.parts[..])) {
         ([bucket, scope], _) => Ok((bucket.to_string(), scope.to_string())),
@@ -253,7 +255,7 @@ impl Datastore for Host {
     fn indexes(&self, of: &Keyspace) -> Result<Vec<Index>> {
         let found = abi::indexes(&keyspace(of)).map_err(error)?;
         let index = |found: abi::Index| {
-            // The first half of a UUID is as good as all of it, and plans want a number.
+            // Half of a UUID is unique enough, and plans need a number.
             let digits: String = found.id.chars().take(16).collect();
             let id = u64::from_str_radix(&digits, 16).unwrap_or_default();
             self.indexes.borrow_mut().insert(id, found.id);

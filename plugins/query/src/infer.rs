@@ -1,4 +1,4 @@
-//! INFER: what documents look like. ADVISE: which index would help.
+//! INFER describes documents. ADVISE recommends indexes.
 
 use crate::run::Run;
 use nacre_planner::{Access, IndexScan, Node, Scan, ScanSource, Strategy, conjuncts};
@@ -7,12 +7,12 @@ use nacre_sql::functions::infer::{Options, flavors};
 use nacre_sql::{Context, Env, Error, Name, Result, Value, any_in, each_in_select, eval};
 use std::rc::Rc;
 
-/// How many documents are looked at unless INFER says how many. Source: Couchbase.
+/// Default number of documents in the sample of INFER. Source: Couchbase.
 const SAMPLE: usize = 1000;
-/// How many documents may be looked at.
+/// Maximum number of documents in the sample.
 const SAMPLE_MAX: usize = 100_000;
 
-/// Options of INFER, all of which are numbers but `flags`. Source: SQL++ reference, INFER.
+/// Options of INFER, all of which are numbers except `flags`. Source: SQL++ reference, INFER.
 const OPTIONS: [&str; 7] = [
     "sample_size",
     "num_sample_values",
@@ -56,7 +56,7 @@ pub(crate) fn infer(infer: &ast::Infer, run: &Run<'_>, context: &Context<'_>) ->
     Ok(Value::array(flavors(values.iter(), &Options::of(&infer.with))))
 }
 
-/// The first documents of a keyspace, `count` at most.
+/// Returns the first documents of a keyspace, at most `count`.
 fn sample(path: &ast::Path, count: usize, run: &Run<'_>) -> Result<Vec<Value>> {
     let keyspace = run.keyspace(path)?;
     let mut values = Vec::new();
@@ -77,7 +77,7 @@ fn sample(path: &ast::Path, count: usize, run: &Run<'_>) -> Result<Vec<Value>> {
     Ok(values)
 }
 
-/// The row of ADVISE.
+/// Returns the row of ADVISE.
 pub(crate) fn advice(statement: &Statement, text: &str, run: &Run<'_>) -> Value {
     Value::object([
         ("#operator", Value::from("Advise")),
@@ -86,7 +86,7 @@ pub(crate) fn advice(statement: &Statement, text: &str, run: &Run<'_>) -> Value 
     ])
 }
 
-/// Which indexes a statement uses, and which would help it.
+/// Returns the indexes that a statement uses, and those that would help it.
 pub(crate) fn advise(statement: &Statement, _: &str, run: &Run<'_>) -> Value {
     let terms = terms_of(statement);
     let (mut plain, mut covering) = (Vec::new(), Vec::new());
@@ -117,7 +117,7 @@ pub(crate) fn advise(statement: &Statement, _: &str, run: &Run<'_>) -> Value {
     ])
 }
 
-/// A term of a statement, and the conditions that are on it alone or on a join.
+/// A term of a statement, and the conditions on it alone or on a join.
 struct Advised {
     path: ast::Path,
     alias: Name,
@@ -158,9 +158,9 @@ fn terms_of(statement: &Statement) -> Vec<Advised> {
 /// An index that would help a term.
 struct Advice<'a> {
     term: &'a Advised,
-    /// Fields that are compared: equal ones first.
+    /// Fields that are compared; those in equalities come first.
     keys: Vec<Name>,
-    /// All fields that are read; none when documents are read as a whole.
+    /// All fields that are read; `None` if whole documents are read.
     read: Option<Vec<Name>>,
     rule: &'static str,
 }
@@ -207,7 +207,7 @@ impl<'a> Advice<'a> {
         (!keys.is_empty()).then_some(Advice { term, keys, read, rule })
     }
 
-    /// The keys of an index that has all that is read, if the plain one has not.
+    /// Returns the keys of a covering index, if the plain one is not covering.
     fn covering(&self) -> Option<Vec<Name>> {
         let read = self.read.as_ref()?;
         let more: Vec<Name> =
@@ -228,7 +228,7 @@ impl<'a> Advice<'a> {
     }
 }
 
-/// The fields of a term that a query reads, if it reads nothing but fields.
+/// Returns the fields of a term that a query reads, if it reads only fields.
 fn read_of(alias: &Name, statement: &Statement) -> Option<Vec<Name>> {
     let Statement::Select(select) = statement else { return None };
     let Body::Block(block) = &select.body else { return None };
@@ -269,7 +269,7 @@ fn fields_of(expr: &Expr, alias: &Name, names: &mut Vec<Name>, is_whole: &mut bo
     }
 }
 
-/// The statements of the indexes that a query uses as it is planned now.
+/// Returns the statements of the indexes in the query's current plan.
 fn current_indexes(statement: &Statement, run: &Run<'_>) -> Vec<Value> {
     let Statement::Select(select) = statement else { return Vec::new() };
     let Ok(plan) = nacre_planner::plan(select, run) else { return Vec::new() };

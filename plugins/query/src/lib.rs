@@ -1,4 +1,4 @@
-//! Queries in SQL++: what a statement does, over a datastore, a clock and chance that are handed in.
+//! SQL++ queries: executes statements over a given datastore, clock and source of randomness.
 //!
 //! ```text
 //! Request ─ nacre_sql::parse ─► Statement ─ resolve ─ nacre_planner::plan ─► Node ─ exec ─► rows ─► Response, in pieces
@@ -6,9 +6,9 @@
 //!                                                       Datastore::indexes   Datastore::{fetch, scan, scan_index}
 //! ```
 //!
-//! Invariants: no clock, chance, store or thread but those that are handed in; rows are pulled, so that nothing is read
-//! that nobody asks for; what is kept (sorts, groups, joins, sets) is charged to the request's quota; a statement that
-//! changes documents has found them all before it changes the first.
+//! Invariants: no clock, randomness, store or thread except those that are passed in; rows are pulled, so nothing is
+//! read that is not requested; kept data (sorts, groups, joins, sets) is charged to the request's quota; a statement
+//! that changes documents finds all of them before it changes the first.
 
 mod admin;
 mod administer;

@@ -1,13 +1,13 @@
-//! Where code in JavaScript queries: the lines of a function on which `N1QL(` stands.
+//! Finds the lines of a JavaScript function with queries, that is, with `N1QL(`.
 //!
-//! The code is read as far as that takes: comments, texts, templates and regular expressions are passed over, and braces
-//! counted. Who calls `N1QL` by another name is not found.
+//! The code is scanned only superficially: comments, strings, templates and regular expressions are skipped, and braces
+//! are counted. Calls of `N1QL` by another name are not found.
 
-/// The name of what queries.
+/// The name of the query function.
 const QUERY: &str = "N1QL";
 
-/// The lines of the function `name` on which it queries, from 1 on, counted from where the function begins; of all of the
-/// code when no `function name` is there.
+/// Returns the lines of the function `name` with queries, from 1, counted from the beginning of the function; those of
+/// the whole code if there is no `function name`.
 pub(crate) fn of_queries(code: &str, name: &str) -> Vec<usize> {
     let tokens = Tokens::new(code).collect::<Vec<_>>();
     let begins = (0..tokens.len()).find(|at| {
@@ -30,14 +30,14 @@ pub(crate) fn of_queries(code: &str, name: &str) -> Vec<usize> {
     lines
 }
 
-/// The tokens up to the brace that closes the body.
+/// Returns the tokens up to the brace that closes the body.
 fn body<'a, 'b>(tokens: &'a [Token<'b>]) -> &'a [Token<'b>] {
     let (mut depth, mut parentheses) = (0_usize, 0_usize);
     for (at, token) in tokens.iter().enumerate() {
         match token.text {
             "(" => parentheses += 1,
             ")" => parentheses = parentheses.saturating_sub(1),
-            // Those of parameters with defaults are no bodies.
+            // Braces in the defaults of parameters do not begin a body.
             "{" if parentheses == 0 || depth > 0 => depth += 1,
             "}" if depth == 1 => return &tokens[..=at],
             "}" => depth = depth.saturating_sub(1),
@@ -57,9 +57,9 @@ struct Token<'a> {
 struct Tokens<'a> {
     rest: &'a str,
     line: usize,
-    /// What stood before, for a slash: it begins a regular expression where no value has ended.
+    /// The previous token; a slash begins a regular expression unless it follows a value.
     last: &'a str,
-    /// For each template that is open, how many braces are open in the expression within.
+    /// For each open template, the number of open braces in the expression within.
     templates: Vec<usize>,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Tokens<'a> {
         Tokens { rest: code, line: 1, last: "", templates: Vec::new() }
     }
 
-    /// Takes `bytes` of the code.
+    /// Consumes `bytes` of the code.
     fn take(&mut self, bytes: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(bytes);
         self.line += taken.matches('\n').count();
@@ -76,7 +76,7 @@ impl<'a> Tokens<'a> {
         taken
     }
 
-    /// Passes over what `end` ends, or the rest; a backslash takes the next character with it.
+    /// Skips text up to `end`, or all the rest; a backslash escapes the next character.
     fn skip_to(&mut self, end: impl Fn(&str) -> Option<usize>) {
         let mut at = 0;
         while let Some(next) = self.rest[at..].chars().next() {
@@ -93,7 +93,7 @@ impl<'a> Tokens<'a> {
         self.take(self.rest.len());
     }
 
-    /// Passes over the rest of a template, up to its end or an expression within.
+    /// Skips the rest of a template, up to its end or an expression within.
     fn skip_template(&mut self) {
         let ends = |rest: &str| match rest.as_bytes() {
             [b'`', ..] => Some(1),
@@ -118,14 +118,14 @@ impl<'a> Tokens<'a> {
                 is_in_class.set(false);
                 None
             }
-            // No such expression goes on in the next line.
+            // A regular expression cannot continue on the next line.
             b'\n' => Some(1),
             b'/' if !is_in_class.get() => Some(1),
             _ => None,
         });
     }
 
-    /// Whether a slash is a division here.
+    /// Returns true if a slash is a division here.
     fn is_after_value(&self) -> bool {
         let is_word =
             |word: &str| word.starts_with(|c: char| c.is_alphanumeric() || "_$".contains(c));

@@ -1,4 +1,4 @@
-//! JSON objects that are written member by member, as what every request tells of itself is: no value has to be made for that.
+//! Writes JSON objects member by member, for the notes of every request: no value has to be built.
 
 use nacre_sql::write_string;
 use std::fmt::{Display, Write};
@@ -16,7 +16,7 @@ impl ObjectText {
         write_string(value, &mut self.0);
     }
 
-    /// The same, unless there is no value.
+    /// Adds a member unless the value is `None`.
     pub fn text_if(&mut self, name: &str, value: Option<&str>) {
         if let Some(value) = value {
             self.text(name, value);
@@ -25,11 +25,11 @@ impl ObjectText {
 
     pub fn number(&mut self, name: &str, value: impl Display) {
         self.name(name);
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(self.0, "{value}");
     }
 
-    /// A member that is JSON already.
+    /// Adds a member whose value is already JSON.
     pub fn json(&mut self, name: &str, json: &str) {
         self.name(name);
         self.0.push_str(json);

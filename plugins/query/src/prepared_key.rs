@@ -1,4 +1,4 @@
-//! Keys of prepared statements: each user has names of his own in each query context.
+//! Keys of prepared statements: each user has separate names in each query context.
 //!
 //! ```text
 //! note      prepared/ann//report       prepared/ann/default:travel.inventory/flights
@@ -6,7 +6,8 @@
 //! others    ann//report                ann/default:travel.inventory/flights
 //! ```
 //!
-//! `%` and `/` within a word are percent-encoded. The embedder checks that the user in a key is the one who asks.
+//! `%` and `/` within a word are percent-encoded. The host checks that the user in a key is the user of the
+//! request.
 
 use crate::run::Run;
 
@@ -23,7 +24,7 @@ pub(crate) struct PreparedKey {
 }
 
 impl PreparedKey {
-    /// The key of a name in the query context of a request.
+    /// Returns the key of a name in the query context of a request.
     pub fn of(name: &str, run: &Run<'_>) -> PreparedKey {
         let context = run.settings.context.as_ref().map(ToString::to_string);
         PreparedKey {
@@ -33,7 +34,7 @@ impl PreparedKey {
         }
     }
 
-    /// The key of its note.
+    /// Returns the key of its note.
     pub fn note(&self) -> String {
         let PreparedKey { user, context, name } = self;
         format!("{PREPARED}{}/{}/{}", encoded(user), encoded(context), encoded(name))
@@ -46,7 +47,7 @@ impl PreparedKey {
         words.next().is_none().then_some(PreparedKey { user, context, name })
     }
 
-    /// Its ID in the catalog, as `user` sees it.
+    /// Returns its ID in the catalog, as `user` sees it.
     pub fn id(&self, user: &str) -> String {
         let (context, name) = (encoded(&self.context), encoded(&self.name));
         match (self.user == user, context.is_empty()) {
@@ -56,7 +57,7 @@ impl PreparedKey {
         }
     }
 
-    /// The key with that ID in the catalog, as `user` sees it.
+    /// Returns the key with that ID in the catalog, as `user` sees it.
     pub fn from_id(id: &str, user: &str) -> PreparedKey {
         let words: Vec<String> = id.splitn(3, '/').map(decoded).collect();
         let (user, context, name) = match &words[..] {

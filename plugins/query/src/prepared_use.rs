@@ -1,4 +1,4 @@
-//! How often a prepared statement was executed on this node, and how long that took; and the members of its description.
+//! Statistics of the executions of prepared statements on this node, and the members of their descriptions.
 
 use crate::object_text::ObjectText;
 use crate::prepared_key::PreparedKey;
@@ -8,10 +8,10 @@ use crate::watch;
 use nacre_datastore::{Datastore, Platform};
 use nacre_sql::{Result, Value};
 
-/// First word of the keys of notes about uses; behind it, they are those of the statements.
+/// Prefix of the keys of notes about uses; the key of the statement follows.
 const USES: &str = "uses-of-";
 
-/// The version of the interface of indexes that plans go by. Source: Couchbase.
+/// The version of the index interface that plans use. Source: Couchbase.
 const INDEX_API_VERSION: i64 = 4;
 
 fn note_of(key: &PreparedKey) -> String {
@@ -60,13 +60,13 @@ impl Uses {
     }
 }
 
-/// The statement has been prepared.
+/// Records that the statement was prepared.
 pub(crate) fn begin(key: &PreparedKey, run: &Run<'_>) {
     let uses = Uses { made_ms: run.platform.now_ms(), ..Uses::default() };
     uses.keep(&note_of(key), run.store);
 }
 
-/// The statement has been executed, in so many microseconds.
+/// Records an execution and its duration in microseconds.
 pub(crate) fn count(
     key: &PreparedKey,
     took_us: i64,
@@ -83,27 +83,27 @@ pub(crate) fn count(
     uses.keep(&note, store);
 }
 
-/// Forgets the uses of a statement that is prepared no longer.
+/// Removes the uses of a statement that is no longer prepared.
 pub(crate) fn forget(key: &PreparedKey, store: &dyn Datastore) {
     store.notes().note(&note_of(key), None);
 }
 
-/// The members that PREPARE and the catalog have in common.
+/// Returns the members that PREPARE and the catalog have in common.
 pub(crate) fn fields(key: &PreparedKey) -> Vec<(&'static str, Value)> {
     vec![
-        // Nothing has to be sent back to execute a statement: its name is enough.
+        // Clients need not send a plan to execute a statement; its name is enough.
         ("encoded_plan", "".into()),
         ("featureControls", Value::Int(0)),
         ("indexApiVersion", Value::Int(INDEX_API_VERSION)),
         ("name", key.name.as_str().into()),
         ("namespace", "default".into()),
         ("queryContext", key.context.as_str().into()),
-        // Costs count wherever there are statistics.
+        // The planner uses costs wherever there are statistics.
         ("useCBO", true.into()),
     ]
 }
 
-/// The members of the catalog about uses.
+/// Returns the catalog's members about uses.
 pub(crate) fn told(key: &PreparedKey, run: &Run<'_>) -> Result<Vec<(&'static str, Value)>> {
     let uses = Uses::recall(&note_of(key), run.store);
     let mut fields = vec![("uses", Value::Int(uses.count))];

@@ -1,4 +1,4 @@
-//! Requests: the members of a JSON body, or pairs of a form, checked.
+//! Requests: reads and checks the members of a JSON body, or the pairs of a form.
 
 use crate::run::Settings;
 use crate::style::Style;
@@ -7,47 +7,47 @@ use nacre_datastore::Consistency;
 use nacre_sql::ast::Path;
 use nacre_sql::{Error, Name, Result, Value};
 
-/// What a client asks.
+/// A request of a client.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// The statement's text.
     pub statement: Option<String>,
     /// The name of a prepared statement, instead of a text.
     pub prepared: Option<String>,
-    /// Echoed in the response.
+    /// Returned in the response.
     pub client_context_id: Option<String>,
-    /// Milliseconds after which the request is to end; the platform sees to it.
+    /// Milliseconds after which the request must end; the platform enforces this.
     pub timeout_ms: Option<u64>,
-    /// Whether metrics are told; they are unless asked otherwise.
+    /// True to return metrics; the default of requests.
     pub metrics: bool,
-    /// Whether the signature is told; it is unless asked otherwise.
+    /// True to return the signature; the default of requests.
     pub signature: bool,
-    /// A prepared statement is executed at once.
+    /// True to execute a statement immediately after PREPARE.
     pub auto_execute: bool,
-    /// `off`, `phases` or `timings`, as it was sent.
+    /// `off`, `phases` or `timings`, as the client sent it.
     pub profile: String,
-    /// The request says `readonly=false`, rather than nothing.
+    /// True if the request contains `readonly=false`.
     pub names_writes: bool,
-    /// How the statement is run.
+    /// The settings of the execution.
     pub settings: Settings,
-    /// How rows are written.
+    /// The format of rows.
     pub style: Style,
-    /// Whether what the request asked for is told.
+    /// True to return the parameters of the request.
     pub controls: bool,
-    /// How many errors are told at most; 0 for all.
+    /// The maximum number of errors to return; 0 for all.
     pub error_limit: usize,
-    /// Milliseconds that an index may take to reach what the request wants of it.
+    /// Milliseconds that an index may take to reach the requested consistency.
     pub scan_wait_ms: Option<u64>,
-    /// The transaction that it belongs to, or begins.
+    /// The transaction that it belongs to or begins.
     pub transaction: Transaction,
 }
 
-/// Parameters without an effect on any answer, which may have any value: the service plans each statement where it runs, and reads no
-/// plan that a client sends along.
+/// Parameters without an effect on any response, which accept any value: the service plans each statement where it runs, and
+/// ignores plans from clients.
 const IGNORED: &[&str] = &["encoded_plan", "query_id", "timeout_ms"];
 
 impl Request {
-    /// A request for a statement, with the usual settings.
+    /// Creates a request for a statement with default settings.
     pub fn of(statement: &str) -> Request {
         Request {
             statement: Some(statement.to_owned()),
@@ -60,7 +60,7 @@ impl Request {
     /// Reads the JSON body of a request.
     ///
     /// # Errors
-    /// Code 1040 when it is no object, 1065 for a parameter that there is not, 1070 for one of a wrong type.
+    /// Code 1040 if the body is not an object, 1065 for an unknown parameter, 1070 for a parameter of a wrong type.
     pub fn from_json(body: &[u8]) -> Result<Request> {
         let value = Value::parse(body)
             .map_err(|error| Error::new(1040, format!("Unable to parse the request: {error}")))?;
@@ -70,21 +70,22 @@ impl Request {
         Request::from_members(members.iter().map(|(name, value)| (&**name, value.clone())))
     }
 
-    /// Reads forms, of which later ones count more: `name=value` joined by `&`, with `+` and `%` as browsers write them.
+    /// Reads forms, of which later ones take precedence: `name=value` joined by `&`, with `+` and `%` as in browsers.
     ///
     /// # Errors
-    /// As [`Request::from_json`].
+    /// As for [`Request::from_json`].
     pub fn from_form<'a>(forms: impl IntoIterator<Item = &'a str>) -> Result<Request> {
         let pairs = forms.into_iter().flat_map(|form| form.split('&'));
         let pairs: Vec<_> = pairs.filter_map(decoded_pair).collect();
         Request::from_pairs(pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())))
     }
 
-    /// Restricts the request to statements that change nothing and keep nothing for later requests: for a request by GET, which any
-    /// link makes a browser send with the login of its user. Source: Couchbase's query service, but for PREPARE and transactions.
+    /// Restricts the request to statements that change nothing and keep nothing for later requests. This applies to requests by
+    /// GET, because any link can make a browser send one with its user's login. Source: Couchbase's query service, except for
+    /// PREPARE and transactions.
     ///
     /// # Errors
-    /// Code 1000 when it says `readonly=false`.
+    /// Code 1000 if the request contains `readonly=false`.
     pub fn by_get(mut self) -> Result<Request> {
         if self.names_writes {
             return Err(Error::new(
@@ -100,7 +101,7 @@ impl Request {
     /// Reads the pairs of a form; arrays, objects and arguments are JSON texts.
     ///
     /// # Errors
-    /// As [`Request::from_json`].
+    /// As for [`Request::from_json`].
     pub fn from_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Request> {
         let members = pairs.into_iter().map(|(name, text)| {
             let is_argument = name.starts_with(['$', '@']);
@@ -164,18 +165,18 @@ impl Request {
             "pretty" => self.style.pretty = boolean(name, &value)?,
             "sort_projection" => self.style.sorted = boolean(name, &value)?,
             "error_limit" => {
-                // As with limits elsewhere, what is not above 0 is none.
+                // As for other limits, a number that is not positive means no limit.
                 let limit = whole_number(name, &value)?;
                 self.error_limit = usize::try_from(limit).unwrap_or(0);
             }
             "scan_wait" => self.scan_wait_ms = limit_ms(&text(name, &value)?)?,
-            // There is one namespace for documents, and one way to write an answer.
+            // Documents have one namespace, and responses one format.
             "namespace" => _ = choice(name, &value, &["default"])?,
             "format" => _ = choice(name, &value, &["json"])?,
             "encoding" => _ = choice(name, &value, &["utf-8", "utf8"])?,
             "compression" => _ = choice(name, &value, &["none"])?,
             "use_cbo" => settings.ignores_costs = !boolean(name, &value)?,
-            // What follows tunes how a statement is carried out, and changes no answer.
+            // The following parameters tune the execution of a statement and do not change the result.
             "max_parallelism" | "scan_cap" | "pipeline_batch" | "pipeline_cap" | "numatrs"
             | "n1ql_feat_ctrl" => {
                 _ = tuning(name, &value)?;
@@ -186,13 +187,13 @@ impl Request {
             "use_replica" => _ = switch(name, &value)?,
             "use_fts" => _ = boolean(name, &value)?,
             "loglevel" => _ = text(name, &value)?,
-            // The login of the request counts.
+            // The login of the request is used instead.
             "creds" => {
                 value.as_array().ok_or_else(|| wrong_type(name, "array"))?;
             }
             "timeout" => self.timeout_ms = limit_ms(&text(name, &value)?)?,
             "memory_quota" => {
-                // Mebibytes, as in the settings of the field.
+                // In mebibytes, as in Couchbase.
                 let quota = value.as_i64().or_else(|| value.as_str()?.parse().ok());
                 let quota = quota.and_then(|quota| usize::try_from(quota).ok());
                 settings.memory_quota =
@@ -252,7 +253,7 @@ fn number(name: &str, value: &Value) -> Result<u64> {
     u64::try_from(whole_number(name, value)?).map_err(|_| wrong_type(name, "number"))
 }
 
-/// A number for tuning, which may be written in hexadecimal digits.
+/// Reads a tuning number, which may be hexadecimal.
 fn tuning(name: &str, value: &Value) -> Result<i64> {
     let hexadecimal = value.as_str().and_then(|text| text.strip_prefix("0x"));
     match hexadecimal.and_then(|digits| i64::from_str_radix(digits, 16).ok()) {
@@ -261,7 +262,7 @@ fn tuning(name: &str, value: &Value) -> Result<i64> {
     }
 }
 
-/// `on`, `off` or `unset`; a truth value is the first two of them.
+/// Reads `on`, `off` or `unset`; a boolean means `on` or `off`.
 fn switch(name: &str, value: &Value) -> Result<String> {
     match value {
         Value::Bool(truth) => Ok(if *truth { "on" } else { "off" }.to_owned()),
@@ -269,7 +270,7 @@ fn switch(name: &str, value: &Value) -> Result<String> {
     }
 }
 
-/// One of these values, in small letters.
+/// Reads one of these values, in lower case.
 fn choice(name: &str, value: &Value, choices: &[&str]) -> Result<String> {
     let text = text(name, value)?.to_ascii_lowercase();
     match choices.contains(&text.as_str()) {
@@ -286,7 +287,7 @@ fn level(text: &str) -> Result<String> {
     }
 }
 
-/// `namespace:bucket.scope`; empty is none.
+/// Reads `namespace:bucket.scope`; empty means none.
 fn context(text: &str) -> Result<Option<Path>> {
     if text.is_empty() || text == "default:" {
         return Ok(None);
@@ -297,7 +298,7 @@ fn context(text: &str) -> Result<Option<Path>> {
     if path.parts.len() == 2 { Ok(Some(path)) } else { Err(wrong()) }
 }
 
-/// The parts of a path, whose names need no quotes: they end at `:` and `.` alone.
+/// Returns the parts of a path whose names need no quotes: only `:` and `.` separate them.
 fn parts_of(text: &str) -> Option<Path> {
     let (mut namespace, mut parts, mut part) = (None, Vec::new(), String::new());
     let mut is_quoted = false;
@@ -316,7 +317,7 @@ fn parts_of(text: &str) -> Option<Path> {
     is_whole.then_some(Path { namespace, parts })
 }
 
-/// Milliseconds of a limit; none for 0 and for what is below it, which are no limit.
+/// Reads a limit in milliseconds; `None` for 0 and negative values, which mean no limit.
 fn limit_ms(text: &str) -> Result<Option<u64>> {
     if let Some(below) = text.strip_prefix('-') {
         duration_ms(below)?;
@@ -325,7 +326,8 @@ fn limit_ms(text: &str) -> Result<Option<u64>> {
     Ok(Some(duration_ms(text)?).filter(|ms| *ms > 0))
 }
 
-/// Milliseconds of a duration as Go writes it, such as `8000ms`, `1.5s` or `1m14.9s`; a lone number is seconds.
+/// Reads a duration in Go's notation, such as `8000ms`, `1.5s` or `1m14.9s`, in milliseconds; a number without unit is in
+/// seconds.
 fn duration_ms(text: &str) -> Result<u64> {
     let wrong = || Error::new(1040, format!("Unable to parse the duration: {text}"));
     let (mut rest, mut total) = (text, 0.0);
@@ -357,7 +359,7 @@ fn decoded_pair(pair: &str) -> Option<(String, String)> {
     (!name.is_empty()).then(|| (decoded(name), decoded(value)))
 }
 
-/// A part of a form: `+` is a space, `%` begins a byte. What is no byte stays as it is.
+/// Decodes a part of a form: `+` is a space, `%` begins a byte. An invalid byte remains unchanged.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -410,7 +412,7 @@ mod tests {
 
     #[test]
     fn every_documented_parameter_is_honoured_or_refused() {
-        // Source: Couchbase's reference of the REST API of queries: each parameter with a value of it, and one that is refused.
+        // Source: Couchbase's reference of the query REST API. Each parameter has a valid value and an invalid one.
         for (name, fits, wrong) in [
             ("args", "[1]", "7"),
             ("atrcollection", "default:b.s.c", "true"),

@@ -1,4 +1,4 @@
-//! What names mean in statements that are no queries.
+//! Resolves names in statements other than queries.
 
 use nacre_sql::ast::{
     Changes, Delete, FunctionBody, Insert, InsertSource, Merge, On, Projection, Set, Source,
@@ -11,7 +11,7 @@ use nacre_sql::{
 /// Resolves the names of a statement.
 ///
 /// # Errors
-/// As [`resolve_expr`].
+/// As for [`resolve_expr`].
 pub(crate) fn resolve(statement: &mut Statement) -> Result<()> {
     let nothing = Scope::new();
     match statement {
@@ -136,7 +136,7 @@ fn resolve_merge(merge: &mut Merge) -> Result<()> {
         condition.iter_mut().try_for_each(|condition| resolve_expr(condition, &both))?;
     }
     if let Some((row, condition)) = &mut merge.insert {
-        // There is no document of the target here.
+        // There is no target document here.
         resolve_expr(&mut row.key, &source)?;
         resolve_expr(&mut row.value, &source)?;
         row.options.iter_mut().try_for_each(|options| resolve_expr(options, &source))?;

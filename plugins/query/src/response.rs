@@ -1,4 +1,4 @@
-//! Responses: one JSON object, in pieces. Rows come before the status, as clients read them while they come.
+//! Responses: one JSON object in pieces. Rows precede the status, because clients read them as they arrive.
 
 use crate::controls;
 use crate::exec::Passage;
@@ -17,31 +17,32 @@ use nacre_sql::ast::{Expr, Statement};
 use nacre_sql::{Content, Context, Error, Json, Result, Value, parse, write_string};
 use std::sync::Arc;
 
-/// About how many bytes a piece has.
+/// Approximate size of a piece in bytes.
 const PIECE_BYTES: usize = 64 << 10;
-/// The same with those of documents that are passed on, which a piece only names.
+/// The same, including documents that are passed on, which a piece only references.
 const PASSED_BYTES: usize = 256 << 10;
 
-/// A piece of a response: its text, and before which of its bytes, in order, there are documents that lie elsewhere.
+/// A piece of a response: its text, and the byte positions in it, in order, where documents of a library are
+/// inserted.
 #[derive(Default)]
 pub struct Piece {
-    /// What stands around the documents.
+    /// The text around the documents.
     pub text: String,
-    /// The documents, each with its place.
+    /// The documents, each with its position.
     pub passed: Vec<(usize, Passed)>,
     passed_bytes: usize,
 }
 
-/// What is in one place of a piece.
+/// The documents at one position of a piece.
 pub enum Passed {
     /// A document.
     Document(Arc<Json>),
-    /// Several, with a text between each two.
+    /// Several, separated by a text.
     Together(Together, String),
 }
 
 impl Piece {
-    /// All of it, with the documents.
+    /// Returns the whole text, including the documents.
     pub fn into_text(self) -> String {
         let Piece { text, passed, passed_bytes } = self;
         if passed.is_empty() {
@@ -82,7 +83,7 @@ impl Piece {
         });
     }
 
-    /// Adds rows, the first of them behind `before`; gives the bytes of all.
+    /// Adds rows; `before` precedes the first. Returns their total size in bytes.
     fn add_passage(&mut self, before: &str, passage: Passage) -> usize {
         let Passage { documents, name } = passage;
         let (mut begin, mut end) = (String::new(), "");
@@ -103,11 +104,11 @@ impl Piece {
     }
 }
 
-/// What stands before the first row, and before any other.
+/// The separators before the first row, and before any other.
 const FIRST_ROW: &str = "\n";
 const NEXT_ROW: &str = ",\n";
 
-/// What comes next of a request.
+/// The next part of a result.
 enum Next {
     Row(Content),
     Rows(Passage),
@@ -120,18 +121,18 @@ enum Phase {
     Done,
 }
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// All is well.
+    /// The request succeeded.
     Success,
-    /// Something was refused.
+    /// The request failed while it ran.
     Errors,
-    /// It could not begin.
+    /// The request could not begin.
     Fatal,
-    /// Its time was over.
+    /// The request timed out.
     Timeout,
-    /// It was cancelled.
+    /// The request was cancelled.
     Stopped,
 }
 
@@ -147,14 +148,14 @@ impl Status {
     }
 }
 
-/// A request on its way to being answered.
+/// A request while it is being answered.
 pub struct Response {
     request: Request,
-    /// When it came.
+    /// The time of its arrival.
     came_us: i64,
     state: State,
     begun: Option<Begun>,
-    /// Rows that the last piece had no room for.
+    /// Rows that did not fit into the last piece.
     left: Option<Passage>,
     phase: Phase,
     errors: Vec<Error>,
@@ -173,7 +174,7 @@ impl Response {
         let came_us = platform.now_us();
         request.settings.statement_ms = came_us / 1000;
         if request.transaction.is_given() && request.settings.consistency.level.is_empty() {
-            // As with Couchbase, a transaction sees what was committed before.
+            // As in Couchbase, a transaction sees what was committed before it.
             request.settings.consistency.level = "request_plus".into();
         }
         let state = State::of(new_id(platform));
@@ -205,7 +206,7 @@ impl Response {
         }
     }
 
-    /// The answer to a request that cannot be understood.
+    /// Creates the response to an invalid request.
     pub fn refused(error: Error, platform: &dyn Platform) -> Response {
         let mut request = Request { metrics: true, ..Request::default() };
         let came_us = platform.now_us();
@@ -214,32 +215,32 @@ impl Response {
         Response::of(request, came_us, state, Err(error))
     }
 
-    /// Whether the last piece was given.
+    /// Returns true if the last piece was returned.
     pub fn is_done(&self) -> bool {
         self.phase == Phase::Done
     }
 
-    /// The errors so far.
+    /// Returns the errors so far.
     pub fn errors(&self) -> &[Error] {
         &self.errors
     }
 
-    /// How it has gone so far.
+    /// Returns the outcome so far.
     pub fn status(&self) -> Status {
         match self.errors.first().map(|error| error.code) {
             None => Status::Success,
             Some(1080) => Status::Timeout,
             Some(1190) => Status::Stopped,
-            // Clients take both for an error; the difference is whether there can have been rows.
+            // Clients treat both as an error; the difference is whether there can have been rows.
             Some(1000..4000) if self.fatal => Status::Fatal,
             Some(_) => Status::Errors,
         }
     }
 
-    /// The next row, for callers that need no JSON.
+    /// Returns the next row, for callers that need no JSON.
     ///
     /// # Errors
-    /// What the request was refused with; the same is in [`Response::errors`].
+    /// The error of the request; the same error is in [`Response::errors`].
     pub fn next_row(
         &mut self,
         service: &Service,
@@ -270,7 +271,7 @@ impl Response {
         })
     }
 
-    /// Asks what the statement reads from for more.
+    /// Requests more from the statement's source.
     fn step<T>(
         &mut self,
         service: &Service,
@@ -294,7 +295,7 @@ impl Response {
         next.inspect_err(|error| self.errors.push(error.clone()))
     }
 
-    /// The next piece of the body; none after the last.
+    /// Returns the next piece of the body; `None` after the last.
     pub fn next_chunk(
         &mut self,
         service: &Service,
@@ -339,7 +340,7 @@ impl Response {
         Some(piece)
     }
 
-    /// The last row has been made: the transaction is another request's from here on.
+    /// Leaves the transaction after the last row, so that another request can use it.
     fn end_transaction(
         &mut self,
         service: &Service,
@@ -412,7 +413,7 @@ impl Response {
         out.push_str("\n}\n");
     }
 
-    /// What `profile=phases` and `profile=timings` want to know: how long it took, and how it was done.
+    /// Returns the profile for `profile=phases` and `profile=timings`: times, and the executed plan.
     fn profile(&self, now_us: i64) -> Value {
         let (parse_us, plan_us) = (self.state.parse_us.get(), self.state.plan_us.get());
         let run_us = now_us - self.came_us - parse_us - plan_us;
@@ -438,7 +439,7 @@ impl Response {
     }
 
     fn metrics(&self, now_us: i64) -> String {
-        // Some clients take none at all for a server that does not measure.
+        // Some clients take a time of zero for a server without measurements.
         let elapsed = duration((now_us - self.came_us).max(1));
         let mut metrics = ObjectText::new();
         metrics.text("elapsedTime", &elapsed);
@@ -458,7 +459,8 @@ impl Response {
     }
 }
 
-/// As clients read a duration. Many statements take less than a millisecond, and some clients find fault with none.
+/// Formats a duration as clients read it, with microseconds, because many statements take less than a millisecond
+/// and some clients reject a duration of zero.
 pub(crate) fn duration(us: i64) -> String {
     match (us / 1000, us % 1000) {
         (ms, 0) => format!("{ms}ms"),
@@ -466,7 +468,7 @@ pub(crate) fn duration(us: i64) -> String {
     }
 }
 
-/// 32 hexadecimal digits of chance, in groups as UUIDs have them.
+/// Returns 32 random hexadecimal digits, grouped as in UUIDs.
 fn new_id(platform: &dyn Platform) -> String {
     let digits = format!("{:016x}{:016x}", platform.random(), platform.random());
     [(0, 8), (8, 12), (12, 16), (16, 20), (20, 32)].map(|(from, to)| &digits[from..to]).join("-")
@@ -489,7 +491,7 @@ fn begin(service: &Service, request: &Request, run: &Run<'_>) -> Result<Begun> {
     let from_us = run.platform.now_us();
     let mut statement = parse(text)?;
     run.state.parse_us.set(run.platform.now_us() - from_us);
-    // What begins or ends a transaction does so prepared as well.
+    // A prepared statement may also begin or end a transaction.
     if let Statement::Execute { name: Expr::Literal(Value::String(name)), using: None } = &statement
         && let Ok(prepared) = service.prepared_statement(&PreparedKey::of(name, run), run.store)
         && matches!(prepared.statement, Statement::Transaction(_))
@@ -504,11 +506,11 @@ fn begin(service: &Service, request: &Request, run: &Run<'_>) -> Result<Begun> {
     })
 }
 
-/// Tells the store what the request asks of all its reads and writes.
+/// Passes the terms of the request's reads and writes to the store.
 fn set_terms(request: &Request, run: &Run<'_>) -> Result<()> {
     let is_bounded = !matches!(request.settings.consistency.level.as_str(), "" | "not_bounded");
     let scan_wait = request.scan_wait_ms.filter(|_| is_bounded);
-    // A transaction writes as its own settings say.
+    // A transaction has its own durability setting.
     let durability = Some(request.transaction.settings.durability.as_str())
         .filter(|level| !level.is_empty() && !request.transaction.is_given());
     if scan_wait.is_none() && durability.is_none() {

@@ -1,5 +1,5 @@
-//! The rights that a statement needs. They are asked for once, before it runs, so that it is refused whether or not it would find
-//! anything to read or change.
+//! The rights that a statement needs. They are checked once before it runs, so a statement is refused whether or not it would
+//! find anything to read or change.
 //!
 //! | statement | on its target | on what it selects from |
 //! | --- | --- | --- |
@@ -10,8 +10,8 @@
 //! | DELETE | delete | select |
 //! | MERGE | those of its actions | select |
 //!
-//! RETURNING needs select on the target, too; subqueries and the source of MERGE are selected from. To find the documents that are
-//! changed needs no right of its own. EXPLAIN and ADVISE need what their statement needs. Source: Couchbase's authorization of
+//! RETURNING also needs select on the target; subqueries and the source of MERGE are selected from. Finding the documents that
+//! are changed needs no separate right. EXPLAIN and ADVISE need what their statement needs. Source: Couchbase's authorization of
 //! SQL++.
 
 use crate::run::Run;
@@ -23,13 +23,13 @@ use nacre_sql::ast::{
 use nacre_sql::{Result, each_child, each_in_select};
 use std::collections::BTreeMap;
 
-/// Keyspaces as a statement names them, with what it does there. A keyspace may come several times.
+/// Keyspaces named in a statement, with the rights needed there. A keyspace may occur several times.
 pub(crate) type Needs = Vec<(Path, Rights)>;
 
-/// The rights that a request was found to have.
+/// The rights that a request has been found to have.
 pub(crate) type Asked = BTreeMap<Keyspace, Rights>;
 
-/// Returns the rights that a statement needs. Its names are resolved. The walk takes a mutable tree and leaves it unchanged.
+/// Returns the rights that a statement needs. Its names must be resolved. The walk takes a mutable tree but leaves it unchanged.
 pub(crate) fn of_statement(statement: &mut Statement) -> Needs {
     let mut needs = Needs::new();
     add_statement(statement, &mut needs);
@@ -43,10 +43,10 @@ pub(crate) fn of_expr(expr: &mut Expr) -> Needs {
     needs
 }
 
-/// Asks for rights that the request was not found to have yet. Keyspaces that are not there are left to whoever reads them.
+/// Checks rights that the request has not been found to have yet. Missing keyspaces are left to the code that reads them.
 ///
 /// # Errors
-/// Code 13014 when the user lacks one.
+/// Code 13014 if the user lacks a right.
 pub(crate) fn ask(needs: &[(Path, Rights)], run: &Run<'_>) -> Result<()> {
     let mut wanted = Asked::new();
     for (path, rights) in needs {
@@ -80,7 +80,7 @@ fn add_statement(statement: &mut Statement, needs: &mut Needs) {
 }
 
 fn add(path: &Path, rights: Rights, needs: &mut Needs) {
-    // Catalogs show each user what they may see.
+    // Catalogs show users only what they may see.
     if !path.is_system() {
         needs.push((path.clone(), rights));
     }
@@ -96,7 +96,7 @@ fn add_expr(expr: &mut Expr, needs: &mut Needs) {
     }
 }
 
-/// Discards the result of a walk, which refuses nothing while rights are collected.
+/// Discards the result of a walk that cannot fail.
 fn forgive(walked: Result<()>) {
     debug_assert!(walked.is_ok(), "collecting refuses nothing");
 }
@@ -113,7 +113,7 @@ fn add_select(select: &mut Select, needs: &mut Needs) {
     }));
 }
 
-/// The keyspaces of FROM. The expressions of all clauses are walked by themselves.
+/// Adds the keyspaces of FROM. The expressions of all clauses are walked separately.
 fn add_terms(body: &Body, needs: &mut Needs) {
     match body {
         Body::Union(_, branches) => branches.iter().for_each(|branch| add_terms(branch, needs)),
@@ -143,7 +143,7 @@ fn add_source(source: &mut Source, needs: &mut Needs) {
     }
 }
 
-/// The target of a statement, with what is done there.
+/// Adds the target of a statement with the rights needed there.
 fn add_target(
     target: &mut FromTerm,
     rights: Rights,

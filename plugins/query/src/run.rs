@@ -1,4 +1,4 @@
-//! A request while it runs: where expressions find subqueries, time, memory and the store.
+//! A running request: gives expressions access to subqueries, time, memory and the store.
 
 use crate::exec;
 use crate::exec::staged::Changed;
@@ -22,85 +22,85 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// How deep queries and functions may call each other. The parser lets 16 queries stand in each other.
+/// Maximum nesting of calls between queries and functions. The parser allows 16 nested queries.
 const CALLS_MAX: usize = 24;
 
-/// How many rows pass between two questions whether to go on.
+/// Number of rows between two checks whether the request may continue.
 const TICKS: u32 = 64;
 
-/// What a request asks for, beside its statement.
+/// The settings of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// `$1`, ….
     pub positional: Vec<Value>,
     /// `$name`.
     pub named: BTreeMap<Name, Value>,
-    /// Where lone names of keyspaces belong.
+    /// The query context, in which single names of keyspaces are resolved.
     pub context: Option<Path>,
-    /// Refuses statements that change anything.
+    /// True to refuse statements that change anything.
     pub readonly: bool,
-    /// Refuses statements that keep something for later requests: PREPARE, and those of transactions.
+    /// True to refuse statements that keep something for later requests: PREPARE, and those of transactions.
     pub keeps_nothing: bool,
-    /// Bytes that sorts, groups and the like may hold; 0 is no limit.
+    /// Maximum memory of sorts, groups and similar operators in bytes; 0 for no limit.
     pub memory_quota: usize,
-    /// How fresh what is read must be.
+    /// The consistency of reads.
     pub consistency: Consistency,
-    /// When the statement began, in milliseconds since 1970.
+    /// The start of the statement in milliseconds since 1970.
     pub statement_ms: i64,
-    /// Keeps the expiry of documents that are written.
+    /// True to keep the expiry of documents that are written.
     pub preserve_expiry: bool,
-    /// Plans by rules, although there may be statistics.
+    /// True to plan by rules, even if there are statistics.
     pub ignores_costs: bool,
 }
 
-/// Statistics of a keyspace with their stamp, if there are any.
+/// The statistics of a keyspace with their stamp, if there are any.
 pub(crate) type Described = (Option<String>, Option<Rc<Table>>);
 
-/// What a request remembers.
+/// The state of a request.
 #[derive(Default)]
 pub(crate) struct State {
-    /// What the request is known by; empty when nobody can stop it.
+    /// The ID of the request; empty if it cannot be stopped.
     pub id: String,
     caches: Caches,
     memory: Cell<usize>,
     calls: Cell<usize>,
     ticks: Cell<u32>,
-    /// Plans of subqueries, by their address: the tree they stand in outlives the request.
+    /// Plans of subqueries, by their address; the enclosing tree outlives the request.
     plans: RefCell<BTreeMap<usize, Rc<SelectPlan>>>,
     /// Results of subqueries that depend on no row.
     results: RefCell<BTreeMap<usize, Vec<Value>>>,
-    /// What expressions were evaluated in: their addresses are not to be used again.
+    /// Plans with evaluated expressions; they are kept alive so that their addresses are not reused.
     kept: RefCell<Vec<Rc<Node>>>,
     functions: RefCell<BTreeMap<String, Rc<UserFunction>>>,
-    /// The statistics that plans depend on, with their stamps, by their notes.
+    /// The statistics that plans depend on, with their stamps, by the keys of their notes.
     pub described: RefCell<BTreeMap<String, Described>>,
-    /// The rights that the user has, as far as they were asked for.
+    /// The user's rights that have been checked.
     pub asked: RefCell<Asked>,
-    /// Whether a plan depends on the values of parameters.
+    /// True if a plan depends on the values of parameters.
     pub looked: Cell<bool>,
-    /// Whether the statement is EXECUTE FUNCTION, which may have functions change something.
+    /// True if the statement is EXECUTE FUNCTION, which allows functions to change data.
     pub executes: Cell<bool>,
-    /// Whether the statement sees what a transaction has changed.
+    /// True if the statement sees the changes of a transaction.
     pub in_transaction: Cell<bool>,
-    /// That, by index.
+    /// These changes, by index.
     pub changed: RefCell<BTreeMap<u64, Rc<Changed>>>,
-    /// The prepared statement that is executed.
+    /// The prepared statement being executed.
     pub prepared: RefCell<Option<PreparedKey>>,
     pub mutation_count: Cell<u64>,
     pub sort_count: Cell<u64>,
-    /// Microseconds that parsing took, and planning with all that is done before the first row.
+    /// Microseconds spent on parsing, and on planning including all work before the first row.
     pub parse_us: Cell<i64>,
     pub plan_us: Cell<i64>,
 }
 
 impl State {
-    /// Nothing yet, of the request of that id.
+    /// Creates the state of a request with that ID.
     pub fn of(id: String) -> State {
         State { id, ..State::default() }
     }
 }
 
-/// A request while it runs.
+/// A running request.
 pub(crate) struct Run<'a> {
     pub store: &'a dyn Datastore,
     pub platform: &'a dyn Platform,
@@ -130,7 +130,8 @@ impl<'a> Run<'a> {
         Ok(keyspace)
     }
 
-    /// The path of the keyspace that a parameter names. What is planned with it holds for this request alone.
+    /// Returns the path of the keyspace that a parameter names. Plans that use it are valid only for this
+    /// request.
     fn path_of(&self, parameter: &Expr) -> Result<Path> {
         let value = nacre_planner::literal(parameter, self);
         let none = || Error::execution(format!("No value for parameter {parameter}"));
@@ -139,7 +140,7 @@ impl<'a> Run<'a> {
         path.ok_or_else(|| Error::new(5010, format!("{parameter} names no keyspace: {value}")))
     }
 
-    /// Takes memory for what is kept until the request, or the subquery, ends.
+    /// Charges memory that is kept until the request, or the subquery, ends.
     pub fn charge(&self, bytes: usize) -> Result<()> {
         let memory = self.state.memory.get() + bytes;
         self.state.memory.set(memory);
@@ -153,22 +154,23 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Memory that is taken now.
+    /// Returns the memory charged now.
     pub fn charged(&self) -> usize {
         self.state.memory.get()
     }
 
-    /// Gives back memory of what is kept no longer.
+    /// Returns memory of data that is no longer kept.
     pub fn give_back(&self, bytes: usize) {
         self.state.memory.set(self.state.memory.get().saturating_sub(bytes));
     }
 
-    /// Holds a plan until the request ends, as what is remembered of its subqueries is found by their address.
+    /// Keeps a plan alive until the request ends, because cached results of its subqueries are found by their
+    /// address.
     pub fn keep(&self, node: Rc<Node>) {
         self.state.kept.borrow_mut().push(node);
     }
 
-    /// A function, the same for the whole request.
+    /// Returns a function, the same for the whole request.
     fn function(&self, path: &[Name]) -> Result<Rc<UserFunction>> {
         let name = path.join(".");
         if let Some(function) = self.state.functions.borrow().get(&name) {

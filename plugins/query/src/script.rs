@@ -1,20 +1,19 @@
-//! Functions that run code of users, in JavaScript or of a plugin: what they run, and what a call of one comes to. The store runs
-//! them.
+//! Functions with user code, in JavaScript or in a plugin: finds the code and converts the results. The store runs them.
 
 use crate::run::Run;
 use nacre_datastore::{FunctionPath, Script};
 use nacre_sql::ast::{FunctionBody, Path};
 use nacre_sql::{Error, Result, Value};
 
-/// A function could not be called, or its code threw.
+/// Code of a function that could not be called, or whose code threw.
 const EXECUTION: u32 = 10109;
-/// No library can be where the path says.
+/// Code of an invalid library path.
 const LIBRARY_PATH: u32 = 10113;
 
-/// What a body runs that is no expression, of the function that `path` names.
+/// Returns the user code that the function at `path` runs; `None` if its body is an expression.
 ///
 /// # Errors
-/// Code 10113 when its library is neither global nor in the scope of the function.
+/// Code 10113 if its library is neither global nor in the scope of the function.
 pub(crate) fn of(
     body: &FunctionBody,
     path: &FunctionPath,
@@ -39,7 +38,7 @@ pub(crate) fn of(
     }
 }
 
-/// `library`, `bucket/scope/library`, or `./library` of the query context.
+/// Reads `library`, `bucket/scope/library`, or `./library` relative to the query context.
 fn library_of(path: &str, context: Option<&Path>) -> Option<FunctionPath> {
     let parts: Vec<&str> = path.split('/').collect();
     if parts.iter().any(|part| part.is_empty()) {
@@ -59,7 +58,7 @@ fn library_of(path: &str, context: Option<&Path>) -> Option<FunctionPath> {
     }
 }
 
-/// The path of a library, as statements say it.
+/// Returns the path of a library as written in statements.
 pub(crate) fn path_of(library: &FunctionPath) -> String {
     match &library.scope {
         Some((bucket, scope)) => format!("{bucket}/{scope}/{}", library.name),
@@ -67,10 +66,10 @@ pub(crate) fn path_of(library: &FunctionPath) -> String {
     }
 }
 
-/// Calls a function, whose `body` is no expression.
+/// Calls a function whose `body` is user code.
 ///
 /// # Errors
-/// Code 10109 with what was thrown and where, as `reason`.
+/// Code 10109, with the exception and its place as `reason`.
 pub(crate) fn call(
     path: &FunctionPath,
     body: &FunctionBody,
@@ -89,12 +88,12 @@ pub(crate) fn call(
         Err(error) if error.code == EXECUTION => thrown(&error.message),
         Err(error) => return Err(error),
     };
-    // What has run out of the request's time is told as that.
+    // If the request has timed out, report that.
     run.platform.check()?;
     Err(failed(path, body, &exception))
 }
 
-/// A text as something that was thrown.
+/// Returns a text in the form of an exception.
 fn thrown(text: &str) -> Value {
     Value::object([("thrown", Value::from(text))])
 }
@@ -107,7 +106,7 @@ fn arguments_of(args: &[Value]) -> String {
     format!("[{}]", args.iter().map(one).collect::<Vec<_>>().join(","))
 }
 
-/// The error of a call, with what SDKs know such errors by. Source: Couchbase's reference, errors of JavaScript functions.
+/// Returns the error of a call in the form that SDKs expect. Source: Couchbase's reference, errors of JavaScript functions.
 fn failed(path: &FunctionPath, body: &FunctionBody, exception: &Value) -> Error {
     let (file, what) = match body {
         FunctionBody::External(function, place) | FunctionBody::Deployed(function, place) => {

@@ -1,6 +1,6 @@
-//! Searches: which index answers one, its hits, and one document without an index.
+//! Searches: finds the index for a search, reads its hits, and tests single documents without an index.
 //!
-//! The store carries requests to the search service and back, as JSON:
+//! The store carries requests to the search service and returns its answers, as JSON:
 //!
 //! | request | answer |
 //! | --- | --- |
@@ -16,19 +16,19 @@ use nacre_sql::ast::Expr;
 use nacre_sql::{Context, Env, Error, Name, Result, Searched, Value, eval, out_of, search_target};
 use std::collections::VecDeque;
 
-/// Hits of one answer. Source: the result window of the search service.
+/// Maximum number of hits in one answer. Source: the result window of the search service.
 const HITS_MAX: usize = 10_000;
 
-/// The hits of a scan, some of which may still have to be asked for.
+/// The hits of a scan; some may not have been requested yet.
 pub(crate) struct HitRows {
-    /// Members of each request.
+    /// Members that all requests share.
     members: Vec<(&'static str, Value)>,
     /// The name of the hits.
     out: Name,
-    /// Hits that are still wanted; none if all are.
+    /// Number of hits that are still wanted; `None` for all.
     wanted: Option<usize>,
     found: VecDeque<Value>,
-    /// Where the next answer goes on; none before the first.
+    /// The position at which the next answer continues; `None` before the first.
     after: Option<Value>,
     is_whole: bool,
 }
@@ -41,7 +41,7 @@ fn request(action: &str, members: Vec<(&'static str, Value)>) -> Value {
     Value::object([("do", Value::from(action))].into_iter().chain(members))
 }
 
-/// The name of an index that answers a search over a keyspace, or over one of its fields.
+/// Returns the name of an index that can answer a search over a keyspace, or over one of its fields.
 pub(crate) fn find(
     keyspace: &Keyspace,
     field: Option<String>,
@@ -53,7 +53,7 @@ pub(crate) fn find(
     Ok(answer.field("index").as_str().map(Name::from))
 }
 
-/// The hit that a search makes of a document. Source of the error: SQL++ refuses what the search service refuses.
+/// Returns the search hit for a document. Errors are those of the search service.
 pub(crate) fn evaluate(searched: &Searched<'_>, run: &Run<'_>) -> Result<Option<Value>> {
     let path = nacre_sql::parse_path(&searched.meta.keyspace)
         .map_err(|_| Error::execution("SEARCH takes documents of a keyspace"))?;
@@ -70,7 +70,7 @@ pub(crate) fn evaluate(searched: &Searched<'_>, run: &Run<'_>) -> Result<Option<
 }
 
 impl HitRows {
-    /// The hits of a scan; nothing is asked for yet.
+    /// Creates the hits of a scan without requesting any.
     pub fn open(
         scan: &SearchScan,
         env: &Env,
@@ -104,7 +104,7 @@ impl HitRows {
         Ok(HitRows { members, out, wanted, found: VecDeque::new(), after: None, is_whole })
     }
 
-    /// The next hits, `limit` at most, with their IDs; none after the last.
+    /// Returns at most `limit` of the next hits, with their IDs; empty after the last.
     pub fn next(
         &mut self,
         keyspace: &Keyspace,
@@ -130,7 +130,7 @@ impl HitRows {
         Ok(hits.filter_map(|hit| Some((hit.field("id").as_str()?.into(), hit))).collect())
     }
 
-    /// The name under which the hits are noted.
+    /// Returns the name under which hits are attached to documents.
     pub fn out(&self) -> &Name {
         &self.out
     }

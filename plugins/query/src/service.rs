@@ -1,4 +1,4 @@
-//! The service: what statements do, and the statements that are kept prepared.
+//! The service: executes statements and keeps prepared ones.
 
 use crate::exec::{self, Passage, Rows};
 use crate::function::{self, FunctionCache};
@@ -23,16 +23,16 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::vec::IntoIter;
 
-/// How many statements an instance keeps parsed; the first by key makes room.
+/// Maximum number of parsed statements that an instance keeps; the first by key is dropped.
 const PREPARED_MAX: usize = 1024;
 
-/// How many definitions of indexes an instance keeps parsed; all make room together.
+/// Maximum number of parsed index definitions that an instance keeps; all are dropped together.
 const DEFINITIONS_MAX: usize = 1024;
 
-/// The statistics of how many keyspaces an instance keeps parsed; all make room together.
+/// Maximum number of keyspaces whose parsed statistics an instance keeps; all are dropped together.
 const TABLES_MAX: usize = 256;
 
-/// A statement under a name.
+/// A prepared statement.
 pub(crate) struct Prepared {
     /// The whole text, from PREPARE on.
     pub whole: String,
@@ -47,14 +47,14 @@ impl Prepared {
     fn parse(whole: String) -> Result<Prepared> {
         let (text, statement) = match parse(&whole)? {
             Statement::Prepare(prepare) => (prepare.text, prepare.statement),
-            // A node of an earlier version keeps the statement alone.
+            // Nodes of an earlier version store only the statement.
             statement => (whole.clone(), statement),
         };
         Ok(Prepared { whole, text, statement, planned: RefCell::default() })
     }
 }
 
-/// A plan that looked at no parameter, and holds for what there was when it was made.
+/// A plan that depends on no parameter, with the conditions under which it is valid.
 struct Planned {
     version: u64,
     statistics: Stamps,
@@ -64,28 +64,28 @@ struct Planned {
     signature: Value,
 }
 
-/// What an instance of the service remembers: nothing that it could not read again.
+/// The caches of an instance of the service; everything in them can be read again.
 #[derive(Default)]
 pub struct Service {
-    /// By the keys of their notes.
+    /// Prepared statements by the keys of their notes.
     prepared: RefCell<BTreeMap<String, Rc<Prepared>>>,
     definitions: RefCell<BTreeMap<String, Rc<Definition>>>,
-    /// Statistics by the keys of their notes, with the stamps that they had.
+    /// Statistics by the keys of their notes, with their stamps.
     tables: RefCell<BTreeMap<String, (String, Rc<Table>)>>,
     pub(crate) functions: FunctionCache,
 }
 
-/// Where the rows of a statement come from.
+/// The source of a statement's rows.
 pub(crate) enum Source {
     Rows { root: Rows, plan: Rc<SelectPlan> },
     Values(IntoIter<Value>),
 }
 
-/// A statement that has begun.
+/// A statement in progress.
 pub(crate) struct Begun {
     pub source: Source,
     pub signature: Value,
-    /// The name of the statement that was prepared.
+    /// The name of the statement that PREPARE has prepared.
     pub prepared: Option<Name>,
 }
 
@@ -101,12 +101,12 @@ impl Begun {
 }
 
 impl Service {
-    /// A service that knows nothing yet.
+    /// Creates a service with empty caches.
     pub fn new() -> Service {
         Service::default()
     }
 
-    /// Begins a request. Whatever goes wrong is told in the response.
+    /// Starts a request. Errors are reported in the response.
     pub fn start(
         &self,
         request: Request,
@@ -116,7 +116,7 @@ impl Service {
         Response::new(self, request, store, platform)
     }
 
-    /// The definition of an index, parsed.
+    /// Returns the parsed definition of an index.
     pub(crate) fn definition(&self, text: &str) -> Result<Rc<Definition>> {
         if let Some(known) = self.definitions.borrow().get(text) {
             return Ok(Rc::clone(known));
@@ -130,7 +130,7 @@ impl Service {
         Ok(definition)
     }
 
-    /// The statistics of a note that has this stamp.
+    /// Returns the statistics of a note with this stamp.
     pub(crate) fn table(
         &self,
         note: &str,
@@ -150,7 +150,7 @@ impl Service {
         Some(table)
     }
 
-    /// Begins a statement that was prepared, by the plan of the last time if that still holds.
+    /// Starts a prepared statement, with its last plan if that is still valid.
     pub(crate) fn begin_prepared(
         &self,
         name: &str,
@@ -212,7 +212,7 @@ impl Service {
         all.insert(note, prepared);
     }
 
-    /// Begins a statement.
+    /// Starts a statement.
     pub(crate) fn begin(
         &self,
         mut statement: Statement,
@@ -301,7 +301,7 @@ impl Service {
         let made =
             || Name::from(format!("{:016x}{:016x}", run.platform.random(), run.platform.random()));
         let name = prepare.name.clone().unwrap_or_else(made);
-        // What cannot be planned is refused now rather than when it is executed.
+        // A query that cannot be planned is refused now rather than when it is executed.
         let mut checked = prepare.statement.clone();
         resolve(&mut checked)?;
         let (operator, signature) = match &checked {
@@ -309,7 +309,7 @@ impl Service {
                 explain::explain(&nacre_planner::plan(select, run)?.root),
                 signature::of_select(select),
             ),
-            // The plan of a change is shown where it can be made now, as its keyspace may come later.
+            // The plan of a data change is shown only if it can be made now, because its keyspace may be created later.
             other => (explained(other, run).unwrap_or_default(), Value::Null),
         };
         let key = PreparedKey::of(&name, run);
@@ -363,7 +363,7 @@ impl Service {
                 )));
             }
         }
-        // These parameters are not the request's, so all rows are made here.
+        // The parameters are not those of the request, so all rows are produced here.
         let inner = Run { settings: &settings, ..*run };
         let context = inner.context();
         let mut begun = self.begin(statement, &inner, &context)?;
@@ -372,7 +372,7 @@ impl Service {
         Ok(begun)
     }
 
-    /// All rows of a statement that stands within another.
+    /// Returns all rows of a statement within another one.
     pub(crate) fn rows_of(
         &self,
         statement: Statement,
@@ -385,7 +385,8 @@ impl Service {
 }
 
 impl Source {
-    /// The next rows, where they are documents that are passed on and nobody has to look at any; otherwise there is a next row.
+    /// Returns the next rows, if they are documents that are passed on unread; otherwise `None`, and the caller requests the
+    /// next row.
     pub fn next_passage(
         &mut self,
         run: &Run<'_>,
@@ -397,7 +398,7 @@ impl Source {
         }
     }
 
-    /// The next row.
+    /// Returns the next row.
     pub fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Content>> {
         match self {
             Source::Rows { root, .. } => root.next_content(run, context),
@@ -418,7 +419,7 @@ fn all_rows(begun: &mut Begun, run: &Run<'_>, context: &Context<'_>) -> Result<V
     Ok(values)
 }
 
-/// The names of BUILD INDEX, which expressions may give alone or as arrays.
+/// Returns the names of BUILD INDEX; expressions may return single names or arrays of names.
 pub(crate) fn index_names(names: &[Expr], context: &Context<'_>) -> Result<Vec<Expr>> {
     let mut found = Vec::new();
     for name in names {
@@ -433,7 +434,7 @@ pub(crate) fn index_names(names: &[Expr], context: &Context<'_>) -> Result<Vec<E
     }
 }
 
-/// The refusal of a statement that writes.
+/// Returns the refusal of a statement that writes.
 pub(crate) fn read_only() -> Error {
     let message = "The server or request is read-only and cannot accept this write statement.";
     Error::new(1000, message)

@@ -1,4 +1,5 @@
-//! Functions that ask what is outside of an expression: who asks, where, and what there is.
+//! Functions that need information from outside of an expression: about the user, the node and the
+//! schema.
 
 use crate::administer;
 use crate::curl;
@@ -10,10 +11,10 @@ use nacre_sql::{Error, Name, Result, Value, parse};
 
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-nacre");
 
-/// The catalog with the one row of the node that answers; no user can write its name without quotes.
+/// The catalog with a single row for the answering node; users cannot write its name without quotes.
 const NODE: &str = "#node";
 
-/// Answers a function.
+/// Evaluates a function.
 pub(crate) fn call(name: &str, args: &[Value], run: &Run<'_>) -> Result<Value> {
     match name {
         "ADVISOR" => advisor(&args[0], run),
@@ -50,11 +51,11 @@ pub(crate) fn node(run: &Run<'_>) -> Result<Value> {
     Ok(rows.into_iter().next().map_or(Value::Null, |(_, row)| row))
 }
 
-/// Runs a statement that changes nothing, and gives its rows.
+/// Runs a read-only statement and returns its rows.
 fn evaluate(args: &[Value], run: &Run<'_>) -> Result<Value> {
     let Some(text) = args[0].as_str() else { return Ok(Value::Null) };
     let text = if text.trim_start().is_empty() { return Ok(Value::Null) } else { text };
-    // An expression is evaluated as what a query selects.
+    // An expression is evaluated as the projection of a query.
     let statement =
         parse(text).or_else(|error| parse(&format!("SELECT RAW {text}")).map_err(|_| error))?;
     let mut settings = run.settings.clone();
@@ -80,7 +81,7 @@ fn evaluate(args: &[Value], run: &Run<'_>) -> Result<Value> {
     })
 }
 
-/// Advice for a statement, or for several.
+/// Returns advice for one or more statements.
 fn advisor(argument: &Value, run: &Run<'_>) -> Result<Value> {
     let of = |text: &Value| -> Result<Value> {
         let Some(text) = text.as_str() else { return Ok(Value::Null) };
@@ -112,7 +113,7 @@ fn advisor(argument: &Value, run: &Run<'_>) -> Result<Value> {
     Ok(Value::object([("recommended_indexes", Value::array(recommended))]))
 }
 
-/// A query as it is understood, or the text of another statement.
+/// Returns a query in canonical form, or the text of another statement.
 fn formalize(text: &Value) -> Value {
     let Some(text) = text.as_str() else { return Value::Null };
     match parse(text) {
@@ -122,7 +123,7 @@ fn formalize(text: &Value) -> Value {
     }
 }
 
-/// The statements that make what there is: `EXTRACTDDL(bucket, {"flags": […]})`.
+/// Returns the statements that create the schema: `EXTRACTDDL(bucket, {"flags": […]})`.
 fn definitions(args: &[Value], run: &Run<'_>) -> Result<Value> {
     let bucket = args.first().and_then(Value::as_str).filter(|name| !name.is_empty());
     let flags = args.get(1).map(|options| options.field("flags")).unwrap_or_default();

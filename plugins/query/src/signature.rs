@@ -1,12 +1,13 @@
-//! The signature of a query: the kinds of what its rows have, as far as the text says them.
+//! The signature of a query: the types of the fields of its rows, as far as the text determines
+//! them.
 
 use nacre_sql::Value;
 use nacre_sql::ast::{Binary, Body, Chain, Collect, Expr, Projection, Select, Term, Unary};
 
-/// What is known of a value before it is there.
+/// The type of a value that is not known in advance.
 const ANYTHING: &str = "json";
 
-/// The kinds of the fields of a row, or of the row.
+/// Returns the types of the fields of a row, or of the row itself.
 pub(crate) fn of_select(select: &Select) -> Value {
     let Body::Block(block) = &select.body else { return ANYTHING.into() };
     let terms = match &block.projection {
@@ -20,7 +21,7 @@ pub(crate) fn of_select(select: &Select) -> Value {
     }))
 }
 
-/// The kind that an expression has, unless it is NULL or MISSING.
+/// Returns the type of an expression, if it is not NULL or MISSING.
 fn kind(expr: &Expr) -> &'static str {
     match expr {
         Expr::Literal(value) => match value {

@@ -1,4 +1,4 @@
-//! UPDATE STATISTICS and ANALYZE: what the values of a keyspace look like, kept for `system:dictionary`.
+//! UPDATE STATISTICS and ANALYZE: collect statistics of a keyspace's values, which `system:dictionary` shows.
 //!
 //! ```text
 //! UPDATE STATISTICS FOR orders(status)
@@ -6,8 +6,8 @@
 //! statistics/default/_default/orders/stamp   changes with them
 //! ```
 //!
-//! The store keeps them for all instances, and shows them as notes. The planner reads the histograms ([`table`]). The stamp says whether what an instance has read of them, and a prepared plan,
-//! still hold.
+//! The store keeps them for all instances, and shows them as notes. The planner reads the histograms ([`table`]). The stamp shows
+//! whether an instance's copy, and a prepared plan, are still valid.
 
 use crate::run::Run;
 use crate::service::index_names;
@@ -24,19 +24,19 @@ use std::sync::Arc;
 const REFUSED: u32 = 5360;
 const INDEX_NOT_FOUND: u32 = 5411;
 
-/// First word of the keys of notes about statistics; the embedder checks that the user may query the keyspace.
+/// First word of the keys of notes about statistics; the host checks that the user may query the keyspace.
 const STATISTICS: &str = "statistics/";
 
-/// How many documents are looked at, unless `sample_size` says how many.
+/// Default and maximum of `sample_size`, the number of documents in the sample.
 const SAMPLE: usize = 10_000;
 const SAMPLE_MAX: usize = 100_000;
-/// Documents that are read at once.
+/// Number of documents read at a time.
 const BATCH: usize = 1000;
 
 /// Options, all of which are numbers. Source: SQL++ reference, UPDATE STATISTICS.
 const OPTIONS: [&str; 4] = ["sample_size", "resolution", "update_statistics_timeout", "batch_size"];
 
-/// Makes, renews or removes statistics.
+/// Creates, updates or removes statistics.
 pub(crate) fn update(statistics: &Statistics, run: &Run<'_>, context: &Context<'_>) -> Result<()> {
     let sample = sample_size(&statistics.with)?;
     let resolution = statistics.with.field("resolution").as_f64();
@@ -88,7 +88,7 @@ pub(crate) fn update(statistics: &Statistics, run: &Run<'_>, context: &Context<'
     keep(&keyspace, Some(row), run)
 }
 
-/// Keeps statistics, or removes them. The store stamps them, so that plans by earlier ones hold no longer.
+/// Stores statistics, or removes them. The store gives them a new stamp, which invalidates plans made with earlier ones.
 fn keep(keyspace: &Keyspace, row: Option<Value>, run: &Run<'_>) -> Result<()> {
     let Keyspace { bucket, scope, collection, .. } = keyspace;
     let request = Value::object([
@@ -101,7 +101,7 @@ fn keep(keyspace: &Keyspace, row: Option<Value>, run: &Run<'_>) -> Result<()> {
     run.store.administer(&request).map(drop)
 }
 
-/// The statistics of a keyspace by which plans are made; `None` if there are none, or the request asks for no costs.
+/// Returns the statistics of a keyspace for the planner; `None` if there are none, or the request disables costs.
 pub(crate) fn table(keyspace: &Keyspace, run: &Run<'_>) -> Option<Rc<Table>> {
     if run.settings.ignores_costs {
         return None;
@@ -118,30 +118,30 @@ pub(crate) fn table(keyspace: &Keyspace, run: &Run<'_>) -> Option<Rc<Table>> {
     table
 }
 
-/// Whether the statistics by which a plan was made are still those of its keyspaces.
+/// Returns true if a plan's statistics are still current.
 pub(crate) fn are_current(known: &Stamps, run: &Run<'_>) -> bool {
     known.iter().all(|(note, stamp)| run.store.notes().recall(&stamp_of(note)) == *stamp)
 }
 
-/// What the statistics were stamped with by which a plan was made, by their notes.
+/// The stamps of the statistics that a plan used, by the keys of their notes.
 pub(crate) type Stamps = Vec<(String, Option<String>)>;
 
-/// The statistics that the request has looked for.
+/// Returns the stamps of the statistics that the request has looked up.
 pub(crate) fn stamps(run: &Run<'_>) -> Stamps {
     let described = run.state.described.borrow();
     described.iter().map(|(note, (stamp, _))| (note.clone(), stamp.clone())).collect()
 }
 
-/// The rows of `system:dictionary`.
+/// Returns the rows of `system:dictionary`.
 pub(crate) fn rows(run: &Run<'_>) -> Result<Vec<(Name, Value)>> {
     let row = |note: String| {
         let row = recall(&note, run)?;
         let part = |name: &str| row.field(name).as_str().map(Name::from);
         let parts = vec![part("bucket")?, part("scope")?, part("keyspace")?];
         let id = parts.join(".");
-        // The keyspace may be gone.
+        // The keyspace may have been dropped.
         run.keyspace(&Path { namespace: None, parts }).ok()?;
-        // Histograms are for the planner.
+        // Histograms are only for the planner.
         let shown = members(&row).into_iter().filter(|(name, _)| **name != *"histograms");
         Some((Name::from(format!("default:{id}")), Value::object(shown)))
     };
@@ -154,11 +154,11 @@ fn recall(note: &str, run: &Run<'_>) -> Option<Value> {
 
 fn note_of(keyspace: &Keyspace) -> String {
     let Keyspace { bucket, scope, collection, .. } = keyspace;
-    // No name of a keyspace has a slash.
+    // Names of keyspaces contain no slash.
     format!("{STATISTICS}{bucket}/{scope}/{collection}")
 }
 
-/// The key of the note that changes with the statistics.
+/// Returns the key of the note that changes with the statistics.
 fn stamp_of(note: &str) -> String {
     format!("{note}/stamp")
 }
@@ -203,7 +203,7 @@ fn remove(statistics: &Statistics, keyspace: &Keyspace, run: &Run<'_>) -> Result
     keep(keyspace, Some(Value::object(row)), run)
 }
 
-/// The keys to describe, each by its name.
+/// Returns the keys to describe, with their names.
 fn described(
     statistics: &Statistics,
     keyspace: &Keyspace,
@@ -246,7 +246,7 @@ fn described(
     Ok(all.into_iter().collect())
 }
 
-/// An index of the key alone, by which its values are found.
+/// Returns an index definition with only this key, which is used to evaluate the key.
 fn definition(keyspace: Path, key: IndexKey) -> Result<Definition> {
     Definition::new(CreateIndex {
         name: None,
@@ -260,7 +260,7 @@ fn definition(keyspace: Path, key: IndexKey) -> Result<Definition> {
     })
 }
 
-/// The text of a key; a lone field is only its name.
+/// Returns the text of a key; for a single field, only its name.
 fn name_of(key: &IndexKey) -> String {
     let text = match &key.expr {
         Expr::Ident(name) => name.to_string(),
@@ -273,13 +273,13 @@ fn name_of(key: &IndexKey) -> String {
     }
 }
 
-/// Findings in the documents that were read.
+/// Statistics of the documents that were read.
 #[derive(Default)]
 struct Found {
     documents: u64,
     body_bytes: u64,
     key_bytes: u64,
-    /// Of each key.
+    /// One tally per key.
     tallies: Vec<Tally>,
 }
 
@@ -307,7 +307,7 @@ fn look(
             let value = Value::parse(&document.body).unwrap_or(Value::Null);
             let meta = Arc::new(Meta { id: document.id.clone(), json: true, ..Meta::default() });
             for ((_, definition), tally) in keys.iter().zip(&mut found.tallies) {
-                // A value that cannot be evaluated is in no index either.
+                // A value that fails to evaluate has no index entry either.
                 for entry in definition.entries(&value, &meta).unwrap_or_default() {
                     let value = definition.decode(&entry).map(|(mut values, _)| values.remove(0));
                     let value = value.unwrap_or_default();

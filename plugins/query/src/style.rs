@@ -1,21 +1,21 @@
-//! How rows are written: as they are, on indented lines, or with what is selected in the order of its names.
+//! The format of rows: unchanged, indented, or sorted by name.
 
 use nacre_sql::{Name, Value, sorted, write_string};
 
-/// Blanks of each level.
+/// Indentation of each level.
 const INDENT: &str = "    ";
 
-/// How rows are written.
+/// The format of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
-    /// On lines of their own, indented.
+    /// True to indent rows over several lines.
     pub pretty: bool,
-    /// What is selected is in the order of its names.
+    /// True to sort the fields of rows by name.
     pub sorted: bool,
 }
 
 impl Style {
-    /// Whether rows are written as they are.
+    /// Returns true if rows are written unchanged.
     pub fn is_plain(self) -> bool {
         self == Style::default()
     }
@@ -40,7 +40,7 @@ impl Style {
     }
 }
 
-/// Appends a value, of which all lines but the first begin with as many blanks as `level` says.
+/// Appends a value; all lines except the first are indented to `level`.
 fn write_pretty(value: &Value, level: usize, out: &mut String) {
     match value {
         Value::Array(elements) if !elements.is_empty() => {

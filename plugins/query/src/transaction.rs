@@ -1,10 +1,10 @@
-//! Requests that belong to a transaction: which one, what they may do in it, and how it goes on after them.
+//! Requests in a transaction: joining it, checking statements, and leaving it.
 //!
 //! ```text
-//! BEGIN                          a new one; the answer has its id
-//! any statement with `txid`      join ─► the statement ─► leave: what it changed is kept, or undone when it failed
+//! BEGIN                          begins a transaction; the answer has its ID
+//! any statement with `txid`      join ─► the statement ─► leave: its changes are kept, or undone if it failed
 //! a statement with `tximplicit`  begin ─► join ─► the statement ─► commit
-//! EXECUTE __get, __insert, …     the same for one document, as SDKs ask within a transaction
+//! EXECUTE __get, __insert, …     the same for one document; SDKs use this within a transaction
 //! ```
 
 use crate::request::Request;
@@ -14,29 +14,29 @@ use nacre_datastore::{Action, Keyspace, Mutation, Refusal, TransactionSettings, 
 use nacre_sql::ast::{Expr, Statement, TransactionStatement};
 use nacre_sql::{Error, Name, Result, Value, parse_path};
 
-/// What a request says of transactions.
+/// The transaction parameters of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Transaction {
     /// `txid`: the transaction that it belongs to.
     pub id: Option<String>,
-    /// `tximplicit`: the statement is a transaction by itself.
+    /// `tximplicit`: true if the statement is a transaction by itself.
     pub implicit: bool,
-    /// `txstmtnum`: statements of a transaction have rising numbers.
+    /// `txstmtnum`: the number of the statement; numbers increase within a transaction.
     pub number: Option<u64>,
-    /// How one is begun.
+    /// The settings of a new transaction.
     pub settings: TransactionSettings,
-    /// `txdata`: what an SDK says beside the statement.
+    /// `txdata`: additional data from an SDK.
     pub data: Value,
 }
 
 impl Transaction {
-    /// Whether the statement is part of one.
+    /// Returns true if the statement belongs to a transaction.
     pub fn is_given(&self) -> bool {
         self.id.is_some() || self.implicit
     }
 }
 
-/// Codes of errors. Source: Couchbase's list.
+/// Error codes. Source: Couchbase's list.
 mod code {
     pub const NOT_SUPPORTED: u32 = 17002;
     pub const COMMIT: u32 = 17007;
@@ -48,12 +48,12 @@ mod code {
     pub const ALL: std::ops::Range<u32> = 17000..18000;
 }
 
-/// Whether an error is one of transactions, whose details clients look for elsewhere.
+/// Returns true if an error is one of transactions, whose details clients look up in a different member.
 pub(crate) fn is_of_transactions(error: &Error) -> bool {
     code::ALL.contains(&error.code)
 }
 
-/// Begins a statement where the request wants it: `begin` does, in a transaction or outside of any.
+/// Starts a statement by `begin`, within the request's transaction if it has one.
 pub(crate) fn within(
     statement: &Statement,
     request: &Request,
@@ -85,22 +85,22 @@ pub(crate) fn within(
         (_, Some(name)) => call(name, request, run).map(|row| Begun::values(vec![row])),
         _ => begin(),
     };
-    // What makes its rows as they are asked for stays in the transaction until the last.
+    // A statement that produces rows on demand stays in the transaction until its last row.
     match begun {
         Ok(Begun { source: Source::Rows { .. }, .. }) => begun,
         Ok(begun) => end(request, true, run).map(|()| begun),
         Err(error) => {
-            // The statement's error is what matters.
+            // The statement's own error takes precedence.
             let _ = end(request, false, run);
             Err(error)
         }
     }
 }
 
-/// Ends the statement's part in its transaction, if it has one still.
+/// Ends the statement's part in its transaction, if it is still in one.
 ///
 /// # Errors
-/// A statement that is a transaction by itself cannot be committed.
+/// Fails if an implicit transaction cannot be committed.
 pub(crate) fn end(request: &Request, is_well: bool, run: &Run<'_>) -> Result<()> {
     if !run.state.in_transaction.replace(false) {
         return Ok(());
@@ -113,10 +113,10 @@ pub(crate) fn end(request: &Request, is_well: bool, run: &Run<'_>) -> Result<()>
     step(run, &last).map(drop)
 }
 
-/// Checks that a statement may stand in a transaction.
+/// Checks that a statement is allowed in a transaction.
 ///
 /// # Errors
-/// Code 17002.
+/// Code 17002 if it is not allowed.
 pub(crate) fn check(statement: &Statement, run: &Run<'_>) -> Result<()> {
     let allowed = match statement {
         Statement::Select(_)
@@ -159,7 +159,8 @@ fn step(run: &Run<'_>, step: &TransactionStep) -> Result<String> {
     run.store.transact(step).map_err(with_cause)
 }
 
-/// SDKs decide by the cause what to do with a transaction that has ended: there is nothing left to roll back.
+/// Adds the cause, from which SDKs decide what to do with a transaction that has ended; there is nothing left
+/// to roll back.
 fn with_cause(error: Error) -> Error {
     let raise = match error.code {
         code::COMMIT => "failed",
@@ -173,7 +174,7 @@ fn with_cause(error: Error) -> Error {
         ("retry", error.retry.into()),
         ("rollback", false.into()),
     ]);
-    // To send the same statement again is of no use: it is the transaction that may be tried again.
+    // Repeating the statement is useless; the whole transaction may be retried.
     Error { retry: false, ..error.with_reason(cause) }
 }
 
@@ -182,7 +183,7 @@ fn start(transaction: &Transaction, run: &Run<'_>) -> Result<Begun> {
     Ok(Begun::values(vec![Value::object([("txid", Value::from(id))])]))
 }
 
-/// A statement about the transaction itself.
+/// Executes a statement about the transaction itself.
 fn carry_out(statement: &TransactionStatement, request: &Request, run: &Run<'_>) -> Result<Begun> {
     if request.transaction.implicit {
         return Err(unsupported(name(statement), "within"));
@@ -199,7 +200,7 @@ fn carry_out(statement: &TransactionStatement, request: &Request, run: &Run<'_>)
         TransactionStatement::Savepoint(name) => {
             step(run, &TransactionStep::Savepoint(name.clone()))
         }
-        // There is no other level.
+        // There is only one level.
         TransactionStatement::SetIsolation => Ok(String::new()),
     }?;
     if is_over {
@@ -208,7 +209,7 @@ fn carry_out(statement: &TransactionStatement, request: &Request, run: &Run<'_>)
     Ok(Begun::values(Vec::new()))
 }
 
-/// What a document was refused with, within a transaction.
+/// Returns the error for a refused document within a transaction.
 pub(crate) fn refused(id: &str, refusal: Refusal) -> Error {
     match refusal {
         Refusal::Exists => Error::new(code::DUPLICATE_KEY, format!("Duplicate Key: {id}")),
@@ -218,10 +219,10 @@ pub(crate) fn refused(id: &str, refusal: Refusal) -> Error {
     }
 }
 
-/// Statements that stand for operations on one document. Source: the SDKs.
+/// Statements that represent operations on one document. Source: the SDKs.
 const KV_CALLS: [&str; 4] = ["__get", "__insert", "__update", "__delete"];
 
-/// The name of a statement that stands for an operation on one document.
+/// Returns the name of a statement that represents an operation on one document.
 fn kv_call(statement: &Statement) -> Option<&str> {
     match statement {
         Statement::Execute { name: Expr::Literal(Value::String(name)), using: None } => {
@@ -231,7 +232,7 @@ fn kv_call(statement: &Statement) -> Option<&str> {
     }
 }
 
-/// An operation on one document: of the collection and with the key that are its first arguments.
+/// Executes an operation on one document. Its first arguments are the collection and the key.
 fn call(name: &str, request: &Request, run: &Run<'_>) -> Result<Value> {
     let args = &request.settings.positional;
     let text = |at: usize| {
@@ -255,7 +256,7 @@ fn call(name: &str, request: &Request, run: &Run<'_>) -> Result<Value> {
     }
 }
 
-/// The version that an SDK has read; 0 when it does not say.
+/// Returns the CAS that an SDK has read; 0 if it is not given.
 fn version(request: &Request) -> Result<u64> {
     let told = request.transaction.data.field("scas");
     match told.as_str() {

@@ -1,7 +1,7 @@
-//! Requests as operators see them: those that run, which can be stopped, and those that took long.
+//! Requests as operators see them: active ones, which can be stopped, and slow ones.
 //!
-//! All of it is notes, so that each instance of the service sees the requests of all. A note below `request/` goes with its
-//! request however that ends; the embedder sees to it.
+//! All of this is stored in notes, so each instance of the service sees the requests of all. The host removes a note below
+//! `request/` at the end of its request, however it ends.
 
 use crate::controls;
 use crate::object_text::ObjectText;
@@ -15,12 +15,12 @@ const ACTIVE: &str = "request/";
 const STOP: &str = "stop/";
 const COMPLETED: &str = "completed/";
 
-/// Requests that take at least as long are kept when they have ended. Source: Couchbase's `completed-threshold`.
+/// Minimum duration of requests that are kept after they end. Source: Couchbase's `completed-threshold`.
 pub(crate) const COMPLETED_THRESHOLD_MS: i64 = 1000;
-/// Bytes of a statement that are kept.
+/// Maximum number of bytes kept of a statement.
 const STATEMENT_BYTES_MAX: usize = 4096;
 
-/// How a request has ended.
+/// The outcome of a request.
 pub(crate) struct End {
     pub state: &'static str,
     pub error_count: usize,
@@ -29,13 +29,13 @@ pub(crate) struct End {
     pub mutation_count: u64,
 }
 
-/// Tells all that a request runs.
+/// Records that a request is running.
 pub(crate) fn begin(id: &str, request: &Request, store: &dyn Datastore) {
     let row = told(id, request, store, "running").end();
     store.notes().note(&format!("{ACTIVE}{id}"), Some(&row));
 }
 
-/// Tells all that a request has ended, and keeps what there is to say when it took long.
+/// Records the end of a request, and keeps its description if it was slow.
 pub(crate) fn end(
     id: &str,
     request: &Request,
@@ -82,7 +82,7 @@ fn told(id: &str, request: &Request, store: &dyn Datastore, state: &str) -> Obje
     row
 }
 
-/// The rows of `system:active_requests`.
+/// Returns the rows of `system:active_requests`.
 pub(crate) fn active(run: &Run<'_>) -> Result<Vec<(Name, Value)>> {
     rows(ACTIVE, run, |started_ms| {
         let elapsed = format!("{}ms", (run.platform.now_ms() - started_ms).max(1));
@@ -90,7 +90,7 @@ pub(crate) fn active(run: &Run<'_>) -> Result<Vec<(Name, Value)>> {
     })
 }
 
-/// The rows of `system:completed_requests`.
+/// Returns the rows of `system:completed_requests`.
 pub(crate) fn completed(run: &Run<'_>) -> Result<Vec<(Name, Value)>> {
     rows(COMPLETED, run, |_| Vec::new())
 }
@@ -103,7 +103,7 @@ fn rows(
     let notes = run.store.notes();
     let mut rows = Vec::new();
     for key in notes.keys(prefix)? {
-        // It may have ended since the keys were read.
+        // The request may have ended since the keys were read.
         let Some(noted) = notes.recall(&key).and_then(|text| Value::parse(text.as_bytes()).ok())
         else {
             continue;
@@ -121,27 +121,27 @@ fn rows(
     Ok(rows)
 }
 
-/// A moment as text.
+/// Formats a time as text.
 pub(crate) fn utc(ms: i64, run: &Run<'_>) -> Result<Value> {
     let function = functions::find("MILLIS_TO_UTC").expect("a function of the language");
     let call = Expr::Call(function, vec![Expr::Literal(Value::Int(ms))]);
     eval(&call, &Env::new(), &run.context())
 }
 
-/// Has a request end soon.
+/// Stops a request soon.
 pub(crate) fn stop(id: &str, run: &Run<'_>) {
     run.store.notes().note(&format!("{STOP}{id}"), Some(""));
 }
 
-/// Forgets a request that has ended.
+/// Removes a completed request.
 pub(crate) fn forget(id: &str, run: &Run<'_>) {
     run.store.notes().note(&format!("{COMPLETED}{id}"), None);
 }
 
-/// Whether a request may go on.
+/// Checks whether a request may continue.
 ///
 /// # Errors
-/// Code 1190 when somebody has stopped it.
+/// Code 1190 if it was stopped.
 pub(crate) fn check(id: &str, store: &dyn Datastore) -> Result<()> {
     let key = format!("{STOP}{id}");
     if id.is_empty() || store.notes().recall(&key).is_none() {

@@ -1,13 +1,13 @@
-//! The hash that YCSB makes keys of.
+//! The hash from which YCSB derives keys.
 
-/// FNV-1a of the eight bytes of a number, the lowest first.
+/// Returns the FNV-1a hash of the eight bytes of a number, in little-endian order.
 pub fn hash(number: u64) -> u64 {
     number.to_le_bytes().iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3)
     })
 }
 
-/// The same as a number that is not negative where numbers have signs, as YCSB has it.
+/// Returns the absolute value of the hash as a signed number, as YCSB does.
 pub fn unsigned_hash(number: u64) -> u64 {
     hash(number).cast_signed().unsigned_abs()
 }
@@ -16,7 +16,7 @@ pub fn unsigned_hash(number: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Numbers that the workloads of the dissertation publish for their clients.
+    /// Values that the workloads of the dissertation publish for their clients.
     #[test]
     fn hashes_are_those_of_ycsb() {
         let expected = [

@@ -1,4 +1,4 @@
-//! A connection to the query service that is kept, as SDKs do: a statement goes out, its answer comes back.
+//! A persistent connection to the query service, as SDKs have: sends a statement and receives its answer.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -6,10 +6,10 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
-/// Longest line of a head, in bytes.
+/// Maximum length of a header line, in bytes.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// A connection with a login.
+/// An authenticated connection.
 pub struct QueryClient {
     stream: BufReader<TcpStream>,
     head: String,
@@ -21,7 +21,7 @@ impl QueryClient {
     /// Connects to `address`.
     ///
     /// # Errors
-    /// When nobody listens there.
+    /// Fails if the connection cannot be established.
     pub fn connect(address: &str, user: &str, password: &str) -> Result<QueryClient, String> {
         let stream = TcpStream::connect(address)
             .map_err(|error| format!("cannot connect to {address}: {error}"))?;
@@ -35,10 +35,10 @@ impl QueryClient {
         Ok(QueryClient { stream, head, output: Vec::new(), body: Vec::new() })
     }
 
-    /// Sends a request of JSON; returns the body of the answer.
+    /// Sends a JSON request. Returns the body of the answer.
     ///
     /// # Errors
-    /// When the connection is gone, or the answer is none of HTTP.
+    /// Fails if the connection breaks, or the answer is not valid HTTP.
     pub fn ask(&mut self, request: &str) -> Result<&[u8], String> {
         self.output.clear();
         write!(self.output, "{}{}\r\n\r\n{request}", self.head, request.len())
@@ -49,10 +49,10 @@ impl QueryClient {
         Ok(&self.body)
     }
 
-    /// Sends a request of JSON; returns the rows of the answer.
+    /// Sends a JSON request. Returns the rows of the answer.
     ///
     /// # Errors
-    /// As [`QueryClient::ask`], and what the service said of the statement.
+    /// As for [`QueryClient::ask`], and the errors of the statement.
     pub fn rows(&mut self, request: &str) -> Result<Vec<Value>, String> {
         let mut answer: Value = serde_json::from_slice(self.ask(request)?)
             .map_err(|error| format!("the answer is no JSON: {error}"))?;
@@ -108,7 +108,7 @@ impl QueryClient {
         }
     }
 
-    /// Adds as many bytes to the body, as they arrive.
+    /// Reads `length` bytes and appends them to the body; memory grows only as they arrive.
     fn take(&mut self, length: u64) -> Result<(), String> {
         match self.stream.by_ref().take(length).read_to_end(&mut self.body) {
             Ok(read) if read as u64 == length => Ok(()),

@@ -1,9 +1,10 @@
-//! `nacre bench`: a load like an application's against one server, the same for every server that speaks the protocol.
+//! `nacre bench`: an application-like load against one server, the same for every server that speaks the protocol.
 //!
-//! [`load`] keeps requests in flight on many connections, [`wire`] writes and reads them, [`report`] shows what came
-//! of it. A closed loop (the default) sends a request for each answer and finds what a server can do; an open loop
-//! (`--rate`) sends by the clock, whether the server keeps up or not, and counts latency from the moment at which a
-//! request was due. A server that stalls for a second then shows a second, as its users would see it.
+//! [`load`] keeps requests in flight on many connections, [`wire`] writes and reads them, [`report`] shows the results.
+//! A closed loop (the default) sends a request after each answer and measures the maximum rate of a server; an open
+//! loop (`--rate`) sends at fixed times, whether or not the server keeps up, and measures latency from the time at
+//! which a request was due. A server that stalls for a second then shows a latency of a second, as its users would see
+//! it.
 #![expect(
     clippy::disallowed_methods,
     reason = "tools of the command line read files, clocks and sockets"
@@ -123,12 +124,12 @@ enum Durability {
     PersistToMajority = 3,
 }
 
-/// Names of the columns that come before latencies, and of those behind them.
+/// Names of the columns before and after the latencies.
 const COLUMNS: [&str; 6] =
     ["connections", "depth", "value_bytes", "read_percent", "operations", "ops_per_s"];
 const LAST_COLUMNS: [&str; 2] = ["retries", "mib_per_s"];
 
-/// One combination of what is measured.
+/// One combination of parameters to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell {
     connections: usize,
@@ -139,7 +140,7 @@ struct Cell {
 /// Runs a benchmark.
 ///
 /// # Errors
-/// A sentence for the person at the terminal.
+/// A message for the terminal.
 pub fn bench(options: &Bench) -> Result<(), String> {
     match &options.what {
         What::Kv(options) => options.run(),

@@ -1,4 +1,4 @@
-//! The load itself: as many threads as processors, each with its share of the connections.
+//! Generates the load: as many threads as processors, each with its share of the connections.
 
 use super::wire::{Answer, Connection};
 use super::{Cell, Kv, Popularity};
@@ -9,35 +9,35 @@ use rand_distr::{Distribution, Zipf};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Skew of the popularity of keys, as in YCSB.
+/// Skew of the zipfian distribution of keys, as in YCSB.
 const ZIPF: f64 = 0.99;
-/// Bytes in flight while keys are loaded, and how many requests at most.
+/// Maximum bytes and requests in flight per connection, and number of connections, while keys are loaded.
 const FILL_BYTES: usize = 1 << 20;
 const FILL_DEPTH: usize = 64;
 const FILL_CONNECTIONS: usize = 4;
 /// Pause before a request is repeated after a temporary failure.
 const AGAIN_AFTER: Duration = Duration::from_millis(5);
-/// Time in which a server must answer.
+/// Time limit for an answer of the server.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Latencies are kept in nanoseconds with three digits, up to an hour.
+/// Maximum recorded latency in nanoseconds: one hour. Latencies are kept with three significant digits.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
-/// Values are cut from random text at one of so many places, so that they differ.
+/// Number of positions in random text from which values are cut, so that they differ.
 const VALUE_STARTS: usize = 4096;
-/// Operations that a thread draws before the clock starts, and goes through again and again: drawing one takes longer than some
+/// Number of operations that a thread draws before the clock starts, and then repeats: drawing one takes longer than some
 /// servers take to answer it.
 const DRAWS: usize = 1 << 20;
 
 /// Result of a load.
 pub struct Outcome {
-    /// Latencies of what was done, in nanoseconds.
+    /// Latencies of successful requests, in nanoseconds.
     pub latencies: Histogram<u64>,
-    /// From the first request to the last answer.
+    /// Time from the first request to the last answer.
     pub elapsed: Duration,
     /// Number of requests that were repeated after a temporary failure.
     pub retries: u64,
 }
 
-/// One request, which keeps its beginning when it is sent again.
+/// A request; its start time is kept when it is sent again.
 #[derive(Clone, Copy)]
 struct Operation {
     rank: u32,
@@ -45,39 +45,39 @@ struct Operation {
     begun: Instant,
 }
 
-/// Request that is sent.
+/// The requests that a thread sends.
 enum Work {
-    /// Each of these keys is written once.
+    /// Writes each of these keys once.
     Fill(std::ops::Range<u32>),
-    /// Keys are read and written as drawn, until then.
+    /// Reads and writes keys as drawn, until this time.
     Draw { until: Instant, draws: Vec<Draw>, next: usize },
 }
 
-/// A key, and whether it is read.
+/// A key, and true if it is read.
 #[derive(Clone, Copy)]
 struct Draw {
     rank: u32,
     read: bool,
 }
 
-/// A connection and what is in flight on it.
+/// A connection and its requests in flight.
 struct Lane {
     connection: Connection,
     sent: VecDeque<Operation>,
     again: VecDeque<(Instant, Operation)>,
-    /// In an open loop: when the next request is due.
+    /// In an open loop: the time at which the next request is due.
     due: Instant,
 }
 
-/// One thread: its connections and what it has seen.
+/// A thread: its connections and results.
 struct Worker<'a> {
     options: &'a Kv,
     value_bytes: usize,
     depth: usize,
-    /// In an open loop: the time between two requests of one connection.
+    /// In an open loop: the interval between two requests of one connection.
     interval: Option<Duration>,
     text: &'a [u8],
-    /// Where the next value is cut.
+    /// The position at which the next value is cut.
     start: usize,
     work: Work,
     lanes: Vec<Lane>,
@@ -85,7 +85,7 @@ struct Worker<'a> {
     retries: u64,
 }
 
-/// Load that writes all keys with values of `value_bytes`.
+/// Returns the load that writes all keys with values of `value_bytes`.
 pub fn filling(value_bytes: usize) -> Cell {
     let depth = (FILL_BYTES / value_bytes.max(1)).clamp(1, FILL_DEPTH);
     Cell { connections: FILL_CONNECTIONS, depth, value_bytes }
@@ -94,7 +94,7 @@ pub fn filling(value_bytes: usize) -> Cell {
 /// Writes every key once.
 ///
 /// # Errors
-/// The first request that was refused, or what the connection broke of.
+/// The first refused request, or the error of the connection.
 pub fn fill(options: &Kv, value_bytes: usize) -> Result<Outcome, String> {
     run(options, filling(value_bytes), None, |thread, threads, _| {
         let bound =
@@ -104,10 +104,10 @@ pub fn fill(options: &Kv, value_bytes: usize) -> Result<Outcome, String> {
     .map_err(|reason| format!("loading failed: {reason}"))
 }
 
-/// Reads and writes for as long as was asked.
+/// Reads and writes for the requested time.
 ///
 /// # Errors
-/// The first request that was refused, or what the connection broke of.
+/// The first refused request, or the error of the connection.
 pub fn measure(options: &Kv, cell: Cell) -> Result<Outcome, String> {
     let zipf = match options.popularity {
         Popularity::Zipfian => {
@@ -137,7 +137,7 @@ pub fn measure(options: &Kv, cell: Cell) -> Result<Outcome, String> {
     })
 }
 
-/// As many threads as processors, each with a connection at least.
+/// Returns the number of threads: as many as processors, but at most one per connection.
 fn threads_of(cell: Cell) -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(cell.connections)
 }
@@ -162,7 +162,7 @@ fn run(
         .enumerate()
         .map(|(thread, share)| {
             let lane = |(index, connection): (usize, Connection)| {
-                // Connections take turns, rather than all being due at once.
+                // The due times of the connections are staggered.
                 let turn = (index * threads + thread) as f64 / cell.connections as f64;
                 let due = begun + interval.unwrap_or_default().mul_f64(turn);
                 Lane { connection, sent: VecDeque::new(), again: VecDeque::new(), due }
@@ -199,7 +199,7 @@ fn run(
     Ok(outcome)
 }
 
-/// No latencies yet; in nanoseconds.
+/// Returns an empty histogram of latencies in nanoseconds.
 pub fn latencies() -> Result<Histogram<u64>, String> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).map_err(|error| error.to_string())
 }
@@ -212,7 +212,7 @@ impl Work {
         }
     }
 
-    /// True while requests that failed temporarily are repeated although the work is over.
+    /// Returns true if requests that failed temporarily must be repeated even though the work is over.
     fn is_owed(&self) -> bool {
         matches!(self, Work::Fill(_))
     }
@@ -279,7 +279,7 @@ impl Worker<'_> {
         next.saturating_duration_since(now)
     }
 
-    /// Adds requests as long as there are some, and few enough in flight.
+    /// Adds requests to a connection while there are any, up to the depth.
     fn top_up(&mut self, lane: &mut Lane, now: Instant) {
         while lane.sent.len() < self.depth {
             let operation = match lane.again.front() {
@@ -288,7 +288,8 @@ impl Worker<'_> {
                     lane.again.pop_front();
                     operation
                 }
-                // What waits to be sent again is in flight, too: a busy server must not be sent ever more.
+                // Requests waiting to be repeated count as in flight, so that a busy server does not receive more and more
+                // requests.
                 Some(_) if lane.sent.len() + lane.again.len() >= self.depth => return,
                 _ => match self.next(lane, now) {
                     Some(operation) => operation,
@@ -356,13 +357,13 @@ impl Worker<'_> {
     }
 }
 
-/// Waits until a socket has news or the time is over.
+/// Waits until a socket is ready or the time is over.
 fn wait(polled: &mut [libc::pollfd], time: Duration) -> Result<(), String> {
     let time = libc::timespec {
         tv_sec: time.as_secs() as libc::time_t,
         tv_nsec: libc::c_long::from(time.subsec_nanos() as i32),
     };
-    // SAFETY: the array has as many elements as is said, and lives as long as the call, as does the time.
+    // SAFETY: the pointer and length describe a valid array, which outlives the call, as does the time.
     let count = unsafe {
         libc::ppoll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, &time, std::ptr::null())
     };

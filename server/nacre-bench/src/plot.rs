@@ -1,8 +1,9 @@
-//! Latency by percentile as SVG: a curve a measurement, both axes logarithmic, so that tails are seen.
+//! Latency by percentile as SVG: one curve per measurement, with logarithmic axes so that tails are
+//! visible.
 
 use std::fmt::Write;
 
-/// Where the curves are drawn, and what stands below.
+/// The quantiles of the curves, and their labels.
 pub const QUANTILES: [(f64, &str); 7] = [
     (0.0, "min"),
     (0.5, "50 %"),
@@ -30,7 +31,7 @@ const HEIGHT: f64 = 360.0;
 /// Height of a line of the legend.
 const LINE: f64 = 16.0;
 
-/// Draws `curves`; each power of ten has a line across.
+/// Draws `curves`, with a horizontal line at each power of ten.
 pub fn svg(curves: &[Curve]) -> String {
     let all = || curves.iter().flat_map(|curve| curve.us).map(|us| us.max(0.1).log10());
     let bottom = all().fold(f64::INFINITY, f64::min).min(1.0).floor();

@@ -1,4 +1,4 @@
-//! `nacre bench query`: one statement, asked again and again with other arguments.
+//! `nacre bench query`: executes one statement repeatedly with different arguments.
 
 use super::http::QueryClient;
 use super::load::latencies;
@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Names of the columns that come before latencies.
+/// Names of the columns before the latencies.
 const COLUMNS: [&str; 4] = ["clients", "operations", "ops_per_s", "bytes"];
 
 #[derive(Args, Clone, Debug)]
@@ -46,7 +46,7 @@ pub struct Query {
     files: report::Files,
 }
 
-/// Latencies of one client, and bytes of answers.
+/// Latencies of one client, and the total size of its answers in bytes.
 type Seen = (Histogram<u64>, u64);
 
 impl Query {
@@ -93,7 +93,7 @@ impl Query {
         QueryClient::connect(address, user, password)
     }
 
-    /// The part of a request that says what is asked.
+    /// Returns the members of a request that identify the statement.
     fn prepared(&self, address: &str) -> Result<String, String> {
         if self.adhoc {
             return Ok(format!("\"statement\":{}", json!(self.statement)));
@@ -128,7 +128,7 @@ impl Query {
             let answer = client.ask(&request)?;
             latencies.saturating_record(begun.elapsed().as_nanos() as u64);
             bytes += answer.len() as u64;
-            // The status comes after the rows.
+            // The status follows the rows.
             let tail = String::from_utf8_lossy(&answer[answer.len().saturating_sub(1000)..]);
             if !tail.contains("\"status\":\"success\"") {
                 return Err(format!("the server refused {request}: {tail}"));

@@ -1,4 +1,4 @@
-//! Reports of measurements: a table for people, CSV for programs, a picture.
+//! Reports measurements: as a table for people, as CSV for programs, and as a picture.
 
 use super::plot;
 use clap::Args;
@@ -18,10 +18,10 @@ pub struct Files {
     plot: Option<PathBuf>,
 }
 
-/// Names of the columns that have latencies, in microseconds. They come behind those that say what was measured.
+/// Names of the columns with latencies, in microseconds. They follow the columns that describe the measurement.
 pub const LATENCIES: [&str; 5] = ["p50_us", "p90_us", "p99_us", "p99.9_us", "max_us"];
 
-/// Collects what is measured.
+/// Collects measurements.
 pub struct Report<'a> {
     files: &'a Files,
     columns: Vec<&'static str>,
@@ -30,7 +30,7 @@ pub struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// A report without a measurement; `columns` are those of the table and of the CSV file.
+    /// Creates a report without measurements; `columns` are those of the table and of the CSV file.
     pub fn new(files: &'a Files, columns: Vec<&'static str>) -> Report<'a> {
         Report { files, columns, rows: Vec::new(), curves: Vec::new() }
     }
@@ -39,11 +39,11 @@ impl<'a> Report<'a> {
         self.files.csv.as_deref() == Some(Path::new("-"))
     }
 
-    /// Adds a measurement, and prints it unless CSV is printed. `row` has what stands before latencies, which are in
-    /// nanoseconds, and then what stands after them; `label` names the curve.
+    /// Adds a measurement, and prints it unless CSV is printed. `row` has the values of the columns before and after
+    /// the latencies, which are in nanoseconds; `label` is the name of the curve.
     ///
     /// # Errors
-    /// When it cannot be printed.
+    /// Fails if it cannot be printed.
     pub fn add(
         &mut self,
         mut row: Vec<String>,
@@ -71,19 +71,19 @@ impl<'a> Report<'a> {
     fn print(&self, cells: &[impl AsRef<str>]) -> Result<(), String> {
         let mut line = String::new();
         for (cell, column) in cells.iter().zip(&self.columns) {
-            // A name that is longer than its column moves the others, rather than to run into them.
+            // A name that is longer than its column shifts the other columns instead of overlapping them.
             let cell = cell.as_ref();
             let width = column.len().max(9).max(cell.len()) + 2;
             line.push_str(&format!("{cell:>width$}"));
         }
-        // A closed pipe ends the command like any other failure, rather than with a panic.
+        // A closed pipe ends the command with an error instead of a panic.
         writeln!(std::io::stdout(), "{line}").map_err(|error| format!("cannot print: {error}"))
     }
 
-    /// Writes the files that were asked for.
+    /// Writes the requested files.
     ///
     /// # Errors
-    /// Which one cannot be written.
+    /// The file that cannot be written.
     pub fn finish(&self) -> Result<(), String> {
         let failed = |path: &Path, error: &dyn std::fmt::Display| {
             format!("cannot write {}: {error}", path.display())

@@ -1,9 +1,9 @@
-//! Clients as threads.
+//! Runs clients as threads.
 
-/// Runs a function in a thread each for the numbers below `count`, and gives what came of them, in their order.
+/// Runs a function in one thread for each number below `count`. Returns the results in order.
 ///
 /// # Errors
-/// The first of them that failed.
+/// The first failure.
 pub fn each_of<T: Send>(
     count: usize,
     run: impl Fn(usize) -> Result<T, String> + Sync,

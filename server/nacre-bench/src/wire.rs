@@ -1,7 +1,7 @@
-//! One connection of the load: requests are written and answers read without waiting, in memcached's protocol or Redis'.
+//! A connection of the load: writes requests and reads answers without blocking, in the protocol of memcached or Redis.
 //!
-//! Both sides can have megabytes on the way at once, so that neither a write nor a read can wait for the other: the socket does not
-//! block, and bytes that it does not take stay here.
+//! Both directions can have megabytes in transit at once, so neither a write nor a read may wait for the other. The socket does
+//! not block, and bytes that it does not accept are buffered here.
 
 use clap::ValueEnum;
 use nacre_client::Request;
@@ -11,12 +11,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Least room for a read.
+/// Minimum free space for a read, in bytes.
 const READ_BYTES: usize = 64 << 10;
-/// Bytes of a key.
+/// Size of a key in bytes.
 const KEY_BYTES: usize = 16;
 
-/// Protocol of a server.
+/// The protocol of a server.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// The binary protocol of memcached, which nacre and Couchbase speak too
@@ -25,35 +25,35 @@ pub enum Protocol {
     Redis,
 }
 
-/// Answer to a request.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The request was carried out.
+    /// The request was executed.
     Done,
-    /// There is no such key.
+    /// The key does not exist.
     Missing,
     /// The server is busy; the request can be repeated.
     Busy,
-    /// The server refuses, in its words or by a status.
+    /// The server refuses the request, with its message or a status.
     Refused(String),
 }
 
-/// A connection that does not block.
+/// A non-blocking connection.
 pub struct Connection {
     stream: TcpStream,
     protocol: Protocol,
     collections: bool,
-    /// The framing extra for durability; empty without.
+    /// The framing extra for durability; empty for none.
     framing: Vec<u8>,
     vbucket_count: u16,
     output: Vec<u8>,
     written: usize,
     input: Vec<u8>,
-    /// Range of `input` that was read and not yet looked at.
+    /// The range of `input` that was received but not parsed yet.
     unread: std::ops::Range<usize>,
 }
 
-/// The key of rank `rank`.
+/// Returns the key of rank `rank`.
 fn key(rank: u32) -> [u8; KEY_BYTES] {
     let mut key = *b"key_000000000000";
     let mut rest = rank;
@@ -68,11 +68,11 @@ fn key(rank: u32) -> [u8; KEY_BYTES] {
 }
 
 impl Connection {
-    /// Takes over a connection that is logged in as far as it will be. With `collections` keys travel behind the id of the
-    /// default collection; `level` is the durability of writes, 0 for none.
+    /// Takes over a connection after its login. With `collections`, keys are prefixed with the ID of the default collection;
+    /// `level` is the durability of writes, 0 for none.
     ///
     /// # Errors
-    /// When the socket cannot be told not to block.
+    /// Fails if the socket cannot be made non-blocking.
     pub fn new(
         connection: nacre_client::Connection,
         protocol: Protocol,
@@ -82,7 +82,7 @@ impl Connection {
         let vbucket_count = connection.map().vbucket_count();
         let stream = connection.into_socket()?;
         stream.set_nonblocking(true).map_err(|error| error.to_string())?;
-        // Framing extra 1 (durability), one byte long.
+        // Framing extra 1 (durability), with a length of one byte.
         let framing = if level == 0 { Vec::new() } else { vec![0x11, level] };
         let (output, input) = (Vec::new(), vec![0; 4 * READ_BYTES]);
         let (written, unread) = (0, 0..0);
@@ -99,17 +99,17 @@ impl Connection {
         })
     }
 
-    /// The socket, to wait for.
+    /// Returns the socket, for polling.
     pub fn fd(&self) -> RawFd {
         self.stream.as_raw_fd()
     }
 
-    /// Returns true if the socket has not taken everything yet.
+    /// Returns true if the socket has not accepted everything yet.
     pub fn is_writing(&self) -> bool {
         self.written < self.output.len()
     }
 
-    /// Adds a request for what the next [`Connection::flush`] sends: a write of `value`, or a read.
+    /// Adds a request to those that the next [`Connection::flush`] sends: a write of `value`, or a read.
     pub fn send(&mut self, rank: u32, value: Option<&[u8]>) {
         let name = key(rank);
         match self.protocol {
@@ -148,10 +148,10 @@ impl Connection {
         }
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends as much as the socket accepts.
     ///
     /// # Errors
-    /// When the connection is gone.
+    /// Fails if the connection breaks.
     pub fn flush(&mut self) -> Result<(), String> {
         while self.is_writing() {
             match self.stream.write(&self.output[self.written..]) {
@@ -166,10 +166,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what has come.
+    /// Reads the available bytes.
     ///
     /// # Errors
-    /// When the connection is gone.
+    /// Fails if the connection breaks.
     pub fn fill(&mut self) -> Result<(), String> {
         if self.unread.is_empty() {
             self.unread = 0..0;
@@ -177,7 +177,7 @@ impl Connection {
             self.input.copy_within(self.unread.clone(), 0);
             self.unread = 0..self.unread.len();
         }
-        // Grows with what was received, never with what was announced.
+        // Grows with the bytes received, never with an announced size.
         if self.input.len() - self.unread.end < READ_BYTES {
             self.input.resize(self.input.len() * 2, 0);
         }
@@ -196,10 +196,10 @@ impl Connection {
         }
     }
 
-    /// Returns the next answer if all of it was read.
+    /// Returns the next answer if it is complete.
     ///
     /// # Errors
-    /// When what was read is no answer.
+    /// Fails if the received bytes are not a valid answer.
     pub fn answer(&mut self) -> Result<Option<Answer>, String> {
         let input = &self.input[self.unread.clone()];
         let answer = match self.protocol {

@@ -1,4 +1,4 @@
-//! Documents as plugins use them, wherever they are served.
+//! Access of plugins to documents on any node of the cluster.
 
 use super::BucketDocuments;
 use super::message::{PluginMessage, PluginReply};
@@ -13,16 +13,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How long a finished call may wait for the stores of other nodes.
+/// Time limit for the stores of other nodes after a call.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The documents of a deployment's bucket, and those of others that it names.
+/// The documents of a deployment's bucket, and of other buckets that a keyspace names.
 pub(crate) struct ClusterDocuments {
     /// The documents that this node serves.
     here: BucketDocuments,
     node: Weak<Node>,
     bucket: String,
-    /// Up to where vBuckets of other nodes were written since that was settled last.
+    /// The last unsettled seqnos written to vBuckets of other nodes.
     written: Mutex<BTreeMap<String, BTreeMap<Vbid, Seqno>>>,
 }
 
@@ -120,7 +120,7 @@ impl Documents for ClusterDocuments {
                 return Err(KvError::Temporary("what was written is not on disk yet".into()));
             }
         }
-        // Writes that a reader has made meanwhile are left for the next time.
+        // Later writes by a reader remain for the next call.
         let mut left = self.written.lock();
         for (bucket, seqnos) in &written {
             if let Some(left) = left.get_mut(bucket) {

@@ -1,4 +1,4 @@
-//! Components that are loaded. The [`Loader`](super::loader::Loader) loads what is missing.
+//! Loaded components. The [`Loader`](super::loader::Loader) loads missing ones.
 
 use super::loader;
 use super::spec::Code;
@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 #[derive(Clone)]
 pub(crate) struct Runtime {
     pub plugin: Plugin,
-    /// Names the format of its state: those of another version are built again.
+    /// The version of its state format: a state of another version is rebuilt.
     pub state_version: String,
 }
 
 impl Runtime {
-    /// A component that says itself which state it keeps.
+    /// Creates the runtime of a component that describes its state format.
     pub fn new(plugin: Plugin) -> Result<Runtime, String> {
         let description = plugin.describe(Limits::default()).map_err(|error| error.to_string())?;
         let description: serde_json::Value = serde_json::from_str(&description).unwrap_or_default();
@@ -36,23 +36,23 @@ pub struct Components {
 }
 
 impl Components {
-    /// Returns what came of loading a component; `None` before that.
+    /// Returns the outcome of loading a component; `None` before that.
     pub(crate) fn outcome(&self, code: &Code) -> Option<Result<Runtime, String>> {
         self.loaded.read().get(code).cloned()
     }
 
-    /// Returns a component, if it is loaded; otherwise it will be.
+    /// Returns a component if it is loaded; otherwise its loading begins.
     pub(crate) fn get(&self, code: &Code) -> Result<Runtime, String> {
         self.outcome(code)
             .unwrap_or_else(|| Err(format!("the plugin {code} is not ready yet: try again")))
     }
 
-    /// Returns a component, loaded now if need be; takes seconds then.
+    /// Returns a component and loads it now if necessary, which takes seconds.
     pub(crate) fn get_or_load(&self, node: &Node, code: &Code) -> Result<Runtime, String> {
         self.get(code).or_else(|_| loader::load(node, code))
     }
 
-    /// Takes what came of loading a component.
+    /// Stores the outcome of loading a component.
     pub(crate) fn put(&self, code: Code, outcome: Result<Runtime, String>) {
         self.loaded.write().insert(code, outcome);
     }
@@ -62,7 +62,7 @@ impl Components {
         self.loaded.write().remove(&Code::Uploaded(digest.to_owned()));
     }
 
-    /// Returns the first component that was not loaded yet.
+    /// Returns the first component that has not been loaded yet.
     pub(crate) fn first_missing(&self, mut wanted: impl Iterator<Item = Code>) -> Option<Code> {
         let loaded = self.loaded.read();
         wanted.find(|code| !loaded.contains_key(code))
@@ -73,10 +73,10 @@ impl Components {
         &self.wanted
     }
 
-    /// Returns a component that comes with the binary. Takes seconds when it is not loaded.
+    /// Returns a component that comes with the binary. Takes seconds if it is not loaded.
     ///
     /// # Errors
-    /// The reason why it cannot run.
+    /// The reason why the component cannot run.
     pub fn load_shipped(&self, node: &Node, code: &Code) -> Result<Plugin, String> {
         let runtime = self.get_or_load(node, code)?;
         let plugin = runtime.plugin.clone();
@@ -84,10 +84,10 @@ impl Components {
         Ok(plugin)
     }
 
-    /// Checks a configuration of a component that comes with the binary. Takes seconds when the component is not loaded.
+    /// Checks a configuration of a component that comes with the binary. Takes seconds if the component is not loaded.
     ///
     /// # Errors
-    /// What is wrong with it, for its author.
+    /// The error in the configuration, for its author.
     pub fn validate_shipped(
         &self,
         node: &Node,
@@ -98,11 +98,11 @@ impl Components {
         validate(node, &plugin, component, config)
     }
 
-    /// Returns a reader of a component that comes with the binary, without a state: its data come with each request. Takes
-    /// seconds when the component is not loaded.
+    /// Returns a stateless reader of a component that comes with the binary; each request carries its data. Takes seconds
+    /// if the component is not loaded.
     ///
     /// # Errors
-    /// The reason why it cannot run.
+    /// The reason why the component cannot run.
     pub fn shipped_reader(
         &self,
         node: &Node,
@@ -119,7 +119,7 @@ impl Components {
 /// Checks a configuration of a component.
 ///
 /// # Errors
-/// What is wrong with it, for its author.
+/// The error in the configuration, for its author.
 pub(crate) fn validate(
     node: &Node,
     plugin: &Plugin,

@@ -1,4 +1,4 @@
-//! The consistency that requests ask of an index.
+//! The consistency that requests require of an index.
 
 use nacre_sandbox::{Consistency, Failure};
 use nacre_types::{Seqno, Vbid};
@@ -9,9 +9,9 @@ use serde_json::Value;
 pub enum Wanted {
     /// Any state.
     Anything,
-    /// All that was written before the request.
+    /// All writes before the request.
     Everything,
-    /// So much of some vBuckets.
+    /// These seqnos of these vBuckets.
     Vector(Vec<(Vbid, Seqno)>),
 }
 
@@ -37,8 +37,8 @@ fn malformed(name: &str, value: &str) -> Failure {
     Failure { code: 1065, message: format!("Unrecognized value for {name}: {shown}"), retry: false }
 }
 
-/// The part of a bucket in `scan_vectors`, or all of `scan_vector`: for each vBucket `[seqno, "uuid"]`, by number or in a
-/// list of all of them.
+/// Returns the part of `scan_vectors` for a bucket, or all of `scan_vector`. Each vBucket has `[seqno, "uuid"]`, by
+/// number or in a list of all vBuckets.
 fn vector(text: &str, bucket: &str) -> Option<Vec<(Vbid, Seqno)>> {
     let whole: Value = serde_json::from_str(text).ok()?;
     let of_bucket = whole.get(bucket).unwrap_or(&whole);
@@ -52,7 +52,7 @@ fn vector(text: &str, bucket: &str) -> Option<Vec<(Vbid, Seqno)>> {
             .enumerate()
             .map(|(index, entry)| Some((Vbid(u16::try_from(index).ok()?), seqno(entry)?)))
             .collect(),
-        // Another bucket's vectors say nothing about this one.
+        // Vectors of another bucket have no meaning here.
         Value::Object(entries) if entries.keys().any(|key| key.parse::<u16>().is_err()) => {
             Some(Vec::new())
         }

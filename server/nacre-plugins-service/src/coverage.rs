@@ -1,4 +1,4 @@
-//! The vBuckets that the state of a deployment has, as vBuckets come to the node and leave it.
+//! The vBuckets covered by the state of a deployment, while vBuckets come to the node and leave it.
 
 use nacre_bucket::Watermarks;
 use nacre_types::{Seqno, Vbid, Vbids};
@@ -10,33 +10,33 @@ pub struct Coverage(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Counts the reports of the feed: while it does not change, the state has the same vBuckets.
+    /// Counts the reports of the feed. While the count is unchanged, the state covers the same vBuckets.
     changes: u64,
     /// The seqno that the state must reach before readers may see the vBucket; `None` for vBuckets that should not be
-    /// in it.
+    /// in the state.
     owed: Vec<Option<Seqno>>,
-    /// vBuckets that have reached it.
+    /// vBuckets that have reached this seqno.
     there: Vbids,
-    /// vBuckets of which the state certainly has nothing.
+    /// vBuckets that are certainly absent from the state.
     absent: Vbids,
 }
 
-/// An observation of a state that has all of some vBuckets.
+/// An observation of a state that covers certain vBuckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Covered {
     changes: u64,
-    /// True if it has nothing of others.
+    /// True if the state covers no other vBuckets.
     pub is_exact: bool,
 }
 
 impl Coverage {
-    /// Creates the coverage of a state about which the feed has reported nothing.
+    /// Creates the coverage of a state without reports from the feed.
     pub fn new(vbucket_count: u16) -> Coverage {
         let owed = vec![None; usize::from(vbucket_count)];
         Coverage(Mutex::new(Known { owed, ..Known::default() }))
     }
 
-    /// A vBucket comes into the state, before readers may count on it.
+    /// Reports that a vBucket enters the state. Readers cannot rely on it yet.
     pub fn comes(&self, vbid: Vbid) {
         let mut known = self.0.lock();
         if known.absent.contains(vbid) {
@@ -45,7 +45,7 @@ impl Coverage {
         }
     }
 
-    /// A vBucket is in the state, for readers from `owed` on.
+    /// Reports that a vBucket is in the state and can be read from seqno `owed` on.
     pub fn has(&self, vbid: Vbid, owed: Seqno) {
         let mut known = self.0.lock();
         known.changes += 1;
@@ -55,7 +55,7 @@ impl Coverage {
         known.absent.remove_all(&one);
     }
 
-    /// A vBucket begins to leave the state.
+    /// Reports that a vBucket begins to leave the state.
     pub fn leaves(&self, vbid: Vbid) {
         let mut known = self.0.lock();
         if known.owed[vbid.index()].take().is_some() {
@@ -64,7 +64,7 @@ impl Coverage {
         }
     }
 
-    /// A vBucket that [left](Coverage::leaves) is gone from the state.
+    /// Reports that a vBucket that [left](Coverage::leaves) is completely removed from the state.
     pub fn lacks(&self, vbid: Vbid) {
         let mut known = self.0.lock();
         if !known.absent.contains(vbid) {
@@ -78,7 +78,7 @@ impl Coverage {
         self.0.lock().owed[vbid.index()].is_some()
     }
 
-    /// Returns an observation of the state if it has all of `vbids`, as far as readers may expect.
+    /// Returns an observation of the state if it covers all of `vbids` as far as readers may expect.
     pub fn covers(&self, vbids: &Vbids, processed: &Watermarks) -> Option<Covered> {
         let mut known = self.0.lock();
         if !known.there.holds(vbids) {
@@ -96,7 +96,7 @@ impl Coverage {
         Some(Covered { changes: known.changes, is_exact: known.absent.holds(&others) })
     }
 
-    /// Returns true if no vBucket has come or gone since.
+    /// Returns true if no vBucket has entered or left since the observation.
     pub fn is_still(&self, covered: Covered) -> bool {
         self.0.lock().changes == covered.changes
     }

@@ -1,4 +1,4 @@
-//! One running deployment: its progress, its health, and answers from its state.
+//! A running deployment: its progress, its health, and answers from its state.
 
 use super::coverage::Coverage;
 use super::kind::Share;
@@ -22,12 +22,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-/// Collections above this size let development views answer from a part of the documents.
+/// Number of documents above which development views answer from a part of the documents.
 const SUBSET_DOCUMENTS_MIN: u64 = 50_000;
-/// That part has one of this many vBuckets.
+/// One of this many vBuckets belongs to that part.
 const SUBSET_SHARE: u16 = 16;
 
-/// Returns true if a vBucket is in the part that is indexed first, and that development views answer from.
+/// Returns true if a vBucket is in the part that is indexed first and from which development views answer.
 pub(super) fn is_in_subset(vbid: Vbid) -> bool {
     vbid.0.is_multiple_of(SUBSET_SHARE)
 }
@@ -39,49 +39,48 @@ pub enum Progress {
     Running,
     /// Takes no documents, and answers from its present state.
     Paused,
-    /// Another version goes on with its state.
+    /// Another version continues with its state.
     HandedOver,
-    /// Was replaced or removed, and its state is removed.
+    /// Was replaced or removed, together with its state.
     Removed,
-    /// Cannot go on: the reason, for the deployer.
+    /// Has failed; the reason is for the deployer.
     Failed(String),
-    /// Has lost a part of its state, and building it again would repeat outside effects: the reason, and the remedy.
+    /// Has lost a part of its state, and a rebuild would repeat external effects. The text is the reason and the remedy.
     Damaged(String),
 }
 
-/// One deployment at work.
+/// A deployment on this node.
 pub struct Deployment {
     /// Name in messages: `bucket/design document`, or the name of the deployment.
     pub name: String,
     pub(super) spec: Spec,
     pub(super) bucket: Arc<Bucket>,
-    /// One reader a lane; none while it cannot run.
+    /// One reader per lane; empty while the deployment cannot run.
     pub(super) readers: Vec<Reader>,
-    /// Up to where each vBucket is reflected in the state.
+    /// The last seqno of each vBucket that the state reflects.
     pub processed: Watermarks,
-    /// Reports of other nodes about their progress since the feed looked last.
+    /// Reports of other nodes about their progress since the feed last checked.
     pub(super) others: Mutex<Others>,
     /// The vBuckets that the state should have.
     pub(super) coverage: Coverage,
-    /// vBuckets that were served here when the deployment was new, so that nobody has had an answer for them; `None`
-    /// for all.
+    /// vBuckets that this node served when the deployment was created, so no client has read them yet; `None` for all.
     news_of: Option<Vbids>,
-    /// For a partitioned index: the branch of each vBucket that it has read.
+    /// For a partitioned index: the history branch that it has read of each vBucket.
     pub(super) branches: Mutex<BTreeMap<Vbid, VbUuid>>,
     progress: Mutex<Progress>,
-    /// One bit a lane, set when someone needs new changes and the lane has not noticed yet.
+    /// One bit per lane, set when a request needs new changes and the lane has not noticed yet.
     asked: AtomicU64,
-    /// True if it has once had all that there was.
+    /// True once it has processed all changes that existed when it was opened.
     is_complete: AtomicBool,
     /// Status of the writer of each lane, as of its last report.
     statuses: Mutex<Vec<Status>>,
     pub(super) replays: Replays,
     /// Log lines of the deployment whose state this one continues.
     earlier_log: Mutex<VecDeque<LogLine>>,
-    /// Number of feeds that still use the spaces.
+    /// Number of feeds that still use the state's spaces.
     feeding: Mutex<usize>,
     fed: Condvar,
-    /// Why its state was given up, and how much memory the node had for state then.
+    /// Why its state was given up, and how much memory the node had for states at that time.
     given_up: OnceLock<(String, usize)>,
     pub(super) node: Weak<Node>,
 }
@@ -137,20 +136,20 @@ impl Deployment {
                 Progress::Running => !wanted.paused,
                 Progress::Paused => wanted.paused,
                 Progress::Failed(_) => self.stays_failed() && self.spec.paused == wanted.paused,
-                // Its space has not changed, so opening it again would show the same damage.
+                // Its state has not changed, so opening it again would show the same damage.
                 Progress::Damaged(_) => self.spec.paused == wanted.paused,
                 Progress::HandedOver | Progress::Removed => false,
             }
     }
 
-    /// Returns true if the deployment has failed and would fail again until someone mends the cause and says so. A
-    /// deployment that could not even be opened may have lacked something that exists by now, such as memory for an
-    /// instance, or the package.
+    /// Returns true if the deployment has failed and would fail again until the cause is removed and an operator retries
+    /// it. A deployment that could not be opened is retried, because the cause may be gone: missing memory for an instance,
+    /// or a missing package.
     pub(super) fn stays_failed(&self) -> bool {
         self.spec.tries().is_some() && !self.readers.is_empty()
     }
 
-    /// Returns why it is paused or stopped, unless its operator has paused it.
+    /// Returns why it is paused or stopped, unless an operator has paused it.
     pub fn reason(&self) -> Option<String> {
         match self.progress() {
             Progress::Failed(reason) | Progress::Damaged(reason) => Some(reason),
@@ -159,13 +158,13 @@ impl Deployment {
         }
     }
 
-    /// Returns true if another deployment answers in its place, or none.
+    /// Returns true if the deployment was removed, or another one answers in its place.
     pub fn is_replaced(&self) -> bool {
         matches!(self.progress(), Progress::Removed | Progress::HandedOver)
     }
 
-    /// Returns true if the deployment began when this node served the vBucket, and so began with nothing: nobody has
-    /// had an answer from it.
+    /// Returns true if the deployment was created while this node served the vBucket; it then started empty, and no client
+    /// has read from it.
     pub(super) fn was_news_of(&self, vbid: Vbid) -> bool {
         self.news_of.as_ref().is_none_or(|vbids| vbids.contains(vbid))
     }
@@ -175,12 +174,12 @@ impl Deployment {
         self.spec.version()
     }
 
-    /// The instances on this node, to ask for a profile: those of each lane. None while it cannot run.
+    /// Returns the instances on this node, one per lane, for profiling; empty while the deployment cannot run.
     pub fn readers(&self) -> &[Reader] {
         &self.readers
     }
 
-    /// Documents that it has yet to process, counted by seqnos: versions that were superseded count too.
+    /// Returns the number of documents that are not processed yet, counted by seqnos, so superseded versions count too.
     pub fn lag(&self) -> u64 {
         self.lags().map(|(_, lag)| lag).sum()
     }
@@ -210,20 +209,20 @@ impl Deployment {
         status
     }
 
-    /// Returns how many documents could not be processed since the deployment began here.
+    /// Returns how many documents could not be processed since the deployment began on this node.
     pub fn document_errors(&self) -> u64 {
         self.statuses.lock().iter().map(|status| status.errors).sum()
     }
 
-    /// Key of the last document that could not be processed, and why.
+    /// Returns the key of the last document that could not be processed, and the reason.
     pub fn last_error(&self) -> Option<(Vec<u8>, String)> {
         let of_writers = self.statuses.lock();
         let last = of_writers.iter().filter_map(|status| status.last_errors.back()).next_back()?;
         Some((last.key.clone(), last.message.clone()))
     }
 
-    /// Orders parts of history to be processed again, up to the present progress, for vBuckets that the node serves.
-    /// Returns those parts. Orders are forgotten when the deployment or the node ends.
+    /// Requests that parts of history be processed again, up to the present progress, for vBuckets that the node serves.
+    /// Returns those parts. The request is lost when the deployment or the node ends.
     pub fn replay(&self, replays: impl IntoIterator<Item = Replay>) -> Vec<Replay> {
         let cut = |replay: Replay| {
             let up_to = replay.range.up_to.min(self.processed.get(replay.range.vbid));
@@ -237,12 +236,12 @@ impl Deployment {
         replays
     }
 
-    /// Returns how many parts of history wait to be processed again, and how many documents were.
+    /// Returns how many parts of history wait to be processed again, and how many documents have been.
     pub fn replayed(&self) -> (usize, u64) {
         self.replays.counts()
     }
 
-    /// The vBuckets of its source, as many as there are.
+    /// Returns all vBuckets of the source bucket.
     pub fn vbids(&self) -> impl Iterator<Item = Vbid> + use<> {
         (0..self.bucket.vbucket_count()).map(Vbid)
     }
@@ -265,7 +264,7 @@ impl Deployment {
         *self.progress.lock() != Progress::Running
     }
 
-    /// Returns true if its feed has nothing more to do: one that is paused still follows others.
+    /// Returns true if its feed has nothing more to do. A paused deployment still follows other nodes.
     pub(super) fn is_over(&self) -> bool {
         self.bucket.is_closed()
             || !matches!(*self.progress.lock(), Progress::Running | Progress::Paused)
@@ -282,14 +281,15 @@ impl Deployment {
         self.forget_if_idle();
     }
 
-    /// The state has grown beyond a limit: all of its lanes give their memory back.
+    /// Gives up the state because it exceeds a limit; all of its lanes release their memory.
     pub(super) fn give_up(&self, reason: &str) {
         let limit = self.node.upgrade().map(|node| node.memory().budgets().state.limit());
         let _ = self.given_up.set((reason.to_owned(), limit.unwrap_or_default()));
         self.end(Progress::Failed(reason.to_owned()));
     }
 
-    /// Writes the state that a lane has kept back, or removes its state together with those of the other lanes.
+    /// Writes the state that a lane has held back, or removes the state together with those of the other lanes if it was
+    /// given up.
     pub(super) fn leave(&self, partition: &mut Partition) {
         if let Some((reason, limit_bytes)) = self.given_up.get() {
             partition.abandon(reason, *limit_bytes);
@@ -298,7 +298,7 @@ impl Deployment {
         }
     }
 
-    /// A feed is gone: with the last one the state of a removed deployment goes too.
+    /// Reports the end of a feed. The last one removes the state of a removed deployment.
     pub(super) fn feed_ended(&self) {
         *self.feeding.lock() -= 1;
         self.forget_if_idle();
@@ -321,8 +321,8 @@ impl Deployment {
         *self.feeding.lock() > 0
     }
 
-    /// Waits until the feeds of a deployment that was removed have ended, and its state is gone: after the batches at hand.
-    /// Do not call it on a thread that others wait for.
+    /// Waits until the feeds of a removed deployment have finished their current batches and ended, and its state is
+    /// removed. Do not call it on a thread for which others wait.
     pub fn wait_for_feeds(&self) {
         let mut feeding = self.feeding.lock();
         while *feeding > 0 {
@@ -330,15 +330,15 @@ impl Deployment {
         }
     }
 
-    /// Waits until the state reflects everything that the bucket held when this was called.
+    /// Waits until the state reflects everything that the bucket contains at the time of the call.
     ///
     /// # Errors
-    /// The reason, when the deployment ends before.
+    /// The reason, if the deployment ends before.
     pub async fn catch_up(&self) -> Result<(), String> {
         self.catch_up_in(None).await
     }
 
-    /// As [`Deployment::catch_up`], for some vBuckets when they are given.
+    /// As [`Deployment::catch_up`], limited to `vbids` if they are given.
     ///
     /// # Errors
     /// The reason, if the deployment ends before.
@@ -356,10 +356,10 @@ impl Deployment {
         self.goes_on()
     }
 
-    /// Waits until the state reflects some vBuckets up to a seqno each.
+    /// Waits until the state reflects each listed vBucket up to its seqno.
     ///
     /// # Errors
-    /// The reason, when the deployment ends before.
+    /// The reason, if the deployment ends before.
     pub async fn reach(&self, wanted: &[(Vbid, Seqno)]) -> Result<(), String> {
         self.ask_for_update();
         let known = |(vbid, _): &&(Vbid, Seqno)| vbid.0 < self.bucket.vbucket_count();
@@ -371,7 +371,7 @@ impl Deployment {
         self.goes_on()
     }
 
-    /// Why it does not, if it does not.
+    /// Returns the reason if the deployment is not running.
     fn goes_on(&self) -> Result<(), String> {
         match self.progress() {
             Progress::Running => Ok(()),
@@ -383,7 +383,7 @@ impl Deployment {
         }
     }
 
-    /// Lets the feed take new changes now, even if its pace would let it wait.
+    /// Lets the feed take new changes now, even if its pace makes it wait.
     pub fn ask_for_update(&self) {
         let all = u64::MAX >> (64 - self.spec.lanes());
         if self.spec.pace().is_some() && self.asked.swap(all, Ordering::AcqRel) != all {
@@ -391,12 +391,13 @@ impl Deployment {
         }
     }
 
-    /// Returns true if it has had, once since it was opened, all that there was then: from there on it only follows.
+    /// Returns true once the deployment has processed all changes that existed when it was opened; from then on it only
+    /// follows.
     pub fn is_complete(&self) -> bool {
         self.is_complete.load(Ordering::Acquire)
     }
 
-    /// Returns true if it is complete, and has these partitions, if it is an index that has some.
+    /// Returns true if the deployment is complete and, for a partitioned index, has these partitions.
     pub fn has(&self, partitions: &BTreeSet<u16>) -> bool {
         let has_all = |share: &Share| partitions.is_subset(&share.held);
         self.is_complete() && self.spec.share().is_none_or(has_all)
@@ -406,10 +407,10 @@ impl Deployment {
         self.is_complete.store(true, Ordering::Release);
     }
 
-    /// The index that it keeps, as of its last commit.
+    /// Returns a snapshot of its index as of the last commit.
     ///
     /// # Errors
-    /// Why it keeps none.
+    /// The reason why there is no index.
     pub fn snapshot(&self) -> Result<IndexSnapshot, String> {
         let reader = self.readers.first().ok_or("the index does not run")?;
         reader.index().map_err(|error| error.to_string())
@@ -424,8 +425,8 @@ impl Deployment {
         self.asked.fetch_and(!(1 << lane), Ordering::AcqRel);
     }
 
-    /// The vBuckets that a deployment which is being tried out answers from: some of them, so that its first rows are
-    /// there soon. `None` for all: of other deployments, and when there are not many documents.
+    /// Returns the vBuckets from which a development deployment answers: a part of them, so that its first rows are
+    /// available soon. `None` for all vBuckets: for other deployments, and if there are few documents.
     pub fn development_subset(&self) -> Option<Vbids> {
         if !self.spec.is_development() {
             return None;
@@ -442,8 +443,8 @@ impl Deployment {
         is_large.then(|| vbids.filter(|vbid| is_in_subset(*vbid)).collect())
     }
 
-    /// Lets each lane begin to answer a request. Takes as long as the plugin does: do not call it on a thread that
-    /// others wait for. With `limit` the answer may take no longer.
+    /// Lets each lane begin to answer a request, within `limit` if it is given. Blocks while the plugin runs: do not call
+    /// it on a thread for which others wait.
     ///
     /// # Errors
     /// The failure of the plugin, or the reason why it cannot answer.
@@ -478,7 +479,7 @@ impl Deployment {
 }
 
 impl Deployment {
-    /// Begins to make one answer of those of several nodes.
+    /// Begins to merge the answers of several nodes into one.
     pub(super) fn merge(
         &self,
         request: &Request,
@@ -492,7 +493,7 @@ impl Deployment {
     }
 }
 
-/// Calls that failed are kept, so that their author can make them fail again.
+/// Stores the inputs of failed calls, so that the plugin's author can repeat them.
 pub(super) fn keep_capsules(platform: &dyn Platform, name: &str, capsules: Vec<Capsule>) {
     for capsule in capsules {
         match platform.keep_capsule(&capsule) {

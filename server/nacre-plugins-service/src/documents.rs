@@ -1,7 +1,7 @@
-//! Documents as plugins use them: requests like those of a client, which may wait.
+//! Access of plugins to documents: requests like those of a client, which may block.
 //!
-//! A state must not outlive the documents that it reflects: [`BucketDocuments::settle`] waits until the stores hold the
-//! writes of a call, and only then is the call committed.
+//! A state must not reflect documents that can still be lost: [`BucketDocuments::settle`] waits until the stores have the writes
+//! of a call, and only then is the call committed.
 
 use nacre_bucket::prefetch::due;
 use nacre_bucket::{Bucket, Signal, Ticket, Waiter, durability};
@@ -22,26 +22,26 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Pause before a locked document is tried again, or a write that another write of the same key blocks.
+/// Pause before the retry of a call on a locked document, or of a write that another write of the same key blocks.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
-/// How long a write may take to be durable: a lost copy must not delay a call for longer. Source: the default of SDKs.
+/// Time limit for a durable write: a lost copy must not delay a call for longer. Source: the default of SDKs.
 const DURABLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a finished call may wait for the stores.
+/// Time limit for the stores after a call.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The documents of a deployment's bucket, and those of others that it names, as far as this node serves them.
+/// The documents of a deployment's bucket and of other buckets that a keyspace names, as far as this node serves them.
 pub struct BucketDocuments {
     bucket: Arc<Bucket>,
     node: Weak<Node>,
     platform: Arc<dyn Platform>,
     written: Mutex<Written>,
-    /// The durability of writes of which nothing else is wanted.
+    /// Default durability of writes.
     level: Option<Level>,
 }
 
-/// Up to where each vBucket was written since that was settled last.
+/// The last unsettled seqno written to each vBucket.
 type Written = BTreeMap<(String, Vbid), (Arc<Bucket>, Seqno)>;
 
 /// Wakes the thread that waits for an outcome.
@@ -53,12 +53,12 @@ impl Waiter for Wake {
     }
 }
 
-/// A call under way: where its document is, and how much longer it may take.
+/// A call in progress: the location of its document and its deadline.
 struct Call<'a> {
     documents: &'a BucketDocuments,
     bucket: Arc<Bucket>,
     vbid: Vbid,
-    /// Collection prefix first.
+    /// The key, with the collection prefix.
     key: Vec<u8>,
     max_ttl: i32,
     deadline_ns: u64,
@@ -78,17 +78,17 @@ impl BucketDocuments {
         }
     }
 
-    /// The same documents, written with this durability, or that of the bucket if it wants more.
+    /// Returns the same documents with this durability for writes, or the bucket's if that is higher.
     #[must_use]
     pub fn with_level(self, level: Option<Level>) -> BucketDocuments {
         BucketDocuments { level, ..self }
     }
 
-    /// A document of the deployment's bucket, if nothing has to be waited for; otherwise [`Documents::get`] finds out why. `wire_key`
-    /// is a buffer to be used again.
+    /// Returns a document of the deployment's bucket if that is possible without waiting; otherwise `None`, and
+    /// [`Documents::get`] finds the reason. `wire_key` is a buffer that is reused.
     ///
     /// # Errors
-    /// [`KvError::NotFound`] when there is certainly no such document.
+    /// [`KvError::NotFound`] if the document certainly does not exist.
     pub fn resident(
         &self,
         collection: CollectionId,
@@ -108,8 +108,8 @@ impl BucketDocuments {
         }
     }
 
-    /// Fetches into the caches what [`BucketDocuments::resident`] will read for the keys soon after `turn`. `wire_key`
-    /// is a buffer that is reused.
+    /// Prefetches into the processor's caches the memory that [`BucketDocuments::resident`] will read for the keys soon after
+    /// `turn`. `wire_key` is a buffer that is reused.
     pub fn prefetch(
         &self,
         collection: CollectionId,
@@ -126,7 +126,7 @@ impl BucketDocuments {
         }
     }
 
-    /// Carries out a command that only reads, with its reply as the vBucket gives it.
+    /// Carries out a read-only command. Returns the vBucket's reply.
     pub fn read_by(
         &self,
         keyspace: &str,
@@ -137,7 +137,7 @@ impl BucketDocuments {
         self.begin(keyspace, key, left)?.carry_out(command, None)
     }
 
-    /// Carries out a command that writes, as durably as is wanted, or as the bucket wants at least.
+    /// Carries out a write with durability `level`, or the bucket's if that is higher.
     pub fn write_by(
         &self,
         keyspace: &str,
@@ -149,10 +149,10 @@ impl BucketDocuments {
         self.begin(keyspace, key, left)?.write(command, level)
     }
 
-    /// A document with all that belongs to it, which may have to be waited for.
+    /// Returns a document with all its metadata. May block.
     ///
     /// # Errors
-    /// As for [`Documents::call`]; [`KvError::Elsewhere`] when another node serves it.
+    /// As for [`Documents::call`]; [`KvError::Elsewhere`] if another node serves it.
     pub fn document(
         &self,
         keyspace: &str,
@@ -166,13 +166,13 @@ impl BucketDocuments {
         }
     }
 
-    /// A vBucket that was written since that was settled last, and up to where.
+    /// Returns a vBucket with unsettled writes, and the seqno of the last one.
     pub fn written(&self) -> Option<(Vbid, Seqno)> {
         let written = self.written.lock();
         written.iter().next().map(|((_, vbid), (_, seqno))| (*vbid, *seqno))
     }
 
-    /// Takes the seqnos of writes that are not settled, by bucket.
+    /// Takes the seqnos of unsettled writes, by bucket.
     pub fn take_written(&self) -> BTreeMap<String, BTreeMap<Vbid, Seqno>> {
         let mut taken: BTreeMap<String, BTreeMap<Vbid, Seqno>> = BTreeMap::new();
         for ((bucket, vbid), (_, seqno)) in std::mem::take(&mut *self.written.lock()) {
@@ -181,7 +181,7 @@ impl BucketDocuments {
         taken
     }
 
-    /// Takes those vBuckets of the bucket for written, no further than their histories go.
+    /// Marks those vBuckets of the bucket as written, at most up to their high seqnos.
     pub fn has_written(&self, seqnos: &[(Vbid, Seqno)]) {
         if !self.bucket.is_persistent() {
             return;
@@ -195,7 +195,7 @@ impl BucketDocuments {
         }
     }
 
-    /// The bucket of a keyspace, and the rest of its name. Only a bucket's name may have dots.
+    /// Returns the bucket of a keyspace, and the rest of its name. Only a bucket's name may contain dots.
     fn bucket_of<'k>(&self, keyspace: &'k str) -> Result<(Arc<Bucket>, &'k str), KvError> {
         let Some((at, _)) = keyspace.rmatch_indices('.').nth(1) else {
             return Ok((Arc::clone(&self.bucket), keyspace));
@@ -241,7 +241,7 @@ impl Call<'_> {
         &self.bucket
     }
 
-    /// Notes a write that has to be stored before the call of the plugin counts.
+    /// Records a write that must be stored before the plugin's call is committed.
     fn note(&self, reply: &Reply) {
         let (Reply::Stored { token, .. }
         | Reply::Counted { token, .. }
@@ -292,7 +292,7 @@ impl Call<'_> {
         self.carry_out(&Command::Get, None)
     }
 
-    /// Carries out a command that writes, as durably as is wanted, or as the bucket wants at least.
+    /// Carries out a write with durability `level`, or the bucket's if that is higher.
     fn write(&self, command: &Command<'_>, level: Option<Level>) -> Result<Reply, KvError> {
         let bucket = self.bucket();
         if !matches!(command, Command::Delete { .. }) && bucket.refuses_growth() {
@@ -312,8 +312,8 @@ impl Call<'_> {
 
     fn carry_out(&self, command: &Command<'_>, level: Option<Level>) -> Result<Reply, KvError> {
         let bucket = self.bucket();
-        // A refused call is repeated from the start of the batch, so locks are waited for here, as long as that leaves
-        // time for the rest of the call.
+        // A refused call is repeated from the start of the batch, so it is better to wait for locks here, as long as enough time
+        // remains for the rest of the call.
         let locked_until_ns = self.deadline_ns - self.left_ns() / 2;
         loop {
             let now = self.documents.platform.now();
@@ -439,7 +439,7 @@ impl Documents for BucketDocuments {
         let mut is_elsewhere = false;
         for (at, (bucket, seqno)) in &written {
             let vbid = at.1;
-            // Another node has it by then, and stores it.
+            // Another node serves the vBucket now, and stores the write.
             let has_moved = || !bucket.is_closed() && bucket.served(vbid).is_none();
             if has_moved() {
                 is_elsewhere = true;
@@ -457,7 +457,7 @@ impl Documents for BucketDocuments {
                 is_elsewhere = true;
                 continue;
             }
-            // Writes that a reader has made meanwhile are left for the next time.
+            // Later writes by a reader remain for the next call.
             let mut written = self.written.lock();
             if written.get(at).is_some_and(|(_, newest)| newest <= seqno) {
                 written.remove(at);
@@ -495,7 +495,7 @@ impl BucketDocuments {
         };
         let outcome = call.write(&command, None);
         match (outcome, mode) {
-            // The document is there, so it is its version that does not fit.
+            // The document exists, so its CAS differs.
             (Err(KvError::Exists), StoreMode::Replace(_)) => Err(KvError::CasMismatch),
             (outcome, _) => stored(outcome?),
         }
@@ -574,7 +574,7 @@ impl BucketDocuments {
         }
     }
 
-    /// The extended attributes of these names that a document has, also one that is deleted.
+    /// Returns the named extended attributes of a document, even if it is deleted.
     pub fn attributes(
         &self,
         keyspace: &str,
@@ -589,7 +589,7 @@ impl BucketDocuments {
         };
         let mut found = serde_json::Map::new();
         for name in names {
-            // One at a time, as a lookup reads the attribute of one key.
+            // One lookup per name, because a lookup can read the attributes of only one key.
             let lookup = lookup(name);
             let specs = [lookup.spec()];
             let command =

@@ -41,12 +41,12 @@ pub mod code {
     pub const AMBIGUOUS_COMMIT: u32 = 17019;
 }
 
-/// Returns a failure that another try would meet again.
+/// Returns a failure that a retry would repeat.
 pub fn failure(code: u32, message: impl Into<String>) -> Failure {
     Failure { code, message: message.into(), retry: false }
 }
 
-/// Returns a failure that another try may not meet.
+/// Returns a failure that may not recur on a retry.
 pub fn retry(code: u32, message: impl Into<String>) -> Failure {
     Failure { code, message: message.into(), retry: true }
 }
@@ -56,7 +56,8 @@ pub fn no_bucket(keyspace: &DatabaseKeyspace) -> Failure {
     not_found(keyspace, &format!("No bucket named {}", keyspace.bucket))
 }
 
-/// Why a collection cannot be had: there is no such scope, or none such in it.
+/// Returns the failure of a request for a collection that cannot be resolved: its scope or the
+/// collection does not exist.
 pub fn unresolved(keyspace: &DatabaseKeyspace, refusal: &Refusal) -> Failure {
     if let Refusal::ScopeNotFound { .. } = refusal {
         let DatabaseKeyspace { bucket, scope, .. } = keyspace;
@@ -79,7 +80,7 @@ pub fn not_found(keyspace: &DatabaseKeyspace, cause: &str) -> Failure {
     )
 }
 
-/// Returns the failure of a request whose change of the agreed state is refused.
+/// Returns the failure of a request whose change the agreed state refuses.
 pub fn refused(refusal: &Refusal) -> Failure {
     let code = match refusal {
         Refusal::IndexExists { .. } => code::INDEX_EXISTS,

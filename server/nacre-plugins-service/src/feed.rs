@@ -1,4 +1,4 @@
-//! Feeds a partition with the history of its bucket: a reader like the flusher, whose store is a plugin.
+//! Feeds a partition with the history of its bucket: a consumer like the flusher, but with a plugin instead of a store.
 
 use super::deployment::{is_in_subset, keep_capsules};
 use super::following::Following;
@@ -17,35 +17,35 @@ use nacre_types::{Document, Seqno, VbUuid, Vbid};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Largest number of documents in a batch. The cost of a call is negligible from 64 on, but folding many changes into a
-/// tree at once is cheaper.
+/// Maximum number of documents in a batch. The cost of a call is negligible from 64 on, but folding many changes into a tree at
+/// once is cheaper.
 const BATCH_DOCUMENTS_MAX: usize = 8192;
-/// Number of documents in a batch from which the cost of a call of any plugin is small compared with theirs.
+/// Number of documents in a batch from which the overhead of a call is small for any plugin.
 const BATCH_DOCUMENTS_CHEAP: usize = 64;
-/// Documents of the first batch: the cost of the user code is not known yet.
+/// Number of documents in the first batch; the cost of the user code is not known yet.
 const BATCH_DOCUMENTS_FIRST: usize = 1;
-/// Intended time of a batch, in nanoseconds. Batches grow below the first value and shrink above the second, so that a
-/// feed can be stopped soon even if its user code is slow.
+/// Intended duration of a batch in nanoseconds. Batches grow below the range and shrink above it, so that a feed can be stopped
+/// soon even if its user code is slow.
 const BATCH_NS_WANTED: std::ops::Range<u64> = 100_000_000..400_000_000;
-/// Largest growth of a batch over the one before: the time of a few documents says little about many.
+/// Maximum growth factor from one batch to the next, because the time of a few documents predicts little about many.
 const BATCH_GROWTH_MAX: u64 = 32;
-/// Bytes of one batch, give or take one document.
+/// Maximum size of a batch in bytes; the last document may exceed it.
 const BATCH_BYTES_MAX: usize = 16 << 20;
 /// Pause before a busy plugin is called again.
 const BUSY_INTERVAL: Duration = Duration::from_millis(50);
-/// Pause before due timers are looked at again while the node holds no lease, in nanoseconds.
+/// Pause before due timers are checked again while the node has no lease, in nanoseconds.
 const LEASE_INTERVAL_NS: u64 = 50_000_000;
-/// Pause before waiting vBuckets are looked at again.
+/// Pause before waiting vBuckets are checked again.
 const WAITING_INTERVAL: Duration = Duration::from_millis(20);
-/// Interval of syncs of a state that must not be rebuilt without an order, in nanoseconds.
+/// Interval of syncs of a state that must not be rebuilt automatically, in nanoseconds.
 const SYNC_INTERVAL_NS: u64 = 5_000_000_000;
 /// Number of rebuilds before the deployment is given up.
 const REBUILDS_MAX: u32 = 3;
-/// How recent an end of history must be for a new deployment that has reached it to replace the old one: a second.
+/// Maximum age of an end of history that a new deployment must have reached before it replaces the old one: one second.
 const CAUGHT_UP_NS: u64 = 1_000_000_000;
-/// Pause before another failure of documents is logged.
+/// Minimum pause between log lines about failed documents.
 const FAILURE_LOG_PAUSE: Duration = Duration::from_secs(60);
-/// Documents read from one vBucket at a time.
+/// Maximum number of documents read from one vBucket at a time.
 const PORTION_DOCUMENTS_MAX: usize = 128;
 
 pub(crate) struct Feed {
@@ -59,39 +59,39 @@ pub(crate) struct Feed {
     pub(super) dirty: Arc<DirtyVbuckets>,
     pub(super) signal: Signal,
     streams: Vec<Option<Stream<nacre_store::Error>>>,
-    /// The branch of history that each of them reads.
+    /// The history branch of each stream.
     branches: Vec<VbUuid>,
     turn: usize,
     batch_documents: usize,
-    /// Until when failures are not logged, on the monotonic clock, and how many were not since the last line.
+    /// Monotonic time until which failures are not logged, and the number of failures since the last line.
     quiet_until_ns: u64,
     unlogged: usize,
-    /// Whether the plugin keeps asking for another try.
+    /// Counts the plugin's successive requests for a retry.
     retrying: Retrying,
-    /// True if the vBucket of `OnDeploy` was looked at.
+    /// True if the vBucket of `OnDeploy` has been checked.
     pub(super) has_begun: bool,
-    /// True if `OnDeploy` has failed: the function is about to be undeployed, and gets no documents.
+    /// True if `OnDeploy` has failed: the function will be undeployed and receives no documents.
     launch_failed: bool,
-    /// True if the last step fired timers: documents come next, so that timers which set timers do not keep them away.
+    /// True if the last step fired timers. Documents come next, so that timers that set timers cannot starve them.
     has_fired: bool,
-    /// A batch that the plugin asked to be given again.
+    /// A batch that the plugin has asked to receive again.
     retry: Option<Batch>,
-    /// Parts of history to process again, and whether those had the last turn.
+    /// Parts of history to process again, and whether they had the last turn.
     replaying: Replaying,
     has_replayed: bool,
-    /// Counts rebuilds of the state because the plugin could not go on with it.
+    /// Number of rebuilds of the state because the plugin could not continue with it.
     rebuilds: u32,
-    /// End of history at the beginning; `None` once that is reached.
+    /// End of history when the feed began; `None` once it is reached.
     beginning: Option<Vec<Seqno>>,
-    /// Seqnos to reach before the deployment replaces the old one, and the time when they were noted.
+    /// Seqnos to reach before the deployment replaces the old one, and the time when they were recorded.
     goal: Option<(u64, Vec<Seqno>)>,
-    /// True if it has been reached, and the place was not taken yet.
+    /// True if they have been reached but the replacement has not taken place.
     is_promotion_due: bool,
-    /// For a deployment with a pace: true while it takes new changes until there are none left.
+    /// For a deployment with a pace: true while it processes new changes until none are left.
     is_following: bool,
-    /// When to look again how much has gathered, on the monotonic clock.
+    /// Monotonic time at which to check again how many changes have gathered.
     look_at_ns: u64,
-    /// vBuckets whose news wait: to be stored, or for another node to have finished.
+    /// vBuckets whose changes must wait: to be stored, or for another node to finish.
     pub(super) waiting: Vec<Vbid>,
     /// Cooperation with the same deployment on other nodes.
     pub(super) others: Following,
@@ -111,11 +111,11 @@ impl Feed {
         let dirty = bucket.listeners.listen_to(deployment.vbids_of(lane), Arc::new(signal.clone()));
         let streams = (0..bucket.vbucket_count()).map(|_| None).collect();
         let branches = vec![VbUuid::default(); usize::from(bucket.vbucket_count())];
-        // If positions are kept, a vBucket counts once it was taken over from its node before.
+        // If positions are kept, a vBucket counts only after it is taken over from its previous node.
         for vbid in deployment.vbids_of(lane).filter(|_| !deployment.spec.keeps_places()) {
             if let Some(high) = bucket.active_high_seqno(vbid) {
-                // A new deployment answers from what it has so far. An older one has answered from all of a vBucket
-                // where that was served, so it must catch up first.
+                // A new deployment answers from the part that it has so far. An older one has already answered from complete
+                // vBuckets where they were served, so it must catch up first.
                 let owed = if deployment.was_news_of(vbid) { Seqno::ZERO } else { high };
                 deployment.coverage.has(vbid, owed);
             }
@@ -155,7 +155,7 @@ impl Feed {
         }
     }
 
-    /// Syncs the state from time to time, if the loss of a part of it is not to pass unnoticed.
+    /// Syncs the state from time to time, if a loss of a part of it must not pass unnoticed.
     fn sync_when_due(&mut self) {
         let now_ns = self.platform.now().monotonic_ns;
         if self.sync_at_ns.take_if(|at_ns| *at_ns <= now_ns).is_some()
@@ -165,7 +165,7 @@ impl Feed {
         }
     }
 
-    /// Notes that something was written.
+    /// Records that the state was written.
     fn written(&mut self) {
         if self.deployment.spec.has_effects() && self.sync_at_ns.is_none() {
             let now_ns = self.platform.now().monotonic_ns;
@@ -173,23 +173,22 @@ impl Feed {
         }
     }
 
-    /// Begins to read a vBucket where the partition stopped, or where both histories part. Returns false while another
-    /// node has not finished with it.
+    /// Begins to read a vBucket where the partition stopped, or where the two histories diverge. Returns false while another node
+    /// has not finished with it.
     fn open(&mut self, vbid: Vbid) -> Result<bool, Error> {
         let Some(mut from) = self.place(vbid)? else { return Ok(false) };
         let mut has_nothing = false;
         loop {
-            // A deployment may begin later than history, with a token of a consumer that may be older than a failover.
-            // So its begin is compared with the failover log like any other position, and the loop ends because a
-            // rollback only lowers the seqno.
+            // A deployment may begin later than history, at a token of a consumer that may be older than a failover. So its start
+            // is compared with the failover log like any other position. The loop ends because a rollback only lowers the seqno.
             if from.seqno == Seqno::ZERO && !std::mem::replace(&mut has_nothing, true) {
                 from = self.deployment.spec.beginning(vbid);
             }
             let Some(mut vbucket) = self.bucket.vbucket(vbid) else { return Ok(true) };
             let (log, high) = (vbucket.failover_log(), vbucket.high_seqno());
-            // A token of a consumer names branches in short.
+            // A consumer's token has short branch IDs.
             from.vb_uuid = nacre_changes_service::resolve(from.vb_uuid, log);
-            // A consumer that has nothing misses no deletion.
+            // A consumer without data cannot miss a deletion.
             let purged = if has_nothing { Seqno::ZERO } else { vbucket.purge_seqno() };
             let verdict = resume(&from, log, high, purged);
             let to = match verdict {
@@ -200,8 +199,7 @@ impl Feed {
                     if self.deployment.spec.old {
                         stream = stream.with_history();
                     }
-                    // Set only after the rollback: a watermark above the state would let a consistent query read too
-                    // early.
+                    // Must follow the rollback: a watermark above the state would let a consistent query read too early.
                     self.deployment.processed.reset(vbid, consistent(&from));
                     self.streams[vbid.index()] = Some(stream);
                     return Ok(true);
@@ -222,7 +220,7 @@ impl Feed {
         }
     }
 
-    /// Removes history beyond `to` from the state. Readers see nothing of the vBucket until it is read again.
+    /// Removes history beyond `to` from the state. Readers do not see the vBucket until it is read again.
     fn roll_back(&mut self, vbid: Vbid, to: ResumePoint) -> Result<ResumePoint, Error> {
         if !self.deployment.spec.keeps_places() {
             self.deployment.coverage.leaves(vbid);
@@ -230,18 +228,17 @@ impl Feed {
         self.partition.rollback(vbid, to)
     }
 
-    /// Reads a vBucket on the branch of history that it is on now. Returns false while another node has not finished
-    /// with it.
+    /// Continues to read a vBucket on its current history branch. Returns false while another node has not finished with it.
     fn follow_branch(&mut self, vbid: Vbid, branch: VbUuid) -> Result<bool, Error> {
         if branch != self.branches[vbid.index()] {
-            // The documents that were read may not be part of the history.
+            // The documents that were read may not be part of the new history.
             self.close(vbid);
         }
         if self.streams[vbid.index()].is_none() && !self.open(vbid)? {
             return Ok(false);
         }
         if !self.deployment.coverage.is_known(vbid) {
-            // Readers may expect all that it has when this copy begins to serve it; before that it may have little.
+            // Readers may expect everything that this copy has when it begins to serve; before that it may have little.
             match self.bucket.active_high_seqno(vbid) {
                 Some(high) => self.deployment.coverage.has(vbid, high),
                 None => self.deployment.coverage.comes(vbid),
@@ -260,7 +257,7 @@ impl Feed {
             self.turn = vbid.index() + 1;
             let branch = self.bucket.served(vbid).map(|vbucket| vbucket.failover_log().current());
             if batch.progress.contains_key(&vbid) && branch != Some(self.branches[vbid.index()]) {
-                // Documents that were read must be in the state before they can be removed from it.
+                // Collected documents must be in the state before a rollback can remove them.
                 self.dirty.mark(vbid);
                 break;
             }
@@ -276,7 +273,7 @@ impl Feed {
                 }
                 Err(error) => {
                     self.dirty.mark(vbid);
-                    // Documents of other vBuckets in the batch must not be lost.
+                    // The batch's documents of other vBuckets must not be lost.
                     if error.is_retryable() && !batch.progress.is_empty() {
                         break;
                     }
@@ -290,7 +287,7 @@ impl Feed {
             };
             let portion = self.read(vbid, limit).map_err(Failure::Store)?;
             let Some(portion) = portion else { continue };
-            // There may be more: look again once the others had their turn.
+            // There may be more: check again after the other vBuckets had their turn.
             self.dirty.mark(vbid);
             bytes +=
                 portion.documents.iter().map(|document| document.memory_bytes()).sum::<usize>();
@@ -305,7 +302,7 @@ impl Feed {
         Ok(batch)
     }
 
-    /// Adds the versions that those of a portion took the place of, as far as they are kept. Returns their bytes.
+    /// Adds the versions that the documents of a portion replaced, as far as they are kept. Returns their size in bytes.
     fn find_previous(
         &self,
         vbid: Vbid,
@@ -327,11 +324,11 @@ impl Feed {
         self.selection.holds(document.collection())
     }
 
-    /// Forgets a vBucket that another node serves, which shows its rows from now on. For deployments that must not
-    /// repeat effects, the position is kept.
+    /// Releases a vBucket that another node now serves; that node shows its rows from now on. Deployments that must not repeat
+    /// effects keep the position.
     pub(super) fn release(&mut self, vbid: Vbid) -> Result<(), Error> {
         self.close(vbid);
-        // A batch that waits for another try may have documents of the vBucket, which its next node handles.
+        // A batch that waits for a retry may contain documents of the vBucket; its next node processes them.
         if let Some(batch) = &mut self.retry {
             batch.documents.retain(|(of, _)| *of != vbid);
             batch.progress.remove(&vbid);
@@ -354,7 +351,7 @@ impl Feed {
         }
     }
 
-    /// A vBucket with news; of a deployment that is being tried out first those that it answers from.
+    /// Returns a vBucket with changes. A development deployment first reads the vBuckets from which it answers.
     pub(super) fn next_vbucket(&self) -> Option<Vbid> {
         if self.deployment.spec.is_development() {
             let first = (0..64).filter(|bit| is_in_subset(Vbid(*bit)));
@@ -366,7 +363,7 @@ impl Feed {
         self.dirty.take(self.turn)
     }
 
-    /// Returns how long changes are left to gather; `None` when it is time to take them.
+    /// Returns how long to let changes gather; `None` if it is time to process them.
     fn pause(&mut self) -> Option<Next> {
         let pace = self.deployment.spec.pace()?;
         if self.is_following || self.deployment.is_asked(self.lane) {
@@ -390,7 +387,7 @@ impl Feed {
         None
     }
 
-    /// The next portion of one vBucket; `None` when there is nothing new.
+    /// Returns the next portion of one vBucket; `None` if there is nothing new.
     fn read(&mut self, vbid: Vbid, limit: Limit) -> Result<Option<Portion>, nacre_store::Error> {
         let Some(stream) = &mut self.streams[vbid.index()] else { return Ok(None) };
         let mut limit = limit;
@@ -399,7 +396,7 @@ impl Feed {
             && let Some(vbucket) = self.bucket.vbucket(vbid)
             && vbucket.history_start().is_some()
         {
-            // The replaced version can only be found once the new one is stored.
+            // The replaced version can be found only after the new one is stored.
             let stored = vbucket.persisted().0.saturating_sub(stream.position().0) as usize;
             if stored == 0 && vbucket.high_seqno() > stream.position() {
                 self.waiting.push(vbid);
@@ -414,7 +411,7 @@ impl Feed {
         })
     }
 
-    /// Drops the state and begins again where it first began.
+    /// Drops the state and starts again from the deployment's beginning.
     fn rebuild(&mut self) -> Next {
         self.rebuilds += 1;
         for vbid in self.deployment.vbids_of(self.lane) {
@@ -438,10 +435,10 @@ impl Feed {
         Next::Again
     }
 
-    /// Makes the next batch larger or smaller, by the time that the last one took.
+    /// Adjusts the size of the next batch to the duration of the last one.
     fn adapt(&mut self, batch_ns: u64) {
         if self.batch_documents < BATCH_DOCUMENTS_CHEAP && BATCH_NS_WANTED.contains(&batch_ns) {
-            // The time may be that of the call: a search index writes a segment for each, however small.
+            // The time may be that of the call itself: a search index writes a segment per call, however small.
             self.batch_documents *= 2;
         } else if batch_ns < BATCH_NS_WANTED.start {
             let times = (BATCH_NS_WANTED.start / batch_ns.max(1)).clamp(2, BATCH_GROWTH_MAX);
@@ -451,8 +448,8 @@ impl Feed {
         }
     }
 
-    /// Logs one line for each kind of failure, however many documents failed, and then none for a while: user code may
-    /// fail on all documents, in batches of one. The status has the number.
+    /// Logs one line per kind of failure, however many documents failed, and then none for a while, because user code may fail on
+    /// all documents in batches of one. The status has the number.
     fn log(&mut self, report: &Report) {
         let now_ns = self.platform.now().monotonic_ns;
         let has_failures = !report.errors.is_empty() || !report.dead_letters.is_empty();
@@ -492,7 +489,7 @@ impl Feed {
         }
     }
 
-    /// Lets others see how far it is; before that, whether it has all that there was when it began.
+    /// Publishes the progress, after checking whether the feed has processed all changes that existed when it began.
     fn publish(&mut self) {
         if self.beginning.as_ref().is_some_and(|goal| self.has_reached(goal)) {
             self.beginning = None;
@@ -501,8 +498,8 @@ impl Feed {
         self.deployment.processed.publish();
     }
 
-    /// Checks whether a deployment that is built next to another has caught up: it has once it reaches the end that
-    /// history had a moment ago. Continuous writing cannot delay that for ever.
+    /// Checks whether a deployment that is built next to another has caught up, that is, has reached the end that history had a
+    /// moment ago. Continuous writes cannot delay this forever.
     fn race(&mut self) {
         let Some(node) = self.deployment.node.upgrade() else { return };
         let is_building = |building: Arc<Deployment>| Arc::ptr_eq(&building, &self.deployment);
@@ -515,7 +512,7 @@ impl Feed {
             self.goal = Some((set_at, goal));
         } else {
             let took_ns = now.saturating_sub(set_at);
-            // The check took long: more history may have arrived.
+            // Reaching the end took long, so more history may have arrived.
             self.is_promotion_due =
                 took_ns > CAUGHT_UP_NS || !node.plugins().promote(&self.deployment);
         }
@@ -526,8 +523,8 @@ impl Feed {
         seqnos.all(|(index, seqno)| self.deployment.processed.get(Vbid(index as u16)) >= *seqno)
     }
 
-    /// Calls the plugin with the timers that are due. Returns whether there were any. A node that may not serve at the
-    /// moment may have been replaced: then they fire elsewhere.
+    /// Calls the plugin with the due timers. Returns false if there were none, or if the node has no lease: it may have been
+    /// replaced, and the timers then fire on another node.
     fn fire_timers(&mut self) -> Result<bool, Failure> {
         let now = self.platform.now();
         if self.partition.next_timer_us().is_none_or(|due_us| due_us > now.unix_ns / 1000)
@@ -583,7 +580,7 @@ impl Feed {
         self.deployment.node.upgrade().is_some_and(|node| self.bucket.has_lease(node.now()))
     }
 
-    /// Waits until the next timer is due, other nodes must be informed, or there is new history.
+    /// Waits until the next timer is due, other nodes must be informed, or new history arrives.
     fn idle(&self) -> Next {
         if self.is_promotion_due {
             return Next::After(BUSY_INTERVAL);
@@ -597,7 +594,7 @@ impl Feed {
         let now = self.platform.now();
         let due = self.partition.next_timer_us().filter(|_| !self.deployment.spec.paused);
         let due = due.map(|due_us| due_us.saturating_sub(now.unix_ns / 1000) * 1000);
-        // Without a lease they stay due.
+        // Without a lease, timers stay due.
         let due = due.map(|ns| if self.has_lease() { ns } else { ns.max(LEASE_INTERVAL_NS) });
         let tell = self.tells_at_ns().map(|at_ns| at_ns.saturating_sub(now.monotonic_ns));
         let sync = self.sync_at_ns.map(|at_ns| at_ns.saturating_sub(now.monotonic_ns));
@@ -663,7 +660,7 @@ impl Feed {
             }
             Err(error) => return Err(Failure::Plugin(error)),
         }
-        // Set last: a reader that sees that nothing is left must also see the failures.
+        // Must be last: a reader that sees no remaining documents must also see the failures.
         self.deployment.set_status(self.lane, self.partition.status());
         for (vbid, position) in &batch.progress {
             self.deployment.processed.raise(*vbid, consistent(position));
@@ -674,16 +671,16 @@ impl Feed {
     }
 }
 
-/// Why the feed cannot go on.
+/// Why the feed cannot continue.
 enum Failure {
     Plugin(Error),
     Store(nacre_store::Error),
 }
 
-/// Up to where a consumer at `point` shows a state that the vBucket really was in.
+/// Returns the last seqno at which a consumer at `point` shows a state that the vBucket actually had.
 pub(super) fn consistent(point: &ResumePoint) -> Seqno {
-    // A consumer that has just the first change of a snapshot misses no version that a later one replaced. After a crash that may be
-    // all that is left of the snapshot: readers would wait for a change that nobody makes.
+    // A consumer with only the first change of a snapshot misses no version that a later one replaced. After a crash, that change
+    // may be all that is left of the snapshot, and readers would wait for a change that never comes.
     if point.seqno == point.snapshot_end || point.seqno == point.snapshot_start {
         point.seqno
     } else {
@@ -764,7 +761,7 @@ mod tests {
     use super::*;
     use nacre_types::FailoverLog;
 
-    /// A state that may go on with a history that ends where it is has all of that history, so no reader waits for more of it.
+    /// A state that may continue with a history that ends at its seqno has all of that history, so no reader waits for more.
     #[test]
     fn a_state_that_goes_on_at_the_end_of_history_is_consistent_there() {
         let log = FailoverLog::from_entries(vec![(VbUuid(1), Seqno(0))]).unwrap();

@@ -1,5 +1,5 @@
-//! Cooperation of a feed with the same deployment on other nodes: which node a vBucket belongs to, from where on, and
-//! how far each node is. [`super::places`] has the messages.
+//! Cooperation of a feed with the same deployment on other nodes: which node owns a vBucket, from where it continues,
+//! and how far each node is. [`super::places`] has the messages.
 
 use super::feed::Feed;
 use super::places::{Copier, Heard};
@@ -9,16 +9,17 @@ use nacre_sandbox::Error;
 use nacre_types::{Seqno, Vbid};
 use std::collections::BTreeMap;
 
-/// Interval of reports to other nodes about the progress, in nanoseconds.
+/// Interval of progress reports to other nodes, in nanoseconds.
 const TELL_NS: u64 = 1_000_000_000;
-/// Interval of reports about all vBuckets: a node may have missed one, or have new copies.
+/// Interval of reports about all vBuckets, in nanoseconds: a node may have missed a report, or have new copies.
 const TELL_ALL_NS: u64 = 10_000_000_000;
-/// Lifetime of reports of other nodes, in nanoseconds.
+/// Lifetime of reports from other nodes, in nanoseconds.
 const HEARD_NS: u64 = 50_000_000;
-/// How long another node may take to finish with a vBucket that it has lost, in nanoseconds: longer than a handler.
+/// Maximum time for another node to finish with a vBucket that it has lost, in nanoseconds; longer than a handler can
+/// run.
 pub(super) const OTHERS_PATIENCE_NS: u64 = 120_000_000_000;
 
-/// Knowledge about the other nodes.
+/// The state of the cooperation with other nodes.
 #[derive(Default)]
 pub(super) struct Following {
     /// Time of the next report, and of the next report about all vBuckets.
@@ -27,12 +28,13 @@ pub(super) struct Following {
     copier: Copier,
     /// Reports of other nodes, and when to ask again.
     heard: Option<(u64, Heard)>,
-    /// Since when another node is waited for, by vBucket.
+    /// The time since when the feed waits for another node, by vBucket.
     waits_since_ns: BTreeMap<Vbid, u64>,
 }
 
 impl Feed {
-    /// Returns where the feed goes on in a vBucket; `None` while another node has not finished with it, or is further.
+    /// Returns the point from which the feed continues in a vBucket; `None` while another node has not finished with
+    /// it or is further.
     pub(super) fn place(&mut self, vbid: Vbid) -> Result<Option<ResumePoint>, Error> {
         let own = self.partition.standing(vbid);
         if !self.deployment.spec.keeps_places() {
@@ -45,7 +47,7 @@ impl Feed {
             if own.moment.term >= term {
                 return Ok(Some(own.point));
             }
-            // Another node has served it meanwhile.
+            // Another node has served it in the meantime.
             self.let_go(vbid);
             self.others.heard = None;
         }
@@ -72,7 +74,7 @@ impl Feed {
             return Ok(None);
         }
         self.others.waits_since_ns.remove(&vbid);
-        // From here on other nodes wait until the vBucket is released. Earlier questions see that it is served here.
+        // From here on other nodes wait until the vBucket is released. Earlier requests see that it is served here.
         self.deployment.coverage.has(vbid, Seqno::ZERO);
         if self.bucket.served(vbid).is_none_or(|vbucket| vbucket.term() != term) {
             self.let_go(vbid);
@@ -82,7 +84,7 @@ impl Feed {
         Ok(Some(own.point))
     }
 
-    /// The timers fire elsewhere, and so do its handlers.
+    /// Gives up a vBucket, whose timers and handlers then run on another node.
     pub(super) fn let_go(&mut self, vbid: Vbid) {
         self.partition.release(vbid);
         self.deployment.coverage.leaves(vbid);
@@ -102,7 +104,7 @@ impl Feed {
         )
     }
 
-    /// Sends reports to other nodes from time to time.
+    /// Sends reports to other nodes when they are due.
     fn tell(&mut self) {
         let now_ns = self.platform.now().monotonic_ns;
         if self.tells_at_ns().is_none_or(|at_ns| now_ns < at_ns) {
@@ -123,7 +125,7 @@ impl Feed {
         }
     }
 
-    /// Sends and takes in reports. Returns true if there is more to do.
+    /// Sends and processes reports. Returns false for a paused deployment, which has nothing else to do.
     pub(super) fn follow(&mut self) -> Result<bool, Error> {
         if !self.deployment.spec.keeps_places() {
             return Ok(true);
@@ -146,8 +148,8 @@ impl Feed {
         Ok(false)
     }
 
-    /// Serves the first vBucket before anything is called: the timers that `OnDeploy` sets belong to it. Returns false
-    /// while another node has not finished with it.
+    /// Serves the first vBucket before any other call, because the timers that `OnDeploy` sets belong to it. Returns
+    /// false while another node has not finished with it.
     pub(super) fn begins(&mut self) -> Result<bool, Error> {
         let keeps_places = self.deployment.spec.keeps_places();
         if !self.has_begun && keeps_places && self.bucket.served(Vbid(0)).is_some() {

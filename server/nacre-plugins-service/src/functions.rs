@@ -1,4 +1,4 @@
-//! Running functions: the agreed state of a function becomes a deployment of the component that runs it.
+//! Runs functions: turns the agreed state of a function into a deployment of the component that runs it.
 
 use super::following::OTHERS_PATIENCE_NS;
 use super::kind::{Functions, WorkloadKind};
@@ -26,43 +26,44 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// The timer that has the component call `OnDeploy`; it does so once for each deployment and resumption.
+/// The timer that makes the component call `OnDeploy`, once per deployment and resumption.
 const LAUNCH: &str = ":launch";
 
 /// Payload of that timer on a node other than the one that calls `OnDeploy`.
 const SKIPPED: &[u8] = b"skipped";
 
-/// Time after its deadline at which a handler is ended together with the whole engine: for code that the engine cannot
-/// end by itself.
+/// Time after its deadline at which a handler is stopped by stopping the whole engine, for code that the engine cannot
+/// interrupt.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Largest timeout of a handler, in seconds. Nothing else of the function happens meanwhile, and a node that pauses it,
-/// or takes over a vBucket, waits for the handler.
+/// Maximum timeout of a handler, in seconds. While a handler runs, the function does nothing else, and a node that
+/// pauses it or takes over a vBucket waits for it.
 pub const TIMEOUT_S_MAX: u32 = 60;
 
-// Once its patience is over, the next node of a vBucket calls handlers for the same documents: handlers must have ended
-// by then.
+// After this wait, the next node of a vBucket calls handlers for the same documents, so the handlers here must have
+// ended by then.
 const _: () =
     assert!(TIMEOUT_S_MAX as u64 * 1_000_000_000 + (GRACE.as_nanos() as u64) < OTHERS_PATIENCE_NS);
 
-/// Returns the timeout of a handler. Definitions from before the limit are limited too.
+/// Returns the timeout of a handler. The limit also applies to definitions that are older than the limit.
 fn timeout(definition: &FunctionDefinition) -> Duration {
     Duration::from_secs(definition.timeout_s.min(TIMEOUT_S_MAX).into())
 }
 
-/// Returns the timeout of `OnDeploy`: the setting `on_deploy_timeout`, if that is shorter than the one of handlers.
+/// Returns the timeout of `OnDeploy`: the setting `on_deploy_timeout`, but at most the timeout of handlers.
 fn launch_timeout(definition: &FunctionDefinition) -> Duration {
     let settings: Value = serde_json::from_str(&definition.settings).unwrap_or_default();
     let own = settings["on_deploy_timeout"].as_u64().map(Duration::from_secs);
     own.unwrap_or(Duration::MAX).min(timeout(definition))
 }
 
-/// Returns true if `OnDeploy` is called on this node, and on no other.
+/// Returns true if this node is the one that calls `OnDeploy`.
 pub(super) fn leads(bucket: &Bucket, me: NodeId) -> bool {
     bucket.chains.first().is_some_and(|chain| chain.active() == Some(me))
 }
 
-/// Returns the name of the deployment of function `id`. No bucket can have such a name, so no design document does.
+/// Returns the name of the deployment of function `id`. No bucket can have such a name, so it differs from the names of
+/// design documents.
 pub fn deployment_name(id: &FunctionId) -> String {
     format!("eventing:{id}")
 }
@@ -106,10 +107,10 @@ pub fn status(
     (status, deployment)
 }
 
-/// Makes the program from the code: removes the types from TypeScript. Takes seconds the first time.
+/// Creates the program from the code by removing the types from TypeScript. Takes seconds the first time.
 ///
 /// # Errors
-/// The mistake in the code, for its author, with line and column.
+/// The error in the code, for its author, with line and column.
 pub fn prepare(node: &Node, definition: &mut FunctionDefinition) -> Result<(), String> {
     definition.program = None;
     let is_typescript = |name: &str| name.ends_with(".ts");
@@ -134,7 +135,7 @@ pub fn prepare(node: &Node, definition: &mut FunctionDefinition) -> Result<(), S
     Ok(())
 }
 
-/// Code that queries contains at least one of these words: names of calls, and first words of embedded statements.
+/// Code with queries contains at least one of these words: names of calls, and first words of embedded statements.
 const QUERY_WORDS: [&str; 17] = [
     "ALTER",
     "BUILD",
@@ -155,7 +156,7 @@ const QUERY_WORDS: [&str; 17] = [
     "WITH",
 ];
 
-/// Returns true if the code of a function may ask queries. Where it only looks so, the query service is loaded in vain.
+/// Returns true if the code of a function may send queries. A false positive only loads the query service in vain.
 pub(super) fn queries(definition: &FunctionDefinition) -> bool {
     let FunctionDefinition { code, modules, headers, footers, .. } = definition;
     let mut texts = modules.values().chain([code]).chain(headers).chain(footers);
@@ -170,13 +171,13 @@ fn asks_queries(code: &str) -> bool {
 /// Checks that a definition can run: compiles its code. Takes seconds the first time.
 ///
 /// # Errors
-/// The mistake in the code, for its author.
+/// The error in the code, for its author.
 pub fn check(node: &Node, id: &FunctionId, definition: &FunctionDefinition) -> Result<(), String> {
     let Runtime { plugin, .. } = node.plugins().components.get_or_load(node, &EVENTING)?;
     if queries(definition)
         && let Err(reason) = node.plugins().components.load_shipped(node, &QUERY)
     {
-        // The function runs all the same; its queries report the error.
+        // The function still runs; its queries report the error.
         tracing::warn!("function {id}: the query service cannot run: {reason}");
     }
     let config = config(id, "check", definition, json!({}), json!({}));
@@ -193,13 +194,13 @@ pub fn needs(definition: &FunctionDefinition) -> Vec<Need> {
     rights::needs(&source(definition), &grants(definition))
 }
 
-/// Returns why a function is held: its owner lacks a right.
+/// Returns why a function is held, if its owner lacks a right.
 pub fn held(node: &Node, definition: &FunctionDefinition) -> Option<String> {
     let bypass = Some(Privilege::AdministerEventing);
     rights::hold(&node.users(), &definition.owner, &needs(definition), bypass)
 }
 
-/// The documents that a function listens to.
+/// Returns the documents that a function listens to.
 fn source(definition: &FunctionDefinition) -> Source {
     Source {
         bucket: definition.source.bucket.clone(),
@@ -226,7 +227,7 @@ pub(super) fn spec(id: &FunctionId, function: &Function, bucket: &Bucket) -> Spe
         limits: Limits {
             deadline: timeout(definition),
             grace: GRACE,
-            // A function goes on, whatever its handlers do with a document.
+            // A function continues, however many documents its handlers fail on.
             errors_max: u32::MAX,
             ..Limits::default()
         },
@@ -238,7 +239,7 @@ pub(super) fn spec(id: &FunctionId, function: &Function, bucket: &Bucket) -> Spe
     }
 }
 
-/// The names of the collections that a source has, by number.
+/// Returns the names of the collections of a source, by ID.
 fn collections(bucket: &Bucket, source: &Source) -> Value {
     let scopes = bucket.manifest.scopes.iter();
     let scopes =
@@ -255,7 +256,7 @@ fn collections(bucket: &Bucket, source: &Source) -> Value {
     Value::Object(named.collect())
 }
 
-/// The configuration of the component.
+/// Returns the configuration of the component.
 fn config(
     id: &FunctionId,
     uuid: &str,
@@ -316,7 +317,7 @@ fn config(
     config.to_string()
 }
 
-/// Returns the header that authenticates a function.
+/// Returns the `Authorization` header of a function's requests; empty if there is none.
 fn authorization(auth: &UrlAuth) -> String {
     match auth {
         UrlAuth::Basic { user, password } => {
@@ -327,7 +328,7 @@ fn authorization(auth: &UrlAuth) -> String {
     }
 }
 
-/// Returns the login whose digest a server wants to see.
+/// Returns the credentials for digest authentication.
 fn login(auth: &UrlAuth) -> Value {
     match auth {
         UrlAuth::Digest { user, password } => json!({"user": user, "password": password}),
@@ -335,7 +336,7 @@ fn login(auth: &UrlAuth) -> Value {
     }
 }
 
-/// Returns the grants of a function's bindings, and no others.
+/// Returns the grants of a function: exactly its bindings.
 fn grants(definition: &FunctionDefinition) -> Grants {
     let own = &definition.source.bucket;
     let grant = |binding: &nacre_cluster::BucketBinding| {
@@ -352,20 +353,20 @@ fn grants(definition: &FunctionDefinition) -> Grants {
     }
 }
 
-/// Host and port of a URL, as they are granted.
+/// Returns host and port of a URL, as in grants.
 fn host(binding: &UrlBinding) -> Option<String> {
     let (_, rest) = binding.url.split_once("://")?;
     let host = rest.split(['/', '?', '#']).next()?;
     (!host.is_empty() && !host.contains('@')).then(|| host.to_ascii_lowercase())
 }
 
-/// Lets the component call `OnDeploy` before anything else.
+/// Makes the component call `OnDeploy` before anything else.
 pub(super) fn launch(partition: &mut Partition, leads: bool) -> Result<(), Error> {
     let payload = if leads { Vec::new() } else { SKIPPED.to_vec() };
     partition.set_timer(LAUNCH, Timer { due_us: 0, payload })
 }
 
-/// Returns true if `OnDeploy` has thrown, or was not done in time.
+/// Returns true if `OnDeploy` has thrown or timed out.
 pub(super) fn launch_failed(spec: &Spec, status: &Status, report: &Report) -> bool {
     if spec.kind.name() != Functions.name() {
         return false;
@@ -387,16 +388,16 @@ pub(super) fn undeploy(platform: &dyn Platform, deployment: &Deployment) {
     platform.spawn(Box::new(Undeploying { node, id, launches, signal: Signal::default() }));
 }
 
-/// Undeploys a function on a thread of its own: the change waits for other nodes, and stops the feed that wants it.
+/// Undeploys a function on a separate thread: the change waits for other nodes and stops the feed that requested it.
 struct Undeploying {
     node: Weak<Node>,
     id: FunctionId,
-    /// The launch that has failed.
+    /// The number of the failed launch.
     launches: u64,
     signal: Signal,
 }
 
-/// Pause before a change that could not be made is tried again.
+/// Pause before a failed change is retried.
 const UNDEPLOY_PAUSE: Duration = Duration::from_secs(1);
 
 impl Task for Undeploying {

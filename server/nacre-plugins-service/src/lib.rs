@@ -1,4 +1,4 @@
-//! Running plugins: one deployment for each design document, index, function and deployed package.
+//! Runs plugins: one deployment for each design document, index, function and deployed package.
 //!
 //! ```text
 //! agreed state ─► Spec (a wanted deployment) ─► Deployment ◄── Feed (a thread) ◄── history of the bucket
@@ -72,10 +72,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
 
-/// A name, and the deployments that answer under it.
+/// A name with the deployments that answer under it.
 struct Slot {
     serving: Arc<Deployment>,
-    /// Takes the place of the other once it has caught up.
+    /// The deployment that replaces the serving one once it has caught up.
     building: Option<Arc<Deployment>>,
 }
 
@@ -84,11 +84,11 @@ struct Slot {
 pub struct Plugins {
     components: Components,
     slots: RwLock<BTreeMap<String, Slot>>,
-    /// Deployments that have not run here because their component was not loaded, each with the vBuckets that were
-    /// served here when this node learned of it.
+    /// Deployments that have not run here because their component was not loaded, each with the vBuckets that this node
+    /// served when it learned of the deployment.
     heard_of: Mutex<BTreeMap<String, Vbids>>,
     pure: PureDeployments,
-    /// Held while deployments are brought in line: loading a state takes time, and queries go on meanwhile.
+    /// Held while deployments are started and stopped: loading a state takes time, and queries continue meanwhile.
     deploying: Mutex<()>,
     /// Deployments that were removed and whose feeds may still use their spaces.
     leaving: Mutex<Vec<Arc<Deployment>>>,
@@ -99,7 +99,7 @@ pub struct Plugins {
 }
 
 impl Plugins {
-    /// Waits until the component that runs views is there: compiling it takes seconds after a first start.
+    /// Waits until the component that runs views is loaded; compiling it after a first start takes seconds.
     ///
     /// # Errors
     /// The reason why it cannot run.
@@ -116,7 +116,7 @@ impl Plugins {
     /// Checks a design document without deploying it.
     ///
     /// # Errors
-    /// The mistake, for its author.
+    /// The error in the document, for its author.
     pub fn validate_view(&self, node: &Node, name: &str, document: &str) -> Result<(), String> {
         let runtime = self.components.get(&VIEWS)?;
         let config =
@@ -124,12 +124,12 @@ impl Plugins {
         components::validate(node, &runtime.plugin, "views", config)
     }
 
-    /// The deployment of a design document.
+    /// Returns the deployment of a design document.
     pub fn view(&self, bucket: &str, name: &str) -> Option<Arc<Deployment>> {
         self.deployment(&kind::view_name(bucket, name))
     }
 
-    /// The deployment of an index.
+    /// Returns the deployment of an index.
     pub fn index(&self, bucket: &str, index: &nacre_cluster::Index) -> Option<Arc<Deployment>> {
         self.deployment(&kind::index_name(bucket, index))
     }
@@ -137,23 +137,23 @@ impl Plugins {
     /// Checks the definition of an index without creating it.
     ///
     /// # Errors
-    /// The mistake, for its author.
+    /// The error in the definition, for its author.
     pub fn validate_index(&self, node: &Node, definition: &str) -> Result<(), String> {
         let config = serde_json::json!({"definition": definition}).to_string();
         self.components.validate_shipped(node, "index", config)
     }
 
-    /// Returns the components that are loaded.
+    /// Returns the loaded components.
     pub fn components(&self) -> &Components {
         &self.components
     }
 
-    /// Returns the deployments that follow no documents and are loaded.
+    /// Returns the loaded deployments without a feed.
     pub fn pure(&self) -> &PureDeployments {
         &self.pure
     }
 
-    /// Returns why the code of a deployment that follows no documents could not be loaded, if that has been tried.
+    /// Returns why the code of a deployment without a feed could not be loaded, if that has been tried.
     pub fn unloadable(&self, node: &Node, name: &str) -> Option<String> {
         let code = pure::code(&node.cluster(), name)?;
         self.components.outcome(&code)?.err()
@@ -176,8 +176,8 @@ impl Plugins {
         self.slots.read().get(name)?.building.clone()
     }
 
-    /// Resets the counters of a deployment: it is closed and opened again with the same state. Returns false if it does
-    /// not run. Do not call it on a thread that others wait for.
+    /// Resets the counters of a deployment by closing it and opening it with the same state. Returns false if it does
+    /// not run. Do not call it on a thread for which others wait.
     pub fn reopen(&self, node: &Arc<Node>, name: &str) -> bool {
         let _deploying = self.deploying.lock();
         let Some(serving) = self.deployment(name) else { return false };
@@ -196,10 +196,11 @@ impl Plugins {
         true
     }
 
-    /// The calls of a deployment that failed on this node and are kept, by names that say when, the oldest first. Blocks.
+    /// Returns the stored failed calls of a deployment on this node, oldest first, under names that contain the time.
+    /// Blocks.
     ///
     /// # Errors
-    /// The error of the disk.
+    /// Fails if the disk fails.
     pub fn capsules(
         &self,
         node: &Node,
@@ -208,7 +209,8 @@ impl Plugins {
         node.platform.capsules(name)
     }
 
-    /// Waits until another deployment answers under some name; from when this is called, not from when it is awaited.
+    /// Returns a future that ends when another deployment answers under some name. It counts changes from this call on,
+    /// not from the first poll.
     pub fn changed(&self) -> impl Future<Output = ()> + '_ {
         let mut changed = Box::pin(self.changed.notified());
         changed.as_mut().enable();

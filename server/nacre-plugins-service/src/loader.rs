@@ -1,4 +1,4 @@
-//! Loads the components that deployments need, on a thread of its own, because compiling one takes seconds.
+//! Loads the components that deployments need, on a separate thread because compiling one takes seconds.
 
 use super::Runtime;
 use super::reconcile::remove_known_leftovers;
@@ -13,7 +13,7 @@ pub(crate) struct Loader {
     signal: Signal,
     /// Version of the users as of the last check of the owners' rights.
     users_version: u64,
-    /// True once the state of deployments that are gone was removed.
+    /// True once the states of removed deployments have been removed.
     has_cleaned: bool,
 }
 
@@ -24,8 +24,8 @@ impl Loader {
         Loader { node: Arc::downgrade(node), signal, users_version, has_cleaned: false }
     }
 
-    /// Returns true if users have changed, and deployments may have to be held or let go. A change of users does not wait for
-    /// that: a handler that runs would hold it up.
+    /// Returns true if users have changed, so that deployments may have to be held or released. A change of users does not
+    /// wait for that, because a running handler would delay it.
     fn has_other_users(&mut self, node: &Node) -> bool {
         let version = node.users_version();
         version != std::mem::replace(&mut self.users_version, version)
@@ -50,7 +50,7 @@ impl Task for Loader {
         if node.plugins().is_stopped() {
             return Next::Done;
         }
-        // Before anything of it can be deployed, so that nothing new is taken for a leftover.
+        // Must happen before any deployment starts, so that no new state is mistaken for a leftover.
         if !std::mem::replace(&mut self.has_cleaned, true) {
             remove_known_leftovers(&node);
         }

@@ -1,11 +1,11 @@
-//! Merges of the segments of a state, away from its feed.
+//! Merges segments of a state outside of its feed.
 
 use nacre_bucket::{Next, Signal, Task};
 use nacre_node::Platform;
 use nacre_state::{BlockCache, MergeJob, Segmenting};
 use std::sync::Arc;
 
-/// Writes one segment from several.
+/// Merges several segments into one.
 struct MergeTask {
     job: MergeJob,
     signal: Signal,
@@ -41,7 +41,7 @@ pub(super) fn segmenting(
 ) -> Segmenting {
     let platform = Arc::downgrade(platform);
     let aside = move |job| {
-        // A node that ends needs no merge: it is begun again after the next flush.
+        // A node that stops needs no merge; the merge starts again after the next flush.
         if let Some(platform) = platform.upgrade() {
             platform.spawn(Box::new(MergeTask { job, signal: Signal::default() }));
         }

@@ -1,4 +1,4 @@
-//! Messages of deployments between nodes: requests, scans, documents that plugins use, and how far states have come.
+//! Messages of deployments between nodes: requests, scans, document accesses of plugins, and progress of states.
 
 use super::{BucketDocuments, part, places, scan};
 use crate::rows::PLUGINS;
@@ -17,29 +17,29 @@ use std::time::Duration;
 pub enum PluginMessage {
     /// A plugin reads or writes a document.
     Document {
-        /// Bucket.
+        /// The bucket.
         bucket: String,
         /// `scope.collection`.
         path: String,
-        /// Key of the document.
+        /// The key of the document.
         #[serde(with = "serde_bytes")]
         key: Vec<u8>,
         /// The call.
         call: DocumentCall,
     },
-    /// Asks for a document with all that belongs to it: the bucket, `scope.collection` and the ID.
+    /// Requests a document with all its metadata: the bucket, `scope.collection` and the ID.
     Read(String, String, String),
     /// Asks whether the store has these vBuckets of a bucket up to these seqnos.
     Stored(String, Vec<(Vbid, Seqno)>),
     /// A request to a deployment.
     Request(RequestPart),
-    /// The next entries of a deployment that is an index.
+    /// Requests the next entries of an index.
     Scan(ScanPart),
-    /// Asks how far the state of a deployment has come.
+    /// Asks for the progress of a deployment's state.
     Places(StateName),
-    /// The state on that node has come so far with vBuckets that the node serves.
+    /// Reports the progress of the state on that node, for vBuckets that the node serves.
     Told(StateName, NodeId, Vec<(Vbid, Moment)>),
-    /// The parts of vBuckets that the asking node lacks.
+    /// Requests the parts of vBuckets that the sender lacks.
     Follow(StateName, Vec<(Vbid, Lacking)>),
 }
 
@@ -56,11 +56,11 @@ pub enum PluginReply {
     Responses(Vec<Response>),
     /// Reply to [`PluginMessage::Scan`].
     Page(Page),
-    /// Reply to [`PluginMessage::Places`], with the vBuckets that the state has not finished.
+    /// Reply to [`PluginMessage::Places`], with the vBuckets that the node has not finished.
     Places(BTreeMap<Vbid, Moment>, Vec<Vbid>),
-    /// Reply to [`PluginMessage::Follow`]: of as many of the vBuckets as fit.
+    /// Reply to [`PluginMessage::Follow`], with as many of the vBuckets as fit.
     Shares(Vec<(Vbid, Share)>),
-    /// The message was taken in.
+    /// Confirms the message.
     Done,
 }
 
@@ -119,7 +119,7 @@ impl PeerMessage for PluginMessage {
     }
 }
 
-/// A document, as it is sent to another node.
+/// A document as it is sent to another node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SentDocument {
     seqno: Seqno,
@@ -128,7 +128,7 @@ pub struct SentDocument {
     flags: u32,
     expiry: u32,
     datatype: u8,
-    /// With the prefix of the collection.
+    /// The key with the prefix of the collection.
     #[serde(with = "serde_bytes")]
     key: Vec<u8>,
     #[serde(with = "serde_bytes")]
@@ -144,7 +144,7 @@ impl From<&Document> for SentDocument {
 }
 
 impl SentDocument {
-    /// The document; `None` if the key is too long for one.
+    /// Returns the document; `None` if the key is too long.
     pub fn received(self) -> Option<Document> {
         let SentDocument { seqno, cas, rev, flags, expiry, datatype, key, value } = self;
         let meta = Meta { seqno, cas: Cas(cas), rev, flags, expiry, datatype, kind: Kind::Alive };
@@ -169,37 +169,37 @@ fn has_stored(
     }
 }
 
-/// Names the state of a deployment on all nodes.
+/// The name of a deployment's state, the same on all nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateName {
     /// The deployment.
     pub deployment: String,
-    /// The space that its state is in.
+    /// The space of the state.
     pub space: String,
 }
 
-/// A request to a deployment, for a part of the answer.
+/// A request to a deployment for a part of the answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RequestPart {
     /// The deployment.
     pub deployment: String,
-    /// The vBuckets that the answer is made of.
+    /// The vBuckets that the answer covers.
     pub vbids: Vbids,
-    /// The node that asks.
+    /// The node that sends the request.
     pub asked_by: NodeId,
-    /// True if these are all that the request is about, so that the answer needs no merging.
+    /// True if these vBuckets are all that the request covers, so the answer needs no merging.
     pub is_whole: bool,
-    /// True if it reflects all that was written before.
+    /// True if the answer must reflect all earlier writes.
     pub fresh: bool,
-    /// Seqnos that it reflects at least.
+    /// The seqnos that the answer must reflect.
     pub seqnos: Vec<(Vbid, Seqno)>,
-    /// True if the deployment should take new changes afterwards.
+    /// True if the deployment should process new changes afterwards.
     pub updates: bool,
     /// The request.
     pub request: Request,
 }
 
-/// A scan of a deployment that is an index, for a part of the answer.
+/// A scan of an index for a part of the answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ScanPart {
     /// The deployment.

@@ -21,10 +21,10 @@ use nacre_types::Vbid;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The part of the memory for state that rows which a lane keeps back may take: one of so many.
+/// The inverse of the share of the memory for states that a lane may use for rows that it holds back.
 const KEPT_BACK_SHARE: usize = 64;
 
-/// Starts one deployment.
+/// Starts a deployment.
 pub(super) fn deploy(
     node: &Arc<Node>,
     bucket: &Arc<Bucket>,
@@ -74,8 +74,8 @@ impl From<String> for Unopened {
     }
 }
 
-/// Opens the rows of a lane. A state that only folds is built again if rows are lost; the operator decides about
-/// others.
+/// Opens the rows of a lane. If rows are lost, a state without effects is rebuilt; for others the operator
+/// decides.
 fn open_storage(
     node: &Node,
     spec: &Spec,
@@ -115,7 +115,7 @@ fn open_storage(
     Ok(storage)
 }
 
-/// The partitions of a deployment's lanes.
+/// Opens the partitions of a deployment's lanes.
 fn open(
     node: &Arc<Node>,
     bucket: &Arc<Bucket>,
@@ -171,7 +171,7 @@ pub(super) fn setup(node: &Arc<Node>, bucket: &Arc<Bucket>, spec: &Spec) -> Resu
     })
 }
 
-/// Returns the queries of a function; none are answered if no service of the node runs queries.
+/// Returns the queries of a function. If no service of the node runs queries, they fail.
 pub(super) fn function_queries(
     node: &Arc<Node>,
     function: &FunctionQueries<'_>,
@@ -181,7 +181,7 @@ pub(super) fn function_queries(
     queries.unwrap_or_else(|| Arc::new(NoQueries))
 }
 
-/// Bytes of rows that a lane may keep back: they are copied when they are stored.
+/// Returns the maximum size in bytes of rows that a lane may hold back; they are copied when they are stored.
 fn kept_back_bytes_max(budget: &Budget) -> usize {
     (budget.limit() / KEPT_BACK_SHARE).min(KEPT_BACK_BYTES_MAX)
 }

@@ -1,4 +1,4 @@
-//! The packages of a node: checked, compiled, and kept under their digest.
+//! The packages of a node: checks, compiles and stores them under their digests.
 
 use super::kind::code_of;
 use super::rights::{self, Need};
@@ -14,14 +14,14 @@ use std::sync::Arc;
 
 /// Prefix of the names of packages' spaces.
 const SPACE: &str = "packages/";
-/// Bytes of one row: the store would give larger ones files of their own.
+/// Maximum size of a row in bytes; the store would put larger ones into separate files.
 const ROW_BYTES: usize = 24 << 10;
 
 /// Checks a package, compiles it, stores it and announces it. Returns its name and version. Takes seconds: do not call
-/// it on a thread that others wait for.
+/// it on a thread for which others wait.
 ///
 /// # Errors
-/// [`Error::Package`] with the mistake, [`Error::Refused`] when its version is taken, or the error of the disk.
+/// [`Error::Package`] with the reason, [`Error::Refused`] if its version exists, or the error of the disk.
 pub fn add(node: &Arc<Node>, archive: &[u8]) -> Result<(String, String), Error> {
     let package = Package::read(archive).map_err(Error::Package)?;
     package.manifest.check().map_err(Error::Package)?;
@@ -32,7 +32,7 @@ pub fn add(node: &Arc<Node>, archive: &[u8]) -> Result<(String, String), Error> 
     let (name, version) = identity.clone();
     let known = nacre_cluster::Package { digest: digest.clone(), manifest: manifest_text };
     let change = Change::Plugins(PluginChange::PutPackage { name, version, package: known });
-    // Bytes of a package that would be refused are not kept.
+    // Do not store the bytes of a package that would be refused.
     (*node.cluster()).clone().apply(&change).map_err(Error::Refused)?;
     keep(node, &digest, archive)?;
     node.change(&change)?;
@@ -48,18 +48,18 @@ pub fn needs(deployment: &Deployment, manifest: &Manifest) -> Vec<Need> {
     }
 }
 
-/// Returns the rights that a user needs to see the documents that a deployment sees.
+/// Returns the rights that a user needs to read what a deployment can read.
 pub fn reading(deployment: &Deployment, manifest: &Manifest) -> Vec<Need> {
     let source = deployment.source.as_ref();
     source.map(|source| rights::reading(source, &manifest.grants())).unwrap_or_default()
 }
 
-/// Returns why a deployment is held: its owner lacks a right.
+/// Returns why a deployment is held, if its owner lacks a right.
 pub fn held(node: &Node, deployment: &Deployment, manifest: &Manifest) -> Option<String> {
     rights::hold(&node.users(), &deployment.owner, &needs(deployment, manifest), None)
 }
 
-/// Keeps the bytes of a package.
+/// Stores the bytes of a package.
 fn keep(node: &Node, digest: &str, archive: &[u8]) -> Result<(), nacre_store::Error> {
     let space = node.platform.spaces().open(&format!("{SPACE}{digest}"))?;
     let rows: Vec<_> = archive
@@ -70,10 +70,10 @@ fn keep(node: &Node, digest: &str, archive: &[u8]) -> Result<(), nacre_store::Er
     space.apply(&rows, true)
 }
 
-/// The bytes of a package that the cluster has; `None` when this node has not been given them.
+/// Returns the bytes of a package of the cluster; `None` if this node does not have them.
 ///
 /// # Errors
-/// The error of the disk.
+/// Fails if the disk fails.
 pub fn archive(node: &Node, digest: &str) -> Result<Option<Vec<u8>>, Error> {
     let cluster = node.cluster();
     let mut known = cluster.plugins.packages.values().flat_map(|versions| versions.values());
@@ -84,10 +84,10 @@ pub fn archive(node: &Node, digest: &str) -> Result<Option<Vec<u8>>, Error> {
     Ok((!rows.is_empty()).then(|| rows.into_iter().flat_map(|(_, chunk)| chunk).collect()))
 }
 
-/// Loads a package and checks it against its manifest and `config`; errors are for its author.
+/// Loads a package and checks it against its manifest and `config`. Errors are for its author.
 fn check(node: &Node, package: &Package, config: Option<&str>) -> Result<Runtime, String> {
     let (runtime, config) = if package.manifest.script.is_some() {
-        // Without a configuration the script is parsed, which finds its mistakes.
+        // Without a configuration the script is still parsed, which finds syntax errors.
         let config = package.config(config.unwrap_or("{}"))?;
         (node.plugins().components.get_or_load(node, &JS)?, Some(config))
     } else {
@@ -125,7 +125,7 @@ pub(super) fn load(node: &Node, package: &Package) -> Result<Plugin, String> {
     node.platform.load_plugin(&package.manifest.name, &nacre_sandbox::digest(component), component)
 }
 
-/// The package with that digest: from this node, or from another that has it.
+/// Returns the package with that digest from this node, or from another node that has it.
 pub(super) fn read(node: &Node, digest: &str) -> Result<Package, String> {
     let whole = |archive: &[u8]| match nacre_sandbox::digest(archive) == digest {
         true => Package::read(archive),
@@ -140,16 +140,16 @@ pub(super) fn read(node: &Node, digest: &str) -> Result<Package, String> {
     Ok(package)
 }
 
-/// Forgets the bytes of a package that is gone.
+/// Deletes the bytes of a deleted package.
 pub(crate) fn forget(platform: &dyn Platform, digest: &str) -> Result<(), nacre_store::Error> {
     platform.spaces().remove(&format!("{SPACE}{digest}"))
 }
 
-/// Loads a package before its deployment, and lets it check a configuration. Do not call it on a thread that others
-/// wait for.
+/// Loads a package before its deployment, and lets it check a configuration. Do not call it on a thread for which
+/// others wait.
 ///
 /// # Errors
-/// The mistake, for the deployer.
+/// The error, for the deployer.
 pub fn prepare(
     node: &Arc<Node>,
     known: &nacre_cluster::Package,

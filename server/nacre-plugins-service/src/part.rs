@@ -1,5 +1,5 @@
-//! Requests to a deployment whose state is spread over the nodes: each node answers for the vBuckets that it serves, and the
-//! plugin makes one answer of them.
+//! Requests to a deployment whose state is distributed over the nodes: each node answers for the vBuckets that it serves, and the
+//! plugin merges the answers.
 
 use super::message::{PluginMessage, PluginReply, RequestPart};
 use super::{Deployment, Progress};
@@ -20,25 +20,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Header with the vBuckets that an answer must be made of.
+/// Header with the vBuckets that an answer must cover.
 const VBUCKETS: &str = "nacre-vbuckets";
-/// Header of a request whose answer will be merged with others. Its value is the node that answers.
+/// Header of a request whose answer will be merged with others. Its value is the answering node.
 const PART: &str = "nacre-part";
-/// Value for the node that the client asked. Source: Couchbase's views.
+/// Value for the node that received the client's request. Source: Couchbase's views.
 const HERE: &str = "local";
-/// Header of an answer that goes on: the deployment is asked again with this header in the request, and the bodies follow
-/// each other.
+/// Header of an answer that has further rounds: the deployment is asked again with this header in the request, and the bodies are
+/// concatenated.
 const REST: &str = "nacre-rest";
-/// Header next to [`REST`]: the deployment is asked again once its state has moved, or after this number of milliseconds.
+/// Header next to [`REST`]: the deployment is asked again once its state has changed, or after this number of milliseconds.
 const WAIT: &str = "nacre-wait";
 /// Longest wait that a plugin can ask for.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// Bytes that the body of a request may have whose answer waits: it is held as long as the answer.
+/// Maximum size in bytes of a request's body whose answer waits; the body is kept as long as the answer.
 const WAITING_BODY_BYTES_MAX: usize = 1 << 20;
-/// Header of a response that is not an answer yet: the deployment is asked again, with this header in the request, once its
-/// state reflects everything that was written before the request.
+/// Header of a response that is not an answer yet: the deployment is asked again, with this header in the request, once its state
+/// reflects everything that was written before the request.
 const FRESH: &str = "nacre-fresh";
-/// [`Missing::Late`] in words.
+/// The text of [`Missing::Late`].
 const LATE: &str = "the state was not up to date in time";
 /// How long a request waits for a deployment that the node is loading.
 const LOADING_PATIENCE: Duration = Duration::from_secs(10);
@@ -50,17 +50,17 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub enum Missing {
     /// Other nodes serve some of the vBuckets.
     Elsewhere,
-    /// Not possible yet, for this reason: the same request may succeed later.
+    /// Not possible yet, for this reason; the same request may succeed later.
     NotYet(String),
-    /// Not possible in time.
+    /// Not possible within the patience.
     Late,
-    /// The deployment took longer for its answer than it may.
+    /// The deployment exceeded the time limit of its answer.
     TimedOut(String),
     /// The deployment is paused or has stopped.
     Stopped(String),
     /// The deployment cannot answer.
     Failed(String),
-    /// The node has no memory for the answer: the same request may succeed later.
+    /// The node has no memory for the answer; the same request may succeed later.
     NoMemory(String),
 }
 
@@ -82,45 +82,45 @@ impl From<&Error> for Missing {
 /// Options of a request.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// The vBuckets that the answer is made of; all of the bucket's when there are none.
+    /// The vBuckets that the answer covers; `None` for all of the bucket.
     pub vbids: Option<Vbids>,
-    /// True if it reflects everything that was written before.
+    /// True if the answer must reflect all earlier writes.
     pub fresh: bool,
-    /// Seqnos that it reflects at least.
+    /// The seqnos that the answer must reflect.
     pub seqnos: Vec<(Vbid, Seqno)>,
-    /// True if the deployment should take new changes afterwards.
+    /// True if the deployment should process new changes afterwards.
     pub updates: bool,
-    /// Longest wait for the state.
+    /// Maximum wait for the state.
     pub patience: Duration,
-    /// Account for the memory of the answer until its client has taken it.
+    /// Account for the memory of the answer until its client has received it.
     pub account: Arc<Account>,
-    /// Set if the answer may lack the parts of some nodes, and has to be there within the patience.
+    /// Set if the answer may lack the parts of some nodes, and must be complete within the patience.
     pub partial: Option<PartialAnswer>,
 }
 
-/// How a request is answered when some nodes give no part in time.
+/// How a request is answered if some nodes return no part in time.
 #[derive(Clone, Copy, Debug)]
 pub struct PartialAnswer {
-    /// Makes the part that stands for that of a node: the plugin merges it with the others.
+    /// Creates the substitute for the part of a node; the plugin merges it with the other parts.
     pub part: fn(&AbsentPart<'_>) -> Response,
-    /// Rounds of all nodes that the answer may need. The patience is divided among them.
+    /// Number of rounds that the answer may need. The patience is divided among them.
     pub rounds: u32,
 }
 
-/// The part of a node that gave none.
+/// A part that a node has not returned.
 pub struct AbsentPart<'a> {
     /// Name of the deployment.
     pub deployment: &'a str,
     /// Address of the node's cluster management; empty for vBuckets without a node.
     pub node: &'a str,
-    /// Why there is none.
+    /// Why it is absent.
     pub why: &'a Missing,
 }
 
 impl Deployment {
-    /// Reads the state once it has all of `vbids`, as fresh as wanted, and this node serves them. Both are checked
-    /// before and after the read, because a vBucket may leave in between. `read` gets whether the state has no other
-    /// vBuckets; otherwise it has to leave those out.
+    /// Reads the state once it covers all of `vbids` with the wanted consistency, and this node serves them. Both are checked
+    /// before and after the read, because a vBucket may leave in between. The argument of `read` is true if the state covers no
+    /// other vBuckets; otherwise `read` must filter them out.
     ///
     /// # Errors
     /// [`Missing`].
@@ -155,7 +155,7 @@ impl Deployment {
             let passed = Duration::from_nanos(node.now().monotonic_ns.saturating_sub(begun_ns));
             let left = left.saturating_sub(passed);
             let moved = self.processed.moved();
-            // An index that does not have everything yet has nothing.
+            // An index that is not complete yet cannot be read.
             let is_built = !self.spec.is_index() || self.is_complete();
             let covered = self.coverage.covers(vbids, &self.processed).filter(|_| is_built);
             let Some(covered) = covered else {
@@ -179,7 +179,7 @@ impl Deployment {
             };
             match caught_up {
                 None => return Err(Missing::Late),
-                // The reason is looked at above, if it is one that stays.
+                // A permanent reason was handled above.
                 Some(Err(_)) => continue,
                 Some(Ok(())) => {}
             }
@@ -191,7 +191,7 @@ impl Deployment {
         }
     }
 
-    /// Begins to answer a request from the vBuckets that this node serves: one answer a lane.
+    /// Begins to answer a request from the vBuckets that this node serves, with one answer per lane.
     fn answer_here(
         &self,
         node: &Node,
@@ -231,7 +231,7 @@ pub(super) fn no_bucket() -> Missing {
     Missing::NotYet("the bucket is gone".into())
 }
 
-/// The answer of the only lane of the only node.
+/// Returns the answer of the only lane of the only node.
 fn only<T>(mut answers: Vec<T>) -> Result<T, Missing> {
     answers.pop().ok_or_else(no_bucket)
 }
@@ -240,7 +240,7 @@ pub(super) fn not_loaded() -> Missing {
     Missing::NotYet("the plugin is being loaded: try again".into())
 }
 
-/// vBuckets as plugins read them.
+/// Formats vBuckets as plugins read them.
 fn list(vbids: &Vbids) -> String {
     vbids.iter().map(|vbid| vbid.0.to_string()).collect::<Vec<_>>().join(",")
 }
@@ -259,7 +259,7 @@ pub(crate) fn answer_part(
         let from = if here { HERE.to_owned() } else { node.endpoints().management() };
         request.headers.push((PART.into(), from));
     }
-    // The asking node waits no longer than that.
+    // The requesting node waits no longer than that.
     let given = deployment.answer_here(node, &request, &part.vbids, &wanted, left, None, true);
     if part.updates {
         deployment.ask_for_update();
@@ -268,11 +268,11 @@ pub(crate) fn answer_part(
     Ok(PluginReply::Responses(responses.map_err(|error| Missing::from(&error))?))
 }
 
-/// Begins to answer a request from the state of a deployment, wherever it is. Blocks: do not call it on a thread that others wait
-/// for.
+/// Begins to answer a request from the state of a deployment on all nodes. Blocks: do not call it on a thread for which others
+/// wait.
 ///
 /// # Errors
-/// [`Missing`]; never that it is elsewhere.
+/// [`Missing`], except [`Missing::Elsewhere`].
 pub fn request(
     node: &Arc<Node>,
     name: &str,
@@ -282,8 +282,8 @@ pub fn request(
     ask(node, name, terms.patience, |deployment| request_to(node, deployment, request, terms))
 }
 
-/// Asks the deployment that answers under `name`, and its successor if it is replaced meanwhile. A node that has just begun loads it
-/// first: clients of other protocols than its own may take a refusal for an answer.
+/// Asks the deployment that answers under `name`, and its successor if it is replaced meanwhile. A node that has just started
+/// loads the deployment first, because clients of other protocols may mistake a refusal for an answer.
 pub(super) fn ask<T>(
     node: &Node,
     name: &str,
@@ -306,7 +306,7 @@ pub(super) fn ask<T>(
             continue;
         };
         match outcome {
-            // Another version answers now, or soon.
+            // Another version answers now or will soon.
             Err(Missing::NotYet(_)) if deployment.is_replaced() && !left.is_zero() => {
                 block::on(&*node.platform, changed, PAUSE.min(left));
             }
@@ -325,7 +325,7 @@ fn request_to(
     let owners = owners.ok_or_else(no_bucket)?;
     let vbids = terms.vbids.clone().unwrap_or_else(|| owners.all());
     if owners.only() == Some(node.id()) && deployment.spec.lanes() == 1 {
-        // Before the state is read, so that no change in between is missed.
+        // Must precede the read of the state, so that no change in between is missed.
         let moved = deployment.processed.moved();
         let wanted = wanted(terms.fresh, &terms.seqnos);
         let (left, account) = (terms.patience, Some(&terms.account));
@@ -370,7 +370,7 @@ fn request_to(
     }
 }
 
-/// Asks again, with a state that reflects everything that was written before.
+/// Repeats the request with a state that reflects all earlier writes.
 fn request_fresh(
     node: &Arc<Node>,
     deployment: &Arc<Deployment>,
@@ -385,8 +385,8 @@ fn request_fresh(
     request_to(node, deployment, &again, &Terms { fresh: true, ..terms.clone() })
 }
 
-/// Begins to answer a request from the states of several deployments of one component, which makes one answer of theirs: each has
-/// a name, and seqnos that its state reflects at least. Blocks: not for a thread that others wait for.
+/// Begins to answer a request from the states of several deployments of one component, which merges their answers. Each target is
+/// a name and the seqnos that its state must reflect. Blocks: do not call it on a thread for which others wait.
 ///
 /// # Errors
 /// As [`request`].
@@ -409,7 +409,7 @@ pub fn request_all(
     Spread::begin(node, targets, request, terms)
 }
 
-/// Waits until this node runs a deployment of that name, for `patience` at most. Blocks.
+/// Waits at most `patience` until this node runs a deployment with that name. Blocks.
 pub fn await_deployment(node: &Node, name: &str, patience: Duration) -> Option<Arc<Deployment>> {
     let end_ns = node.now().monotonic_ns.saturating_add(patience.as_nanos() as u64);
     loop {
@@ -422,33 +422,34 @@ pub fn await_deployment(node: &Node, name: &str, patience: Duration) -> Option<A
     }
 }
 
-/// An answer from one node or from several, whose body comes in pieces.
+/// An answer from one node or several; its body comes in pieces.
 pub struct Reply {
     given: Given,
-    /// For an answer that comes in rounds: the request for the next round.
+    /// For an answer in rounds: the request for the next round.
     rest: Option<(Box<Spread>, Rest)>,
 }
 
-/// Ends once the state of a deployment has moved.
+/// A future that ends once the state of a deployment has changed.
 type Moved = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A pause of an answer before its next piece.
 pub struct Pause {
-    /// Longest duration.
+    /// The maximum duration.
     pub at_most: Duration,
-    /// Ends the pause.
+    /// A future that ends the pause early.
     pub moved: Moved,
 }
 
 /// The request for the next round of an answer.
 struct Rest {
     value: String,
-    /// The pause before it, unless that is over.
+    /// The pause before it, unless the pause was taken.
     pause: Option<Pause>,
 }
 
 impl Rest {
-    /// Takes it out of the headers of a response. `moved` was there before the state was read.
+    /// Takes the request for the next round out of the headers of a response. `moved` must have been created before the state was
+    /// read.
     fn take(
         headers: &mut Vec<Header>,
         moved: impl Future<Output = ()> + Send + 'static,
@@ -463,19 +464,19 @@ impl Rest {
     }
 }
 
-/// Takes a header out of others; of several of that name, the first.
+/// Removes all headers with that name. Returns the value of the first one.
 fn take(headers: &mut Vec<Header>, name: &str) -> Option<String> {
     headers.extract_if(.., |header| header.0 == name).map(|(_, value)| value).next()
 }
 
 impl Reply {
-    /// An HTTP status, and headers.
+    /// Returns the HTTP status and the headers.
     pub fn head(&self) -> (u16, &[Header]) {
         (self.given.status, &self.given.headers)
     }
 
-    /// Takes the pause that is due before the next piece, if there is one. The caller waits, and so needs no thread for it;
-    /// [`Reply::next_piece`] waits otherwise.
+    /// Takes the pause that is due before the next piece, if any, so that the caller can wait without a thread. Otherwise
+    /// [`Reply::next_piece`] waits.
     pub fn take_pause(&mut self) -> Option<Pause> {
         let (_, rest) = self.rest.as_mut().filter(|_| self.given.is_over())?;
         rest.pause.take()
@@ -486,7 +487,7 @@ impl Reply {
         self.given.is_over() && self.rest.as_ref().is_some_and(|(_, rest)| rest.pause.is_some())
     }
 
-    /// Returns the next piece of the body; `None` after the last. Takes as long as the plugin does.
+    /// Returns the next piece of the body; `None` after the last. Blocks while the plugin runs.
     ///
     /// # Errors
     /// The reason why the rest is missing.
@@ -510,24 +511,24 @@ impl Reply {
     }
 }
 
-/// A request on its way to several nodes.
+/// A request that is sent to several nodes.
 struct Spread {
     node: Arc<Node>,
     targets: Vec<Target>,
     request: Request,
     terms: Terms,
-    /// Monotonic time of the begin, and the rounds so far.
+    /// Monotonic time of the start, and the number of rounds so far.
     begun_ns: u64,
     rounds: AtomicU32,
-    /// Nodes that have given no part, and why: they are not asked again.
+    /// Nodes that have returned no part, and why. They are not asked again.
     silent: Mutex<BTreeMap<Option<NodeId>, Missing>>,
 }
 
-/// A deployment that is asked, in part or as a whole.
+/// A deployment to ask, for some or all vBuckets.
 struct Target {
     deployment: Arc<Deployment>,
     vbids: Vbids,
-    /// Seqnos that its state reflects at least.
+    /// The seqnos that its state must reflect.
     seqnos: Vec<(Vbid, Seqno)>,
 }
 
@@ -550,8 +551,7 @@ impl Spread {
         Ok(Reply { given, rest: rest.map(|rest| (spread, rest)) })
     }
 
-    /// Lets all nodes answer, and the plugin merge their answers. Also returns the request for the next round, if there
-    /// is more.
+    /// Lets all nodes answer, and the plugin merge their answers. Also returns the request for the next round, if there is one.
     fn round(&self, rest: Option<&str>) -> Result<(Given, Option<Rest>), Missing> {
         let mut request = self.request.clone();
         request.headers.extend(rest.map(|rest| (REST.to_owned(), rest.to_owned())));
@@ -586,7 +586,7 @@ impl Spread {
         Ok((given, rest))
     }
 
-    /// Returns how long the nodes may take for a part of a target.
+    /// Returns the time limit of the nodes for a part of a target.
     fn patience(&self) -> Duration {
         let Some(PartialAnswer { rounds, .. }) = self.terms.partial else {
             return self.terms.patience;
@@ -594,11 +594,11 @@ impl Spread {
         let passed_ns = self.node.now().monotonic_ns.saturating_sub(self.begun_ns);
         let left = self.terms.patience.saturating_sub(Duration::from_nanos(passed_ns));
         let rounds = rounds.saturating_sub(self.rounds.load(Ordering::Relaxed)).max(1);
-        // The rest is for merging what has arrived, and for its way to the client.
+        // The rest of the time is for merging the parts, and for sending the answer to the client.
         left * 9 / (10 * rounds)
     }
 
-    /// The parts of a target, one from each lane of each node. Those that others stand for are added to `absent`.
+    /// Returns the parts of a target, one from each lane of each node. Substitutes for missing parts are added to `absent`.
     fn ask(
         &self,
         target: &Target,
@@ -637,8 +637,8 @@ impl Spread {
         let Gathered { shards, missing, reason } = gathered.map_err(Missing::NotYet)?;
         let missing: Vbids = missing.into_iter().next().unwrap_or_default();
         if !missing.is_empty() {
-            // Nodes answer lateness by this text, since the type of their answer only says that the request may be
-            // repeated. That of a state which has to reflect something is never passed over.
+            // Nodes report lateness by this text, because the type of their answer only says that the request may be repeated.
+            // Lateness matters if the state must reflect certain writes.
             let is_behind = fresh || seqnos.iter().any(|(vbid, _)| missing.contains(*vbid));
             if partial.is_none() || is_behind {
                 let is_late = reason == LATE || (partial.is_some() && is_behind);
@@ -650,7 +650,7 @@ impl Spread {
             if missing.iter().any(|vbid| owners.of(vbid).is_none()) {
                 lost.push(None);
             }
-            // Before that the time was over.
+            // Less patience means that the time ran out first.
             let why = match self.patience().is_zero() || patience < UNREACHED_PATIENCE {
                 true => Missing::TimedOut(reason),
                 false => Missing::NotYet(reason),
@@ -679,7 +679,7 @@ impl Spread {
         Ok(parts)
     }
 
-    /// Notes nodes that have given no part, and lets others stand for theirs.
+    /// Records nodes that have returned no part, and adds substitutes for their parts.
     fn lose(
         &self,
         target: &Target,
@@ -693,7 +693,7 @@ impl Spread {
         }
     }
 
-    /// The part that stands for that of a node.
+    /// Returns the substitute for the part of a node.
     fn stand_in(
         &self,
         target: &Target,

@@ -1,6 +1,6 @@
-//! Partitions of an index: fed with the changes of its collection on all nodes, not only of this one.
+//! Partitions of an index, which are fed with the changes of its collection on all nodes, not only on this one.
 //!
-//! The state has the entries of the partitions that the node keeps (`nacre_cluster::partitions`). A document and its
+//! The state has the entries of the partitions that the node has (`nacre_cluster::partitions`). A document and its
 //! entries may be on different nodes. So the progress is the branch and the seqno of each vBucket, and a consistent
 //! reader asks the nodes that serve the vBuckets for their [`End`]s.
 
@@ -23,17 +23,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Documents of one batch at most, and their bytes, give or take one.
+/// Maximum number of documents in a batch, and maximum size in bytes, which the last document may exceed.
 const BATCH_DOCUMENTS_MAX: usize = 2048;
 const BATCH_BYTES_MAX: usize = 16 << 20;
-/// Pause before another try.
+/// Pause before a retry.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Pause before changes are asked for again that no node could give.
+/// Pause before changes are requested again that no node could send.
 const BROKEN_PAUSE: Duration = Duration::from_millis(500);
 /// Number of rebuilds before the deployment is given up.
 const REBUILDS_MAX: u32 = 3;
-/// How long a reader waits for earlier writes. Afterwards the ends are looked up again, since a vBucket may be on
-/// another branch meanwhile.
+/// Maximum wait of a reader for earlier writes. Then the ends are looked up again, because a vBucket may be on
+/// another branch by now.
 const REACH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The end of a vBucket's history.
@@ -41,13 +41,13 @@ const REACH_PATIENCE: Duration = Duration::from_secs(2);
 pub struct End {
     /// The vBucket.
     pub vbid: Vbid,
-    /// The branch, if that counts.
+    /// The history branch, if it matters.
     pub branch: Option<u64>,
     /// The last seqno.
     pub seqno: Seqno,
 }
 
-/// Feeds the partitions of an index that a node keeps.
+/// Feeds the partitions of an index that a node has.
 pub(super) struct PartitionsFeed {
     platform: Arc<dyn Platform>,
     bucket: Arc<Bucket>,
@@ -57,12 +57,12 @@ pub(super) struct PartitionsFeed {
     changes: Option<Changes>,
     /// A batch to repeat.
     retry: Option<Batch>,
-    /// vBuckets to read from their beginning, once the batch before is in the state.
+    /// vBuckets to read from their beginning once the previous batch is in the state.
     restarted: Vec<Vbid>,
-    /// Up to where each vBucket is in the state.
+    /// The position of each vBucket in the state.
     known: BTreeMap<Vbid, ResumePoint>,
     rebuilds: u32,
-    /// Whether the plugin keeps asking for another try.
+    /// Counts the plugin's successive requests for a retry.
     retrying: Retrying,
 }
 
@@ -103,7 +103,7 @@ impl PartitionsFeed {
         Some(Changes::follow(&node, &self.bucket, collection, points, waiter))
     }
 
-    /// Reads new changes. Also returns whether those were all for now.
+    /// Reads new changes. Also returns true if there are no more for now.
     fn collect(&mut self, changes: &mut Changes) -> Result<(Batch, bool), String> {
         let (mut batch, mut bytes, mut is_all) = (Batch::default(), 0, false);
         while batch.documents.len() < BATCH_DOCUMENTS_MAX && bytes < BATCH_BYTES_MAX {
@@ -129,7 +129,7 @@ impl PartitionsFeed {
         Ok((batch, is_all && self.restarted.is_empty()))
     }
 
-    /// Takes a batch into the state.
+    /// Adds a batch to the state.
     fn take(&mut self, batch: Batch) -> Result<(), Error> {
         let outcome = self.partition.on_batch(&batch, self.platform.now());
         keep_capsules(&*self.platform, &self.deployment.name, self.partition.take_capsules());
@@ -203,7 +203,8 @@ impl PartitionsFeed {
         Ok(pause.map_or(Next::Wait, Next::After))
     }
 
-    /// All that there was is in the state. Returns false when it could not take the place yet that it was built for.
+    /// Marks the state as complete. Returns false if the deployment could not yet replace the one that it was built
+    /// for.
     fn cover(&self) -> bool {
         for vbid in (0..self.bucket.vbucket_count()).map(Vbid) {
             if !self.deployment.coverage.is_known(vbid) {
@@ -217,7 +218,7 @@ impl PartitionsFeed {
         !is_building || node.plugins().promote(&self.deployment)
     }
 
-    /// Drops the state and begins again.
+    /// Drops the state and starts again.
     fn rebuild(&mut self) -> Result<(), Error> {
         self.rebuilds += 1;
         for vbid in (0..self.bucket.vbucket_count()).map(Vbid) {
@@ -288,10 +289,10 @@ impl Drop for PartitionsFeed {
 }
 
 impl Deployment {
-    /// The index that it keeps, when it has all of a partition, and of each vBucket as much as is wanted.
+    /// Returns the index if it has all of a partition, and reflects the wanted end of each vBucket.
     ///
     /// # Errors
-    /// [`Missing`]: `Elsewhere` when it does not keep the partition.
+    /// [`Missing`]: `Elsewhere` if this node does not have the partition.
     pub fn partition(
         &self,
         partition: u16,
@@ -347,7 +348,7 @@ impl Deployment {
     }
 }
 
-/// Returns where the histories of vBuckets end, if this node serves all of them.
+/// Returns the ends of the histories of vBuckets, if this node serves all of them.
 pub fn ends(bucket: &Bucket, now: Now, vbids: &Vbids) -> Option<Vec<End>> {
     let end = |vbid: Vbid| {
         let vbucket = bucket.vbucket(vbid)?;
@@ -355,6 +356,6 @@ pub fn ends(bucket: &Bucket, now: Now, vbids: &Vbids) -> Option<Vec<End>> {
         Some(End { vbid, branch, seqno: vbucket.high_seqno() })
     };
     let ends = vbids.iter().map(end).collect::<Option<Vec<_>>>()?;
-    // Served before and after is the same, as an end does not go back while a vBucket is served.
+    // It suffices to check this afterwards, because an end does not move back while a vBucket is served.
     bucket.serves(vbids, now).then_some(ends)
 }

@@ -6,8 +6,8 @@ use nacre_store::Error;
 use nacre_types::{CollectionId, Document, Seqno, Vbid};
 use std::sync::Arc;
 
-/// The next portion of a stream, from the store where memory has it no longer and there is something of the `wanted`
-/// collections; none when there is nothing new, or nothing any more.
+/// Returns the next portion of a stream; from the store if memory no longer has it and the portion may contain
+/// documents of the `wanted` collections. Returns `None` if there is nothing new, or the stream has ended.
 pub(super) fn next_portion(
     bucket: &Bucket,
     stream: &mut Stream<Error>,
@@ -34,16 +34,16 @@ pub(super) fn next_portion(
 pub struct Range {
     /// The vBucket.
     pub vbid: Vbid,
-    /// The seqno before the first one.
+    /// The seqno before the first one of the range.
     pub after: Seqno,
-    /// The last one.
+    /// The last seqno of the range.
     pub up_to: Seqno,
 }
 
-/// Reads a [`Range`], some of it at a time.
+/// Reads a [`Range`] in portions.
 pub(super) struct Past {
     bucket: Arc<Bucket>,
-    /// `None` at the end.
+    /// `None` after the end.
     stream: Option<Stream<Error>>,
     up_to: Seqno,
 }
@@ -55,7 +55,7 @@ impl Past {
         Past { bucket: Arc::clone(bucket), stream, up_to: range.up_to }
     }
 
-    /// Returns the next versions; `None` at the end. They may be empty before.
+    /// Returns the next versions; `None` at the end. A portion may be empty.
     pub fn next(&mut self, limit: Limit) -> Result<Option<Vec<Document>>, Error> {
         let Some(stream) = &mut self.stream else { return Ok(None) };
         let Some(Portion { mut documents, .. }) =

@@ -1,4 +1,4 @@
-//! The positions of functions in each vBucket's history, and their timers, exchanged between nodes: when a vBucket
+//! Exchanges the positions of functions in each vBucket's history, and their timers, between nodes: when a vBucket
 //! moves, its new node does not handle documents again, and has the timers.
 //!
 //! ```text
@@ -7,8 +7,8 @@
 //! will serve it:      progress, and busy? (PluginMessage::Places) ─► Copier ─► Partition::serve
 //! ```
 //!
-//! A node serves a vBucket only from a copy that is as far as that of any node that answers. A position and the timers
-//! set before it are always sent together, so that after a loss the timers exist or are set again.
+//! A node serves a vBucket only from a copy that is at least as far as the copy of every node that answers. A position
+//! and the timers set before it are always sent together, so that after a loss the timers exist or are set again.
 
 use super::Deployment;
 use super::message::{PluginMessage, PluginReply, StateName};
@@ -27,33 +27,34 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest wait for an answer, each time.
+/// Maximum wait for each answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// vBuckets that are asked for at a time.
+/// Maximum number of vBuckets in one request.
 const ASKED_MAX: usize = 256;
-/// Approximate size of one message.
+/// Approximate maximum size of one message in bytes.
 const SHARES_BYTES_MAX: usize = 1 << 20;
 
-/// How long positions of other nodes that are further are kept, in nanoseconds: nodes with copies get as far meanwhile.
+/// How long a node keeps an outdated position in a vBucket of which it has no copy, in nanoseconds. Meanwhile the nodes
+/// with copies catch up.
 const LEFT_NS: u64 = 30_000_000_000;
 
-/// The progress of the node that is furthest, by vBucket.
+/// The progress of the most advanced node, by vBucket.
 pub type Others = BTreeMap<Vbid, (Moment, NodeId)>;
 
 /// The answers of the nodes about a deployment.
 #[derive(Debug, Default)]
 pub struct Heard {
-    /// The nodes that are furthest.
+    /// The most advanced nodes.
     pub furthest: Others,
-    /// vBuckets with which somebody has not finished.
+    /// vBuckets that some node has not finished.
     pub busy: Vec<Vbid>,
-    /// True if one of them is there, and has not said anything yet.
+    /// True if an awaited node is reachable but has not answered yet.
     pub is_silent: bool,
-    /// True if one of them is not there, and was not replaced.
+    /// True if an awaited node is not reachable and was not replaced.
     pub is_missing: bool,
 }
 
-/// Adds that `node` has come so far with a vBucket.
+/// Records the progress of `node` in a vBucket if it is the furthest.
 fn note(others: &mut Others, vbid: Vbid, moment: Moment, node: NodeId) {
     let known = others.entry(vbid).or_insert((moment, node));
     if known.0 <= moment {
@@ -66,8 +67,8 @@ impl Deployment {
         StateName { deployment: self.name.clone(), space: self.spec.space.clone() }
     }
 
-    /// Asks all other nodes for their progress. A node that was replaced makes no further progress, or learns first
-    /// that it has lost its vBuckets; its last report is known.
+    /// Asks all other nodes for their progress. A replaced node need not answer: it makes no further progress, or first
+    /// learns that it has lost its vBuckets, and its last report is known.
     pub(super) fn ask_places(&self, node: &Arc<Node>) -> Heard {
         let question = PluginMessage::Places(self.state_name());
         let ask = |other| (other, node.ask(other, &question, PATIENCE));
@@ -101,32 +102,32 @@ impl Deployment {
     }
 }
 
-/// Returns the deployment that has a state, if it runs here.
+/// Returns the deployment with a state if it runs here.
 fn deployment_of(node: &Node, state: &StateName) -> Option<Arc<Deployment>> {
     let found = node.plugins().deployment(&state.deployment);
     found.filter(|found| found.spec.space == state.space)
 }
 
-/// Answers a node that asks how far a deployment has come here.
+/// Answers a node that asks for the progress of a deployment here.
 pub(crate) fn answer_places(node: &Node, state: &StateName) -> PluginReply {
     let Some(found) = deployment_of(node, state) else {
         return PluginReply::Places(BTreeMap::new(), Vec::new());
     };
-    // The busy vBuckets are read before the moments: the moment of a vBucket that is not busy changes no more. A
-    // paused or replaced deployment may still be at its last batch, so it counts while it is fed.
+    // The busy vBuckets are read before the moments: the moment of a vBucket that is not busy no longer changes. A
+    // paused or replaced deployment may still process its last batch, so it counts while it is fed.
     let is_busy = |vbid: &Vbid| found.is_feeding() && found.coverage.is_known(*vbid);
     let busy = (0..found.bucket.vbucket_count()).map(Vbid).filter(is_busy).collect();
     let moments = found.readers.first().map(|reader| reader.moments());
     PluginReply::Places(moments.unwrap_or_default(), busy)
 }
 
-/// Returns true if the deployments that follow their vBuckets have arrived for all vBuckets that `node` should
-/// serve, and are done with the others.
+/// Returns true if the deployments that follow their vBuckets have arrived at all vBuckets that `node` should serve,
+/// and have released the others.
 pub(crate) fn have_settled(node: &Node) -> bool {
     let (cluster, me) = (node.cluster(), node.id());
     let has_settled = |found: &Arc<Deployment>| {
         let Some(config) = cluster.buckets.get(&found.bucket.name) else { return true };
-        // From the agreed state: the vBuckets of the bucket may not have their new roles yet.
+        // Uses the agreed state, because the vBuckets of the bucket may not have their new roles yet.
         let mut chains = (0..).map(Vbid).zip(&config.chains);
         let serves = |chain: &Chain| chain.active() == Some(me);
         chains.all(|(vbid, chain)| serves(chain) == found.coverage.is_known(vbid))
@@ -137,10 +138,10 @@ pub(crate) fn have_settled(node: &Node) -> bool {
     deployments.iter().filter(follows).all(has_settled) && have_partitions(node)
 }
 
-/// Returns true if `node` has all partitions of indexes that it should keep.
+/// Returns true if `node` has all partitions of indexes that it should have.
 fn have_partitions(node: &Node) -> bool {
     let (cluster, me) = (node.cluster(), node.id());
-    // An index that cannot be built is not waited for.
+    // Do not wait for an index that cannot be built.
     let is_hopeless = matches!(node.plugins().components.outcome(&INDEX), Some(Err(_)));
     let has = |bucket: &nacre_cluster::Bucket, index: &Index| {
         let wanted = cluster.held_by(me, index);
@@ -155,7 +156,7 @@ fn have_partitions(node: &Node) -> bool {
     })
 }
 
-/// Another node has come so far.
+/// Records a progress report of another node.
 pub(crate) fn hear_places(node: &Node, state: &StateName, from: NodeId, told: &[(Vbid, Moment)]) {
     if let Some(found) = deployment_of(node, state) {
         let mut others = found.others.lock();
@@ -165,7 +166,7 @@ pub(crate) fn hear_places(node: &Node, state: &StateName, from: NodeId, told: &[
     }
 }
 
-/// Answers a node that wants to come as far as this one.
+/// Answers a node that catches up with this one.
 pub(crate) fn answer_follower(
     node: &Node,
     state: &StateName,
@@ -187,27 +188,28 @@ pub(crate) fn answer_follower(
     PluginReply::Shares(shares)
 }
 
-/// Copies the positions and timers of vBuckets that this node has copies of.
+/// Copies the positions and timers of the vBuckets of which this node has copies.
 #[derive(Default)]
 pub struct Copier {
     /// Nodes that are further.
     wanted: Others,
-    /// Copies that have arrived in part.
+    /// Incomplete copies.
     copying: BTreeMap<Vbid, Copying>,
     asked: Option<(NodeId, PendingReply<PluginMessage>)>,
-    /// Since when others are known to have come further with vBuckets that have no copy here, in nanoseconds.
+    /// The time since which other nodes are known to be further in vBuckets without a copy here, in monotonic
+    /// nanoseconds.
     left_ns: BTreeMap<Vbid, u64>,
 }
 
 impl Copier {
-    /// Somebody has come so far.
+    /// Adds reports of nodes that may be further.
     pub fn want(&mut self, others: impl IntoIterator<Item = (Vbid, (Moment, NodeId))>) {
         for (vbid, (moment, node)) in others {
             note(&mut self.wanted, vbid, moment, node);
         }
     }
 
-    /// Takes answers, and then asks for missing parts. `signal` is woken by an answer.
+    /// Processes answers, and then requests missing parts. An answer wakes `signal`.
     pub fn step(
         &mut self,
         deployment: &Deployment,
@@ -256,7 +258,7 @@ impl Copier {
         let (tell, told) = bounded(1);
         let signal = signal.clone();
         let tell = Box::new(move |answer| {
-            // Fails when the feed has ended.
+            // Fails if the feed has ended.
             drop(tell.send(answer));
             signal.wake();
         });
@@ -265,7 +267,7 @@ impl Copier {
         Ok(())
     }
 
-    /// Takes the answer of a node. A node that does not answer is asked again once it is known to be alive.
+    /// Processes the answer of a node. A node that does not answer is asked again once it is known to be alive.
     fn take(
         &mut self,
         from: NodeId,
@@ -292,7 +294,7 @@ impl Copier {
             if copying.is_idle() {
                 self.copying.remove(&vbid);
                 if is_all {
-                    // There is no more for now, regardless of earlier reports.
+                    // The node has no more for now, regardless of earlier reports.
                     self.wanted.remove(&vbid);
                 }
             }

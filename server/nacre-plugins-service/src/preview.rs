@@ -1,7 +1,7 @@
 //! Previews of views: the rows that a design document would have for a few documents.
 //!
-//! The documents pass through a sandbox that is thrown away. Nothing is stored, and no deployment is made, so that an editor
-//! can ask after every change of the code.
+//! The documents pass through a temporary sandbox. Nothing is stored and no deployment is created, so an editor can request
+//! a preview after every change of the code.
 
 use super::Runtime;
 use super::kind::{view_config, view_source};
@@ -14,33 +14,33 @@ use nacre_types::Kind;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Documents of one preview, at most.
+/// Maximum number of documents in a preview.
 pub const PREVIEW_DOCUMENTS_MAX: usize = 100;
-/// Longest time for the documents of a preview; the remaining ones are left out. An editor waits for it at each keystroke.
+/// Time limit of a preview; remaining documents are omitted. An editor waits for it after each keystroke.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Rows of a preview, at most.
+/// Maximum number of rows in a preview.
 const ROWS_MAX: usize = 1000;
 
 /// The outcome of a preview.
 #[derive(Debug)]
 pub struct Preview {
-    /// IDs of documents that failed, or that are not here, with the reason.
+    /// IDs of documents that failed or are not available, with the reason.
     pub errors: Vec<(String, String)>,
     /// Number of documents that were mapped.
     pub mapped: usize,
-    /// Time for all of them.
+    /// Total time of the mapping.
     pub elapsed: Duration,
     /// Log lines of the functions.
     pub log: Vec<LogLine>,
-    /// Answer of the view without its reduce function: JSON with `rows`.
+    /// The view's answer without its reduce function: JSON with `rows`.
     pub rows: Response,
-    /// Answer of the view with its reduce function, if it has one.
+    /// The view's answer with its reduce function, if it has one.
     pub reduced: Option<Response>,
-    /// False if time ran out before all documents had their turn.
+    /// False if time ran out before all documents were mapped.
     pub is_complete: bool,
 }
 
-/// A view, in a design document that need not be stored.
+/// A view in a design document, which need not be stored.
 #[derive(Clone, Copy, Debug)]
 pub struct PreviewedView<'a> {
     /// JSON text of the design document.
@@ -89,7 +89,7 @@ pub fn preview(
                 continue;
             }
         };
-        // History has deletions, too: they have no rows.
+        // History also has deletions, which have no rows.
         if document.meta.kind != Kind::Alive {
             continue;
         }
@@ -125,7 +125,7 @@ fn request(view: &str, query: String) -> Request {
     }
 }
 
-/// The words of an error for the author of the view.
+/// Returns the text of an error for the author of the view.
 fn reason(error: Error) -> String {
     match error {
         Error::Config { message, .. } => message,

@@ -1,5 +1,5 @@
-//! Deployments that follow no documents: functions that queries call, and resolvers of conflicts. They have no state and no feed, and
-//! each node runs them for itself.
+//! Deployments without a feed: functions that queries call, and conflict resolvers. They have no state, and each node runs them
+//! independently.
 
 use super::deployment::keep_capsules;
 use super::kind::code_of;
@@ -21,12 +21,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Instances of one deployment that requests hold at once, so that others get some of the engine's.
+/// Maximum number of instances of one deployment in use, so that other deployments get some of the engine's instances.
 const CALLERS_MAX: usize = 128;
-/// Failures that a deployment keeps.
+/// Maximum number of failures that a deployment keeps.
 const FAILURES_KEPT: usize = 32;
 
-/// Failed calls that are written in a window of time; a folder has no more of a deployment.
+/// Maximum number of failed calls that are stored per time window; a folder keeps no more of one deployment.
 const CAPSULES_MAX: usize = 16;
 const CAPSULES_WINDOW_NS: u64 = 10_000_000_000;
 
@@ -35,7 +35,7 @@ pub(super) fn limits(manifest: &Manifest) -> Limits {
     manifest.limits.within(Limits::pure())
 }
 
-/// One deployment as it is wanted.
+/// A wanted deployment without a feed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Spec {
     name: String,
@@ -47,11 +47,11 @@ pub(super) struct Spec {
     grants: Grants,
 }
 
-/// The deployments that follow no documents.
+/// Returns the wanted deployments without a feed.
 pub(super) fn specs(cluster: &Cluster) -> Vec<Spec> {
     let plugins = &cluster.plugins;
     let one = |(name, wanted): (&String, &nacre_cluster::Deployment)| {
-        // A deployed package is never dropped, and was read before it was stored.
+        // A deployed package cannot be deleted, and its manifest was checked before it was stored.
         let package = plugins.package(&wanted.package, &wanted.version).ok()?;
         let manifest = Manifest::read(&package.manifest).ok()?;
         Some(Spec {
@@ -68,36 +68,36 @@ pub(super) fn specs(cluster: &Cluster) -> Vec<Spec> {
     all.filter(|(_, wanted)| !wanted.world.follows_documents()).filter_map(one).collect()
 }
 
-/// Returns the code of a deployment that follows no documents.
+/// Returns the code of a deployment without a feed.
 pub(super) fn code(cluster: &Cluster, name: &str) -> Option<Code> {
     specs(cluster).into_iter().find(|spec| spec.name == name).map(|spec| spec.code)
 }
 
-/// The condition of a deployment.
+/// The state of a deployment.
 enum Running {
     Functions(Functions),
     Resolver(Resolver),
-    /// Cannot run: the reason, for the deployer.
+    /// Cannot run; the reason is for the deployer.
     Failed(String),
 }
 
-/// A call that failed although its caller did nothing wrong.
+/// A failed call whose caller made no mistake.
 #[derive(Clone, Debug)]
 pub struct Failed {
     /// The function, or the key of the document.
     pub what: String,
-    /// The reason of the end.
+    /// The reason of the failure.
     pub reason: String,
 }
 
-/// A deployment that follows no documents.
+/// A deployment without a feed.
 pub struct Pure {
     spec: Spec,
     running: Running,
-    /// A clone for each instance that a request holds.
+    /// Has one clone per instance in use.
     callers: Arc<()>,
     failures: Mutex<VecDeque<Failed>>,
-    /// Platform that stores failed calls, and how many more it may.
+    /// The platform that stores failed calls, and the number of calls that it may still store.
     platform: Arc<dyn Platform>,
     allowance: Mutex<Allowance>,
 }
@@ -129,17 +129,17 @@ impl Pure {
         }
     }
 
-    /// The name of the deployment.
+    /// Returns the name of the deployment.
     pub fn name(&self) -> &str {
         &self.spec.name
     }
 
-    /// The package version that it runs.
+    /// Returns the version of the package that it runs.
     pub fn version(&self) -> &str {
         &self.spec.version
     }
 
-    /// The reason why it cannot run, if it cannot.
+    /// Returns the reason why it cannot run, if any.
     pub fn failure(&self) -> Option<&str> {
         match &self.running {
             Running::Failed(reason) => Some(reason),
@@ -156,15 +156,15 @@ impl Pure {
         }
     }
 
-    /// The last calls that failed although their callers did nothing wrong.
+    /// Returns the last failed calls whose callers made no mistake.
     pub fn failures(&self) -> Vec<Failed> {
         self.failures.lock().iter().cloned().collect()
     }
 
-    /// Returns an instance for one request, which calls functions in it one after the other.
+    /// Returns an instance for one request, which calls functions in it one at a time.
     ///
     /// # Errors
-    /// The reason why there is none, for the user.
+    /// The reason why no instance is available, for the user.
     pub fn caller(self: &Arc<Pure>, account: Arc<Account>) -> Result<PureCaller, String> {
         let functions = match &self.running {
             Running::Functions(functions) => functions,
@@ -177,8 +177,8 @@ impl Pure {
         Ok(PureCaller { deployment: Arc::clone(self), caller, _held: held })
     }
 
-    /// Returns the message of a failed call of `what`, for the user. Failures that the caller has not caused are stored
-    /// and logged.
+    /// Returns the message of a failed call of `what`, for the user. Failures that are not the caller's fault are stored and
+    /// logged.
     fn told(&self, what: &str, error: &Error) -> String {
         let reason = match error {
             Error::Reject { message, .. } => return message.clone(),
@@ -189,7 +189,7 @@ impl Pure {
         reason
     }
 
-    /// Stores failed calls, so that their author can repeat them. The caller limits how often.
+    /// Stores failed calls, so that their author can repeat them, at a limited rate.
     fn keep_capsules(&self) {
         let mut capsules = match &self.running {
             Running::Functions(functions) => functions.take_capsules(),
@@ -213,7 +213,7 @@ impl Pure {
     }
 }
 
-/// Limits events that may come at any rate: so many in each window.
+/// Limits events that may occur at any rate: a fixed number in each window.
 #[derive(Debug, Default)]
 struct Allowance {
     begun_ns: u64,
@@ -221,7 +221,7 @@ struct Allowance {
 }
 
 impl Allowance {
-    /// Takes up to `wanted`. Returns how many there were.
+    /// Takes up to `wanted` events. Returns how many are allowed.
     fn take(&mut self, wanted: usize, now_ns: u64) -> usize {
         if now_ns.saturating_sub(self.begun_ns) >= CAPSULES_WINDOW_NS {
             *self = Allowance { begun_ns: now_ns, taken: 0 };
@@ -232,14 +232,14 @@ impl Allowance {
     }
 }
 
-/// One more that holds an instance, if there may be one more.
+/// Takes an instance slot, if one is free.
 fn held(callers: &Arc<()>) -> Option<Arc<()>> {
     let held = Arc::clone(callers);
-    // The deployment has one itself.
+    // The deployment itself has one clone.
     (Arc::strong_count(&held) <= CALLERS_MAX + 1).then_some(held)
 }
 
-/// An instance of functions that one request holds. After an error of a call it must be dropped.
+/// An instance of functions for one request. It must be dropped after a call fails.
 pub struct PureCaller {
     deployment: Arc<Pure>,
     caller: Caller,
@@ -247,7 +247,8 @@ pub struct PureCaller {
 }
 
 impl PureCaller {
-    /// Calls `function` with `arguments`, a JSON array. Returns JSON. Its time is `left`, within its limits.
+    /// Calls `function` with `arguments`, a JSON array. Returns JSON. The time limit is `left`, or the deployment's limit if that
+    /// is shorter.
     ///
     /// # Errors
     /// The reason why there is no result, for the user.
@@ -263,7 +264,7 @@ impl PureCaller {
     }
 }
 
-/// The resolver of a bucket by the name of its deployment, whichever version of it runs.
+/// The resolver of a bucket, identified by the name of its deployment, whatever its version.
 struct Deployed {
     name: String,
     node: Weak<Node>,
@@ -277,7 +278,7 @@ impl Deployed {
 
 impl Resolve for Deployed {
     fn resolve(&self, key: &[u8], local: &Version, remote: &Version) -> Result<Verdict, Undecided> {
-        // Nothing is decided until the resolver is loaded: the bucket's own rule would lose versions that it merges.
+        // No decision is made until the resolver is loaded: the bucket's own rule would lose versions that the resolver merges.
         let pure = self.pure().ok_or(Undecided)?;
         let Running::Resolver(resolver) = &pure.running else { return Err(Undecided) };
         resolver.resolve(key, local, remote).map_err(|error| {
@@ -296,7 +297,7 @@ impl Resolve for Deployed {
     }
 }
 
-/// Lets the resolver of a bucket, if one is deployed, decide from now on, as soon as it can.
+/// Makes the bucket's resolver, if one is deployed, decide from now on, as soon as it is loaded.
 pub(super) fn place_resolver(node: &Arc<Node>, bucket: &Arc<Bucket>) {
     let cluster = node.cluster();
     let resolver = cluster.plugins.resolver_of(&bucket.name).map(|(name, _)| {
@@ -306,12 +307,12 @@ pub(super) fn place_resolver(node: &Arc<Node>, bucket: &Arc<Bucket>) {
     Conflicts::set_resolver(bucket, &*node.platform, resolver);
 }
 
-/// The deployments of a node that follow no documents and are loaded, by name.
+/// The loaded deployments of a node without a feed, by name.
 #[derive(Default)]
 pub struct PureDeployments(RwLock<BTreeMap<String, Arc<Pure>>>);
 
 impl PureDeployments {
-    /// Returns the deployment of a name.
+    /// Returns the deployment with that name.
     pub fn get(&self, name: &str) -> Option<Arc<Pure>> {
         self.0.read().get(name).cloned()
     }
@@ -321,8 +322,8 @@ impl PureDeployments {
         self.0.read().values().cloned().collect()
     }
 
-    /// Opens and drops deployments as the agreed state wants them. Only one caller at a time may do that: so the last one uses the newest
-    /// state.
+    /// Opens and drops deployments according to the agreed state. Only one caller at a time may do this, so that the last one
+    /// uses the newest state.
     pub(super) fn bring_in_line(&self, node: &Node, components: &Components) {
         let wanted = specs(&node.cluster());
         self.0.write().retain(|name, _| wanted.iter().any(|spec| spec.name == *name));

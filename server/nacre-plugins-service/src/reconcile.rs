@@ -1,7 +1,7 @@
-//! The reconciler: brings the deployments of a bucket in line with the agreed state, in one way for all kinds of workload.
+//! The reconciler: adapts the deployments of a bucket to the agreed state, in the same way for all kinds of workload.
 //!
 //! ```text
-//! agreed state ─► WorkloadKind::specs ─► Spec ─► place: start, go on with the state, build beside, or leave as it is
+//! agreed state ─► WorkloadKind::specs ─► Spec ─► place: start, continue with the state, build beside, or leave unchanged
 //! ```
 //!
 //! It is level-triggered: it compares wanted and running deployments, and can be called at any time.
@@ -19,7 +19,7 @@ use nacre_state::Vouching;
 use std::sync::Arc;
 
 impl Plugins {
-    /// Something that deployments need and that has not been looked at.
+    /// Returns a component that deployments need and that has not been loaded yet.
     pub(super) fn next_to_load(&self, node: &Node) -> Option<Code> {
         let cluster = node.cluster();
         let has_scripts =
@@ -31,9 +31,9 @@ impl Plugins {
         self.components.first_missing(wanted)
     }
 
-    /// Takes a component from the loader, and deploys everything that waits for it.
+    /// Receives a component from the loader, and starts all deployments that wait for it.
     pub(super) fn install(&self, node: &Arc<Node>, code: Code, loaded: Result<Runtime, String>) {
-        // Before anything of it can be deployed, so that nothing new is taken for a leftover.
+        // Must happen before any of its deployments starts, so that no new state is mistaken for a leftover.
         if let Ok(runtime) = &loaded {
             let of_component = |kind: &&&dyn WorkloadKind| kind.component().as_ref() == Some(&code);
             KINDS.iter().filter(of_component).for_each(|kind| {
@@ -46,7 +46,7 @@ impl Plugins {
         self.changed.notify_waiters();
     }
 
-    /// Called after users have changed: their deployments may have to be held or released.
+    /// Wakes the loader after users have changed, because their deployments may have to be held or released.
     pub(super) fn look_at_owners(&self) {
         self.components.signal().wake();
     }
@@ -60,25 +60,25 @@ impl Plugins {
         }
     }
 
-    /// Deploys the deployments of a bucket that was just opened here.
+    /// Starts the deployments of a bucket that was just opened here.
     pub(super) fn deploy_found(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
         self.bring_in_line(node, bucket, Vbids::default);
     }
 
-    /// Brings the deployments of a bucket in line with the agreed state. Failed ones get another try, except packages
-    /// that have run: those wait for an order.
+    /// Adapts the deployments of a bucket to the agreed state. Failed ones are retried, except packages that have run,
+    /// which wait for an operator's request.
     pub(super) fn redeploy(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
         self.bring_in_line(node, bucket, || bucket.active_vbids());
     }
 
-    /// Brings the deployments that follow no documents in line with the agreed state. Until the code of one is loaded,
-    /// its predecessor goes on.
+    /// Adapts the deployments without a feed to the agreed state. Until the code of one is loaded, its predecessor
+    /// continues.
     pub(super) fn redeploy_pure(&self, node: &Arc<Node>) {
         let _deploying = self.deploying.lock();
         self.pure.bring_in_line(node, &self.components);
         let buckets: Vec<_> = node.buckets();
         buckets.iter().for_each(|bucket| pure::place_resolver(node, bucket));
-        // Something may be needed that is not loaded.
+        // A needed component may not be loaded.
         self.components.signal().wake();
         self.changed.notify_waiters();
     }
@@ -109,17 +109,17 @@ impl Plugins {
         for spec in wanted {
             self.place(node, bucket, spec);
         }
-        // Something may be needed that is not loaded.
+        // A needed component may not be loaded.
         self.components.signal().wake();
     }
 
-    /// Returns the deployments of a kind that are wanted, as far as that is known without the component of the kind.
+    /// Returns the wanted deployments of a kind, as far as they are known without the component of the kind.
     fn specs(&self, kind: &dyn WorkloadKind, agreed: &Agreed<'_>) -> Vec<Spec> {
         let runtime = kind.component().and_then(|code| self.components.get(&code).ok());
         kind.specs(agreed, runtime.as_ref())
     }
 
-    /// Notes deployments that do not run here, if they are new, with the vBuckets that are served now.
+    /// Records new deployments that do not run here, with the vBuckets that are served now.
     fn hear_of(&self, names: impl Iterator<Item = String>, served: impl Fn() -> Vbids) {
         let (slots, mut heard_of) = (self.slots.read(), self.heard_of.lock());
         for name in names.filter(|name| !slots.contains_key(name)) {
@@ -127,10 +127,10 @@ impl Plugins {
         }
     }
 
-    /// Brings one name in line.
+    /// Adapts the deployments under one name.
     fn place(&self, node: &Arc<Node>, bucket: &Arc<Bucket>, spec: Spec) {
         let Ok(runtime) = self.components.get(&spec.code) else {
-            // Until the component is loaded, the running deployment goes on.
+            // Until the component is loaded, the running deployment continues.
             return;
         };
         let name = spec.name.clone();
@@ -164,7 +164,7 @@ impl Plugins {
             if serving.is_as(&spec) {
                 put(serving, None);
             } else {
-                // The state goes on with the next.
+                // The next deployment continues with the state.
                 serving.end(Progress::HandedOver);
                 serving.wait_for_feeds();
                 let next = deploy(node, bucket, &runtime, spec, None);
@@ -189,7 +189,7 @@ impl Plugins {
         if spec.kind.builds_beside(&spec) && answers {
             let building = deploy(node, bucket, &runtime, spec, None);
             put(serving, Some(building));
-            // The new deployment may have caught up before it was known to replace another.
+            // The new deployment may have caught up before it was registered as a replacement.
             bucket.listeners.wake_all();
         } else {
             self.leave_one(&serving);
@@ -197,8 +197,8 @@ impl Plugins {
         }
     }
 
-    /// Lets `deployment`, which has caught up, replace the one that it was built for. Returns false if that is not
-    /// possible now because deployments are being brought in line: that thread may be waiting for the caller's.
+    /// Makes `deployment`, which has caught up, replace the one for which it was built. Returns false if deployments are
+    /// being adapted at the moment, because that thread may be waiting for the caller's.
     pub(super) fn promote(&self, deployment: &Deployment) -> bool {
         let Some(_deploying) = self.deploying.try_lock() else { return false };
         let mut slots = self.slots.write();
@@ -242,7 +242,7 @@ impl Plugins {
         leaving.push(Arc::clone(deployment));
     }
 
-    /// Two feeds never share a space: a text that was replaced and comes back waits until its old rows are gone.
+    /// Waits until no other feed uses `space`: if a former definition returns, its old rows must be removed first.
     fn wait_for_space(&self, space: &str) {
         let leaving: Vec<_> = self.leaving.lock().clone();
         leaving
@@ -252,7 +252,7 @@ impl Plugins {
     }
 }
 
-/// Removes the spaces of a kind whose deployments were removed when the node could not finish.
+/// Removes the spaces of a kind that remained because the node stopped while it removed deployments.
 pub(super) fn remove_leftovers(node: &Node, kind: &dyn WorkloadKind, runtime: Option<&Runtime>) {
     let cluster = node.cluster();
     let services = node.services();
@@ -267,13 +267,13 @@ pub(super) fn remove_leftovers(node: &Node, kind: &dyn WorkloadKind, runtime: Op
     }
 }
 
-/// Removes leftover spaces of all kinds that need no component to know which spaces they have.
+/// Removes leftover spaces of all kinds whose spaces are known without a component.
 pub(super) fn remove_known_leftovers(node: &Node) {
     let known = KINDS.iter().filter(|kind| kind.component().is_none());
     known.for_each(|kind| remove_leftovers(node, *kind, None));
 }
 
-/// Removes the spaces whose names begin with `prefix`, but for those that are wanted.
+/// Removes the spaces whose names begin with `prefix`, except wanted ones.
 fn remove_spaces(node: &Node, prefix: &str, wanted: &[Spec]) -> Result<(), nacre_store::Error> {
     let spaces = node.platform.states();
     for name in spaces.names()?.iter().filter(|name| name.starts_with(prefix)) {

@@ -19,39 +19,39 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Documents of one dry run.
+/// Maximum number of documents in a dry run.
 pub const DOCUMENTS_MAX: usize = 1000;
-/// Longest dry run; the remaining documents are left out.
+/// Time limit of a dry run; remaining documents are omitted.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Bytes of all of them in memory, give or take one portion.
+/// Maximum size of all documents in memory, in bytes; the last portion may exceed it.
 const DOCUMENTS_BYTES_MAX: usize = 64 << 20;
-/// Read from history at a time.
+/// Limit of one read from history.
 const PORTION: Limit = Limit { count: 256, bytes: 4 << 20 };
 
-/// Documents to try. Those that other nodes serve are tried if they are named.
+/// The documents to try. Documents that other nodes serve can be tried only by ID.
 #[derive(Clone, Debug)]
 pub enum Chosen {
-    /// By their ids; with `scope.collection`, where the function listens to several.
+    /// Documents with these IDs; with `scope.collection` if the function listens to several collections.
     Ids(Vec<String>, Option<String>),
     /// A part of history.
     Range(Range),
-    /// The documents written last.
+    /// The most recently written documents.
     Last(usize),
 }
 
 /// The result for one document.
 pub struct Tried {
-    /// The id.
+    /// The ID.
     pub id: String,
-    /// The document and the effects; or the reason why there is no such document here.
+    /// The document and the effects, or the reason why the document is not available.
     pub outcome: Result<(Vbid, Document, Rehearsed), String>,
 }
 
-/// Passes documents to a function, which need not be deployed, and returns its effects without making them. The second
-/// value is true if all documents had their turn.
+/// Passes documents to a function, which need not be deployed, and returns its effects without applying them. The
+/// second value is true if all documents were tried.
 ///
 /// # Errors
-/// The reason why it cannot run.
+/// The reason why the function cannot run.
 pub fn rehearse(
     node: &Arc<Node>,
     id: &FunctionId,
@@ -95,10 +95,10 @@ pub fn rehearse(
     Ok((tried, true))
 }
 
-/// An ID with its document, or the reason why it is not here.
+/// An ID with its document, or the reason why it is not available.
 pub(super) type Found = (String, Result<(Vbid, Document), String>);
 
-/// Returns the documents of `source` that `chosen` names, as they are now.
+/// Returns the current versions of the documents of `source` that `chosen` selects.
 ///
 /// # Errors
 /// The reason why they cannot be read.
@@ -119,7 +119,7 @@ pub(super) fn documents(
             found
         }
         Chosen::Last(count) => {
-            // The versions of all vBuckets are of one clock.
+            // The CAS values of all vBuckets come from one clock.
             let mut newest: BTreeMap<_, Document> = BTreeMap::new();
             let mut bytes = 0;
             for vbid in (0..bucket.vbucket_count()).map(Vbid) {
@@ -199,7 +199,7 @@ fn elsewhere(
     }
 }
 
-/// The documents of a part of history that a function hears of.
+/// Returns the documents in a part of history that a function listens to.
 fn history(
     bucket: &Arc<Bucket>,
     selection: &Selection,

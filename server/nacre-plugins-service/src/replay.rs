@@ -10,15 +10,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Documents of one call; few, so that new history need not wait.
+/// Limit of the documents in one call; low, so that new history need not wait.
 const LIMIT: Limit = Limit { count: 64, bytes: 4 << 20 };
 
-/// A part to process again.
+/// A part of history to process again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replay {
     /// The part.
     pub range: Range,
-    /// Only versions that were written then or later, in nanoseconds since the Unix epoch.
+    /// Only versions written at or after this time, in nanoseconds since the Unix epoch.
     pub since_ns: u64,
 }
 
@@ -34,23 +34,22 @@ impl Replays {
         self.waiting.lock().extend(replays);
     }
 
-    /// Returns how many parts wait or are under way, and how many documents were processed.
+    /// Returns how many parts wait or are in progress, and how many documents were processed.
     pub fn counts(&self) -> (usize, u64) {
         (self.waiting.lock().len(), self.documents.load(Ordering::Relaxed))
     }
 }
 
-/// The feed's side of it.
+/// The part that is being processed.
 #[derive(Default)]
 pub(super) struct Replaying {
     part: Option<(Past, Replay)>,
-    /// The rest of a batch that the plugin wants to get again.
+    /// The rest of a batch that the plugin wants to receive again.
     retry: Option<Batch>,
 }
 
 impl Replaying {
-    /// The next documents among those that are `ours`, where the node `serves` their vBucket; none when there is nothing to be
-    /// given.
+    /// Returns the next documents that are `ours`, in vBuckets that the node `serves`; `None` if there is nothing to process.
     pub fn next(
         &mut self,
         replays: &Replays,
@@ -87,12 +86,12 @@ impl Replaying {
         Some(batch)
     }
 
-    /// So many documents were given.
+    /// Counts processed documents.
     pub fn given(&self, replays: &Replays, documents: usize) {
         replays.documents.fetch_add(documents as u64, Ordering::Relaxed);
     }
 
-    /// Notes that the first `taken` documents of `batch` were processed; the others come again.
+    /// Records that the first `taken` documents of `batch` were processed; the others are processed again.
     pub fn given_in_part(&mut self, replays: &Replays, mut batch: Batch, taken: usize) {
         batch.documents.drain(..taken);
         self.retry = Some(batch);

@@ -1,13 +1,13 @@
-//! A plugin that asks to be called again is called again, and its reason is logged when that goes on.
+//! Retries of a plugin that asks to be called again; the reason is logged if this continues.
 
 use nacre_sandbox::Error;
 use std::time::Duration;
 
-/// How long a plugin may ask for another try before that is logged, and the pause before it is logged again.
+/// How long a plugin may ask for retries before that is logged, and the pause between log lines.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_secs(600);
 
-/// Since when a feed gets nothing but requests for another try. Times are monotonic nanoseconds.
+/// The period in which a feed has received only requests for retries. Times are monotonic nanoseconds.
 #[derive(Default)]
 pub(super) struct Retrying {
     since_ns: Option<u64>,
@@ -15,14 +15,14 @@ pub(super) struct Retrying {
 }
 
 impl Retrying {
-    /// A call has succeeded.
+    /// Ends the period after a successful call.
     pub fn end(&mut self) {
         self.since_ns = None;
     }
 
-    /// A call is to be made again. Returns what is to be logged, if it is time to.
+    /// Records a request for a retry. Returns a log line if one is due.
     pub fn again(&mut self, error: &Error, now_ns: u64) -> Option<String> {
-        // That the node is busy is nobody's mistake.
+        // A busy node is not an error of the plugin.
         let Error::Retry { deployment, message } = error else { return None };
         let since_ns = *self.since_ns.get_or_insert_with(|| {
             self.log_at_ns = now_ns.saturating_add(PATIENCE.as_nanos() as u64);

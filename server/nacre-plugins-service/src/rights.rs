@@ -1,9 +1,9 @@
 //! The rights on documents that the owner of a deployment needs, and whether the owner still has them.
 //!
-//! A deployment acts by itself: it reads its source, and documents that it was granted. Its deployer could read and
-//! write these through it, and so needs the same rights: when it is deployed, and as long as it runs. A deployment
-//! whose owner is gone or has lost a role is held: it is paused until the owner has the role again, or somebody else
-//! becomes its owner.
+//! A deployment acts without a user: it reads its source, and the documents that it was granted. Its deployer could
+//! read and write these through it, and therefore needs the same rights, both at the deployment and as long as it
+//! runs. A deployment whose owner was deleted or has lost a role is held: it is paused until the owner has the role
+//! again, or another user becomes its owner.
 
 use nacre_auth::{Keyspace, Privilege, User, Users};
 use nacre_cluster::Source;
@@ -34,7 +34,7 @@ impl Need {
         }
     }
 
-    /// The narrowest role that permits it, as text: `data_reader[travel:inventory]`.
+    /// Returns the narrowest role that permits it, as text: `data_reader[travel:inventory]`.
     pub fn role(&self) -> String {
         let kind = match self.privilege {
             Privilege::WriteData => "data_writer",
@@ -56,19 +56,19 @@ pub fn needs(source: &Source, grants: &Grants) -> Vec<Need> {
     needs
 }
 
-/// Returns the rights to see documents as a deployment does that reads `source` and has `grants`.
+/// Returns the rights to read what a deployment with `source` and `grants` can read.
 pub fn reading(source: &Source, grants: &Grants) -> Vec<Need> {
     let granted = grants.kv.iter().map(|grant| place(grant, source));
     let places = std::iter::once(source.clone()).chain(granted);
     places.map(|place| Need::new(Privilege::ReadData, &place)).collect()
 }
 
-/// Returns the rights for a resolver of a bucket's conflicts: it sees both versions, and decides which one is stored.
+/// Returns the rights for a conflict resolver of a bucket: it sees both versions, and decides which one is stored.
 pub fn resolving(source: &Source) -> Vec<Need> {
     [Privilege::ReadData, Privilege::WriteData].map(|privilege| Need::new(privilege, source)).into()
 }
 
-/// Returns the first of the needs that a user is not allowed.
+/// Returns the first of the needs that a user lacks.
 pub fn lacking<'n>(user: &User, needs: &'n [Need]) -> Option<&'n Need> {
     needs.iter().find(|need| !user.may(need.privilege, need.keyspace()))
 }
@@ -96,7 +96,7 @@ pub(super) fn hold(
     Some(format!("its owner {owner:?} lacks the role {}: grant it, or {next}", need.role()))
 }
 
-/// The part of the data that a grant names, relative to a source.
+/// Returns the part of the data that a grant names, relative to a source.
 fn place(grant: &KeyspaceGrant, source: &Source) -> Source {
     let mut names = grant.keyspace.rsplitn(3, '.');
     let (last, scope, bucket) = (names.next(), names.next(), names.next());
@@ -107,7 +107,7 @@ fn place(grant: &KeyspaceGrant, source: &Source) -> Source {
             scope: named(scope),
             collection: named(last),
         },
-        // `*` alone is all of the own bucket.
+        // `*` alone means all of the deployment's bucket.
         None => Source { bucket: source.bucket.clone(), scope: named(last), collection: None },
     }
 }

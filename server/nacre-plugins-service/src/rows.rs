@@ -1,4 +1,4 @@
-//! The rows of the services whose work is done by deployments.
+//! The services that are implemented by deployments.
 
 use nacre_auth::Privilege;
 use nacre_cluster::{Ports, ServiceName};
@@ -6,7 +6,8 @@ use nacre_node::service::{
     MapEntry, Operations, Permission, PortNumber, PortSpec, Protocol, Service, ServiceSpec,
 };
 
-/// A service whose work is done by deployments: [`Plugins`](crate::Plugins) follows the agreed state for it.
+/// A service that is implemented by deployments: [`Plugins`](crate::Plugins) follows the agreed state for
+/// it.
 pub struct DeployedService(&'static ServiceSpec);
 
 impl DeployedService {
@@ -89,7 +90,7 @@ static EVENTING: ServiceSpec = ServiceSpec {
     menu: None,
 };
 
-/// Partitions of indexes; indexes without partitions are where the documents are.
+/// Partitions of indexes; entries of indexes without partitions are on the nodes of their documents.
 static INDEX: ServiceSpec = ServiceSpec {
     id: "index",
     name: Some(ServiceName::INDEX),

@@ -1,5 +1,5 @@
-//! Scans of deployments that are indexes: each node returns the next entries of the vBuckets that it serves, and they
-//! are merged here. The plugin is not called.
+//! Scans of indexes: each node returns the next entries of the vBuckets that it serves, and they are merged here without a call
+//! of the plugin.
 
 use super::Deployment;
 use super::message::{PluginMessage, PluginReply, ScanPart};
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A page of an index of all nodes, with the data that is needed to encode it.
+/// A page of an index over all nodes, with the data needed to encode it.
 pub struct Scanned {
     page: Page,
     /// True if its entries name collections.
@@ -24,7 +24,7 @@ pub struct Scanned {
 }
 
 impl Scanned {
-    /// The page as JSON.
+    /// Returns the page as JSON.
     pub fn answer(&self, scan: &Scan) -> serde_json::Value {
         let name_of = |collection: CollectionId| {
             self.manifest.scopes.iter().find_map(|scope| {
@@ -47,11 +47,10 @@ pub(crate) fn answer_scan(
     Ok(PluginReply::Page(page_of(&found, &part.vbids, &part.scan, left)?))
 }
 
-/// The next entries of a deployment that is an index, from wherever they are. Blocks: do not call it on a thread that others wait
-/// for.
+/// Returns the next entries of an index over all nodes. Blocks: do not call it on a thread for which others wait.
 ///
 /// # Errors
-/// [`Missing`]; never that it is elsewhere.
+/// [`Missing`], except [`Missing::Elsewhere`].
 pub fn scan(
     node: &Arc<Node>,
     name: &str,
@@ -67,7 +66,7 @@ pub fn scan(
     })
 }
 
-/// The next entries of documents in `vbids`, all of which this node has to serve.
+/// Returns the next entries of documents in `vbids`, all of which this node must serve.
 fn page_of(
     deployment: &Deployment,
     vbids: &Vbids,
@@ -83,7 +82,7 @@ fn page_of(
         let snapshot = reader.index().map_err(|error| error.to_string())?;
         let kept = collections_of(deployment);
         let is_wanted = |found: &Indexed| {
-            // Documents of a collection that is dropped are not taken back.
+            // The entries of a dropped collection are not removed from the index.
             found.collection.is_none_or(|collection| kept.contains(&collection))
                 && vbids.contains(Vbid::of(&found.id, vbucket_count))
         };
@@ -93,7 +92,7 @@ fn page_of(
     })
 }
 
-/// The collections that it reads and that there are.
+/// Returns the existing collections of the deployment's source.
 fn collections_of(deployment: &Deployment) -> BTreeSet<CollectionId> {
     let Ok(source) = &deployment.spec.source else { return BTreeSet::new() };
     let manifest = deployment.bucket.manifest();
@@ -101,7 +100,7 @@ fn collections_of(deployment: &Deployment) -> BTreeSet<CollectionId> {
     found.unwrap_or_default().into_iter().collect()
 }
 
-/// A page of all vBuckets.
+/// Returns a page over all vBuckets.
 fn page_of_all(
     node: &Arc<Node>,
     deployment: &Arc<Deployment>,

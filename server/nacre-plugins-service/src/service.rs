@@ -1,4 +1,4 @@
-//! Deployments as a service of the node: the effects of the agreed state on them.
+//! Deployments as a service of the node: applies changes of the agreed state to them.
 
 use super::message::PluginMessage;
 use super::{Loader, Plugins, packages, places, pure};
@@ -31,7 +31,7 @@ impl Service for Plugins {
         &PLUGINS
     }
 
-    /// Starts the loader, on a thread of its own because compiling components takes seconds.
+    /// Starts the loader on a separate thread, because compiling components takes seconds.
     fn start(&self, node: &Arc<Node>) {
         node.platform.spawn(Box::new(Loader::new(node)));
     }
@@ -54,7 +54,8 @@ impl Service for Plugins {
         self.deploy_found(node, bucket);
     }
 
-    /// A deployment whose collection is gone goes on with the collections that it has left, so that only buckets count.
+    /// Stops deployments of a dropped bucket only: a deployment whose collection is dropped continues with its
+    /// remaining collections.
     fn drop_keyspace(&self, _node: &Arc<Node>, dropped: &DroppedKeyspace<'_>) {
         match dropped {
             DroppedKeyspace::Bucket(bucket) => self.undeploy_bucket(bucket),
@@ -80,7 +81,7 @@ impl Service for Plugins {
 }
 
 impl Plugins {
-    /// Brings the deployments in line that one change concerns.
+    /// Adapts the deployments that a change affects.
     fn follow(
         &self,
         node: &Arc<Node>,
@@ -104,7 +105,7 @@ impl Plugins {
                 | IndexChange::BuildIndexes { bucket, .. }
                 | IndexChange::SetIndexReplicas { bucket, .. },
             ) => self.redeploy_bucket(node, bucket),
-            // The resolver of the bucket ends with it.
+            // The resolver of the bucket ends with the bucket.
             Change::Buckets(BucketChange::DropBucket { .. }) => self.redeploy_pure(node),
             Change::Plugins(PluginChange::DropPackage { name, version }) => {
                 self.forget_package(node, &before.plugins.packages[name][version].digest, after)?;
@@ -143,13 +144,13 @@ impl Plugins {
         Ok(())
     }
 
-    /// Brings everything in line after any number of changes.
+    /// Adapts all deployments after any number of changes.
     fn follow_all(
         &self,
         node: &Arc<Node>,
         AgreedStep { before, after, .. }: &AgreedStep<'_>,
     ) -> Result<(), Error> {
-        // Buckets that were just opened have their deployments already.
+        // Buckets that were just opened already have their deployments.
         for name in after.buckets.keys().filter(|name| before.buckets.contains_key(*name)) {
             self.redeploy_bucket(node, name);
         }
@@ -161,7 +162,7 @@ impl Plugins {
         outcome
     }
 
-    /// Moves partitions of indexes: which of them this node has to keep depends on which nodes there are.
+    /// Moves partitions of indexes, because the placement of partitions depends on the set of nodes.
     fn move_partitions(&self, node: &Arc<Node>, AgreedStep { before, after, .. }: &AgreedStep<'_>) {
         let is_moving = |cluster: &Cluster| cluster.rebalance.is_some();
         for (name, bucket) in &after.buckets {
@@ -177,7 +178,7 @@ impl Plugins {
         }
     }
 
-    /// Brings a deployment in line that has changed, or is gone.
+    /// Adapts a deployment that was changed or removed.
     fn redeploy_plugin(&self, node: &Arc<Node>, deployment: &Deployment) {
         match deployment.bucket() {
             Some(bucket) if deployment.world.follows_documents() => {
@@ -193,7 +194,7 @@ impl Plugins {
         }
     }
 
-    /// Drops a package that is gone. Two packages may have the same bytes under different names.
+    /// Deletes the bytes and the component of a deleted package, unless another package has the same bytes.
     fn forget_package(&self, node: &Node, digest: &str, cluster: &Cluster) -> Result<(), Error> {
         let mut packages = cluster.plugins.packages.values().flat_map(|versions| versions.values());
         if packages.all(|package| package.digest != digest) {

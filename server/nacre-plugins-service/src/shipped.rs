@@ -4,15 +4,15 @@ use super::spec::Code;
 
 /// Runs the views of design documents.
 pub(super) const VIEWS: Code = Code::Shipped("views");
-/// Makes the entries of indexes.
+/// Creates the entries of indexes.
 pub(super) const INDEX: Code = Code::Shipped("index");
-/// Runs packages in JavaScript.
+/// Runs JavaScript packages.
 pub(super) const JS: Code = Code::Shipped("js");
 /// Runs functions.
 pub(super) const EVENTING: Code = Code::Shipped("eventing");
-/// Takes types out of code.
+/// Removes types from TypeScript code.
 pub(super) const TYPESCRIPT: Code = Code::Shipped("typescript");
 /// Answers queries.
 pub const QUERY: Code = Code::Shipped("query");
-/// Runs the functions of queries that are written in JavaScript.
+/// Runs the JavaScript functions of queries.
 pub const EVALUATOR: Code = Code::Shipped("evaluator");

@@ -1,4 +1,4 @@
-//! A wanted deployment, derived from the agreed state: a design document and a deployed package take the same form.
+//! A wanted deployment, derived from the agreed state: design documents and deployed packages have the same form.
 
 use super::kind::{IndexOptions, Pace, PackageOptions, Share, ViewOptions, WorkloadKind};
 use super::rights;
@@ -16,11 +16,11 @@ use std::sync::Arc;
 pub enum Code {
     /// A component that comes with the binary: `views`, `js`, `eventing`.
     Shipped(&'static str),
-    /// A component that was uploaded: the digest of its package.
+    /// An uploaded component, by the digest of its package.
     Uploaded(String),
 }
 
-/// One deployment as it is wanted.
+/// A wanted deployment.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Spec {
     /// `bucket/design document`, or the name of the deployment.
@@ -28,19 +28,19 @@ pub(super) struct Spec {
     /// The kind of workload.
     pub kind: &'static dyn WorkloadKind,
     pub code: Code,
-    /// The keyspace that it reads, or the reason why that does not exist.
+    /// The source that it reads, or the reason why that does not exist.
     pub source: Result<Source, Refusal>,
     pub since: Since,
     /// Configuration from its deployer.
     pub config: String,
     pub limits: Limits,
     pub grants: Grants,
-    /// The user with whose rights it acts; empty where it acts with none, or is not known.
+    /// The user with whose rights it acts; empty if it needs none, or the user is unknown.
     pub owner: String,
     pub paused: bool,
-    /// Reason why it is paused against its deployer's order: its owner lacks a right.
+    /// Reason why it is paused although its deployer has not paused it: its owner lacks a right.
     pub held: Option<String>,
-    /// True if it gets every version, with the one that it replaced.
+    /// True if it receives every version together with the one that it replaced.
     pub old: bool,
     /// Space of its state, named after everything that the state depends on.
     pub space: String,
@@ -50,12 +50,12 @@ pub(super) struct Spec {
     pub index: Option<IndexOptions>,
     /// Options of a package.
     pub package: Option<PackageOptions>,
-    /// The form of its state, if it asks for one.
+    /// The form of its state, if it requests one.
     pub form: Option<StateForm>,
 }
 
 impl Spec {
-    /// A deployment that reads everything, may do nothing outside of its state and has no options.
+    /// Creates a deployment that reads everything, has no external effects and no options.
     pub fn new(
         kind: &'static dyn WorkloadKind,
         name: String,
@@ -94,17 +94,17 @@ impl Spec {
         self.package.as_ref()?.script.as_deref()
     }
 
-    /// Returns the number of orders to go on after a failure; `None` for kinds that are tried again on every occasion.
+    /// Returns the number of requests to retry after a failure; `None` for kinds that are retried at every opportunity.
     pub fn tries(&self) -> Option<u64> {
         self.package.as_ref().map(|package| package.tries)
     }
 
-    /// Returns true if it is being tried out, and answers from a part of the vBuckets.
+    /// Returns true if it is in development and answers from a part of the vBuckets.
     pub fn is_development(&self) -> bool {
         self.view.as_ref().is_some_and(|view| view.is_development)
     }
 
-    /// Returns the interval of new changes; `None` for at once.
+    /// Returns its pace; `None` if it processes changes immediately.
     pub fn pace(&self) -> Option<Pace> {
         self.view.as_ref()?.pace
     }
@@ -114,7 +114,8 @@ impl Spec {
         self.index.is_some()
     }
 
-    /// Returns the form of its state; `None` for that of the node. Indexes are resident, as their entries are lent to scans.
+    /// Returns the form of its state; `None` for the node's default. Indexes are resident, because scans borrow their
+    /// entries.
     pub fn form(&self) -> Option<StateForm> {
         if self.is_index() { Some(StateForm::Resident) } else { self.form }
     }
@@ -128,13 +129,12 @@ impl Spec {
         self.package.as_ref()?.begin.as_ref()
     }
 
-    /// Returns true if it begins with changes from now on.
+    /// Returns true if it begins with changes from its deployment on.
     pub fn begins_now(&self) -> bool {
         self.since == Since::Now && self.begin().is_none()
     }
 
-    /// Returns true if its state is of the whole history. A deployment that begins now does not have the history
-    /// before.
+    /// Returns true if its state reflects the whole history. A deployment that begins now lacks earlier history.
     pub fn has_all_history(&self) -> bool {
         self.since == Since::Everything && self.begin().is_none()
     }
@@ -145,7 +145,7 @@ impl Spec {
         writes || !self.grants.http_out.is_empty() || self.grants.query
     }
 
-    /// `scope.collection` that the plugin means when it names no other.
+    /// Returns the `scope.collection` that the plugin uses by default.
     pub fn keyspace(&self) -> String {
         let named = self.source.as_ref().ok();
         let part = |part: Option<&String>| part.map_or("_default", String::as_str).to_owned();
@@ -154,12 +154,12 @@ impl Spec {
         format!("{scope}.{collection}")
     }
 
-    /// In how many lanes it takes the vBuckets of a node.
+    /// Returns the number of lanes among which a node divides its vBuckets.
     pub fn lanes(&self) -> u16 {
         self.kind.lanes()
     }
 
-    /// The spaces of its lanes.
+    /// Returns the spaces of its lanes.
     pub fn spaces(&self) -> Vec<String> {
         match self.lanes() {
             1 => vec![self.space.clone()],
@@ -167,13 +167,13 @@ impl Spec {
         }
     }
 
-    /// Returns true if it only keeps its state, which can be rebuilt from history at any time.
+    /// Returns true if it has no effects other than its state, which can be rebuilt from history at any time.
     pub fn is_fold(&self) -> bool {
         self.kind.is_fold(self)
     }
 
-    /// Pauses it if its owner lacks a right. Views and indexes are not checked, because the roles of their authors
-    /// include reading.
+    /// Pauses it if its owner lacks a right. Views and indexes are not checked, because the roles of their authors include
+    /// reading.
     pub fn hold(&mut self, users: &Users) {
         let Ok(source) = &self.source else { return };
         if self.owner.is_empty() {
@@ -184,18 +184,18 @@ impl Spec {
         self.paused |= self.held.is_some();
     }
 
-    /// Returns true if it has effects outside of its state, which a rebuild of the state would repeat.
+    /// Returns true if it has external effects, which a rebuild of the state would repeat.
     pub fn has_effects(&self) -> bool {
         self.kind.has_effects(self)
     }
 
-    /// Returns where it begins in a vBucket of which it has nothing.
+    /// Returns where it begins in a vBucket that it has not read yet.
     pub fn beginning(&self, vbid: Vbid) -> ResumePoint {
         let begin = self.begin();
         begin.and_then(|points| points.get(&vbid)).copied().unwrap_or_default()
     }
 
-    /// Returns true if its documents are of several collections.
+    /// Returns true if its documents are from several collections.
     pub fn spans_collections(&self) -> bool {
         self.source.as_ref().is_ok_and(|source| source.collection.is_none())
     }
@@ -205,7 +205,7 @@ impl Spec {
         self.kind.owns_timers()
     }
 
-    /// Returns true if `other` has at least the share of the index that this one wants, and need not give any of it up.
+    /// Returns true if `other` has at least the share of the index that this one wants, and need not give up any of it.
     pub fn is_part_of(&self, other: &Spec) -> bool {
         let (Some(wanted), Some(there)) = (self.share(), other.share()) else { return false };
         let of = |spec: &Spec| spec.space.rsplit_once('/').map(|(of, _)| of.to_owned());
@@ -216,7 +216,7 @@ impl Spec {
         is_enough && of(self) == of(other)
     }
 
-    /// Returns true if `other` goes on as this one, but for a pause.
+    /// Returns true if `other` equals this one except for a pause.
     pub fn is_same_as(&self, other: &Spec) -> bool {
         (&self.code, self.version(), &self.space, &self.config, &self.source)
             == (&other.code, other.version(), &other.space, &other.config, &other.source)
@@ -229,7 +229,7 @@ impl Spec {
     }
 }
 
-/// The numbers of the scope and collection that a source names, which a new one of the same name does not have.
+/// Returns the IDs of the scope and collection that a source names. A new one with the same name has other IDs.
 pub(super) fn numbers(manifest: &Collections, source: &Source) -> Result<String, Refusal> {
     match (&source.scope, &source.collection) {
         (Some(scope), Some(collection)) => {
@@ -240,16 +240,16 @@ pub(super) fn numbers(manifest: &Collections, source: &Source) -> Result<String,
     }
 }
 
-/// The collections that a source names, as of one manifest. Documents of others are ignored.
+/// The collections that a source selects, according to one manifest. Documents of others are ignored.
 #[derive(Default)]
 pub(super) struct Selection {
-    /// UID of the last manifest that was looked at.
+    /// UID of the last manifest that was read.
     uid: Option<u64>,
     collections: BTreeSet<CollectionId>,
 }
 
 impl Selection {
-    /// Looks again when the manifest is another one. A collection is in its manifest before it has a document.
+    /// Updates the selection if the manifest has changed. A collection is in its manifest before it has a document.
     pub fn follow(&mut self, manifest: &Collections, source: &Source) {
         if self.uid != Some(manifest.uid) {
             let found = manifest.collections(source.scope.as_deref(), source.collection.as_deref());
@@ -258,7 +258,7 @@ impl Selection {
         }
     }
 
-    /// As [`Selection::follow`], for a spec. A refused source names no collections.
+    /// As [`Selection::follow`] for a spec. A refused source selects no collections.
     pub fn follow_spec(&mut self, manifest: &Collections, spec: &Spec) {
         if let Ok(source) = &spec.source {
             self.follow(manifest, source);

@@ -1,5 +1,5 @@
-//! Statements about users, groups, roles, buckets, collections and sequences, and CURL. The instance sends them as JSON, and this module
-//! carries them out with the rights of the request's user.
+//! Statements about users, groups, roles, buckets, collections and sequences, and CURL. The instance sends them as JSON, and this
+//! module executes them with the rights of the request's user.
 
 use super::buckets::{Fields, alter_bucket, create_bucket, drop_bucket};
 use super::curl::{CurlRequest, curl};
@@ -23,10 +23,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Code of a value that a parameter of a request does not take. Source: Couchbase's list of error codes.
+/// Code of a parameter value that is not valid. Source: Couchbase's list of error codes.
 const UNKNOWN_VALUE: u32 = 1030;
 
-/// How often a node tries to take values of a sequence that other nodes take too.
+/// How often a node tries to reserve values of a sequence from which other nodes reserve values too.
 const TRIES_MAX: u32 = 64;
 
 /// A statement.
@@ -71,12 +71,12 @@ enum Request {
         name: String,
     },
     Curl(CurlRequest),
-    /// Says what the request asks of its reads and writes.
+    /// Sets the terms of the request's reads and writes.
     SetTerms {
         scan_wait_ms: Option<u64>,
         durability: Option<String>,
     },
-    /// Statistics of a collection; without a row they are removed.
+    /// Stores the statistics of a collection; without a row they are removed.
     PutStatistics {
         bucket: String,
         scope: String,
@@ -136,29 +136,29 @@ struct SequenceOptions {
     max: Option<i64>,
     cycle: Option<bool>,
     cache: Option<u32>,
-    /// Begins again, at `restart_with` if that is given.
+    /// True to restart, at `restart_with` if that is given.
     restart: bool,
     restart_with: Option<i64>,
 }
 
-/// Values that a node takes at once unless the sequence says otherwise. Source: Couchbase.
+/// Default number of values that a node reserves at a time. Source: Couchbase.
 const CACHE: u32 = 50;
 
-/// Values of a sequence that this node has taken and not given yet.
+/// Values of a sequence that this node has reserved but not returned yet.
 #[derive(Default)]
 pub(super) struct Taken {
     epoch: u64,
     increment: i64,
-    /// The next value, and how many there are.
+    /// The next value, and the number of remaining values.
     next: i64,
     left: u32,
     previous: Option<i64>,
 }
 
-/// Sequences of which this node has taken values.
+/// Sequences of which this node has reserved values.
 pub(super) type TakenSequences = BTreeMap<String, Taken>;
 
-/// Carries out a statement. `terms` are those of the request, which a statement may set.
+/// Executes a statement. `terms` are those of the request, which a statement may set.
 pub(super) fn administer(
     requester: &Requester,
     terms: &Mutex<Terms>,
@@ -224,14 +224,14 @@ pub(super) fn administer(
     Ok(told.to_string())
 }
 
-/// Takes over what the request asks of its reads and writes.
+/// Sets the terms of the request's reads and writes.
 fn set_terms(
     terms: &Mutex<Terms>,
     scan_wait_ms: Option<u64>,
     durability: Option<&str>,
 ) -> Result<Value, Failure> {
     let durability = match durability {
-        // What says nothing wants the usual in transactions, and nothing elsewhere.
+        // The default means the usual durability in transactions, and none elsewhere.
         None | Some("") => Durability::None,
         Some(name) => Durability::of_name(name).ok_or_else(|| {
             failure(UNKNOWN_VALUE, format!("Unknown durability_level value: {name}"))
@@ -242,7 +242,7 @@ fn set_terms(
     Ok(Value::Null)
 }
 
-/// Checks that the user may do anything with the documents of a scope by SQL++, and so use its sequences.
+/// Checks that the user has an SQL++ privilege on the documents of a scope, which permits the use of its sequences.
 fn require_sequences(requester: &Requester, bucket: &str, scope: &str) -> Result<(), Failure> {
     let keyspace = Keyspace { bucket: Some(bucket), scope: Some(scope), ..Keyspace::default() };
     if requester.may_query(keyspace) { Ok(()) } else { Err(lacks(Privilege::Query)) }
@@ -306,7 +306,7 @@ fn put_group(
     edit_users(requester, Edit::Group { name: name.to_owned(), is_new, description, roles })
 }
 
-/// Parses roles. Their keyspaces must exist, as with the management form.
+/// Parses roles. Their keyspaces must exist, as in the management API.
 fn roles_of(requester: &Requester, texts: &[String]) -> Result<Vec<Role>, Failure> {
     let cluster = requester.node.cluster();
     let role = |text: &String| {
@@ -398,7 +398,7 @@ fn next_value(requester: &Requester, path: &SequencePath) -> Result<i64, Failure
                 let (next, left) = (from, block.count);
                 *taken = Taken { epoch, increment, next, left, previous };
             }
-            // Another node has taken them.
+            // Another node has reserved the values.
             Err(Error::Refused(Refusal::SequenceMoved { .. })) => requester.node.catch_up(),
             Err(error) => return Err(failed(error)),
         }
@@ -407,7 +407,7 @@ fn next_value(requester: &Requester, path: &SequencePath) -> Result<i64, Failure
     Err(Failure { retry: true, ..failure(code::SEQUENCE, message) })
 }
 
-/// The last value that this node has given; NULL when it has given none.
+/// Returns the last value that this node has returned; NULL if there is none.
 fn previous_value(requester: &Requester, path: &SequencePath) -> Result<Value, Failure> {
     require_sequences(requester, &path.bucket, &path.scope)?;
     let id = path.id();
@@ -418,7 +418,7 @@ fn previous_value(requester: &Requester, path: &SequencePath) -> Result<Value, F
     Ok(previous.map_or(Value::Null, Value::from))
 }
 
-/// The rows of `system:sequences`: those of scopes that the user may query.
+/// Returns the rows of `system:sequences` for the scopes that the user may query.
 pub(super) fn of_sequences(requester: &Requester) -> Vec<(String, String)> {
     let cluster = requester.node.cluster();
     let row = |(id, sequence): (FunctionId, &Sequence)| {
@@ -445,7 +445,7 @@ pub(super) fn of_sequences(requester: &Requester) -> Vec<(String, String)> {
     cluster.sequences.iter().filter_map(row).collect()
 }
 
-/// Names of users and groups. Source: those that the form of management takes.
+/// Checks the name of a user or group. Source: the names that the management API accepts.
 fn check_name(name: &str) -> Result<(), Failure> {
     let is_strange = |character: char| {
         character.is_control() || character == ' ' || "()<>,;:\\\"/[]?={}".contains(character)
@@ -465,7 +465,7 @@ fn no_group(name: &str) -> Failure {
     failure(code::USER_NOT_FOUND, format!("Unable to find group {name}"))
 }
 
-/// Why a change of users was not made.
+/// Returns the failure of a refused change of users.
 fn users_refused(refused: &Refused) -> Failure {
     match refused {
         Refused::UserNotFound(name) => no_user(name),

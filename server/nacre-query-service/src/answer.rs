@@ -1,4 +1,4 @@
-//! Answers of queries, which are whole JSON however the instance that gives them ends.
+//! Answers of queries. They are complete JSON, however their instance ends.
 
 use super::failure::code;
 use super::vitals::Counted;
@@ -6,9 +6,9 @@ use nacre_sandbox::{Answer as Given, Error, Header};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// An answer whose body comes in pieces, as fast as they are asked for.
+/// An answer whose body is produced in pieces on demand.
 pub struct Answer {
-    /// A status of HTTP.
+    /// The HTTP status.
     pub status: u16,
     /// Headers.
     pub headers: Vec<Header>,
@@ -17,9 +17,9 @@ pub struct Answer {
 }
 
 enum Rest {
-    /// From the instance. Each piece ends with a whole row, or with the end of the answer.
+    /// From the instance. Each piece ends with a complete row, or with the end of the answer.
     Given(Box<Given>),
-    /// The one piece that there is.
+    /// The only piece.
     Whole(Vec<u8>),
     Nothing,
 }
@@ -30,7 +30,8 @@ impl Answer {
         Answer { status, headers, rest: Rest::Given(Box::new(given)), counted }
     }
 
-    /// Makes the answer to a request that has ended before its first row; `told` is what its instance has noted of it.
+    /// Creates the answer to a request that has failed before its first row; `told` is the description that its
+    /// instance has noted.
     pub(super) fn failed(error: &Error, told: Option<&Value>, counted: Counted) -> Answer {
         counted.fail();
         let mut body = String::from("{\n");
@@ -49,8 +50,8 @@ impl Answer {
         }
     }
 
-    /// Returns the time left for the rest of the answer by the request's own limit, which counts even while no piece is
-    /// asked for.
+    /// Returns the time left for the rest of the answer by the request's own limit, which also counts while no piece is
+    /// requested.
     pub fn time_left(&self) -> Option<Duration> {
         match &self.rest {
             Rest::Given(given) => given.time_left(),
@@ -58,7 +59,7 @@ impl Answer {
         }
     }
 
-    /// The next piece of the body; none after the last. Takes as long as the query does.
+    /// Returns the next piece of the body; `None` after the last. Blocks while the query runs.
     pub fn next_piece(&mut self) -> Option<Vec<u8>> {
         match std::mem::replace(&mut self.rest, Rest::Nothing) {
             Rest::Given(mut given) => match given.next_piece() {
@@ -78,7 +79,7 @@ impl Answer {
     }
 }
 
-/// The headers of an answer without rows.
+/// Returns the headers of an answer without rows.
 fn headers_of(error: &Error) -> Vec<Header> {
     let mut headers = vec![("content-type".into(), "application/json".into())];
     if error.is_retryable() {
@@ -87,7 +88,7 @@ fn headers_of(error: &Error) -> Vec<Header> {
     headers
 }
 
-/// Returns the end of the answer after the rows, when the instance has ended without writing it. Codes are those of
+/// Returns the end of the answer after the rows, if the instance has stopped without writing it. Codes are those of
 /// Couchbase.
 fn end(error: &Error) -> String {
     let (code, status, message) = match error {

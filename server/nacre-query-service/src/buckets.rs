@@ -1,4 +1,4 @@
-//! CREATE, ALTER and DROP BUCKET, with the rights of the requests of management that do the same.
+//! CREATE, ALTER and DROP BUCKET, with the same rights as the corresponding management requests.
 
 use super::failure::{code, failure};
 use super::requester::Requester;
@@ -8,7 +8,7 @@ use nacre_node::Error;
 use nacre_sandbox::Failure;
 use serde_json::Value;
 
-/// Names and values of settings, as the form of management has them.
+/// Names and values of settings, as in the management API.
 pub(super) type Fields = Vec<(String, String)>;
 
 pub(super) fn create_bucket(
@@ -70,13 +70,13 @@ fn read_settings(
     name: &str,
     fields: &Fields,
 ) -> Result<BucketSettings, Failure> {
-    // A CAS has the time in its upper 48 bits.
+    // The upper 48 bits of a CAS are a time.
     let now_cas = requester.node.now().unix_ns & !0xffff;
     let read = requester.node.platform.bucket_settings(known, fields, now_cas);
     read.map_err(|reason| failure(code::BUCKET_ACTION, format!("Bucket {name}: {reason}")))
 }
 
-/// Refuses a quota that this node has no memory for.
+/// Refuses a quota that exceeds the memory of this node.
 fn check_memory(requester: &Requester, name: &str, quota_mb: u64) -> Result<(), Failure> {
     if requester.node.memory().has_room_for(&requester.node.cluster(), name, quota_mb) {
         return Ok(());

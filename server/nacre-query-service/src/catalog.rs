@@ -16,7 +16,7 @@ use std::time::Duration;
 
 type Rows = Vec<(String, String)>;
 
-/// The rows of a catalog: ids and JSON objects.
+/// Returns the rows of a catalog: IDs and JSON objects.
 pub(super) fn rows_of(requester: &Requester, name: &str) -> Option<Rows> {
     match name {
         "datastores" => Some(rows([("nacre".into(), json!({"id": "nacre", "url": "local"}))])),
@@ -43,7 +43,7 @@ pub(super) fn rows_of(requester: &Requester, name: &str) -> Option<Rows> {
         "applicable_roles" => Some(of_roles(requester)),
         "bucket_info" => Some(of_buckets(requester, |bucket| vec![info_of_bucket(bucket)])),
         "vitals" => Some(of_vitals(requester)),
-        // Nothing is kept for these catalogs.
+        // No data is kept for these catalogs.
         "tasks_cache" | "completed_requests_history" => Some(Vec::new()),
         "#node" => Some(of_this_node(requester)),
         "nodes" => Some(rows(requester.node.cluster().nodes.values().map(of_node))),
@@ -51,8 +51,8 @@ pub(super) fn rows_of(requester: &Requester, name: &str) -> Option<Rows> {
     }
 }
 
-/// Lets this node catch up with the decisions of the others, for catalogs that show them: clients create an index
-/// at one node and look for it at another.
+/// Catches up with the decisions of other nodes, for catalogs that show them: clients create an index on one node
+/// and look for it on another.
 pub(super) fn catch_up_for(node: &Node, name: &str) {
     let own = ["datastores", "namespaces", "dual", "transactions"];
     if !own.contains(&name) {
@@ -60,7 +60,7 @@ pub(super) fn catch_up_for(node: &Node, name: &str) {
     }
 }
 
-/// Returns the transactions of this node. Users see those of others only if they may see all requests.
+/// Returns the transactions of this node. Users see those of others only if they may manage requests.
 fn of_transactions(requester: &Requester) -> Rows {
     let user = (!requester.manages_requests()).then_some(requester.user.as_str());
     let node = requester.node.endpoints().management();
@@ -147,7 +147,7 @@ fn of_buckets(requester: &Requester, of: impl Fn(&Bucket) -> Vec<(String, Value)
     rows(visible.flat_map(of))
 }
 
-/// Returns true if the user has a part in a bucket, or in a scope of it, and so may know of it.
+/// Returns true if the user has a role in a bucket or scope, and so may see that it exists.
 fn sees(requester: &Requester, bucket: &Bucket, scope: Option<&str>) -> bool {
     let place = Keyspace { bucket: Some(&bucket.name), scope, collection: None };
     requester.node.users().get(&requester.user).is_some_and(|user| user.may_see(place))
@@ -193,8 +193,8 @@ fn of_keyspaces(requester: &Requester, bucket: &Bucket) -> Vec<(String, Value)> 
                 "name": collection.name,
                 "path": path,
             });
-            // A bucket without a path means its default collection, for compatibility with statements from before
-            // collections.
+            // A bucket without a path means its default collection, for compatibility with statements that
+            // predate collections.
             if (scope.name.as_str(), collection.name.as_str()) == ("_default", "_default") {
                 row = json!({
                     "datastore_id": "nacre",
@@ -266,7 +266,7 @@ fn of_indexes(
         .collect()
 }
 
-/// Returns true if the node has yet to build its part of an index. Other nodes may answer for it meanwhile.
+/// Returns true if the node must still build its part of an index. Other nodes may answer for it meanwhile.
 pub(crate) fn has_to_build(node: &Node, bucket: &str, index: &Index) -> bool {
     let held = node.cluster().held_by(node.id(), index);
     let lacks_some = || {
@@ -276,7 +276,7 @@ pub(crate) fn has_to_build(node: &Node, bucket: &str, index: &Index) -> bool {
     state_of(node, bucket, index) == "building" || index.built && !held.is_empty() && lacks_some()
 }
 
-/// Returns the state of a bucket's index, as far as this node knows: `deferred`, `building` or `online`.
+/// Returns the state of a bucket's index as known to this node: `deferred`, `building` or `online`.
 pub fn state_of(node: &Node, bucket: &str, index: &Index) -> &'static str {
     let is_complete = || {
         let deployment = node.plugins().index(bucket, index);
@@ -290,7 +290,7 @@ pub fn state_of(node: &Node, bucket: &str, index: &Index) -> &'static str {
     };
     match index.built {
         false => "deferred",
-        // A query asks the nodes that keep the index.
+        // A query asks the nodes that have the index.
         true if is_elsewhere() => "online",
         true if is_complete() => "online",
         true => "building",

@@ -1,4 +1,4 @@
-//! Committed documents, without the changes of a transaction: each vBucket is asked at the node that serves it.
+//! Committed documents, without the changes of a transaction. Calls go to the node that serves each vBucket.
 
 use super::failure::{code, retry};
 use super::footprint::Footprint;
@@ -14,10 +14,10 @@ use nacre_types::Vbid;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest time to count documents.
+/// Maximum time to count documents.
 const COUNT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Committed documents, as one request reads and writes them.
+/// Access of a request to committed documents.
 #[derive(Clone, Copy)]
 pub(super) struct Committed<'a> {
     pub node: &'a Arc<Node>,
@@ -25,7 +25,7 @@ pub(super) struct Committed<'a> {
 }
 
 impl Committed<'_> {
-    /// Documents by id, in the order of the ids.
+    /// Returns documents by ID, in the order of the IDs.
     pub fn read(
         &self,
         owners: &Owners,
@@ -39,7 +39,7 @@ impl Committed<'_> {
         })
     }
 
-    /// Extended attributes by id, in the order of the ids.
+    /// Returns extended attributes by ID, in the order of the IDs.
     pub fn attributes(
         &self,
         owners: &Owners,
@@ -55,8 +55,8 @@ impl Committed<'_> {
         })
     }
 
-    /// Asks for something of each ID where its vBucket is served, again while some of them move. Returns it in the
-    /// order of the IDs.
+    /// Requests something for each ID from the node that serves its vBucket, and retries while vBuckets move.
+    /// Returns the results in the order of the IDs.
     fn by_id<T>(
         &self,
         owners: &Owners,
@@ -90,7 +90,7 @@ impl Committed<'_> {
         Ok(all)
     }
 
-    /// Documents by vBucket and id, after one of them; and whether there are no more.
+    /// Returns documents by vBucket and ID after `after`, and true if there are no more.
     pub fn scan(
         &self,
         owners: &Owners,
@@ -142,7 +142,7 @@ impl Committed<'_> {
         counts.into_iter().map(count).sum()
     }
 
-    /// Changes documents, each for itself.
+    /// Applies mutations independently of each other.
     pub fn write(
         &self,
         owners: &Owners,
@@ -174,7 +174,7 @@ impl Committed<'_> {
         }
     }
 
-    /// Asks about a collection, each vBucket where it is served.
+    /// Sends a call about a collection to the node that serves each vBucket.
     fn ask(
         &self,
         keyspace: &DatabaseKeyspace,

@@ -1,8 +1,8 @@
-//! `CURL()`: a request of a statement to a host that the setting `curlWhitelist` allows.
+//! `CURL()`: an HTTP request of a statement to a host that the setting `curlWhitelist` allows.
 //!
-//! The URL is compared by its parts and not as a text, so that `https://good.example` allows neither `https://good.example.net`
-//! nor a path that leaves the allowed one by `..`. Redirections are not followed. Addresses of nodes and of this machine need a
-//! rule of `outgoingHttp` besides, as for functions and plugins.
+//! The URL is compared part by part and not as text, so that `https://good.example` allows neither `https://good.example.net`
+//! nor a path that leaves the allowed one by `..`. Redirections are not followed. Addresses of nodes and of this machine also
+//! need a rule of `outgoingHttp`, as for functions and plugins.
 
 use super::failure::{code, failure};
 use super::requester::Requester;
@@ -18,24 +18,24 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Longest time and largest answer of a call. Source: SQL++ reference, CURL.
+/// Maximum time and response size of a call. Source: SQL++ reference, CURL.
 const TIME_MAX: Duration = Duration::from_secs(120);
 const ANSWER_BYTES_MAX: usize = 20 << 20;
 
-/// A call, as the instance has read its options.
+/// A call with the options that the instance has read.
 #[derive(Deserialize)]
 pub(super) struct CurlRequest {
     method: String,
     url: String,
     headers: Vec<(String, String)>,
-    /// Name and password, joined by a colon.
+    /// Name and password, separated by a colon.
     user: Option<String>,
     body: String,
     time_ms: Option<u64>,
     answer_bytes: Option<usize>,
 }
 
-/// Sends the request and waits for its answer, which is text.
+/// Sends the request and returns the response as text.
 pub(super) fn curl(
     requester: &Requester,
     request: CurlRequest,
@@ -75,7 +75,7 @@ pub(super) fn curl(
 fn is_allowed(access: &CurlAccess, request: &HttpRequest) -> bool {
     let HttpRequest { is_secure, host, port, target, .. } = request;
     let path = decoded(target);
-    // Servers may take such paths for others, and a backslash for a slash.
+    // Servers may resolve such paths to others, and may treat a backslash as a slash.
     let is_plain =
         !path.contains('\\') && path.split(['/', '?']).all(|part| !matches!(part, "." | ".."));
     let is_of = |rule: &String, at_border: bool| {
@@ -90,14 +90,14 @@ fn is_allowed(access: &CurlAccess, request: &HttpRequest) -> bool {
     is_plain && allowed && !denied
 }
 
-/// Returns true if a path begins with `prefix`; `at_border` means with whole parts of it.
+/// Returns true if a path begins with `prefix`; with `at_border`, only if the prefix ends at the end of a part.
 fn begins_with(path: &str, prefix: &str, at_border: bool) -> bool {
     let Some(rest) = path.strip_prefix(prefix) else { return false };
     let is_border = rest.is_empty() || rest.starts_with(['/', '?', '&']);
     !at_border || prefix.ends_with(['/', '?', '&', '=']) || is_border
 }
 
-/// The path and query with one spelling for each: percent-decoded, without repeated slashes.
+/// Returns path and query in a canonical spelling: percent-decoded, without repeated slashes.
 fn decoded(target: &str) -> String {
     let mut bytes: Vec<u8> = percent_encoding::percent_decode_str(target).collect();
     bytes.dedup_by(|byte, before| [*byte, *before] == *b"//");

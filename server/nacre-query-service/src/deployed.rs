@@ -1,4 +1,4 @@
-//! Functions of plugins: the deployment of each, and the result of a call.
+//! Functions of plugins: finds their deployments and calls them.
 
 use super::failure::{code, failure};
 use nacre_cluster::World;
@@ -13,7 +13,7 @@ fn failed(message: impl Into<String>) -> Failure {
     failure(code::FUNCTION_EXECUTION, message)
 }
 
-/// The functions that are deployed under a name.
+/// Returns the deployment of functions with that name.
 pub(super) fn find(node: &Node, name: &str) -> Result<Arc<Pure>, Failure> {
     let cluster = node.cluster();
     match cluster.plugins.deployments.get(name).map(|deployment| deployment.world) {
@@ -30,7 +30,8 @@ pub(super) fn find(node: &Node, name: &str) -> Result<Arc<Pure>, Failure> {
     }
 }
 
-/// Calls `function`. Arguments and answer are as `plugins/wit` says of `call-function`: an argument that is not there is null.
+/// Calls `function`. Arguments and answer are as described for `call-function` in `plugins/wit`; a missing argument becomes
+/// null.
 pub(super) fn call(
     caller: &mut PureCaller,
     function: &str,

@@ -1,7 +1,7 @@
-//! Documents as people look at them: a page of a collection, one by its ID, one write.
+//! Documents for a user interface: a page of a collection, one document by its ID, one write.
 //!
-//! A small collection is listed by ID. A large one is listed in the order in which it is stored, since a page by ID would cost a look
-//! at every document: the cost of a page depends on the page, never on the collection.
+//! A small collection is listed by ID. A large one is listed in the order in which it is stored, because a page by ID would have
+//! to visit every document: the cost of a page depends on the page, never on the collection.
 
 use super::failure::no_bucket;
 use super::session::Session;
@@ -10,11 +10,11 @@ use nacre_node::scatter_gather::Owners;
 use nacre_sandbox::{Action, DatabaseKeyspace, Failure, Mutation, Row, RowRefusal};
 use std::time::Duration;
 
-/// Documents of a collection that is listed by ID.
+/// Maximum number of documents in a collection that is listed by ID.
 const SORTED_MAX: u64 = 5_000;
-/// IDs that are read at a time from a larger one.
+/// Number of IDs read at a time from a larger collection.
 const PAGE_IDS: usize = 1_000;
-/// IDs that are looked at for one page of it: a rare prefix ends a page early.
+/// Maximum number of IDs examined for one page of a larger collection: a rare prefix ends a page early.
 const LOOKED_AT_MAX: usize = 20_000;
 
 /// A page of a collection.
@@ -22,19 +22,19 @@ const LOOKED_AT_MAX: usize = 20_000;
 pub struct ListedDocuments {
     /// The documents.
     pub rows: Vec<Row>,
-    /// What the next page begins behind; `None` when there is nothing more.
+    /// The position after which the next page begins; `None` if there are no more documents.
     pub next: Option<String>,
-    /// Documents of the collection.
+    /// Number of documents in the collection.
     pub count: u64,
-    /// True if pages are in the order of IDs.
+    /// True if pages are ordered by ID.
     pub is_sorted: bool,
 }
 
 impl Session {
-    /// Lists documents whose IDs begin with `prefix`, behind the ID `after`: `limit` at most.
+    /// Lists at most `limit` documents whose IDs begin with `prefix`, after the ID `after`.
     ///
     /// # Errors
-    /// No right to read them, no such collection, or vBuckets that nobody serves.
+    /// Fails if the user may not read the documents, the collection does not exist, or no node serves some vBuckets.
     pub fn list_documents(
         &self,
         keyspace: &DatabaseKeyspace,
@@ -51,7 +51,7 @@ impl Session {
             false => self.ids_as_stored(&owners, keyspace, (prefix, after, limit), left)?,
         };
         let rows = self.committed().read(&owners, keyspace, &ids, left)?;
-        // A document that is gone meanwhile is left out.
+        // Documents that were deleted meanwhile are omitted.
         Ok(ListedDocuments { rows: rows.into_iter().flatten().collect(), next, count, is_sorted })
     }
 
@@ -101,7 +101,7 @@ impl Session {
         Ok((ids, after))
     }
 
-    /// Returns a document; `None` if there is none.
+    /// Returns a document; `None` if it does not exist.
     ///
     /// # Errors
     /// As for [`Session::list_documents`].
@@ -116,10 +116,11 @@ impl Session {
         Ok(found.into_iter().flatten().next())
     }
 
-    /// Changes a document; returns its new version.
+    /// Applies a mutation to a document. Returns its new CAS.
     ///
     /// # Errors
-    /// The outer as for [`Session::list_documents`], for the right to write; the inner when the document is not as the mutation says.
+    /// The outer error as for [`Session::list_documents`], for the right to write; the inner error if the document does not match
+    /// the mutation.
     pub fn write_document(
         &self,
         keyspace: &DatabaseKeyspace,

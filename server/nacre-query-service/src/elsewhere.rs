@@ -1,11 +1,11 @@
-//! Queries of functions that other services answer: statements of analytics, and searches.
+//! Queries of functions that other services answer: analytics statements and searches.
 //!
 //! ```text
 //! function ─► request as a client of that service would send it ─► its route, on this node or on one that has the service ─► rows
 //! ```
 //!
-//! The service sees the function's owner as the user of the request, and so decides by that user's rights. Neither statement nor search
-//! changes anything. An answer is taken as a whole.
+//! The service sees the function's owner as the user of the request, and so applies that user's rights. Statements and searches
+//! are read-only. An answer is read as a whole.
 
 use super::failure::{code, failure, retry};
 use super::message::{QueryMessage, QueryReply};
@@ -22,28 +22,28 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Largest answer, in bytes.
+/// Maximum size of an answer in bytes.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
-/// Statuses that may be others soon: too many requests, no service yet, too late.
+/// Temporary statuses: too many requests, service unavailable, timeout.
 const PASSING: [u16; 3] = [429, 503, 504];
 
-/// A request for a service of another kind.
+/// A request to another kind of service.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Elsewhere {
     /// ID of the port of the service.
     port: String,
-    /// Path of the route, with braces.
+    /// Path of the route, with placeholders in braces.
     path: String,
-    /// What stands in the place of the braces.
+    /// The values of the placeholders.
     parameters: Vec<String>,
-    /// JSON.
+    /// The body, as JSON.
     #[serde(with = "serde_bytes")]
     body: Vec<u8>,
-    /// The user whose rights count.
+    /// The user whose rights apply.
     user: String,
 }
 
-/// Begins a query of the function that `user` has defined.
+/// Starts a query of a function that `user` has defined.
 pub(super) fn begin(
     node: &Arc<Node>,
     user: &str,
@@ -74,7 +74,7 @@ pub(super) fn begin(
     Ok(Box::new(Whole(rows)))
 }
 
-/// The rows of an answer that is there as a whole.
+/// The rows of a complete answer.
 struct Whole(Vec<String>);
 
 impl QueryRows for Whole {
@@ -84,7 +84,7 @@ impl QueryRows for Whole {
 }
 
 impl Elsewhere {
-    /// Asks this node, or one that has the service.
+    /// Sends the request to this node, or to a node that has the service.
     fn send(&self, node: &Arc<Node>, left: Duration) -> Result<(u16, String), Failure> {
         let (spec, route) = self.route(node)?;
         match self.node_with(node, spec)? {
@@ -102,13 +102,13 @@ impl Elsewhere {
         }
     }
 
-    /// Answers for a function of another node.
+    /// Answers a request of a function on another node.
     pub(super) fn answer(&self, node: &Arc<Node>) -> Result<(u16, String), Failure> {
         let (_, route) = self.route(node)?;
         self.answer_by(node, &route)
     }
 
-    /// The service of the port and its route.
+    /// Returns the service of the port, and its route.
     fn route(&self, node: &Node) -> Result<(&'static ServiceSpec, Route), Failure> {
         let all = node
             .services()
@@ -121,7 +121,7 @@ impl Elsewhere {
         found.ok_or_else(|| failure(code::INTERNAL, format!("There is no service {}", self.port)))
     }
 
-    /// The node to ask, of those that have the service; `None` for this one.
+    /// Returns a node that has the service; `None` for this node.
     fn node_with(&self, node: &Node, spec: &ServiceSpec) -> Result<Option<NodeId>, Failure> {
         let (true, Some(name)) = (spec.on_request, spec.name) else { return Ok(None) };
         let cluster = node.cluster();
@@ -166,7 +166,7 @@ impl Elsewhere {
     }
 }
 
-/// The body of a request to analytics.
+/// Returns the body of an analytics request.
 fn statement(query: &Query, left: Duration) -> Result<Value, Failure> {
     let mut body = of_function::statement(query, left)?;
     // A handler may be called again for the same change.
@@ -174,7 +174,7 @@ fn statement(query: &Query, left: Duration) -> Result<Value, Failure> {
     Ok(body.into())
 }
 
-/// The body of a request for a search. An answer that lacks some nodes is none.
+/// Returns the body of a search request. The search must fail rather than omit nodes.
 fn search(query: &Query, left: Duration) -> Result<Value, Failure> {
     let Ok(Value::Object(mut body)) = serde_json::from_str(&query.parameters) else {
         return Err(failure(code::INTERNAL, "A search is an object"));
@@ -199,7 +199,7 @@ fn search(query: &Query, left: Duration) -> Result<Value, Failure> {
     Ok(body.into())
 }
 
-/// The rows of an answer of analytics.
+/// Returns the rows of an analytics answer.
 fn results(status: u16, text: &str) -> Result<Vec<String>, Failure> {
     #[derive(Deserialize)]
     struct Told<'a> {
@@ -222,7 +222,7 @@ fn results(status: u16, text: &str) -> Result<Vec<String>, Failure> {
     }
 }
 
-/// The hits of an answer of search. The code of a failure is its status of HTTP.
+/// Returns the hits of a search answer. The code of a failure is its HTTP status.
 fn hits(status: u16, text: &str) -> Result<Vec<String>, Failure> {
     #[derive(Deserialize)]
     struct Told<'a> {

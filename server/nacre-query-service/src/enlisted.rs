@@ -1,5 +1,5 @@
-//! A session whose request belongs to a transaction: it sees the changes of that over the stored documents, and changes nothing
-//! else.
+//! A session whose request belongs to a transaction: it sees the transaction's changes over the stored documents, and changes
+//! only the transaction.
 
 use super::failure::{code, failure};
 use super::session::Session;
@@ -17,17 +17,17 @@ use nacre_types::Vbid;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Longest time of a commit's step on one document.
+/// Maximum time of a commit's step on one document.
 const STEP_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A transaction that a request has.
+/// A transaction in use by a request.
 pub struct Joined {
     transaction: Box<Transaction>,
-    /// Savepoint before the request.
+    /// Position in the undo log at the beginning of the request.
     mark: Mark,
 }
 
-/// Returns the number of documents of a collection with the changes of a transaction, given `count` without them.
+/// Returns the number of documents of a collection including the changes of a transaction; `count` is the number without them.
 pub fn counted(count: u64, changes: &Changes, keyspace: &DatabaseKeyspace) -> u64 {
     changes.of(keyspace).fold(count, |count, (_, staged)| match staged.growth() {
         1 => count + 1,
@@ -37,7 +37,7 @@ pub fn counted(count: u64, changes: &Changes, keyspace: &DatabaseKeyspace) -> u6
 }
 
 impl Session {
-    /// Looks at the changes of the request's transaction, if it belongs to one.
+    /// Passes the changes of the request's transaction to `look`, if it belongs to one.
     pub(super) fn with_changes<T>(&self, look: impl FnOnce(Option<&Changes>) -> T) -> T {
         let joined = self.transaction.lock();
         look(joined.as_ref().map(|joined| &joined.transaction.changes))
@@ -47,7 +47,7 @@ impl Session {
         self.transaction.lock().is_some()
     }
 
-    /// Does a step of a transaction.
+    /// Executes a step of a transaction.
     pub(super) fn do_step(&self, step: TransactionStep, left: Duration) -> Result<String, Failure> {
         match step {
             TransactionStep::Begin(settings) => return self.begin(&settings, left),
@@ -85,7 +85,7 @@ impl Session {
     }
 
     fn join(&self, id: &str, number: Option<u64>) -> Result<(), Failure> {
-        // A request belongs to one.
+        // A request belongs to at most one transaction.
         self.leave(false);
         let now = self.requester.node.now();
         let transaction = self.requester.node.queries().transactions.join(
@@ -99,7 +99,7 @@ impl Session {
         Ok(())
     }
 
-    /// Gives the transaction back. The request's changes are undone unless `keep` is set.
+    /// Returns the transaction to the node. The request's changes are undone unless `keep` is true.
     pub(super) fn leave(&self, keep: bool) {
         let Some(Joined { mut transaction, mark }) = self.transaction.lock().take() else { return };
         if !keep {
@@ -160,8 +160,8 @@ impl Session {
         Ok(id)
     }
 
-    /// A user who wants records in a collection needs a right to write there; which does not matter, as records are documents of
-    /// the system.
+    /// Checks that a user who chooses a collection for records may write there. Any right to write suffices, because records are
+    /// documents of the system.
     fn may_record(&self, records: &DatabaseKeyspace) -> Result<(), Failure> {
         let writes = [Privilege::WriteData, Privilege::QueryInsert, Privilege::QueryDelete];
         match writes.into_iter().any(|privilege| self.requester.may(privilege, records)) {
@@ -198,7 +198,7 @@ impl Session {
         Ok(())
     }
 
-    /// Documents by id, with changes.
+    /// Returns documents by ID, including changes.
     pub(super) fn read_changed(
         &self,
         changes: &Changes,
@@ -219,7 +219,7 @@ impl Session {
         Ok(ids.iter().map(row).collect())
     }
 
-    /// Documents by vBucket and id, with changes.
+    /// Returns documents by vBucket and ID, including changes.
     #[expect(clippy::too_many_arguments, reason = "those of a scan, and what it is made over")]
     pub(super) fn scan_changed(
         &self,
@@ -261,7 +261,7 @@ impl Session {
         }
     }
 
-    /// Changes documents within the transaction.
+    /// Applies mutations within the transaction.
     pub(super) fn change_in_transaction(
         &self,
         owners: &Owners,
@@ -294,7 +294,8 @@ fn outside() -> Failure {
     failure(code::NO_TRANSACTION, "Transaction context error: the request belongs to none")
 }
 
-/// The collection of a path as SDKs write it: `bucket.scope.collection`, or a bucket alone. Only a bucket's name may have dots.
+/// Returns the collection of a path in the notation of SDKs: `bucket.scope.collection`, or only a bucket. Only a bucket's name
+/// may contain dots.
 fn keyspace_of(path: &str) -> Option<DatabaseKeyspace> {
     let path = path.strip_prefix("default:").unwrap_or(path).replace('`', "");
     let keyspace = |bucket: &str, scope: &str, collection: &str| DatabaseKeyspace {

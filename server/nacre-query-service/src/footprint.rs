@@ -1,4 +1,4 @@
-//! What nodes keep for a request until it ends.
+//! Data that nodes keep for a request until it ends.
 
 use super::message::QueryMessage;
 use crate::NodeQueries;
@@ -8,31 +8,31 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How long another node may take to learn that a request has ended.
+/// Time limit for another node to learn that a request has ended.
 const FORGET_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What nodes keep for a request.
+/// A record of the nodes that keep data for a request.
 pub(super) struct Footprint {
-    /// Number under which the request asks other nodes.
+    /// The number under which the request asks other nodes.
     pub asker: u64,
-    /// The buckets of which nodes may keep something.
+    /// The buckets whose nodes may keep data.
     buckets: Mutex<BTreeSet<String>>,
-    /// The nodes that were asked for partitions of indexes: the same of them.
+    /// The nodes that were asked for partitions of indexes; they may keep data too.
     pub holders: Mutex<BTreeSet<NodeId>>,
 }
 
 impl Footprint {
-    /// A request for which nothing is kept yet.
+    /// Creates the footprint of a request for which no data is kept yet.
     pub fn new(asker: u64) -> Footprint {
         Footprint { asker, buckets: Mutex::default(), holders: Mutex::default() }
     }
 
-    /// Notes that the nodes of a bucket may keep something.
+    /// Records that the nodes of a bucket may keep data.
     pub fn note(&self, bucket: &str) {
         self.buckets.lock().insert(bucket.to_owned());
     }
 
-    /// Lets all nodes forget the request.
+    /// Makes all nodes drop their data of the request.
     pub fn clear(&mut self, node: &Node) {
         node.queries().forget(self.asker);
         let buckets = std::mem::take(self.buckets.get_mut());

@@ -12,9 +12,9 @@ use nacre_sandbox::{Failure, FunctionPath, NewFunction, Script as NewScript};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A library of another scope.
+/// Code of a library in another scope.
 const LIBRARY_PATH: u32 = 10113;
-/// The function could not be made of its code.
+/// Code of a function whose code cannot be loaded.
 const LOADING: u32 = 10114;
 
 fn id_of(path: &FunctionPath) -> FunctionId {
@@ -33,7 +33,7 @@ fn require_for_function(
     Err(failure(code::FORBIDDEN, message))
 }
 
-/// Returns true if the existing function runs code of a user; false if there is none.
+/// Returns true if the function exists and runs user code.
 fn is_external(requester: &Requester, id: &FunctionId) -> bool {
     let cluster = requester.node.cluster();
     cluster.query_functions.get(id).is_some_and(|function| function.script.is_some())
@@ -56,7 +56,7 @@ pub(super) fn create_function(requester: &Requester, new: &NewFunction) -> Resul
     let id = id_of(&new.path);
     require_managing(requester, &id, new.script.is_some())?;
     if new.replace {
-        // Replacing a function takes the right to drop it.
+        // Replacing a function requires the right to drop it.
         require_dropping(requester, &id)?;
     }
     let script = new.script.as_ref().map(|script| checked(requester, &id, script)).transpose()?;
@@ -64,7 +64,7 @@ pub(super) fn create_function(requester: &Requester, new: &NewFunction) -> Resul
     requester.change(&Change::Query(QueryChange::PutQueryFunction { id, text, script, replace }))
 }
 
-/// Returns the script of a function, after its checks.
+/// Checks the script of a function and returns it.
 fn checked(requester: &Requester, id: &FunctionId, script: &NewScript) -> Result<Script, Failure> {
     match script {
         NewScript::Code(text) => {
@@ -87,7 +87,7 @@ fn checked(requester: &Requester, id: &FunctionId, script: &NewScript) -> Result
             }
             Ok(Script::Library { library, function })
         }
-        // As with a library, it may be deployed later.
+        // As with a library, the deployment may follow later.
         NewScript::Deployed(deployment, function) => {
             let (deployment, function) = (deployment.clone(), function.clone());
             Ok(Script::Deployed { deployment, function })
@@ -127,7 +127,7 @@ pub(super) fn visible_functions(requester: &Requester) -> Vec<(FunctionPath, Str
     visible.map(told).collect()
 }
 
-/// Calls a function that runs code of a user. Rights are asked for when the request calls it first.
+/// Calls a function that runs user code. Rights are checked on the request's first call of it.
 pub(super) fn call_script(
     session: &Session,
     path: &FunctionPath,

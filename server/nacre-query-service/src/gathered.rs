@@ -1,4 +1,4 @@
-//! Entries of an index from all nodes that have a part of it, in one order.
+//! Entries of an index from all nodes that have a part of it, merged in order.
 
 use super::failure::{code, failure, retry};
 use super::message::{IndexPart, Place, QueryMessage, QueryReply};
@@ -14,24 +14,24 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A scan that has come some way.
+/// A scan in progress.
 pub struct Gathered {
     parts: Vec<Part>,
 }
 
-/// The subject of a part.
+/// The portion of an index that a part reads.
 #[derive(Clone)]
 enum Portion {
     /// Documents in these vBuckets, on one node.
     Vbids(Vbids),
-    /// A partition of the index, and all vBuckets.
+    /// A partition of the index, with all vBuckets.
     Partition(u16, Vbids),
 }
 
 /// The entries of one node.
 struct Part {
     portion: Portion,
-    /// Entries that were not given yet.
+    /// Entries that were not returned yet.
     entries: VecDeque<Place>,
     /// The last entry that the node has returned.
     after: Option<Place>,
@@ -50,19 +50,19 @@ pub struct Source<'a> {
 }
 
 impl Gathered {
-    /// A scan of all `vbids` from behind `after`.
+    /// Creates a scan of all `vbids` that begins after `after`.
     pub fn new(vbids: Vbids, after: Option<Place>) -> Gathered {
         Gathered { parts: vec![Part::new(Portion::Vbids(vbids), after)] }
     }
 
-    /// A scan of partitions from behind `after`.
+    /// Creates a scan of partitions that begins after `after`.
     pub fn partitions(partitions: &[u16], vbids: &Vbids, after: Option<&Place>) -> Gathered {
         let portion = |partition: &u16| Portion::Partition(*partition, vbids.clone());
         let part = |partition| Part::new(portion(partition), after.cloned());
         Gathered { parts: partitions.iter().map(part).collect() }
     }
 
-    /// The next entries; their last place when there may be more.
+    /// Returns the next entries, and the last place if there may be more.
     pub fn page(
         &mut self,
         source: &Source<'_>,
@@ -78,7 +78,7 @@ impl Gathered {
                 return Ok((page, None));
             };
             count += usize::from(str::from_utf8(&place.id).is_ok());
-            // Only the last one is needed as a place, too.
+            // Only the last entry is also needed as a place.
             page.entries.extend(last.replace(place).and_then(entry));
         }
         page.entries.extend(last.clone().and_then(entry));
@@ -86,7 +86,7 @@ impl Gathered {
         Ok((page, last.filter(|_| !is_over)))
     }
 
-    /// Asks for more of each part of which nothing is known that comes next.
+    /// Requests more entries for each part that has none left.
     fn fill(
         &mut self,
         source: &Source<'_>,
@@ -110,14 +110,14 @@ impl Gathered {
                 _ => return Err(unexpected()),
             }
         }
-        // A node that returns nothing and claims that there is more would be asked for ever.
+        // A node that returns nothing but claims that there is more would be asked forever.
         match self.parts.iter_mut().any(is_hungry) && limit > 0 {
             true => Err(failure(code::INTERNAL, "a node has more entries and does not tell them")),
             false => Ok(()),
         }
     }
 
-    /// The entry that comes next.
+    /// Takes the next entry in order.
     fn take(&mut self, reverse: bool) -> Option<Place> {
         let fronts = self.parts.iter().enumerate();
         let fronts = fronts.filter_map(|(number, part)| Some((number, part.entries.front()?)));
@@ -127,22 +127,23 @@ impl Gathered {
 }
 
 impl Part {
-    /// Creates a part of which nothing is known yet.
+    /// Creates a part without entries.
     fn new(portion: Portion, after: Option<Place>) -> Part {
         Part { portion, entries: VecDeque::new(), after, is_whole: false }
     }
 }
 
-/// An entry for a query, which names documents by text.
+/// Returns an entry for a query; `None` if the document's ID is not UTF-8.
 fn entry(place: Place) -> Option<(Vec<u8>, String)> {
     Some((place.key, String::from_utf8(place.id).ok()?))
 }
 
-/// The subject of a part, where it went on, and the reply.
+/// The portion, the place after which it was requested, and the reply.
 type Told = (Portion, Option<Place>, Result<QueryReply, PeerFailure>);
 
 impl Source<'_> {
-    /// Asks for more of some parts: vBuckets where they are served, partitions where they are.
+    /// Requests more entries for some parts, from the nodes that serve the vBuckets or have the
+    /// partitions.
     fn ask(
         &self,
         index: &Index,

@@ -1,4 +1,4 @@
-//! Data that a node keeps for requests in progress, here or on other nodes, until they end.
+//! Data that a node keeps for requests in progress, on any node, until they end.
 
 use nacre_state::IndexSnapshot;
 use nacre_types::{CollectionId, Now, Vbid, Vbids};
@@ -6,9 +6,10 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// With more requests than this, those are dropped that their nodes have not reported as ended.
+/// Number of requests above which old ones are dropped, because their nodes may have failed to
+/// report their end.
 const ASKERS_MAX: usize = 1024;
-/// A request takes less than this, in nanoseconds.
+/// Age in nanoseconds from which the data of a request may be dropped.
 const LIFETIME_NS: u64 = 120_000_000_000;
 
 /// The kept data, by the number under which a request asks.
@@ -18,13 +19,13 @@ pub struct Held(Mutex<HashMap<u64, (u64, Kept)>>);
 /// The kept data of one request.
 #[derive(Clone, Default)]
 pub struct Kept {
-    /// Indexes that were read, or their partitions, as they were then, and of which vBuckets.
+    /// Snapshots of indexes or their partitions that were read, each with its vBuckets.
     pub snapshots: HashMap<(String, Option<u16>), (Vbids, IndexSnapshot)>,
-    /// Ids of the vBucket that a scan has come to, so that it need not be listed for every page.
+    /// IDs of the vBucket that a scan has reached, so that it need not be listed for every page.
     pub listed: Option<Listed>,
 }
 
-/// The ids of a vBucket in order.
+/// The sorted IDs of a vBucket.
 #[derive(Clone)]
 pub struct Listed {
     /// The bucket's UUID, the collection and the vBucket.
@@ -34,7 +35,7 @@ pub struct Listed {
 }
 
 impl Held {
-    /// Looks at the kept data of a request.
+    /// Passes the kept data of a request to `look`.
     pub fn look<T>(&self, asker: u64, look: impl FnOnce(&Kept) -> Option<T>) -> Option<T> {
         look(&self.0.lock().get(&asker)?.1)
     }
@@ -49,10 +50,10 @@ impl Held {
         change(&mut held.entry(asker).or_insert_with(|| (now.monotonic_ns, Kept::default())).1);
     }
 
-    /// The request has ended.
+    /// Drops the data of a request that has ended.
     pub fn forget(&self, asker: u64) {
         let kept = self.0.lock().remove(&asker);
-        // The data may be large: it is dropped outside of the lock.
+        // The data may be large, so it is dropped outside of the lock.
         drop(kept);
     }
 }

@@ -1,5 +1,5 @@
-//! Documents in the order of an index: entries and documents in one go where this node has all of them, as it does in most
-//! clusters of one node; otherwise entries first, from all nodes, and then their documents.
+//! Documents in index order. If this node has all of them, as in most single-node clusters, entries and documents are read
+//! in one pass; otherwise the entries are read first, from all nodes, and then their documents.
 
 use super::Queries;
 use super::message::IndexPart;
@@ -17,11 +17,11 @@ use nacre_state::IndexedRef;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Entries whose documents are asked for before it is looked how large they are together.
+/// Number of documents that are fetched before their total size is checked.
 const ASKED_AT_ONCE: usize = 64;
 
 impl Session {
-    /// The documents of the next entries of an index.
+    /// Returns the documents of the next entries of an index.
     pub(super) fn read_indexed(
         &self,
         scan: &IndexScan,
@@ -35,7 +35,7 @@ impl Session {
         }
     }
 
-    /// All of it from this node, if it has all and nothing has to be waited for but the index.
+    /// Reads everything from this node, if it has everything and only the index may require waiting.
     fn read_here(
         &self,
         keyspace: &DatabaseKeyspace,
@@ -105,7 +105,7 @@ impl Session {
 }
 
 impl Queries {
-    /// The documents of a part's next entries, if this node has all of them in memory.
+    /// Returns the documents of a part's next entries, if this node has all of them in memory.
     fn read_indexed(
         &self,
         node: &Arc<Node>,
@@ -159,7 +159,7 @@ impl Queries {
     }
 }
 
-/// Returns an entry with the ID of its document, unless a query cannot name that ID.
+/// Returns an entry with the ID of its document; `None` if the ID is not UTF-8.
 fn named(entry: IndexedRef<'_>) -> Option<(&str, IndexedRef<'_>)> {
     Some((str::from_utf8(entry.id()).ok()?, entry))
 }

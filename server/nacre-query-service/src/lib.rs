@@ -1,5 +1,4 @@
-//! The query service: a component that keeps no state, and the database that it sees with the rights of the request's
-//! user.
+//! The query service: a stateless component, and the database that it sees with the rights of the request's user.
 //!
 //! ```text
 //! request ─► Queries (an instance of the component) ─► Session: documents, indexes, definitions, catalogs
@@ -59,8 +58,8 @@ use transaction::{Step, StepReply, answer_step};
 pub use unbuilt::unbuilt;
 pub use vitals::Vitals;
 
-/// Longest time of a request whose client keeps waiting: practically unlimited, as with Couchbase. A request or the
-/// service's setting `timeout` may want less.
+/// Maximum time of a request whose client keeps waiting: practically unlimited, as in Couchbase. A request or the
+/// service's setting `timeout` may set less.
 const REQUEST_TIME_MAX: Duration = Duration::from_hours(24 * 365);
 
 /// Returns the limits of a request. Its own timeout and memory quota may be lower.
@@ -77,13 +76,13 @@ pub struct Queries {
     transactions: Transactions,
     evaluator: Evaluator,
     vitals: Arc<Vitals>,
-    /// Values of sequences that this node has taken.
+    /// Values of sequences that this node has reserved.
     sequences: Mutex<administer::TakenSequences>,
-    /// The client of calls of CURL.
+    /// The HTTP client of CURL calls.
     http: OnceLock<Arc<dyn Http>>,
 }
 
-/// The query service of a node.
+/// Access to the query service of a node.
 pub trait NodeQueries {
     /// Returns the query service.
     fn queries(&self) -> &Queries;
@@ -96,8 +95,8 @@ impl NodeQueries for Node {
 }
 
 impl Queries {
-    /// Answers a request of `user`, or begins to. Takes as long as the query does: do not call it on a thread that
-    /// others wait for. It ends soon after `gone` reports that the client has left.
+    /// Answers a request of `user`, or begins to. Blocks while the query runs: do not call it on a thread for which
+    /// others wait. The request ends soon after `gone` reports that the client has disconnected.
     ///
     /// # Errors
     /// The reason why the service cannot run. A failed query is reported in the answer.
@@ -133,17 +132,17 @@ impl Queries {
         Ok(answer)
     }
 
-    /// The request that asked under that number has ended.
+    /// Drops the data of the request that asked under that number.
     pub(crate) fn forget(&self, asker: u64) {
         self.held.forget(asker);
     }
 
-    /// Returns the note of requests under a key.
+    /// Returns the note under a key.
     pub(crate) fn noted(&self, key: &str) -> Option<Vec<u8>> {
         self.notes.get(key).map(|note| note.value)
     }
 
-    /// A note goes.
+    /// Removes a note.
     pub(crate) fn forget_note(&self, key: &str) {
         self.notes.remove(key);
     }
@@ -151,12 +150,12 @@ impl Queries {
     /// Checks the code of a library of functions.
     ///
     /// # Errors
-    /// The mistake, for its author; or the reason why it cannot be checked.
+    /// The error in the code, for its author, or the reason why it cannot be checked.
     pub fn check_library(&self, node: &Node, id: &FunctionId, text: &str) -> Result<(), Failure> {
         self.evaluator.check(node, &scripts::file_of(id), text, None)
     }
 
-    /// Counts of requests.
+    /// Returns the counts of requests.
     pub fn vitals(&self) -> &Vitals {
         &self.vitals
     }

@@ -1,4 +1,4 @@
-//! Messages of the query service between nodes: documents, entries of indexes, notes, and steps of transactions.
+//! Messages of the query service between nodes: documents, index entries, notes, and steps of transactions.
 
 use super::elsewhere::Elsewhere;
 use super::of_function::FunctionQueries;
@@ -26,11 +26,11 @@ use std::time::Duration;
 pub enum QueryMessage {
     /// A transaction reads or writes a document.
     Step {
-        /// Bucket.
+        /// The bucket.
         bucket: String,
         /// `scope.collection`.
         path: String,
-        /// Key of the document.
+        /// The key of the document.
         #[serde(with = "serde_bytes")]
         key: Vec<u8>,
         /// The step.
@@ -38,26 +38,26 @@ pub enum QueryMessage {
     },
     /// A query reads or changes documents of a collection.
     Collection {
-        /// Bucket.
+        /// The bucket.
         bucket: String,
         /// `scope.collection`.
         path: String,
         /// The call.
         call: CollectionCall,
     },
-    /// The next entries of an index.
+    /// Requests the next entries of an index.
     Index(IndexPart),
-    /// The request that asked under this number has ended.
+    /// Reports the end of the request that asked under this number.
     Forget(u64),
-    /// The note that requests have made under this key.
+    /// Requests the note under this key.
     Note(String),
-    /// The note under this key is removed.
+    /// Removes the note under this key.
     Unnote(String),
-    /// The ends of the histories of these vBuckets of a bucket.
+    /// Requests the ends of the histories of these vBuckets of a bucket.
     Ends(String, Vbids),
-    /// The indexes that the node has yet to build.
+    /// Requests the indexes that the node must still build.
     Unbuilt,
-    /// A function asks a service that its own node does not have.
+    /// Sends a function's request to a service that the function's node does not have.
     Elsewhere(Elsewhere),
 }
 
@@ -66,15 +66,16 @@ pub enum QueryMessage {
 pub enum QueryReply {
     /// Reply to [`QueryMessage::Step`].
     Step(Result<StepReply, KvError>),
-    /// Reply to [`CollectionCall::Fetch`]: as many rows as fit.
+    /// Reply to [`CollectionCall::Fetch`], with as many rows as fit.
     Fetched(Vec<Option<Row>>),
-    /// Reply to [`CollectionCall::Attributes`]: JSON objects, as many as fit.
+    /// Reply to [`CollectionCall::Attributes`], with as many JSON objects as fit.
     Attributes(Vec<Option<String>>),
     /// Reply to [`CollectionCall::Scan`], with true if the vBucket has no more.
     Scanned(Vec<Row>, bool),
     /// Reply to [`CollectionCall::Count`].
     Count(u64),
-    /// Reply to [`CollectionCall::Mutate`]: the new versions; `None` for those that were not tried here.
+    /// Reply to [`CollectionCall::Mutate`]: the new CAS of each document; `None` for those that were not tried
+    /// here.
     Mutated(Vec<Option<Result<u64, RowRefusal>>>),
     /// Reply to [`QueryMessage::Index`], with true if there are no more entries.
     Entries(Vec<Place>, bool),
@@ -84,9 +85,9 @@ pub enum QueryReply {
     Ends(Vec<End>),
     /// Reply to [`QueryMessage::Unbuilt`]: UUIDs of indexes.
     Unbuilt(BTreeSet<String>),
-    /// Reply to [`QueryMessage::Elsewhere`]: status of HTTP and text.
+    /// Reply to [`QueryMessage::Elsewhere`]: HTTP status and text.
     Elsewhere(Result<(u16, String), Failure>),
-    /// The message was taken in.
+    /// Confirms the message.
     Done,
 }
 
@@ -179,33 +180,33 @@ impl Service for Queries {
 /// A query's call to a collection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum CollectionCall {
-    /// Documents by id.
+    /// Documents with these IDs.
     Fetch(Vec<String>),
-    /// Extended attributes by id, and of which names.
+    /// Extended attributes of documents: the IDs and the names.
     Attributes(Vec<String>, Vec<String>),
-    /// Documents of a vBucket in the order of their ids.
+    /// Documents of a vBucket in ID order.
     Scan {
-        /// Under which number the request asks.
+        /// The number under which the request asks.
         asker: u64,
         /// The vBucket.
         vbid: Vbid,
-        /// Behind which id.
+        /// The ID after which to continue.
         after: Option<String>,
-        /// True if bodies are wanted.
+        /// True if bodies are requested.
         bodies: bool,
-        /// Largest number.
+        /// The maximum number of documents.
         limit: usize,
     },
     /// Counts the documents.
     Count(Vbids),
-    /// Changes of documents, with the durability of the writes.
+    /// Mutations, with the durability of the writes.
     Mutate(Vec<Mutation>, Durability),
 }
 
-/// A question for entries of an index.
+/// A request for index entries.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct IndexPart {
-    /// Under which number the request asks: it sees one moment of each index.
+    /// The number under which the request asks; all its reads of an index see one snapshot.
     pub asker: u64,
     /// The bucket.
     pub bucket: String,
@@ -215,21 +216,21 @@ pub struct IndexPart {
     pub vbids: Vbids,
     /// The only partition to read, for a partitioned index.
     pub partition: Option<u16>,
-    /// Ends of history that the partition must have taken in, if the index must be up to date.
+    /// Ends of history that the partition must have reached, if the index must be up to date.
     pub ends: Vec<End>,
-    /// Disjoint and in order.
+    /// The spans, disjoint and in order.
     pub spans: Vec<Span>,
-    /// From the end.
+    /// True to read in descending order.
     pub reverse: bool,
-    /// Behind which entry.
+    /// The entry after which to continue.
     pub after: Option<Place>,
-    /// Largest number.
+    /// The maximum number of entries.
     pub limit: usize,
     /// Consistency.
     pub consistency: Consistency,
 }
 
-/// Position of an entry among those of several spans.
+/// The position of an entry among those of several spans.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// Number of the span.
@@ -237,7 +238,7 @@ pub struct Place {
     /// The key.
     #[serde(with = "serde_bytes")]
     pub key: Vec<u8>,
-    /// The document.
+    /// The ID of the document.
     #[serde(with = "serde_bytes")]
     pub id: Vec<u8>,
     /// Number of the entry among those of the document with this key.
@@ -245,7 +246,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The order in which a scan comes by.
+    /// Compares two places in the order of a scan.
     pub fn compare(&self, other: &Place, reverse: bool) -> Ordering {
         let order = (&self.key, &self.id, self.number).cmp(&(&other.key, &other.id, other.number));
         let order = if reverse { order.reverse() } else { order };

@@ -1,8 +1,8 @@
-//! Notes that instances of the query service share: prepared statements, running requests, and the like.
+//! Notes that instances of the query service share: prepared statements, running requests, and others.
 //!
-//! Notes are kept in memory and belong to a user. Keys that begin with the same word share a shelf, which is bounded. When a
-//! shelf is full, the user with the largest share of it loses the oldest note, so that one user cannot displace the notes of
-//! others:
+//! Notes are kept in memory and belong to a user. Keys that begin with the same word share a shelf with a maximum size. When
+//! a shelf is full, the user with the largest share of it loses the oldest note, so that one user cannot displace the notes
+//! of others:
 //!
 //! ```text
 //! prepared/ann//report        prepared/ann/`travel`.`inventory`/flights        request/3f6a…        completed/91bc…
@@ -11,16 +11,16 @@
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// Bytes of keys and values on one shelf.
+/// Maximum size of keys and values on one shelf, in bytes.
 const BYTES_MAX: usize = 16 << 20;
-/// Notes on one shelf. Source: Couchbase's `prepared-limit`.
+/// Maximum number of notes on one shelf. Source: Couchbase's `prepared-limit`.
 const COUNT_MAX: usize = 16_384;
 
 /// Notes by key.
 #[derive(Default)]
 pub struct Notes(Mutex<BTreeMap<String, Shelf>>);
 
-/// A note and the user it belongs to.
+/// A note and its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     pub owner: String,
@@ -52,7 +52,7 @@ impl Notes {
         shelves.get(word(key))?.notes.get(key).map(|(_, note)| note.clone())
     }
 
-    /// Makes a note that belongs to `owner`, or removes the note if there is no value.
+    /// Stores a note that belongs to `owner`, or removes the note if there is no value.
     pub fn set(&self, key: &str, owner: &str, value: Option<Vec<u8>>) {
         let mut shelves = self.0.lock();
         let shelf = shelves.entry(word(key).to_owned()).or_default();

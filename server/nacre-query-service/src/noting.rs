@@ -1,9 +1,9 @@
-//! The notes that a request can read and change: those of its user, and all for users who manage requests.
+//! Access of requests to notes: their user's notes, or all notes for users who manage requests.
 //!
 //! The second word of a prepared statement's key is its user, with `%` and `/` percent-encoded. Other notes belong to the user of
-//! the request that made them, and a request to stop belongs to the user of the request that it stops. Settings of the service
-//! are for all, and administrators of the cluster change them. Statistics of a keyspace are for its readers, and are kept elsewhere
-//! ([`statistics`]).
+//! the request that made them, and an order to stop a request belongs to the user of that request. Settings of the service are
+//! visible to all, and administrators of the cluster change them. Statistics of a keyspace are visible to its readers, and are
+//! stored separately ([`statistics`]).
 
 use super::message::{QueryMessage, QueryReply};
 use super::notes::Note;
@@ -27,10 +27,10 @@ const STOP: &str = "stop/";
 /// First word of the keys of the service's settings.
 const SETTINGS: &str = "settings/";
 
-/// How long another node may take to answer whether it knows a prepared statement.
+/// Time limit for another node to answer whether it has a prepared statement.
 const NOTE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Notes that go with a request.
+/// Notes that are removed with their request.
 #[derive(Default)]
 pub(super) struct RequestNotes {
     keys: Mutex<Vec<String>>,
@@ -39,26 +39,26 @@ pub(super) struct RequestNotes {
 }
 
 impl RequestNotes {
-    /// Returns the instance's notes of the request, while it has not ended.
+    /// Returns the description that the instance has noted of the request, until the request ends.
     pub fn described(&self, node: &Node) -> Option<serde_json::Value> {
         let keys = self.keys.lock();
         let note = node.queries().notes.get(keys.first()?)?;
         serde_json::from_slice(&note.value).ok()
     }
 
-    /// Takes what the instance recorded when the request began.
+    /// Takes the description that the instance recorded when the request began.
     pub fn take_description(&mut self) -> Option<Vec<u8>> {
         self.description.get_mut().take()
     }
 
-    /// Removes the notes, as the request ends.
+    /// Removes the notes at the end of the request.
     pub fn end(&mut self, node: &Node) {
         for key in std::mem::take(self.keys.get_mut()) {
             node.queries().notes.remove(&key);
         }
     }
 
-    /// Makes or removes a note, if the user may do that.
+    /// Stores or removes a note, if the user may do that.
     pub fn make(&self, requester: &Requester, key: &str, value: Option<Vec<u8>>) {
         if key.starts_with(STATISTICS) {
             return;
@@ -75,7 +75,7 @@ impl RequestNotes {
     }
 }
 
-/// Returns a note, if there is one that the user may see.
+/// Returns a note, if it exists and the user may see it.
 pub(super) fn recall(requester: &Requester, key: &str) -> Option<Vec<u8>> {
     let notes = &requester.node.queries().notes;
     if key.starts_with(SETTINGS) {
@@ -114,7 +114,7 @@ pub(super) fn keys(requester: &Requester, prefix: &str) -> Vec<String> {
     notes.keys(prefix, (!requester.manages_requests()).then_some(requester.user.as_str()))
 }
 
-/// Returns the user to whom a note belongs or would belong; `None` if the request may not touch it.
+/// Returns the user to whom a note belongs or would belong; `None` if the request has no access to it.
 fn owner_of(requester: &Requester, key: &str) -> Option<String> {
     let note = |key: &str| requester.node.queries().notes.get(key);
     if key.starts_with(SETTINGS) {
@@ -135,8 +135,8 @@ fn owner_of(requester: &Requester, key: &str) -> Option<String> {
     (owner == requester.user || requester.manages_requests()).then_some(owner)
 }
 
-/// Removes a prepared statement from all nodes. Asks twice: a node that had removed it may have learned it again meanwhile
-/// from one that had not.
+/// Removes a prepared statement from all nodes. It asks twice, because a node that had removed the statement may have copied it
+/// again from one that had not.
 fn forget_everywhere(requester: &Requester, key: &str) {
     for _ in 0..2 {
         requester.node.queries().notes.remove(key);
@@ -144,7 +144,7 @@ fn forget_everywhere(requester: &Requester, key: &str) {
         let others = requester.node.others().into_iter();
         let asked: Vec<_> =
             others.map(|other| requester.node.ask(other, &question, NOTE_PATIENCE)).collect();
-        // A node that does not answer is away, or forgets it later.
+        // A node that does not answer is down, or removes it later.
         asked.iter().for_each(|reply| drop(reply.wait()));
     }
 }

@@ -1,7 +1,7 @@
-//! Queries that functions ask: with the rights of their owner, and within the function's own time.
+//! Queries of functions: they run with the rights of the function's owner and within the function's time limit.
 //!
-//! The writes of such a query cannot be marked as the function's own, so they would wake it again: it may not change
-//! the keyspace that the function listens to.
+//! The writes of such a query cannot be marked as the function's own, so they would trigger it again. Therefore the
+//! query may not change the keyspace that the function listens to.
 
 use super::elsewhere;
 use super::failure::{code, failure};
@@ -39,7 +39,8 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Records a change instead of making it, in a dry run. Returns the result that it would have had.
+    /// Records mutations instead of applying them, in a dry run. Returns the results that they would have had; `None`
+    /// outside of a dry run.
     pub fn rehearse(
         &self,
         keyspace: &DatabaseKeyspace,
@@ -82,7 +83,7 @@ impl Guard {
         }
     }
 
-    /// A vBucket of `bucket` was written.
+    /// Records that a vBucket of `bucket` was written.
     pub fn note(&self, bucket: &str, vbid: Vbid) {
         if let QueryWrites::Made(listener) = &self.writes {
             listener.has_written(bucket, vbid);
@@ -121,7 +122,7 @@ impl Queries for FunctionQueries {
     }
 }
 
-/// Asks the query service, which ends the request soon after `gone` is set.
+/// Sends a request to the query service, which ends it soon after `gone` is set.
 pub(super) fn ask(
     node: &Arc<Node>,
     session: Session,
@@ -140,12 +141,12 @@ pub(super) fn ask(
         failure(code::INTERNAL, message)
     })?;
     let mut rows = Rows { answer, gone, has_begun: false, first: None, failed: None };
-    // A mistake in a statement is reported where the query is made.
+    // Errors in a statement are reported where the query starts.
     rows.first = Some(rows.piece()?);
     Ok(Box::new(rows))
 }
 
-/// The body of a request for rows alone.
+/// Returns the body of a request whose answer has only rows.
 pub(super) fn request(query: &Query, left: Duration) -> Result<Map<String, Value>, Failure> {
     let mut body = statement(query, left)?;
     body.insert("signature".into(), json!(false));
@@ -153,7 +154,7 @@ pub(super) fn request(query: &Query, left: Duration) -> Result<Map<String, Value
     Ok(body)
 }
 
-/// A statement with its parameters, consistency and time, as the services for queries and for analytics read them.
+/// Returns a statement with its parameters, consistency and timeout, as the query and analytics services read them.
 pub(super) fn statement(query: &Query, left: Duration) -> Result<Map<String, Value>, Failure> {
     let mut body = Map::new();
     match query.parameters.as_str() {
@@ -173,20 +174,20 @@ pub(super) fn statement(query: &Query, left: Duration) -> Result<Map<String, Val
     Ok(body)
 }
 
-/// The rows of an answer, piece by piece.
+/// The rows of an answer, read piece by piece.
 struct Rows {
     answer: Answer,
-    /// Ends the query.
+    /// Set to end the query.
     gone: Arc<AtomicBool>,
     has_begun: bool,
-    /// The rows of the first piece, until they are asked for.
+    /// The rows of the first piece, until they are requested.
     first: Option<Vec<String>>,
     /// The failure after the last rows.
     failed: Option<Failure>,
 }
 
 impl Rows {
-    /// The rows of the next piece that has some; none at the end.
+    /// Returns the rows of the next piece with rows; empty at the end.
     fn piece(&mut self) -> Result<Vec<String>, Failure> {
         if let Some(failed) = self.failed.take() {
             return Err(failed);
@@ -228,7 +229,7 @@ impl Drop for Rows {
     }
 }
 
-/// Returns the rows at the beginning of `text`, which ends after one of them, and the text after the last row of all.
+/// Returns the complete rows at the beginning of `text`, and, after the last row of the answer, the rest of the text.
 fn rows_of(text: &str) -> Option<(Vec<String>, Option<&str>)> {
     let mut rows = Vec::new();
     let mut rest = text;
@@ -254,7 +255,7 @@ fn refusal(tail: &str) -> Option<Failure> {
     };
     let error = told["errors"].get(0)?;
     let mut message = error["msg"].as_str().unwrap_or_default().to_owned();
-    // The exception of a JavaScript function comes with the message; only the message is passed on.
+    // The exception of a JavaScript function comes with the error; only its message is passed on.
     if let Some(thrown) = error["reason"]["details"].get("Exception") {
         message.push_str(&format!(": {thrown}"));
     }

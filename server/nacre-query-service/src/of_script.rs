@@ -1,5 +1,5 @@
-//! Queries that JavaScript functions make while a query calls them: with the rights of the request's user, and within
-//! its time.
+//! Queries of JavaScript functions that a query calls: they run with the rights of the request's user and within its
+//! time limit.
 
 use super::failure::{code, failure};
 use super::of_function::{ask, request};
@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Largest nesting of functions and their queries: each level has its own instances.
+/// Maximum nesting of functions and their queries; each level has separate instances.
 const DEPTH_MAX: u32 = 4;
-/// Functions call each other too deeply.
+/// Code of functions that call each other too deeply.
 const NESTED: u32 = 10112;
 
 /// The queries of one call.
 pub(super) struct ScriptQueries {
-    /// Makes the session of each query.
+    /// Creates the session of each query.
     session: Box<dyn Fn(Gone) -> Session + Send + Sync>,
     depth: u32,
     in_transaction: bool,
@@ -57,7 +57,7 @@ impl Queries for ScriptQueries {
         let mut body = request(query, left)?;
         body.insert("readonly".into(), (!self.may_change).into());
         if let Some((bucket, scope)) = &self.function.scope {
-            // A name without a path is in the function's scope, for every caller.
+            // A name without a path is resolved in the function's scope, for every caller.
             body.insert("query_context".into(), format!("default:`{bucket}`.`{scope}`").into());
         }
         let gone = Arc::new(AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! This node's part of a collection or an index: answers for the vBuckets that it serves.
+//! This node's part of a collection or an index: answers calls about the vBuckets that it serves.
 
 use super::Queries;
 use super::consistency::Wanted;
@@ -21,14 +21,14 @@ use nacre_types::{Cas, CollectionId, DATATYPE_JSON, Document, Meta, Vbid};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Documents that a scan reads before it looks how large they are together.
+/// Number of documents that a scan reads before it checks their total size.
 const FETCHED_AT_ONCE: usize = 64;
-/// Entries that one answer gives.
+/// Maximum number of entries in one answer.
 const ENTRIES_MAX: usize = 4096;
-/// Flags that SDKs take for JSON. Source: Couchbase's common flags.
+/// Flags that SDKs use for JSON. Source: Couchbase's common flags.
 const JSON_FLAGS: u32 = 0x0200_0000;
 
-/// A collection as this node has it.
+/// A collection on this node.
 struct Collection<'a> {
     node: &'a Arc<Node>,
     bucket: Arc<Bucket>,
@@ -82,7 +82,7 @@ impl Queries {
         }
     }
 
-    /// The ids of a vBucket in order.
+    /// Returns the sorted IDs of a vBucket.
     fn ids(
         &self,
         asker: u64,
@@ -114,7 +114,7 @@ impl Queries {
         Ok(ids)
     }
 
-    /// Answers with the next entries of an index.
+    /// Returns the next entries of an index.
     pub(crate) fn answer_index(
         &self,
         node: &Arc<Node>,
@@ -126,7 +126,7 @@ impl Queries {
         Ok(page(&snapshot, part, bucket.vbucket_count()))
     }
 
-    /// An index as of one moment, which is as late as the request wants it.
+    /// Returns a snapshot of an index with the consistency that the request requires.
     pub(super) fn snapshot(
         &self,
         node: &Arc<Node>,
@@ -189,7 +189,7 @@ impl Collection<'_> {
         }
     }
 
-    /// Documents by id: the first of them, as many as an answer holds.
+    /// Returns documents by ID: the first ones, as many as fit into an answer.
     fn fetch(&self, ids: &[String]) -> Result<Vec<Option<Row>>, NoReply> {
         let now = self.node.now();
         let mut wire_key = Vec::new();
@@ -228,7 +228,7 @@ impl Collection<'_> {
         Ok(rows)
     }
 
-    /// Extended attributes by id: of the first documents, as many as an answer holds.
+    /// Returns extended attributes by ID: of the first documents, as many as fit into an answer.
     fn attributes(&self, ids: &[String], names: &[String]) -> Result<Vec<Option<String>>, NoReply> {
         let (mut all, mut bytes) = (Vec::with_capacity(ids.len()), 0);
         for id in ids {
@@ -250,7 +250,7 @@ impl Collection<'_> {
         Ok(all)
     }
 
-    /// Documents among `ids`, in their order.
+    /// Returns documents among `ids`, in their order.
     fn scan(&self, ids: &[String], after: Option<&str>, bodies: bool, limit: usize) -> Outcome {
         let from = after.map_or(0, |after| ids.partition_point(|id| id.as_str() <= after));
         let (mut rows, mut rest) = (Vec::new(), &ids[from..]);
@@ -261,7 +261,7 @@ impl Collection<'_> {
                 true => {
                     let fetched = self.fetch(asked)?;
                     rest = &rest[fetched.len()..];
-                    // Documents that were deleted meanwhile are left out.
+                    // Documents that were deleted meanwhile are omitted.
                     rows.extend(fetched.into_iter().flatten());
                 }
                 false => {
@@ -285,7 +285,7 @@ impl Collection<'_> {
         Ok(QueryReply::Count(count))
     }
 
-    /// Changes documents, each for itself.
+    /// Applies mutations independently of each other.
     fn mutate(&self, mutations: Vec<Mutation>) -> Outcome {
         let one = |mutation: Mutation| {
             let id = mutation.id.as_bytes();
@@ -317,7 +317,7 @@ impl Collection<'_> {
     }
 }
 
-/// A document as queries have it, but for its id.
+/// Returns a document as queries see it, without its ID.
 pub(super) fn row(document: Document, cas: Cas) -> Row {
     let Meta { flags, expiry, datatype, .. } = document.meta;
     let is_json = datatype & DATATYPE_JSON != 0;
@@ -325,7 +325,7 @@ pub(super) fn row(document: Document, cas: Cas) -> Row {
     Row { id, body: document.into(), cas: cas.0, flags, expiry, is_json }
 }
 
-/// The next entries of a part.
+/// Returns the next entries of a part.
 fn page(snapshot: &IndexSnapshot, part: &IndexPart, vbucket_count: u16) -> QueryReply {
     let limit = part.limit.min(ENTRIES_MAX);
     let begin = part.after.as_ref().map_or(0, |after| after.span);
@@ -352,7 +352,7 @@ fn page(snapshot: &IndexSnapshot, part: &IndexPart, vbucket_count: u16) -> Query
     QueryReply::Entries(entries, true)
 }
 
-/// The part of a span that was not given whole.
+/// Returns the rest of a span after the entry `after`.
 fn rest_of(after: &Place, span: &Span, reverse: bool) -> Span {
     match reverse {
         false => Span { start: after.key.clone(), end: span.end.clone() },

@@ -1,7 +1,7 @@
-//! The choice of the node for each partition of an index.
+//! Chooses the node for each partition of an index.
 //!
-//! The nodes that should keep it are asked first, and then all others, one after another: its new node may not have
-//! built it yet, and the node before may still have it.
+//! The nodes that should have the partition are asked first, and then all others, one at a time: its new node may not
+//! have built it yet, and the previous node may still have it.
 
 use super::consistency::Wanted;
 use super::failure::{code, failure, retry};
@@ -19,15 +19,15 @@ use nacre_types::NodeId;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How long a node may take before another one is asked that may have a copy.
+/// Time limit of a node before another one is asked that may have a copy.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Pause before the nodes are asked again, unless the cluster changes before.
+/// Pause before the nodes are asked again, unless the cluster changes sooner.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The reply about a partition, or why the service failed there.
 type Told = Result<QueryReply, PeerFailure>;
 
-/// A question to one node or another.
+/// A request to one of several nodes.
 struct Asking {
     /// Index of the part.
     part: usize,
@@ -36,7 +36,7 @@ struct Asking {
 }
 
 impl IndexPart {
-    /// Returns how much of each vBucket an index must have.
+    /// Returns the end of each vBucket that an index must have reached.
     pub(super) fn wanted(&self, wanted: Wanted) -> Vec<End> {
         match wanted {
             Wanted::Anything => Vec::new(),
@@ -50,10 +50,10 @@ impl IndexPart {
 }
 
 impl Source<'_> {
-    /// Asks for partitions of an index, each where it is. Returns the answers in the order of `parts`.
+    /// Requests partitions of an index from the nodes that have them. Returns the answers in the order of `parts`.
     ///
     /// # Errors
-    /// Why some of them cannot be had.
+    /// Fails if some partitions are not available.
     pub(super) fn ask_holders(
         &self,
         index: &Index,
@@ -82,7 +82,7 @@ impl Source<'_> {
         }
     }
 
-    /// Asks each node once about missing partitions, until one answers. Returns true if no node was found that is still
+    /// Asks each node once for missing partitions, until one answers. Returns true if none of the nodes is still
     /// building one.
     fn round(
         &self,
@@ -115,7 +115,7 @@ impl Source<'_> {
                 true
             });
             self.node.queries().vitals().add_index_touches(here.len() + there.len());
-            // Others work while this node does its part.
+            // Other nodes work while this node does its part.
             let here = here
                 .into_iter()
                 .map(|(part, question)| (part, Ok(question.answer(self.node, left))));

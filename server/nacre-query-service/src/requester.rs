@@ -1,4 +1,4 @@
-//! The user of a request, whose rights are looked up each time.
+//! The user of a request. The user's rights are looked up for each check.
 
 use super::failure::{code, failure, refused};
 use super::session::place;
@@ -8,11 +8,11 @@ use nacre_node::{Error, Node};
 use nacre_sandbox::{Account, Action, DatabaseKeyspace, Failure};
 use std::sync::Arc;
 
-/// The privileges on documents that SQL++ knows, in the order of [`DatabaseRights`](nacre_sandbox::DatabaseRights).
+/// The SQL++ privileges on documents, in the order of [`DatabaseRights`](nacre_sandbox::DatabaseRights).
 pub(super) const QUERY: [Privilege; 4] =
     [Privilege::Query, Privilege::QueryInsert, Privilege::QueryUpdate, Privilege::QueryDelete];
 
-/// The user of a request, at a node.
+/// The user of a request on a node.
 #[derive(Clone)]
 pub(super) struct Requester {
     pub node: Arc<Node>,
@@ -22,38 +22,38 @@ pub(super) struct Requester {
 }
 
 impl Requester {
-    /// A user as of now.
+    /// Creates the requester for a user with the present login.
     pub fn new(node: &Arc<Node>, user: &str) -> Requester {
         let login = node.users().login_again(user);
         Requester { node: Arc::clone(node), user: user.to_owned(), login }
     }
 
-    /// Returns the account for the memory that requests of the user take.
+    /// Returns the account for the memory of the user's requests.
     pub fn account(&self) -> Arc<Account> {
         self.node.memory().budgets().of_user(nacre_auth::person(&self.user))
     }
 
-    /// Returns true if the user may do that in a keyspace.
+    /// Returns true if the user has the privilege in a keyspace.
     pub fn may(&self, privilege: Privilege, keyspace: &DatabaseKeyspace) -> bool {
         self.may_in(privilege, place(keyspace))
     }
 
-    /// Returns true if the user may do that in all of a bucket, a scope or a collection.
+    /// Returns true if the user has the privilege in all of a bucket, a scope or a collection.
     pub fn may_in(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> bool {
         self.node.users().get(&self.user).is_some_and(|user| user.may(privilege, keyspace))
     }
 
-    /// Returns true if the user may do something with the documents of a keyspace by SQL++.
+    /// Returns true if the user has an SQL++ privilege on the documents of a keyspace.
     pub fn may_query(&self, keyspace: Keyspace<'_>) -> bool {
         QUERY.iter().any(|privilege| self.may_in(*privilege, keyspace))
     }
 
-    /// Returns true if the user sees and changes the requests and prepared statements of others.
+    /// Returns true if the user may see and change the requests and prepared statements of others.
     pub fn manages_requests(&self) -> bool {
         self.may_in(Privilege::ManageRequests, Keyspace::default())
     }
 
-    /// Checks that the user may do that with a collection.
+    /// Checks that the user has the privilege in a collection.
     pub fn require(
         &self,
         privilege: Privilege,
@@ -72,7 +72,7 @@ impl Requester {
             _ => None,
         };
         let message = match of_query {
-            // Source: Couchbase.
+            // The text is Couchbase's.
             Some((verb, role)) => format!(
                 "User does not have credentials to run {verb} queries on {path}. Add role {role} on {path} to allow the statement to run."
             ),
@@ -83,7 +83,7 @@ impl Requester {
         Err(failure(code::FORBIDDEN, message))
     }
 
-    /// Checks that the user may carry out `action` on documents of a collection.
+    /// Checks that the user may apply `action` to documents of a collection.
     pub fn require_changing(
         &self,
         action: Action,
@@ -98,12 +98,12 @@ impl Requester {
         privileges.iter().try_for_each(|privilege| self.require(*privilege, keyspace))
     }
 
-    /// Checks that the user may do that in the whole cluster.
+    /// Checks that the user has the privilege in the whole cluster.
     pub fn require_whole(&self, privilege: Privilege) -> Result<(), Failure> {
         self.require_in(privilege, Keyspace::default())
     }
 
-    /// Checks that the user may do that in a scope.
+    /// Checks that the user has the privilege in a scope.
     pub fn require_scope(
         &self,
         privilege: Privilege,
@@ -114,7 +114,7 @@ impl Requester {
         self.require_in(privilege, keyspace)
     }
 
-    /// Checks that the user may do that in all of a bucket, a scope or a collection.
+    /// Checks that the user has the privilege in all of a bucket, a scope or a collection.
     pub fn require_in(&self, privilege: Privilege, keyspace: Keyspace<'_>) -> Result<(), Failure> {
         match self.may_in(privilege, keyspace) {
             true => Ok(()),
@@ -122,7 +122,7 @@ impl Requester {
         }
     }
 
-    /// Makes a change of the agreed state, whose rights are checked already.
+    /// Changes the agreed state. The caller has checked the rights.
     pub fn change(&self, change: &Change) -> Result<(), Failure> {
         self.node.change(change).map(drop).map_err(|error| match error {
             Error::Refused(refusal) => refused(&refusal),
@@ -131,7 +131,7 @@ impl Requester {
     }
 }
 
-/// The failure of a statement whose user lacks a right.
+/// Returns the failure of a statement whose user lacks a privilege.
 pub(super) fn lacks(privilege: Privilege) -> Failure {
     let message = format!("User does not have credentials to run this statement ({privilege:?})");
     failure(code::FORBIDDEN, message)

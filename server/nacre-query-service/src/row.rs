@@ -1,4 +1,4 @@
-//! The row of the service.
+//! The specification of the service.
 
 use nacre_auth::Privilege;
 use nacre_cluster::ServiceName;
@@ -6,7 +6,7 @@ use nacre_node::service::{
     Capabilities, MapEntry, Operations, Permission, PortNumber, PortSpec, Protocol, ServiceSpec,
 };
 
-/// SQL++.
+/// The SQL++ query service.
 pub(crate) static QUERY: ServiceSpec = ServiceSpec {
     id: "query",
     name: Some(ServiceName::QUERY),

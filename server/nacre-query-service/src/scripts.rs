@@ -1,7 +1,7 @@
-//! Functions that run code of users: the component that runs JavaScript, and the instances that a request calls functions in.
+//! Functions with user code: the component that runs JavaScript, and the instances in which a request calls functions.
 //!
-//! An instance has one library, the code of one function, or one plugin, and belongs to one request: no other request
-//! sees the global variables of its code.
+//! An instance has one library, the code of one function, or one plugin, and belongs to one request. So no other request sees
+//! the global variables of its code.
 
 use super::deployed;
 use super::failure::{code, failure, retry};
@@ -18,13 +18,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Instances of one request. The least recently used one makes room, and its variables are lost.
+/// Maximum number of instances of one request. The least recently used one is dropped with its variables.
 const INSTANCES_MAX: usize = 4;
 
-/// Longest time to load code.
+/// Maximum time to load code.
 const LOADING: Duration = Duration::from_secs(10);
 
-/// Returns the setup of a call. The component counts its steps; its time is that of the request, because it may query.
+/// Returns the setup of a call. The component counts its steps; its time limit is that of the request, because it may send
+/// queries.
 fn setup(node: &Node) -> Setup {
     let limits =
         Limits { memory_bytes: 128 << 20, deadline: Duration::from_secs(75), ..Limits::pure() };
@@ -51,7 +52,7 @@ impl Evaluator {
         Ok(Arc::clone(slot.insert(Arc::new(functions))))
     }
 
-    /// An instance that has loaded `text`, which exceptions know as `file`.
+    /// Returns an instance that has loaded `text`; exceptions show `file` as its name.
     pub fn load(
         &self,
         node: &Node,
@@ -67,7 +68,7 @@ impl Evaluator {
         loaded.map(|_| caller).map_err(|error| told(&error))
     }
 
-    /// Checks that `text` is code that has the function `wanted`, if one is.
+    /// Checks that `text` is valid code and has the function `wanted`, if one is given.
     pub fn check(
         &self,
         node: &Node,
@@ -89,7 +90,7 @@ impl Evaluator {
     }
 }
 
-/// Returns the failure to load or run code, without the name of the component, which users do not know.
+/// Returns the failure of loading or running code, without the name of the component, which users do not know.
 fn told(error: &Error) -> Failure {
     let message = match error {
         Error::Reject { message, .. } => message.clone(),
@@ -111,10 +112,10 @@ enum Loaded {
     Deployment(String),
 }
 
-/// The source of the code, as of the request's first call.
+/// The source of the code; it is fixed by the request's first call.
 #[derive(Clone)]
 enum Origin {
-    /// JavaScript, and its file name in exceptions.
+    /// JavaScript with its file name in exceptions.
     Text(Arc<str>, String),
     Plugin(Arc<Pure>),
 }
@@ -135,7 +136,7 @@ enum Instance {
 #[derive(Default)]
 pub(super) struct Scripts {
     targets: BTreeMap<FunctionId, Target>,
-    /// The one that was used last is the last.
+    /// The instances, the most recently used one last.
     instances: Vec<(Loaded, Instance)>,
 }
 
@@ -145,7 +146,7 @@ impl Scripts {
         self.targets.contains_key(id)
     }
 
-    /// Notes the code of a function.
+    /// Looks up the code of a function.
     pub fn learn(&mut self, node: &Node, id: &FunctionId) -> Result<(), Failure> {
         let cluster = node.cluster();
         let not_found = || failure(code::FUNCTION_NOT_FOUND, format!("Function not found: {id}"));
@@ -158,7 +159,7 @@ impl Scripts {
             }
         };
         let text_of = |text: &str, id: &FunctionId| Origin::Text(text.into(), file_of(id));
-        // The request keeps the version of a library or plugin that it has called first.
+        // The request keeps the version of a library or plugin that it called first.
         let known = self.targets.values().find(|target| target.loaded == loaded);
         let origin = match (known, script, &loaded) {
             (Some(target), ..) => target.origin.clone(),
@@ -175,7 +176,7 @@ impl Scripts {
         Ok(())
     }
 
-    /// Calls a function that was learnt.
+    /// Calls a function whose code has been looked up.
     pub fn call(
         &mut self,
         node: &Node,
@@ -196,7 +197,7 @@ impl Scripts {
                 (loaded.clone(), origin.instance(node, left, account)?)
             }
         };
-        // An instance whose call has failed is not used again.
+        // An instance is not used again after a failed call.
         let answer = match &mut instance {
             Instance::Plugin(caller) => deployed::call(caller, function, arguments, queries, left)?,
             Instance::Script(caller) => {

@@ -1,4 +1,4 @@
-//! The database as one request sees it: with the rights of its user, and of each index one moment.
+//! The database as one request sees it: with the rights of its user, and with one snapshot of each index.
 
 use super::administer::administer;
 use super::catalog::{catch_up_for, rows_of, state_of};
@@ -36,10 +36,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Scans that a request goes on with later.
+/// Maximum number of scans that a request can continue.
 const SCANS_MAX: usize = 64;
 
-/// Returns true once the client has left. Called about a hundred times a second.
+/// Returns true once the client has disconnected. Called about a hundred times a second.
 pub type Gone = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Returns a `Gone` that reads `mark`.
@@ -48,10 +48,10 @@ pub(super) fn gone_by(mark: &Arc<AtomicBool>) -> Gone {
     Arc::new(move || mark.load(Ordering::Relaxed))
 }
 
-/// What a request asks of all its reads and writes outside of a transaction.
+/// The terms of all reads and writes of a request outside of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
-    /// Longest time that an index may take to reach what a read wants of it; `None` if it may take as long as the request.
+    /// Maximum time that an index may take to reach the consistency of a read; `None` for the time limit of the request.
     pub scan_wait: Option<Duration>,
     /// Durability of writes.
     pub durability: Durability,
@@ -67,11 +67,11 @@ impl Default for Terms {
 pub struct Session {
     pub(super) requester: Requester,
     pub(super) footprint: Footprint,
-    /// Scans that have come some way, with where they go on.
+    /// Scans in progress, with their positions.
     scans: Mutex<Vec<(IndexScan, Gathered)>>,
-    /// Reports whether the client has left.
+    /// Reports whether the client has disconnected.
     gone: Gone,
-    /// The same for the request whose function makes this one.
+    /// The same for the request whose function sends this one.
     outer_gone: Option<Gone>,
     /// Nesting of JavaScript function calls.
     pub(super) depth: u32,
@@ -79,18 +79,18 @@ pub struct Session {
     notes: RequestNotes,
     /// Collections in which the request may change documents, and so may find them without the privilege to read.
     targets: Mutex<BTreeSet<DatabaseKeyspace>>,
-    /// What the request asks of its reads and writes.
+    /// The terms of the request's reads and writes.
     pub(super) terms: Mutex<Terms>,
     /// The transaction that the request belongs to.
     pub(super) transaction: Mutex<Option<Joined>>,
     /// Restrictions, for a query of a function.
     guard: Option<Arc<Guard>>,
-    /// Functions in JavaScript that were called.
+    /// JavaScript functions that were called.
     pub(super) scripts: Mutex<Scripts>,
 }
 
 impl Session {
-    /// For a request of `user`, whose rights are looked up each time.
+    /// Creates a session for a request of `user`, whose rights are looked up for each check.
     pub fn new(node: &Arc<Node>, user: &str, gone: Gone) -> Session {
         Session::of(Requester::new(node, user), gone)
     }
@@ -133,17 +133,17 @@ impl Session {
         }
     }
 
-    /// Returns the instance's notes of the request, while it has not ended.
+    /// Returns the description that the instance has noted of the request, until the request ends.
     pub fn told(&self) -> Option<serde_json::Value> {
         self.notes.described(&self.requester.node)
     }
 
-    /// Returns the documents without the changes of a transaction.
+    /// Returns access to the documents without the changes of a transaction.
     pub(super) fn committed(&self) -> Committed<'_> {
         Committed { node: &self.requester.node, footprint: &self.footprint }
     }
 
-    /// Checks that documents of a collection may be read: by the user, or to find what the request changes.
+    /// Checks that documents of a collection may be read: by the user, or to find documents that the request changes.
     pub(super) fn require_reading(&self, keyspace: &DatabaseKeyspace) -> Result<(), Failure> {
         match self.targets.lock().contains(keyspace) {
             true => Ok(()),
@@ -151,7 +151,7 @@ impl Session {
         }
     }
 
-    /// Checks that a collection is there, as far as this node knows.
+    /// Checks that a collection exists, as far as this node knows.
     fn resolve(&self, keyspace: &DatabaseKeyspace) -> Result<(), Failure> {
         let cluster = self.requester.node.cluster();
         let bucket = cluster.bucket(&keyspace.bucket).map_err(|_| no_bucket(keyspace))?;
@@ -180,7 +180,7 @@ impl Session {
         self.requester.node.owners(&keyspace.bucket).ok_or_else(|| no_bucket(keyspace))
     }
 
-    /// An index and its collection.
+    /// Returns an index by its UUID, and its collection.
     pub(super) fn find_index(&self, index: &str) -> Result<(DatabaseKeyspace, Index), Failure> {
         let cluster = self.requester.node.cluster();
         let found = cluster.buckets.values().find_map(|bucket| {
@@ -196,7 +196,7 @@ impl Session {
         found.ok_or_else(missing)
     }
 
-    /// Begins a scan of an index from behind `after`.
+    /// Begins a scan of an index after `after`.
     pub(super) fn begin_scan(
         &self,
         keyspace: &DatabaseKeyspace,
@@ -219,14 +219,14 @@ impl Session {
         Ok(Gathered::partitions(&wanted, &owners.all(), after.as_ref()))
     }
 
-    /// Returns the source of scans of a bucket's indexes, which wait as long as the request permits.
+    /// Returns the source of scans of a bucket's indexes, with the time that the request permits.
     pub(super) fn source<'a>(&'a self, bucket: &'a str, left: Duration) -> Source<'a> {
         let left = self.terms.lock().scan_wait.map_or(left, |wait| wait.min(left));
         let Footprint { asker, holders, .. } = &self.footprint;
         Source { node: &self.requester.node, bucket, asker: *asker, left, holders }
     }
 
-    /// Waits until an index has all that its collection has, on all nodes.
+    /// Waits until an index covers its collection on all nodes.
     fn build(&self, keyspace: &DatabaseKeyspace, index: &Index) -> Result<(), Failure> {
         let everything = Consistency { level: "request_plus".into(), vectors: String::new() };
         let nothing = Span { start: vec![0], end: vec![0] };
@@ -270,20 +270,20 @@ impl Session {
         self.requester
             .change(&Change::Indexes(IndexChange::CreateIndex { bucket, index: index.clone() }))?;
         match index.built {
-            // As with Couchbase, the statement ends when the index is built, or its time is over.
+            // As in Couchbase, the statement ends when the index is built or its time is over.
             true => self.build(&new.keyspace, &index),
             false => Ok(()),
         }
     }
 }
 
-/// Bytes of documents that one call gives, give or take one.
+/// Maximum size of documents that one call returns, in bytes; the last document may exceed it.
 pub(super) const PAGE_BYTES: usize = 4 << 20;
 
-/// How long CREATE INDEX waits for the index. The build continues afterwards.
+/// Maximum time that CREATE INDEX waits for the index. The build continues afterwards.
 const BUILD_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns a collection as roles name it.
+/// Returns a collection in the form used by roles.
 pub(super) fn place(keyspace: &DatabaseKeyspace) -> Keyspace<'_> {
     Keyspace {
         bucket: Some(&keyspace.bucket),
@@ -346,7 +346,7 @@ impl Database for Session {
         left: Duration,
     ) -> Result<Vec<Option<String>>, Failure> {
         let owners = self.owners_to_read(keyspace)?;
-        // Attributes whose names begin so belong to the system.
+        // Attributes whose names begin with `_` belong to the system.
         if names.iter().any(|name| name.starts_with('_')) {
             self.requester.require(Privilege::SystemAttributes, keyspace)?;
         }
@@ -418,7 +418,7 @@ impl Database for Session {
             page.cursor = Some(cursor.clone());
             let mut scans = self.scans.lock();
             if scans.len() >= SCANS_MAX {
-                // The scan begins again at its position.
+                // The scan restarts at its position.
                 scans.remove(0);
             }
             scans.push((IndexScan { cursor: Some(cursor), ..scan.clone() }, gathered));
@@ -472,7 +472,7 @@ impl Database for Session {
             if let Some(told) = guard.rehearse(keyspace, &mutations) {
                 return Ok(told);
             }
-            // Noted in any case: a write without an answer may have been made.
+            // Recorded in any case, because a write without an answer may have been applied.
             let vbids = mutations.iter().map(|mutation| owners.vbid_of(mutation.id.as_bytes()));
             vbids.for_each(|vbid| guard.note(&keyspace.bucket, vbid));
         }
@@ -635,7 +635,7 @@ impl Drop for Session {
         self.leave(false);
         let node = &self.requester.node;
         self.footprint.clear(node);
-        // Statements of functions are a part of the one that calls them.
+        // Statements of functions are part of the statement that calls them.
         if let Some(description) = self.notes.take_description().filter(|_| self.depth == 0) {
             self.times.note_slow(&self.requester, &description);
         }
@@ -643,7 +643,7 @@ impl Drop for Session {
     }
 }
 
-/// Returns true if `scan` is where `known` goes on.
+/// Returns true if `scan` continues `known`.
 fn goes_on(known: &IndexScan, scan: &IndexScan) -> bool {
     let of = |scan: &IndexScan| IndexScan { limit: 0, ..scan.clone() };
     of(known) == of(scan)

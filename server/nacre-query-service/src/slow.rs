@@ -1,4 +1,4 @@
-//! Statements that took long, for the log of slow operations.
+//! Slow statements, for the log of slow operations.
 
 use super::requester::Requester;
 use nacre_bucket::{SlowOperation, SlowService};
@@ -9,24 +9,25 @@ use std::time::Duration;
 
 /// Times of a request, in monotonic nanoseconds.
 pub(super) struct RequestTimes {
-    /// When it came.
+    /// The time of arrival.
     begun_ns: u64,
-    /// When its first rows were there; 0 before.
+    /// The time when the first rows were available; 0 before that.
     answered_ns: AtomicU64,
 }
 
 impl RequestTimes {
-    /// A request that comes now.
+    /// Creates the times of a request that arrives now.
     pub fn begin(node: &Node) -> RequestTimes {
         RequestTimes { begun_ns: node.now().monotonic_ns, answered_ns: AtomicU64::new(0) }
     }
 
-    /// Remembers that the first rows of the answer are there.
+    /// Records that the first rows of the answer are available.
     pub fn mark_answered(&self, node: &Node) {
         self.answered_ns.store(node.now().monotonic_ns, Ordering::Relaxed);
     }
 
-    /// Notes the request, which ends, if it took long. `description` is JSON that the instance recorded when it began.
+    /// Logs a request at its end if it was slow. `description` is JSON that the instance recorded when the request
+    /// began.
     pub fn note_slow(&self, requester: &Requester, description: &[u8]) {
         let now = requester.node.now();
         let elapsed_ns = now.monotonic_ns.saturating_sub(self.begun_ns);
@@ -55,7 +56,7 @@ impl RequestTimes {
     }
 }
 
-/// Splits the time of a request where its first rows were there; a request that ended before has only one part.
+/// Splits the time of a request at its first rows; a request that ended before has only one part.
 fn spent(begun_ns: u64, answered_ns: u64, ended_ns: u64) -> Vec<(&'static str, Duration)> {
     let between = |from: u64, to: u64| Duration::from_nanos(to.saturating_sub(from));
     match answered_ns {

@@ -1,14 +1,15 @@
-//! Statistics of keyspaces, as the nodes agree on them: every node plans by the same, and a restart forgets none.
+//! Statistics of keyspaces as part of the agreed state: every node plans with the same statistics, and they survive a restart.
 //!
-//! Those of a keyspace are a record of the agreed state, which goes with its scope. The version of the record begins with the ID of
-//! the collection, so that a new collection of the same name has none. Queries read them as notes:
+//! The statistics of a keyspace are a record of the agreed state, which is removed with its scope. The version of the record
+//! begins with the ID of the collection, so that a new collection with the same name has no statistics. Queries read them as
+//! notes:
 //!
 //! ```text
-//! statistics/shop/_default/orders          what UPDATE STATISTICS has found
+//! statistics/shop/_default/orders          the result of UPDATE STATISTICS
 //! statistics/shop/_default/orders/stamp    the version, which changes with them
 //! ```
 //!
-//! Each node keeps the whole agreed state in memory and stores it with each change, so what they take is bounded.
+//! Each node keeps the whole agreed state in memory and stores it with each change, so the size of statistics is limited.
 
 use super::failure::failure;
 use super::requester::Requester;
@@ -19,16 +20,16 @@ use nacre_cluster::{Change, Cluster, Expected, RecordChange, Refusal, ServiceRec
 use nacre_node::{Error, Node};
 use nacre_sandbox::{DatabaseKeyspace, Failure};
 
-/// First word of the keys of statistics, and of the names of their records.
+/// First word of the keys of statistics and of the names of their records.
 pub(super) const STATISTICS: &str = "statistics/";
-/// Last word of the key of their version.
+/// Last word of the key of a version.
 const STAMP: &str = "stamp";
 
-/// Bytes of the statistics of one keyspace, and of all of them.
+/// Maximum size of the statistics of one keyspace, and of all keyspaces, in bytes.
 const BYTES_MAX: usize = 256 << 10;
 const ALL_BYTES_MAX: usize = 8 << 20;
 
-/// Code of statistics that are refused. Source: Couchbase's list of error codes.
+/// Code of refused statistics. Source: Couchbase's list of error codes.
 const REFUSED: u32 = 5360;
 
 /// The key of a note about statistics.
@@ -52,28 +53,28 @@ impl Key {
 
 fn name_of(keyspace: &DatabaseKeyspace) -> String {
     let DatabaseKeyspace { bucket, scope, collection } = keyspace;
-    // No name of a keyspace has a slash.
+    // Names of keyspaces contain no slash.
     format!("{STATISTICS}{bucket}/{scope}/{collection}")
 }
 
-/// The beginning of the version of all records about the collection that the keyspace is now.
+/// Returns the prefix of the versions of all records about the keyspace's present collection.
 fn version_prefix(cluster: &Cluster, keyspace: &DatabaseKeyspace) -> Option<String> {
     let manifest = &cluster.bucket(&keyspace.bucket).ok()?.manifest;
     Some(format!("{:x}-", manifest.resolve(&path(keyspace)).ok()?.0))
 }
 
-/// The record about the collection that the keyspace is now.
+/// Returns the record about the keyspace's present collection.
 fn record<'a>(cluster: &'a Cluster, keyspace: &DatabaseKeyspace) -> Option<&'a ServiceRecord> {
     let record = cluster.service_records.get(QUERY.id, &name_of(keyspace))?;
     record.version.starts_with(&version_prefix(cluster, keyspace)?).then_some(record)
 }
 
-/// Returns the keyspace that a note is about, if it is one about statistics.
+/// Returns the keyspace of a note about statistics; `None` for other notes.
 pub(super) fn keyspace_of(key: &str) -> Option<DatabaseKeyspace> {
     Key::read(key).map(|key| key.keyspace)
 }
 
-/// Returns a note about statistics, whoever asks.
+/// Returns a note about statistics without a check of rights.
 pub(super) fn recall(node: &Node, key: &str) -> Option<Vec<u8>> {
     let Key { keyspace, is_stamp } = Key::read(key)?;
     let cluster = node.cluster();
@@ -82,8 +83,8 @@ pub(super) fn recall(node: &Node, key: &str) -> Option<Vec<u8>> {
     Some(text.clone().into_bytes())
 }
 
-/// Returns the keys of notes about statistics that begin with `prefix`, without those of versions, for a user who may query their
-/// keyspaces.
+/// Returns the keys of notes about statistics that begin with `prefix`, without those of versions, for the keyspaces that the
+/// user may query.
 pub(super) fn keys(requester: &Requester, prefix: &str) -> Vec<String> {
     requester.node.catch_up();
     let cluster = requester.node.cluster();
@@ -97,7 +98,7 @@ pub(super) fn keys(requester: &Requester, prefix: &str) -> Vec<String> {
     names.filter(is_seen).map(str::to_owned).collect()
 }
 
-/// Puts the statistics of a keyspace in the place of those before, or removes them where there are none.
+/// Replaces the statistics of a keyspace, or removes them if `row` is `None`.
 pub(super) fn put(
     requester: &Requester,
     keyspace: &DatabaseKeyspace,

@@ -1,4 +1,4 @@
-//! Indexes that the nodes have yet to build.
+//! Indexes that nodes must still build.
 
 use super::catalog::has_to_build;
 use super::message::{QueryMessage, QueryReply};
@@ -6,7 +6,7 @@ use nacre_node::Node;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Returns the indexes, by their UUIDs, of which `node` has yet to build its part.
+/// Returns the UUIDs of the indexes of which `node` must still build its part.
 pub(super) fn own_unbuilt(node: &Node) -> BTreeSet<String> {
     let cluster = node.cluster();
     let all = cluster.buckets.iter().flat_map(|(bucket, config)| {
@@ -16,8 +16,8 @@ pub(super) fn own_unbuilt(node: &Node) -> BTreeSet<String> {
     unbuilt.map(|(_, index)| index.uuid.clone()).collect()
 }
 
-/// Returns the indexes, by their UUIDs, of which some node has yet to build its part. A node that does not answer counts as
-/// done. Blocks, for about a second at most.
+/// Returns the UUIDs of the indexes of which some node must still build its part. A node that does not answer counts as
+/// done. Blocks for at most about a second.
 pub fn unbuilt(node: &Arc<Node>) -> BTreeSet<String> {
     let mut unbuilt = own_unbuilt(node);
     for reply in node.ask_members(&QueryMessage::Unbuilt) {

@@ -1,4 +1,4 @@
-//! Counts of requests, since the node started.
+//! Counts of requests since the node started.
 
 use nacre_node::Node;
 use nacre_node::service::{Metric, MetricKind};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Vitals {
     begun: AtomicU64,
     ended: AtomicU64,
-    /// Ended by a limit of the sandbox.
+    /// Requests that a limit of the sandbox has ended.
     failed: AtomicU64,
     elapsed_ns: AtomicU64,
     index_touches: AtomicU64,
@@ -18,17 +18,17 @@ pub struct Vitals {
 }
 
 impl Vitals {
-    /// Counts questions about entries of indexes.
+    /// Counts requests for index entries.
     pub(super) fn add_index_touches(&self, count: usize) {
         self.index_touches.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// Counts questions about documents.
+    /// Counts requests for documents.
     pub(super) fn add_document_touches(&self, count: usize) {
         self.document_touches.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// Returns what the counters mean to an operator.
+    /// Returns the counters as metrics.
     pub(super) fn metrics(&self) -> Vec<Metric> {
         let metric = |name, help, counter: &AtomicU64| {
             let value = counter.load(Ordering::Relaxed);
@@ -48,28 +48,28 @@ impl Vitals {
         ]
     }
 
-    /// Requests that have been begun.
+    /// Returns the number of requests that have begun.
     pub fn begun(&self) -> u64 {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Requests that have ended.
+    /// Returns the number of requests that have ended.
     pub fn ended(&self) -> u64 {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Requests that a limit of the sandbox has ended.
+    /// Returns the number of requests that a limit of the sandbox has ended.
     pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Nanoseconds that the requests which have ended took in all.
+    /// Returns the total time of ended requests, in nanoseconds.
     pub fn elapsed_ns(&self) -> u64 {
         self.elapsed_ns.load(Ordering::Relaxed)
     }
 }
 
-/// A request while it is counted as running.
+/// A request that is counted as running.
 pub struct Counted {
     node: Arc<Node>,
     vitals: Arc<Vitals>,

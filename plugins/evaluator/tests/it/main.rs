@@ -1,4 +1,4 @@
-//! Libraries, as queries call them, and the plugin that they are called by.
+//! Tests libraries as queries call them, and the plugin around them.
 
 use nacre_evaluator::{Evaluator, LIMITS, Library, Moment, OfHost, Queries, Refused};
 use nacre_plugin::{Fault, Functions};
@@ -167,7 +167,7 @@ fn what_does_not_end_is_stopped_and_the_next_call_runs() {
     assert_eq!(LIMITS.result_bytes_max, 16_777_216);
 }
 
-/// Answers `ROWS n` with rows from 1 to n, two at a time, and refuses all else.
+/// Answers `ROWS n` with rows from 1 to n, two at a time, and refuses other statements.
 #[derive(Default)]
 struct Counting {
     open: BTreeMap<u32, (u64, u64)>,

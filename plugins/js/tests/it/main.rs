@@ -1,4 +1,4 @@
-//! Programs in JavaScript as plain Rust, without the sandbox.
+//! Tests JavaScript programs as plain Rust, without the sandbox.
 
 use nacre_js_service::Program;
 use nacre_plugin::testing::{Harness, START_US};
@@ -16,7 +16,7 @@ fn program(source: &str) -> Harness<Program> {
     Harness::new(&config(source)).unwrap()
 }
 
-/// Why a program cannot be deployed.
+/// Returns the reason why a program cannot be deployed.
 fn refusal(source: &str) -> String {
     match Harness::<Program>::new(&config(source)) {
         Ok(_) => "ok".into(),
@@ -111,7 +111,7 @@ export function onTimer({ name }) { state.put("fired", name); }
     assert_eq!(timers, ["a", "c"]);
 }
 
-/// The section of the attribute `t`, which is `[2]`.
+/// A section with the attribute `t`, whose value is `[2]`.
 const XATTRS: &[u8] = b"\0\0\0\x0a\0\0\0\x06t\x00[2]\0";
 
 #[test]
@@ -170,7 +170,7 @@ fn handlers_see_attributes_and_what_was_there_before() {
     assert_eq!(batch, [r#"[{"t":[2]},{"n":1}]"#, "[0,0]", r#"[0,"/w=="]"#]);
 }
 
-/// Each document has what its own handler has done, also behind a promise that nobody waits for.
+/// Effects belong to the document of their handler, even after a promise that is not awaited.
 #[test]
 fn what_promises_do_belongs_to_the_document_of_their_handler() {
     let mut program = program(
@@ -193,7 +193,8 @@ export function onDelete({ id }) { put("gone " + id); }
     assert_eq!(program.state_text(), "a = 1\nd = 3\ngone b = 2\norder = 3\n");
 }
 
-/// The top of a file runs again after a handler that left something to run; it finds no state then either.
+/// The top level of a file runs again after a handler with pending work; it has no access to the state then
+/// either.
 #[test]
 fn the_top_of_a_file_has_no_state_in_the_middle_of_a_batch() {
     let mut program = program(
@@ -586,7 +587,8 @@ export function onTimer() {}
     };
     assert_eq!(begun(&[folds, folds, waits]), None, "they only fold");
     assert_eq!(begun(&[folds, writes, waits]), Some(2));
-    // Also of those that only fold: the one that ends a call is the one that began last.
+    // This also holds for documents without external effects: the last one that began is the one that ended
+    // the call.
     assert_eq!(begun(&[writes, folds, folds, waits]), Some(3));
 }
 
@@ -608,7 +610,8 @@ export function onUpdate(doc, { id }) {
     assert_eq!(errors.len(), 1);
 }
 
-/// What an example writes and its state are not one commit: a crash may leave the state and take the document.
+/// The documents of an example and its state are not committed together: a crash may keep the state and lose
+/// the document.
 #[test]
 fn the_index_table_writes_a_lookup_again_that_a_crash_has_lost() {
     let lookup = ("shop.lookup".to_owned(), b"mail::ann@example.com".to_vec());
@@ -620,7 +623,7 @@ fn the_index_table_writes_a_lookup_again_that_a_crash_has_lost() {
     assert_eq!(table.documents()[&lookup].body, b"\"user::1\"", "before the one that waits");
 }
 
-/// Authors complete by `nacre.d.ts`, and what they complete is there.
+/// `nacre.d.ts`, which editors use for completion, matches the global scope.
 #[test]
 fn the_types_for_editors_name_what_is_in_the_global_scope_and_nothing_else() {
     let types = include_str!("../../nacre.d.ts");

@@ -1,9 +1,10 @@
-//! The order of joins is the cheapest of all.
+//! The chosen order of joins is the cheapest of all.
 
 use nacre_cost::{Estimate, IndexCost, best_order, hash_join, lookup_join};
 use proptest::prelude::*;
 
-/// Terms with rows of their own, in a chain: each pair of neighbours has a share of pairs that fit.
+/// Terms with individual row counts in a chain: each pair of neighbours has a share of matching
+/// pairs.
 struct Chain {
     rows: Vec<f64>,
     share: Vec<f64>,
@@ -66,7 +67,8 @@ proptest! {
         let written: Vec<usize> = (0..count).collect();
         let least = permutations(count).iter().map(|order| chain.cost(order)).fold(f64::MAX, f64::min);
         match &found {
-            // Of two ways to join the same terms the cheaper one goes on, and both have as many rows.
+            // Of two ways to join the same terms only the cheaper one is extended, and both return
+            // the same number of rows.
             Some(order) => prop_assert!(chain.cost(order) <= least * (1.0 + 1e-9)),
             None => prop_assert!(chain.cost(&written) * 0.9 <= least * (1.0 + 1e-9)),
         }

@@ -1,4 +1,4 @@
-//! Shares of values against counting, and orders of joins against trying all of them.
+//! Compares shares with counts of values, and join orders with an exhaustive search.
 
 mod joins;
 mod shares;

@@ -1,4 +1,4 @@
-//! The share that a histogram tells is that of counting, as far as its bins go.
+//! Shares from a histogram equal exact counts within the accuracy of its bins.
 
 use nacre_cost::{Sarg, Table, Tally};
 use nacre_sql::ast::{Expr, Statement};
@@ -8,7 +8,8 @@ use proptest::prelude::*;
 
 const KEY: &str = "(`#self`.`a`)";
 
-/// Statistics of a key `a` with these values, MISSING among them, in a keyspace of as many documents or more.
+/// Returns statistics of a key `a` with these values, including MISSING, in a keyspace of at least as many
+/// documents.
 fn table(values: &[Value], documents: u64, resolution: Option<f64>) -> Table {
     let mut tally = Tally::default();
     for value in values {
@@ -22,7 +23,7 @@ fn table(values: &[Value], documents: u64, resolution: Option<f64>) -> Table {
         ("docCount", Value::Int(documents as i64)),
         ("histograms", Value::object([("a", Value::object(fields))])),
     ]);
-    // As a note keeps it.
+    // The row is stored as the JSON of a note.
     let row = Value::parse(row.to_json().as_bytes()).unwrap();
     Table::from_row(&row).unwrap()
 }
@@ -57,7 +58,7 @@ fn the_key_of_an_index_is_found_by_its_text() {
 
 #[test]
 fn a_frequent_value_is_told_apart_from_rare_ones() {
-    // 900 of 1,000 are open, and 100 others differ.
+    // 900 of 1,000 values are equal, and 100 others differ.
     let values = numbers((0..900).map(|_| 5).chain(1000..1100));
     let table = table(&values, 1000, None);
     let equal = |value: i64| table.share(KEY, &[Sarg::Equal(literal(Value::Int(value)))]);
@@ -152,7 +153,7 @@ fn damaged_histograms_are_no_statistics() {
 }
 
 proptest! {
-    /// Bins of a hundredth tell a range of numbers to within two bins at each of its ends.
+    /// The share of a range is exact to within two bins of a hundredth at each end.
     #[test]
     fn the_share_of_a_range_is_that_of_counting(
         values in prop::collection::vec(-50_i64..50, 1..400),
@@ -177,7 +178,7 @@ proptest! {
         prop_assert!(off <= 4.0 * depth + 0.5, "{share} of {} for {count}", values.len());
     }
 
-    /// Whatever is asked, a share is a number from 0 to 1, as there is one value a document.
+    /// A share is always between 0 and 1, because each document has one value.
     #[test]
     fn shares_are_shares(
         values in prop::collection::vec(

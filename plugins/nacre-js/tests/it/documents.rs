@@ -1,4 +1,4 @@
-//! Documents that are decoded as far as they are looked at.
+//! Tests of documents that are decoded only as far as they are read.
 
 use nacre_js::{Argument, Engine, Limits};
 
@@ -6,7 +6,7 @@ fn engine() -> Engine {
     Engine::new(Limits::default()).unwrap()
 }
 
-/// What a function makes of a document, as text, errors included.
+/// Returns the result of a function for a document as text, including errors.
 fn told(engine: &mut Engine, source: &str, document: Argument<'_>) -> String {
     let function = engine.compile("code", source).unwrap();
     match engine.call(function, &[document]) {
@@ -15,7 +15,7 @@ fn told(engine: &mut Engine, source: &str, document: Argument<'_>) -> String {
     }
 }
 
-/// A document decoded as it is looked at is the document decoded at once, whatever is done with it.
+/// A lazily decoded document behaves like an eagerly decoded one under all operations.
 #[test]
 fn lazy_documents_cannot_be_told_from_eager_ones() {
     let documents = [
@@ -125,7 +125,7 @@ fn documents_do_not_outlive_their_call() {
         Ok(again) => engine.call(again, &[]).map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     };
-    // In the next call of the same document, and in those of another.
+    // In the next call with the same document, and in those with another one.
     for document in [r#"{"a":1,"b":2}"#, r#"{"a":3,"b":4}"#] {
         engine.set_document(document).unwrap();
         for source in ["() => kept.a", "() => kept.b", "() => 'a' in kept"] {

@@ -1,4 +1,4 @@
-//! Functions, builtins, errors and limits.
+//! Tests of functions, builtins, errors and limits.
 
 use nacre_js::{Argument, Engine, Limits};
 
@@ -98,7 +98,7 @@ fn emitted_pairs_are_collected_as_json() {
     assert_eq!(emitted, [("[1,null]", "null"), (r#""k""#, "null"), ("null", "null")]);
 }
 
-/// What a function leaves to promises belongs to its own call, or to none: one that fails takes it along.
+/// Promise jobs run in the call that created them or not at all: a failed call drops them.
 #[test]
 fn what_promises_run_never_runs_in_another_call() {
     let mut engine = engine();
@@ -120,7 +120,7 @@ fn what_promises_run_never_runs_in_another_call() {
     }
 }
 
-/// An engine with a program is made anew by whoever loaded it: until then, it runs nothing.
+/// The owner of an engine with a program must recreate it; until then it refuses calls.
 #[test]
 fn a_program_that_has_left_something_to_run_is_not_called_again() {
     for fails in [
@@ -151,7 +151,7 @@ fn log_lines_are_collected_and_bounded() {
     assert_eq!((&log[0][..], log.len()), (r#"a 1 {"b":[2]}"#, 100));
 }
 
-/// Each attack ends in a named error, and the engine answers the next call as if nothing had happened.
+/// Each attack ends in a specific error, and the engine answers the next call normally.
 #[test]
 fn attacks_are_contained_and_named() {
     let cases = [

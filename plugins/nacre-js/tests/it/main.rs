@@ -1,4 +1,4 @@
-//! The engine as plugins use it.
+//! Tests of the engine as plugins use it.
 
 mod documents;
 mod engine;

@@ -11,7 +11,7 @@ wit_bindgen::generate!({
     default_bindings_module: "nacre_plugin::bindings::world",
 });
 
-/// `scalar.call` for the functions kept in `slot`.
+/// Calls `scalar.call` of the functions in `slot`.
 pub fn call<F: Functions>(
     slot: &mut Option<F>,
     name: &str,

@@ -12,7 +12,7 @@ wit_bindgen::generate!({
     default_bindings_module: "nacre_plugin::bindings::world",
 });
 
-/// `projection.project` for the index type kept in `slot`.
+/// Calls `projection.project` of the index type in `slot`.
 pub fn project<I: IndexType>(
     slot: &mut Option<I>,
     buffer: &[u8],

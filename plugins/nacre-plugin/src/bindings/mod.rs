@@ -1,9 +1,9 @@
-//! The generated ABI of one world, and the glue between it and what plugins implement.
+//! The generated ABI of one world, and the conversions between it and the traits that plugins implement.
 //!
-//! The generator names what it makes by interface for the whole crate, and all worlds have `lifecycle`: so that a build of
-//! this crate for Wasm has the world `service`, or by feature one of the others.
+//! The generator names its output by interface, once per crate, and all worlds have `lifecycle`. Therefore a build of this
+//! crate for Wasm contains one world: `service`, or another one selected by a feature.
 
-// The generator documents from the WIT, but not every item that it derives from it.
+// The generator documents items from the WIT, but not every item that it derives.
 #![allow(missing_docs, reason = "generated from plugins/wit, which is documented")]
 
 #[cfg(not(any(feature = "resolver", feature = "functions", feature = "index-type")))]
@@ -40,18 +40,18 @@ pub(crate) fn fault(fault: Fault) -> types::Fault {
     }
 }
 
-/// `lifecycle.init` for what is kept in `slot`.
+/// Calls `lifecycle.init` and stores the plugin in `slot`.
 pub fn init<P>(
     slot: &mut Option<P>,
     start: impl FnOnce() -> Result<P, Fault>,
 ) -> Result<(), types::Fault> {
-    // A panic aborts, and an abort says nothing: its message goes to the log first.
+    // A panic aborts without a message, so the hook writes the message to the log first.
     std::panic::set_hook(Box::new(|panic| log::write(log::Level::Error, &panic.to_string())));
     *slot = Some(start().map_err(fault)?);
     Ok(())
 }
 
-/// What `init` has put into `slot`.
+/// Returns the plugin that `init` has stored in `slot`.
 pub fn ready<P>(slot: &mut Option<P>) -> Result<&mut P, types::Fault> {
     slot.as_mut().ok_or_else(|| types::Fault::Fatal("init was not called, or failed".into()))
 }

@@ -1,4 +1,4 @@
-//! What is outside the sandbox, as the host provides it.
+//! The host's functions outside the sandbox.
 
 use super::world::nacre::plugin::{
     blob as host_blob, http_out, kv as host_kv, metrics, query as host_query, timer, turn,

@@ -13,7 +13,7 @@ wit_bindgen::generate!({
 
 use exports::nacre::plugin::resolution;
 
-/// `resolution.resolve` for the resolver kept in `slot`.
+/// Calls `resolution.resolve` of the resolver in `slot`.
 pub fn resolve<R: Resolver>(
     slot: &mut Option<R>,
     key: &[u8],

@@ -17,7 +17,7 @@ wit_bindgen::generate!({
 use exports::nacre::plugin::{feed, reader, timer_handler};
 use nacre::plugin::{state, types};
 
-/// The key space as the host provides it.
+/// The key space that the host provides.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostState;
 
@@ -45,7 +45,7 @@ impl Apply for HostState {
     }
 }
 
-/// Makes a call with the state to be changed; of one that fails the host takes nothing.
+/// Makes a call that can change the state. The host drops the writes of a failed call.
 fn changing<T>(
     call: impl FnOnce(&mut dyn StateMut) -> Result<T, Fault>,
 ) -> Result<T, types::Fault> {
@@ -55,7 +55,7 @@ fn changing<T>(
     Ok(result)
 }
 
-/// `feed.on-batch` for the service kept in `slot`.
+/// Calls `feed.on-batch` of the service in `slot`.
 pub fn on_batch<S: Service>(
     slot: &mut Option<S>,
     buffer: &[u8],
@@ -70,7 +70,7 @@ pub fn on_batch<S: Service>(
     Ok(feed::Outcome { errors })
 }
 
-/// `feed.rollback` for the service kept in `slot`.
+/// Calls `feed.rollback` of the service in `slot`.
 pub fn rollback<S: Service>(
     slot: &mut Option<S>,
     vb: u16,
@@ -80,7 +80,7 @@ pub fn rollback<S: Service>(
     changing(|state| service.rollback(vb, seqno, state))
 }
 
-/// `reader.handle` for the service kept in `slot`.
+/// Calls `reader.handle` of the service in `slot`.
 pub fn handle<S: Service>(
     slot: &mut Option<S>,
     request: reader::Request,
@@ -89,7 +89,7 @@ pub fn handle<S: Service>(
     answer.map(Into::into).map_err(fault)
 }
 
-/// `reader.more` for the service kept in `slot`.
+/// Calls `reader.more` of the service in `slot`.
 pub fn more<S: Service>(
     slot: &mut Option<S>,
     cursor: &[u8],
@@ -98,7 +98,7 @@ pub fn more<S: Service>(
     Ok(reader::Chunk { body, cursor })
 }
 
-/// `reader.merge` for the service kept in `slot`.
+/// Calls `reader.merge` of the service in `slot`.
 pub fn merge<S: Service>(
     slot: &mut Option<S>,
     request: reader::Request,
@@ -109,7 +109,7 @@ pub fn merge<S: Service>(
     answer.map(Into::into).map_err(fault)
 }
 
-/// `timer-handler.on-timer` for the service kept in `slot`.
+/// Calls `timer-handler.on-timer` of the service in `slot`.
 pub fn on_timer<S: Service>(
     slot: &mut Option<S>,
     now_us: u64,

@@ -1,13 +1,13 @@
-//! Pages and the header as bytes.
+//! The encoding of pages and of the header.
 //!
-//! Lengths and counts are unsigned LEB128. A leaf is `00`, then key and value of each row, each with its length
-//! in front. An inner page is `01`, then for each child: its maximum key with length, page id, rows, bytes, and
-//! reduction with length. The header is the root's child entry (absent when the tree is empty) behind the next
-//! page id and the bytes of all pages.
+//! Lengths and counts are unsigned LEB128. A leaf is `00`, then key and value of each row, each prefixed with
+//! its length. An inner page is `01`, then for each child: its maximum key with length, page ID, rows, bytes,
+//! and reduction with length. The header is the next page ID, the total bytes of all pages, and the root's
+//! child entry (absent when the tree is empty).
 
 use super::Row;
 
-/// The tree in the state is not one that this code has written.
+/// The stored tree was not written by this code, or is damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Corrupt {
     /// The header cannot be read.
@@ -19,23 +19,23 @@ pub enum Corrupt {
     /// A page cannot be read.
     #[error("page {0} of a B-tree is malformed")]
     Malformed(u64),
-    /// Pages point to each other deeper than any tree grows.
+    /// Pages point to each other deeper than any tree can grow.
     #[error("a B-tree is deeper than {0} pages")]
     TooDeep(usize),
 }
 
-/// What a page keeps about each of its children.
+/// The entry of a child in its parent page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Child {
     pub max_key: Vec<u8>,
     pub page: u64,
     pub rows: u64,
-    /// Size of the child page itself.
+    /// Size of the child page without its descendants.
     pub bytes: u64,
     pub reduction: Vec<u8>,
 }
 
-/// The state of a tree outside its pages.
+/// The part of a tree outside its pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Header {
     pub root: Option<Child>,
@@ -79,13 +79,13 @@ impl Child {
         put_bytes(&self.reduction, out);
     }
 
-    /// About how many bytes this entry takes in a page.
+    /// Returns the approximate size of this entry in a page, in bytes.
     pub fn entry_bytes(&self) -> usize {
         self.max_key.len() + self.reduction.len() + 16
     }
 }
 
-/// About how many bytes a row takes in a page.
+/// Returns the approximate size of a row in a page, in bytes.
 pub(super) fn row_bytes(row: &Row<'_>) -> usize {
     row.key.len() + row.value.len() + 4
 }

@@ -1,4 +1,4 @@
-//! Reading: rows of a range in either direction, and reductions of a range by groups.
+//! Reads rows of a range in either direction, and reductions of a range by groups.
 
 use super::page::{Child, Corrupt, Page};
 use super::write::DEPTH_MAX;
@@ -9,23 +9,23 @@ use std::ops::ControlFlow;
 /// A row of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row<'a> {
-    /// Where the row stands.
+    /// The key.
     pub key: &'a [u8],
-    /// What it holds.
+    /// The value.
     pub value: &'a [u8],
 }
 
-/// Whether a reader wants more: `Continue(())` or `Break(())`.
+/// Tells a read whether to continue: `Continue(())` or `Break(())`.
 pub type Step = ControlFlow<()>;
 
-/// A range of keys and the direction to read it in.
+/// A range of keys and the direction in which to read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Range {
     /// The first key of the range.
     pub start: Vec<u8>,
-    /// The first key behind the range; empty for no bound.
+    /// The first key after the range; empty for no bound.
     pub end: Vec<u8>,
-    /// Whether to read from the end to the start.
+    /// True to read from the end to the start.
     pub reverse: bool,
 }
 
@@ -39,16 +39,17 @@ impl Range {
     }
 }
 
-/// Rows that fall together in a grouped reduction.
+/// A group of rows in a grouped reduction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Key and value of the first row of the group in reading direction; none in a reduction without groups.
+    /// Key and value of the first row of the group in reading direction; `None` for a reduction without
+    /// groups.
     pub first: Option<(Vec<u8>, Vec<u8>)>,
     /// The reduction of all rows of the group.
     pub reduction: Vec<u8>,
 }
 
-/// A child and the keys it may hold: those above `above`, up to its greatest.
+/// A child and its possible keys: those above `above`, up to its greatest key.
 struct Span<'a> {
     above: Option<&'a [u8]>,
     child: &'a Child,
@@ -68,21 +69,21 @@ impl Span<'_> {
     }
 }
 
-/// What a walk over a range does with what it meets.
+/// Processes the children and rows of a range.
 trait Visitor {
-    /// Offers a whole child that lies within the range; `true` takes it, `false` asks for it to be opened.
+    /// Offers a whole child that lies within the range. Returns true to take it, false to have it opened.
     fn takes(&mut self, span: &Span<'_>) -> bool;
 
     fn row(&mut self, row: Row<'_>) -> Step;
 }
 
 impl Tree<'_> {
-    /// Calls `each` with the rows of `range` in order, the first `skip` of them left out.
+    /// Calls `each` with the rows of `range` in order, without the first `skip` rows.
     ///
-    /// Skipping costs no more than finding: whole pages are skipped by their row counts.
+    /// Skipping is as cheap as a lookup: whole pages are skipped by their row counts.
     ///
     /// # Errors
-    /// [`Corrupt`] when the tree cannot be read.
+    /// [`Corrupt`] if the tree cannot be read.
     pub fn rows(
         &self,
         state: &dyn State,
@@ -95,11 +96,11 @@ impl Tree<'_> {
 
     /// Calls `each` with every group of `range` in order.
     ///
-    /// `group` says how many bytes of a key name its group; it must give 0 for all keys (one group), or be
-    /// such that equal prefixes are neighbours.
+    /// `group` returns the number of leading bytes of a key that identify its group. It must return 0 for all
+    /// keys (one group), or values for which equal prefixes are adjacent.
     ///
     /// # Errors
-    /// [`Corrupt`] when the tree cannot be read.
+    /// [`Corrupt`] if the tree cannot be read.
     pub fn groups(
         &self,
         state: &dyn State,
@@ -199,9 +200,10 @@ impl<F: FnMut(Row<'_>) -> Step> Visitor for Rows<F> {
     }
 }
 
-/// Rows of one leaf and more are reduced together, but not without limit: a reducer may be user code.
+/// Maximum number of rows that are reduced together, possibly from several leaves. The limit exists because a
+/// reducer may be user code.
 const REDUCED_ROWS_MAX: usize = 256;
-/// The same limit for rows that are large.
+/// Maximum size of rows that are reduced together, in bytes.
 const REDUCED_BYTES_MAX: usize = 256 << 10;
 
 /// The group being read.
@@ -229,7 +231,7 @@ impl Groups<'_> {
 
     fn reduce_rows(&self, open: &mut Open) {
         if !open.rows.is_empty() {
-            // Whatever the reading direction, reducers see rows in key order.
+            // Reducers receive rows in key order, whatever the reading direction.
             if self.reverse {
                 open.rows.reverse();
             }
@@ -262,8 +264,8 @@ impl Groups<'_> {
 impl Visitor for Groups<'_> {
     fn takes(&mut self, span: &Span<'_>) -> bool {
         let name = self.name(&span.child.max_key);
-        // Without groups there is nothing to compare; otherwise the child belongs to the open group when both
-        // its greatest key and the key before its first do.
+        // Without groups there is nothing to compare. Otherwise the child belongs to the open group if both
+        // its greatest key and the key before its first key do.
         let whole = name.is_empty() || span.above.is_some_and(|above| self.name(above) == name);
         let name = name.to_vec();
         match &mut self.open {

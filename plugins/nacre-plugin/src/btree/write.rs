@@ -1,28 +1,28 @@
-//! Applying changes: one pass over the pages they fall into.
+//! Applies changes in one pass over the affected pages.
 
 use super::page::{Child, Corrupt, Header, Page, encode_inner, encode_leaf, row_bytes};
 use super::{Row, Tree, decode};
 use crate::StateMut;
 
-/// A page is split when it grows beyond this. Small, as a row that is written somewhere in the middle writes its whole page
-/// anew: 3.3 KB a row with pages of 4 KB, 2.3 with 2 KB, in a tree of 600,000 rows that change 512 at a time. Large enough
-/// that a tree of ten million rows has five levels.
+/// Size beyond which a page is split. It is small because a change of one row rewrites its whole page: 3.3 KB per row with
+/// pages of 4 KB and 2.3 KB with 2 KB, in a tree of 600,000 rows with 512 changes at a time. It is large enough that a tree
+/// of ten million rows has five levels.
 pub(super) const PAGE_BYTES: usize = 2048;
-/// Neighbours that together stay below this are joined, so that deletions do not leave a tree of crumbs.
+/// Neighbours whose total size is at most this are joined, so that deletions do not leave many tiny pages.
 const JOIN_BYTES: u64 = PAGE_BYTES as u64 / 2;
-/// No tree that fits a machine is deeper.
+/// Maximum depth; no tree that fits on a machine is deeper.
 pub(super) const DEPTH_MAX: usize = 32;
 
 const _: () = assert!(JOIN_BYTES < PAGE_BYTES as u64);
 
-/// A change of one key: its new value, or none to remove it.
+/// A change of one key: its new value, or `None` to remove it.
 pub type Change = (Vec<u8>, Option<Vec<u8>>);
 
 impl Tree<'_> {
     /// Applies `changes`, which must ascend strictly by key.
     ///
     /// # Errors
-    /// [`Corrupt`] when the tree cannot be read; the state is of no use then.
+    /// [`Corrupt`] if the tree cannot be read; the state must then be discarded.
     pub fn apply(&self, state: &mut dyn StateMut, changes: &[Change]) -> Result<(), Corrupt> {
         debug_assert!(changes.windows(2).all(|pair| pair[0].0 < pair[1].0));
         if changes.is_empty() {
@@ -55,7 +55,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Applies `changes` below `child`; gives the pages that take its place, on the same level.
+    /// Applies `changes` below `child`. Returns the pages that replace it, on the same level.
     fn change(
         &mut self,
         child: &Child,
@@ -86,7 +86,7 @@ impl Writer<'_> {
         let last = children.len().saturating_sub(1);
         let mut level = Vec::with_capacity(children.len());
         for (index, child) in children.into_iter().enumerate() {
-            // What lies beyond the greatest key belongs to the last child.
+            // Keys above the greatest key belong to the last child.
             let count = match index == last {
                 true => changes.len(),
                 false => changes.partition_point(|(key, _)| *key <= child.max_key),
@@ -102,7 +102,7 @@ impl Writer<'_> {
         self.join_crumbs(level)
     }
 
-    /// Joins neighbours that are small together.
+    /// Joins neighbours whose total size is small.
     fn join_crumbs(&mut self, level: Vec<Child>) -> Result<Vec<Child>, Corrupt> {
         let mut joined: Vec<Child> = Vec::with_capacity(level.len());
         for child in level {
@@ -136,7 +136,7 @@ impl Writer<'_> {
         Ok(child)
     }
 
-    /// The page below a root with a single child, however far down that is.
+    /// Returns the first page below a root with a single child that has several children, or is a leaf.
     fn lowered(&mut self, mut root: Child) -> Result<Child, Corrupt> {
         for _ in 0..DEPTH_MAX {
             let bytes = self.tree.load(self.state.reading(), root.page)?;
@@ -192,7 +192,7 @@ impl Writer<'_> {
     }
 }
 
-/// `rows` with `changes` applied; both ascend.
+/// Returns `rows` with `changes` applied; both ascend.
 fn merged<'a>(rows: &[Row<'a>], changes: &'a [Change]) -> Vec<Row<'a>> {
     let mut out = Vec::with_capacity(rows.len() + changes.len());
     let mut rows = rows.iter().copied().peekable();
@@ -209,9 +209,9 @@ fn merged<'a>(rows: &[Row<'a>], changes: &'a [Change]) -> Vec<Row<'a>> {
     out
 }
 
-/// Cuts `items` into runs of about equal size: a page at most, but `at_least` items whatever their size.
+/// Splits `items` into runs of about equal size: at most a page each, but at least `at_least` items whatever their size.
 ///
-/// An inner page needs two children, else levels of large reductions would be stacked without end.
+/// An inner page needs two children; otherwise large reductions would add levels without end.
 fn split<T>(
     items: &[T],
     at_least: usize,

@@ -1,4 +1,4 @@
-//! Capability `http-out`: HTTP requests to the hosts that the deployment names.
+//! Capability `http-out`: HTTP requests to the hosts that the deployment lists.
 
 use super::outside;
 use crate::Header;
@@ -16,38 +16,38 @@ pub struct Request {
     pub body: Vec<u8>,
 }
 
-/// An answer, whatever its status.
+/// A response of any status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
     /// The HTTP status.
     pub status: u16,
-    /// Headers, their names in lower case.
+    /// Headers; names are in lower case.
     pub headers: Vec<Header>,
     /// The whole body.
     pub body: Vec<u8>,
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The host is not granted, or the URL is none.
+    /// The URL is invalid, or its host is not granted.
     #[error("{0}")]
     Denied(String),
-    /// The answer did not come in time.
+    /// The response did not arrive before the deadline of the call.
     #[error("no answer in time")]
     Timeout,
-    /// The answer is too large.
+    /// The response is too large.
     #[error("the answer is too large")]
     TooLarge,
-    /// There is no connection.
+    /// The connection failed.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Sends a request and waits for its answer.
+/// Sends a request and waits for the response.
 ///
 /// # Errors
-/// Why there is none.
+/// Fails if there is no response.
 pub fn send(request: Request) -> Result<Response, Error> {
     outside::send(request)
 }

@@ -1,33 +1,34 @@
 //! Capability `kv`: documents.
 //!
-//! A keyspace is `scope.collection`, or `bucket.scope.collection` in another bucket; the empty string is the deployment's
-//! own. What is written takes effect at once: a call that is made again, because it failed or the node did, writes again.
+//! A keyspace is `scope.collection`, or `bucket.scope.collection` in another bucket; the empty string is the
+//! deployment's own. Writes take effect immediately: a call that is repeated because it or the node failed writes
+//! again.
 
 use super::outside;
 
-/// A document as it was read.
+/// A document that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Document {
     /// The body, without extended attributes.
     pub body: Vec<u8>,
-    /// The version.
+    /// The CAS.
     pub cas: u64,
-    /// What clients say about the format of the body.
+    /// The flags by which clients describe the format of the body.
     pub flags: u32,
-    /// Seconds since the Unix epoch; 0 for never.
+    /// The expiry in seconds since the Unix epoch; 0 for never.
     pub expiry: u32,
-    /// Whether the body is JSON.
+    /// True if the body is JSON.
     pub is_json: bool,
 }
 
-/// A document to be written.
+/// A document to write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
-    /// The body; JSON is recognised.
+    /// The body; the host recognises JSON.
     pub body: Vec<u8>,
-    /// What is kept beside it for clients.
+    /// The flags, which are stored with the body for clients.
     pub flags: u32,
-    /// Seconds from now up to 30 days, or since the Unix epoch; 0 for never.
+    /// The expiry: up to 30 days in seconds from now, or seconds since the Unix epoch; 0 for never.
     pub expiry: u32,
 }
 
@@ -37,161 +38,161 @@ impl From<&str> for Content {
     }
 }
 
-/// A counter after it was changed.
+/// A counter after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// Its value.
+    /// The value.
     pub value: u64,
-    /// The version of its document.
+    /// The CAS of the document.
     pub cas: u64,
 }
 
-/// What is read at a path.
+/// The operation of a lookup at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupOperation {
-    /// The JSON there.
+    /// The JSON at the path.
     Get,
-    /// Nothing, and an error when there is no value.
+    /// An empty value, or an error if the path does not exist.
     Exists,
-    /// How many elements or members there are, in decimal.
+    /// The number of elements or members, in decimal.
     Count,
-    /// The whole body. The path is empty.
+    /// The whole body. The path must be empty.
     Document,
 }
 
 /// One part of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupSpec {
-    /// What is read.
+    /// The operation.
     pub operation: LookupOperation,
-    /// Where, as in `a.b[0]`.
+    /// The path, such as `a.b[0]`.
     pub path: String,
-    /// Whether the path begins with the name of an extended attribute.
+    /// True if the path begins with the name of an extended attribute.
     pub xattr: bool,
 }
 
-/// What a lookup found.
+/// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Looked {
-    /// The version of the document.
+    /// The CAS of the document.
     pub cas: u64,
-    /// What each part gives, or why it does not.
+    /// The result of each part, or the reason why it failed.
     pub results: Vec<Result<Vec<u8>, String>>,
 }
 
-/// What is done at a path.
+/// The operation of a mutation at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MutateOperation {
-    /// Adds a member that must not be there.
+    /// Adds a member that must not exist.
     Insert,
     /// Sets a member.
     Upsert,
-    /// Replaces a value that must be there.
+    /// Replaces a value that must exist.
     Replace,
     /// Removes a value.
     Remove,
-    /// Adds elements at the end of an array.
+    /// Appends elements to an array.
     ArrayAppend,
-    /// Adds elements at the start of an array.
+    /// Prepends elements to an array.
     ArrayPrepend,
-    /// Adds elements before the one that the path names.
+    /// Inserts elements before the element at the path.
     ArrayInsert,
-    /// Adds an element that is not there yet.
+    /// Adds an element unless the array has it.
     ArrayAddUnique,
-    /// Adds to a number; gives the sum.
+    /// Adds to a number and returns the sum.
     Counter,
-    /// Makes the value the whole body. The path is empty.
+    /// Replaces the whole body by the value. The path must be empty.
     SetDocument,
-    /// Removes the document; attributes whose names begin with `_` stay. The path is empty.
+    /// Removes the document and keeps attributes whose names begin with `_`. The path must be empty.
     RemoveDocument,
 }
 
 /// One part of a mutation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MutateSpec {
-    /// What is done.
+    /// The operation.
     pub operation: MutateOperation,
-    /// Where.
+    /// The path.
     pub path: String,
-    /// With what: JSON, any bytes for [`MutateOperation::SetDocument`], nothing to remove.
+    /// The operand: JSON; any bytes for [`MutateOperation::SetDocument`]; empty to remove.
     pub value: Vec<u8>,
-    /// Whether the path begins with the name of an extended attribute. Such parts come first.
+    /// True if the path begins with the name of an extended attribute. Such parts must come first.
     pub xattr: bool,
-    /// Whether missing parents are made.
+    /// True to create missing parents.
     pub create_path: bool,
-    /// Whether the value is a macro such as `"${Mutation.CAS}"`; only of attributes.
+    /// True to expand a macro such as `"${Mutation.CAS}"` in the value; only for extended attributes.
     pub expand_macros: bool,
 }
 
-/// What must be there for a document to be written.
+/// The condition that a write sets on the existing document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// No document.
+    /// No document may exist.
     Insert,
-    /// Anything or nothing.
+    /// No condition.
     Upsert,
-    /// A document, of that version when one is given.
+    /// A document must exist, with this CAS if one is given.
     Replace(Option<u64>),
 }
 
-/// How a mutation treats the document as a whole.
+/// Options of a mutation that apply to the whole document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MutateOptions {
-    /// What must be there.
+    /// The condition on the existing document.
     pub mode: Mode,
-    /// When it expires, as for [`Content::expiry`]; none leaves that as it is.
+    /// The expiry, as in [`Content::expiry`]; `None` keeps the current one.
     pub expiry: Option<u32>,
-    /// What is kept beside the body for clients; none leaves that as it is.
+    /// The flags, as in [`Content::flags`]; `None` keeps the current ones.
     pub flags: Option<u32>,
 }
 
-/// What a mutation did.
+/// The result of a mutation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mutated {
-    /// The new version of the document.
+    /// The new CAS of the document.
     pub cas: u64,
     /// The new value of each counter, with the position of its part.
     pub results: Vec<(u8, Vec<u8>)>,
 }
 
-/// What a lookup found that also sees deleted documents.
+/// The result of a lookup that also sees deleted documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookedAny {
-    /// The version of the document or of its tombstone.
+    /// The CAS of the document or of its tombstone.
     pub cas: u64,
     /// True for a tombstone, which has no body and keeps the attributes whose names begin with `_`.
     pub deleted: bool,
-    /// The value of each part, or why there is none.
+    /// The result of each part, or the reason why it failed.
     pub results: Vec<Result<Vec<u8>, String>>,
 }
 
 /// Effect of a mutation on a tombstone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TombstoneUse {
-    /// A tombstone stays one: only its attributes change.
+    /// A tombstone remains a tombstone; only its attributes change.
     Keep,
-    /// Where there is neither a document nor a tombstone, a tombstone is created; with [`Mode::Insert`].
+    /// A tombstone is created if neither a document nor a tombstone exists; requires [`Mode::Insert`].
     Create,
-    /// The tombstone becomes a document and keeps its attributes; with [`Mode::Replace`].
+    /// The tombstone becomes a document and keeps its attributes; requires [`Mode::Replace`].
     Revive,
 }
 
-/// Why there is no answer.
+/// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// There is no such document.
+    /// The document does not exist.
     #[error("there is no such document")]
     NotFound,
-    /// There is one already.
+    /// The document exists.
     #[error("there is such a document already")]
     Exists,
-    /// The document has another version.
+    /// The document has another CAS.
     #[error("the document has another version")]
     CasMismatch,
-    /// Key or body are too large.
+    /// The key or the body is too large.
     #[error("key or body are too large")]
     TooLarge,
-    /// A client holds the lock of the document.
+    /// A client has locked the document.
     #[error("the document is locked")]
     Locked,
     /// The same call may succeed later.
@@ -200,38 +201,38 @@ pub enum Error {
     /// The keyspace does not exist or is not granted.
     #[error("{0}")]
     Denied(String),
-    /// The document or key is not of the kind that is needed.
+    /// The document or key is not valid for the call.
     #[error("{0}")]
     Invalid(String),
-    /// A part of a mutation cannot be done: why, and which one.
+    /// A part of a mutation cannot be carried out; the text has the reason and the part.
     #[error("{0}")]
     Path(String),
 }
 
-/// The document at `key`.
+/// Returns the document at `key`.
 ///
 /// # Errors
-/// Why there is none; so for all functions here.
+/// Fails as described by [`Error`]; the same applies to all functions here.
 pub fn get(keyspace: &str, key: &[u8]) -> Result<Document, Error> {
     outside::get(keyspace, key)
 }
 
-/// The documents at `keys`, in that order; at most 1024 of them.
+/// Returns the documents at `keys`, in the same order; at most 1024 keys.
 pub fn get_many(keyspace: &str, keys: &[Vec<u8>]) -> Vec<Result<Document, Error>> {
     outside::get_many(keyspace, keys)
 }
 
-/// Stores a document where there is none; gives its version.
+/// Stores a document that must not exist. Returns its CAS.
 pub fn insert(keyspace: &str, key: &[u8], content: &Content) -> Result<u64, Error> {
     outside::insert(keyspace, key, content)
 }
 
-/// Stores a document, whatever is there; gives its version.
+/// Stores a document and replaces an existing one. Returns its CAS.
 pub fn upsert(keyspace: &str, key: &[u8], content: &Content) -> Result<u64, Error> {
     outside::upsert(keyspace, key, content)
 }
 
-/// Stores a document where there is one, of the version `cas` when that is given; gives its new version.
+/// Stores a document that must exist, with CAS `cas` if it is given. Returns the new CAS.
 pub fn replace(
     keyspace: &str,
     key: &[u8],
@@ -241,12 +242,13 @@ pub fn replace(
     outside::replace(keyspace, key, content, cas)
 }
 
-/// Deletes a document, of the version `cas` when that is given; gives the version of its tombstone.
+/// Deletes a document, which must have CAS `cas` if it is given. Returns the CAS of the tombstone.
 pub fn remove(keyspace: &str, key: &[u8], cas: Option<u64>) -> Result<u64, Error> {
     outside::remove(keyspace, key, cas)
 }
 
-/// Adds `delta` to a counter, which stops at 0. Where there is none, `initial` becomes one with `expiry`.
+/// Adds `delta` to a counter, which never falls below 0. A missing counter is created with the value `initial` and
+/// `expiry`.
 pub fn counter(
     keyspace: &str,
     key: &[u8],
@@ -257,17 +259,17 @@ pub fn counter(
     outside::counter(keyspace, key, delta, initial, expiry)
 }
 
-/// Sets when a document expires, as for [`Content::expiry`]; gives its new version.
+/// Sets the expiry of a document, as in [`Content::expiry`]. Returns the new CAS.
 pub fn touch(keyspace: &str, key: &[u8], expiry: u32) -> Result<u64, Error> {
     outside::touch(keyspace, key, expiry)
 }
 
-/// Reads parts of a document, 16 at most.
+/// Reads parts of a document; at most 16.
 pub fn lookup_in(keyspace: &str, key: &[u8], specs: &[LookupSpec]) -> Result<Looked, Error> {
     outside::lookup_in(keyspace, key, specs)
 }
 
-/// Changes parts of a document, 16 at most: all of them or none.
+/// Changes parts of a document, at most 16: either all of them or none.
 pub fn mutate_in(
     keyspace: &str,
     key: &[u8],
@@ -277,13 +279,13 @@ pub fn mutate_in(
     outside::mutate_in(keyspace, key, specs, options)
 }
 
-/// Reads parts of a document, or of the tombstone that is left of it until it is purged; 16 at most.
+/// Reads parts of a document, or of its tombstone until that is purged; at most 16.
 pub fn lookup_in_any(keyspace: &str, key: &[u8], specs: &[LookupSpec]) -> Result<LookedAny, Error> {
     outside::lookup_in_any(keyspace, key, specs)
 }
 
-/// Changes parts of a document or of its tombstone, 16 at most: all of them or none. To the mode a tombstone counts as a
-/// document.
+/// Changes parts of a document or of its tombstone, at most 16: either all of them or none. For the mode, a tombstone
+/// counts as a document.
 pub fn mutate_in_any(
     keyspace: &str,
     key: &[u8],

@@ -1,4 +1,5 @@
-//! Capabilities beside the state: what a service can do outside. A component asks for one by using it.
+//! Capabilities other than the state: access of a service to the world outside. A component requests a
+//! capability by using it.
 
 pub mod blob;
 pub mod http;

@@ -1,40 +1,41 @@
-//! Capability `query`: queries in SQL++ with the rights of whoever defined the deployment.
+//! Capability `query`: SQL++ queries with the rights of the user who defined the deployment.
 
 use super::outside;
 
-/// What is asked.
+/// A statement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statement {
     /// The text.
     pub text: String,
-    /// Values of its parameters as JSON: an object for named ones, an array for those in order; empty for none.
+    /// Values of its parameters as JSON: an object for named parameters, an array for positional ones; empty for none.
     pub parameters: String,
-    /// Whether it has to see all that was written before it.
+    /// True if the statement must see all earlier writes.
     pub is_fresh: bool,
 }
 
-/// Why there are no rows, or no more.
+/// Why a query has no rows, or no further rows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message} ({code})")]
 pub struct Failure {
-    /// The code that clients of the query service know it by.
+    /// The error code, as in the query service.
     pub code: u32,
-    /// What is wrong, for the author of the statement.
+    /// The reason, for the author of the statement.
     pub message: String,
-    /// Whether the same query may succeed later.
+    /// True if the same query may succeed later.
     pub retry: bool,
 }
 
-/// Another service that answers queries.
+/// Another service that runs queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// Analytics, whose statements change nothing here.
+    /// The analytics service, whose statements are read-only.
     Analytics,
-    /// Search: the text of a statement is the name of an index, its parameters are a search request, and each row is a hit.
+    /// The search service: the text of a statement is the name of an index, its parameters are a search request, and each
+    /// row is a hit.
     Search,
 }
 
-/// Begins a query that another service answers; gives what it is called in the other functions.
+/// Starts a query on another service. Returns its handle for the other functions.
 ///
 /// # Errors
 /// The failure of the statement, with a code of that service.
@@ -42,23 +43,23 @@ pub fn begin_at(service: Service, statement: &Statement) -> Result<u32, Failure>
     outside::begin_query_at(service, statement)
 }
 
-/// Begins a query; gives what it is called in the other functions. It ends with the call of the plugin.
+/// Starts a query. Returns its handle for the other functions. The query ends with the call of the plugin.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Fails if the statement is invalid or cannot be run.
 pub fn begin(statement: &Statement) -> Result<u32, Failure> {
     outside::begin_query(statement)
 }
 
-/// The next rows, each as JSON; none when there are no more.
+/// Returns the next rows, each as JSON; an empty list if there are no more.
 ///
 /// # Errors
-/// Why there are no more although there should be.
+/// Fails if the query fails before its last row.
 pub fn next(query: u32) -> Result<Vec<String>, Failure> {
     outside::next_rows(query)
 }
 
-/// Ends a query of which no more rows are wanted.
+/// Ends a query before all rows are read.
 pub fn close(query: u32) {
     outside::close_query(query);
 }

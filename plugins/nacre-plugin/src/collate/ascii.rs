@@ -1,27 +1,28 @@
-//! Sort keys of text in ASCII.
+//! Sort keys of ASCII text.
 //!
-//! In the root collation each of these characters stands for itself: none goes together with its neighbours, and all have the
-//! common secondary weight. So the key follows from the weights of the single characters, which the collator is asked for once:
+//! In the root collation, ASCII characters do not combine with their neighbours, and all have the common secondary weight. So
+//! the key follows from the weights of the single characters, for which the collator is asked once:
 //!
 //! ```text
-//! primary weights, each some bytes; a first byte that is compressible is not said again while it stays the same
-//! 01, how many characters
-//! 01, tertiary weights (upper case), and how many common ones are between them
+//! primary weights, some bytes each; a compressible first byte is not repeated while it stays the same
+//! 01, the number of characters
+//! 01, tertiary weights (upper case), and the number of common weights between them
 //! ```
 //!
-//! Source: sort keys of ICU, as the Unicode collation algorithm's reference (UTS #10, section 9) leaves them to implementations.
+//! Source: sort keys of ICU; the reference of the Unicode collation algorithm (UTS #10, section 9) leaves their form to
+//! implementations.
 
 use super::collator;
 use std::sync::LazyLock;
 
 const LEVEL_SEPARATOR: u8 = 1;
 const MERGE_SEPARATOR: u8 = 2;
-/// Ends a compressed first byte before a lower one, and before a higher one.
+/// Bytes that end a compressed first byte before a lower one, and before a higher one.
 const COMPRESSION_LOW: u8 = 3;
 const COMPRESSION_HIGH: u8 = 0xff;
 
-/// How the number of common weights in a row is written: so many at once by `middle`, the others added to `low` where the
-/// level ends, and taken from `high` before a higher weight.
+/// The encoding of a run of common weights: `middle` for each `count_max` weights; the remaining count is added to `low` at the
+/// end of the level, and subtracted from `high` before a higher weight.
 struct Run {
     low: u8,
     middle: u8,
@@ -44,10 +45,10 @@ impl Run {
     }
 }
 
-/// What a character weighs.
+/// The weights of a character.
 #[derive(Clone, Copy, Default)]
 struct Weights {
-    /// Up to four bytes from the highest on; 0 for a character that has to be left to the collator.
+    /// Up to four bytes in big-endian order; 0 for a character that needs the collator.
     primary: u32,
     is_compressible: bool,
     /// One byte; 0 for the common weight.
@@ -83,7 +84,7 @@ fn weights(byte: u8) -> Option<Weights> {
     Some(Weights { primary: u32::from_be_bytes(bytes), is_compressible, tertiary })
 }
 
-/// Appends the sort key of `text`, unless the collator has to make it.
+/// Appends the sort key of `text`. Returns false, with `out` unchanged, if the text needs the collator.
 pub fn write_sort_key(text: &str, out: &mut Vec<u8>) -> bool {
     let (all, start) = (&*WEIGHTS, out.len());
     let mut before = 0u32;

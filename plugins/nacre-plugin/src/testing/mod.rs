@@ -1,4 +1,4 @@
-//! A host for tests: a service as plain Rust, fed by a script, with a clock that only the test moves.
+//! A host for tests: runs a service as plain Rust with a scripted feed and a clock that only the test moves.
 //!
 //! ```
 //! use nacre_plugin::testing::Harness;
@@ -47,8 +47,8 @@
 //! assert_eq!(seen.state_text(), "b = 3\n");
 //! ```
 //!
-//! Like the host, it gives every call a new instance, so that nothing that must survive can hide in the service, and
-//! drops what a failed call wrote. What a service does outside (documents, requests) is not taken back.
+//! Like the host, it uses a new instance for every call, so that no surviving data can hide in the service, and
+//! drops the writes of a failed call. External effects of a service (documents, requests) are not undone.
 
 pub(crate) mod outside;
 mod paths;
@@ -68,10 +68,10 @@ pub const START_US: u64 = 1_700_000_000_000_000;
 /// A change that has not been fed yet.
 struct Change {
     key: String,
-    /// None for a deletion.
+    /// `None` for a deletion.
     body: Option<Vec<u8>>,
     seqno: u64,
-    /// The version.
+    /// The CAS.
     cas: u64,
     rev: u64,
     /// The section of extended attributes.
@@ -79,7 +79,7 @@ struct Change {
     kind: EventKind,
 }
 
-/// A host for one service, on one thread: a thread has one at a time.
+/// A host for one service. A thread can have one harness at a time.
 pub struct Harness<S: Service> {
     config: String,
     state: MemoryState,
@@ -93,7 +93,7 @@ impl<S: Service> Harness<S> {
     /// Deploys the service on an empty bucket.
     ///
     /// # Errors
-    /// What the service says about its configuration.
+    /// Fails if the service rejects its configuration.
     pub fn new(config: &str) -> Result<Harness<S>, Fault> {
         outside::with(|outside| *outside = outside::Outside::default());
         S::init(config)?;
@@ -107,7 +107,7 @@ impl<S: Service> Harness<S> {
         })
     }
 
-    /// Queues a document for the next batch. Text that is JSON is marked as that.
+    /// Queues a document for the next batch. JSON text is marked as JSON.
     pub fn put(&mut self, key: &str, body: &str) -> &mut Harness<S> {
         self.change(key, Some(body.into()))
     }
@@ -117,20 +117,20 @@ impl<S: Service> Harness<S> {
         self.change(key, None)
     }
 
-    /// Makes what was queued last expire instead.
+    /// Turns the last queued change into an expiration.
     pub fn expired(&mut self) -> &mut Harness<S> {
         self.last().kind = EventKind::Expire;
         self
     }
 
-    /// Gives what was queued last another version.
+    /// Sets CAS and revision of the last queued change.
     pub fn with_version(&mut self, cas: u64, rev: u64) -> &mut Harness<S> {
         let change = self.last();
         (change.cas, change.rev) = (cas, rev);
         self
     }
 
-    /// Gives what was queued last a section of extended attributes.
+    /// Sets the section of extended attributes of the last queued change.
     pub fn with_xattrs(&mut self, section: &[u8]) -> &mut Harness<S> {
         self.last().xattrs = section.to_vec();
         self
@@ -149,10 +149,10 @@ impl<S: Service> Harness<S> {
         self
     }
 
-    /// Feeds what is queued as one batch of vBucket 0; gives the documents that failed.
+    /// Feeds the queued changes as one batch of vBucket 0. Returns the documents that failed.
     ///
     /// # Errors
-    /// What the service says; its writes are dropped then, and the batch with them.
+    /// The fault of the service; its writes and the batch are then dropped.
     pub fn feed(&mut self) -> Result<Vec<DocumentError>, Fault> {
         let changes = std::mem::take(&mut self.changes);
         let events: Vec<_> = changes.iter().map(event).collect();
@@ -164,10 +164,10 @@ impl<S: Service> Harness<S> {
         Ok(all)
     }
 
-    /// Moves the clock, and fires the timers that are due on the way, each at its time.
+    /// Moves the clock, and fires each timer that becomes due at its time.
     ///
     /// # Errors
-    /// What the service says; the clock stands where it failed.
+    /// The fault of the service; the clock then stays at the time of the failure.
     pub fn advance(&mut self, by: Duration) -> Result<(), Fault> {
         let end_us = self.now_us + u64::try_from(by.as_micros()).unwrap_or(u64::MAX / 2);
         while let Some(due_us) = self.timers().iter().map(|timer| timer.due_us).min()
@@ -192,10 +192,10 @@ impl<S: Service> Harness<S> {
         Ok(())
     }
 
-    /// Cuts the history back to `seqno`; gives where the feed goes on.
+    /// Cuts the history back to `seqno`. Returns the seqno at which the feed resumes.
     ///
     /// # Errors
-    /// What the service says.
+    /// The fault of the service.
     pub fn rollback(&mut self, seqno: u64) -> Result<u64, Fault> {
         loop {
             if let Some(reached) = self.write(|service, state| service.rollback(0, seqno, state))? {
@@ -204,7 +204,7 @@ impl<S: Service> Harness<S> {
         }
     }
 
-    /// The answer to `GET path`, all pieces together.
+    /// Returns the complete response to `GET path`.
     ///
     /// # Errors
     /// As for [`Harness::ask`].
@@ -219,10 +219,10 @@ impl<S: Service> Harness<S> {
         self.ask(&request)
     }
 
-    /// The answer to a request, all pieces together; its time is that of the clock.
+    /// Returns the complete response to a request, which gets the time of the clock.
     ///
     /// # Errors
-    /// What the service says.
+    /// The fault of the service.
     pub fn ask(&mut self, request: &Request) -> Result<Response, Fault> {
         let request = Request { now_us: self.now_us, ..request.clone() };
         let mut service = S::init(&self.config)?;
@@ -230,10 +230,10 @@ impl<S: Service> Harness<S> {
         self.whole(&mut service, response)
     }
 
-    /// The answer that is made of those of several nodes, all pieces together.
+    /// Returns the complete response that is merged from those of several nodes.
     ///
     /// # Errors
-    /// What the service says.
+    /// The fault of the service.
     pub fn merge(&mut self, request: &Request, parts: Vec<Response>) -> Result<Response, Fault> {
         let request = Request { now_us: self.now_us, ..request.clone() };
         let mut service = S::init(&self.config)?;
@@ -250,7 +250,7 @@ impl<S: Service> Harness<S> {
         Ok(response)
     }
 
-    /// Answers the requests that the service sends.
+    /// Sets the handler of HTTP requests that the service sends.
     pub fn on_http(
         &mut self,
         answering: impl FnMut(&http::Request) -> Result<http::Response, http::Error> + 'static,
@@ -258,7 +258,7 @@ impl<S: Service> Harness<S> {
         outside::with(|outside| outside.answering = Some(Box::new(answering)));
     }
 
-    /// Gives the rows of the queries that the service asks.
+    /// Sets the handler of queries that the service sends; it returns the rows.
     pub fn on_query(
         &mut self,
         querying: impl FnMut(&query::Statement) -> Result<Vec<String>, query::Failure> + 'static,
@@ -266,7 +266,7 @@ impl<S: Service> Harness<S> {
         outside::with(|outside| outside.querying = Some(Box::new(querying)));
     }
 
-    /// Gives the rows of the queries that the service asks of other services.
+    /// Sets the handler of queries that the service sends to other services; it returns the rows.
     pub fn on_query_at(
         &mut self,
         querying: impl FnMut(query::Service, &query::Statement) -> Result<Vec<String>, query::Failure>
@@ -275,7 +275,7 @@ impl<S: Service> Harness<S> {
         outside::with(|outside| outside.querying_at = Some(Box::new(querying)));
     }
 
-    /// How many queries have begun and not ended.
+    /// Returns the number of queries that have not ended.
     pub fn open_queries(&self) -> usize {
         outside::with(|outside| outside.queries.len())
     }
@@ -285,66 +285,66 @@ impl<S: Service> Harness<S> {
         outside::store(keyspace, key.as_bytes(), content);
     }
 
-    /// The extended attributes of a document that the service can read, as a JSON object.
+    /// Returns the extended attributes of a document that the service can read, as a JSON object.
     pub fn attributes(&self, keyspace: &str, key: &str) -> serde_json::Value {
         let at = outside::place(keyspace, key.as_bytes());
         outside::with(|outside| outside.xattrs.get(&at).cloned()).unwrap_or_default().into()
     }
 
-    /// Removes a document that the service can read, as a crash does with one that was not stored yet.
+    /// Removes a document that the service can read, like a crash before it was stored.
     pub fn lose(&mut self, keyspace: &str, key: &str) {
         outside::with(|outside| {
             outside.documents.remove(&outside::place(keyspace, key.as_bytes()))
         });
     }
 
-    /// Refuses with `error` whatever the service asks of documents from now on; with none, nothing any more.
+    /// Refuses all document calls of the service with `error` from now on; `None` stops this.
     pub fn refuse_documents(&mut self, error: Option<kv::Error>) {
         outside::with(|outside| outside.refusing = error);
     }
 
-    /// The documents that can be read through `kv`, by keyspace and key.
+    /// Returns the documents that can be read through `kv`, by keyspace and key.
     pub fn documents(&self) -> BTreeMap<(String, Vec<u8>), kv::Document> {
         outside::with(|outside| outside.documents.clone())
     }
 
-    /// Has `by` pass each time that the service asks how long an item has taken.
+    /// Lets the time `by` pass whenever the service asks for the duration of an item.
     pub fn pass_when_asked(&mut self, by: Duration) {
         let by_ms = u32::try_from(by.as_millis()).unwrap_or(u32::MAX);
         outside::with(|outside| outside.ask_ms = by_ms);
     }
 
-    /// The timers that are set, by name.
+    /// Returns the timers that are set, by name.
     pub fn timers(&self) -> Vec<Timer> {
         outside::with(|outside| outside.timers.values().cloned().collect())
     }
 
-    /// The item that began last in the last call, if one did: those before it are not done again.
+    /// Returns the last item that began in the last call, if any; the items before it are not repeated.
     pub fn turn(&self) -> Option<u32> {
         outside::with(|outside| outside.turn)
     }
 
-    /// The lines of the log.
+    /// Returns the lines of the log.
     pub fn log(&self) -> Vec<String> {
         outside::with(|outside| outside.log.clone())
     }
 
-    /// The numbers for the operator.
+    /// Returns the metrics.
     pub fn metrics(&self) -> BTreeMap<String, f64> {
         outside::with(|outside| outside.metrics.clone())
     }
 
-    /// The time, in microseconds since the Unix epoch.
+    /// Returns the time in microseconds since the Unix epoch.
     pub fn now_us(&self) -> u64 {
         self.now_us
     }
 
-    /// The state.
+    /// Returns the state.
     pub fn state(&self) -> &MemoryState {
         &self.state
     }
 
-    /// The state as text: a line an entry, what is not ASCII escaped.
+    /// Returns the state as text: one line per entry, with non-ASCII bytes escaped.
     pub fn state_text(&self) -> String {
         let mut text = String::new();
         for (key, value) in self.state.iter() {

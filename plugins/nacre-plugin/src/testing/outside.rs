@@ -1,4 +1,4 @@
-//! What is outside the sandbox, as a test has set it up: one for each thread.
+//! The world outside the sandbox as a test has set it up; one per thread.
 
 use super::paths;
 use crate::{DocumentError, Header, Timer, blob, http, kv, query};
@@ -12,37 +12,37 @@ type Querying = Box<dyn FnMut(&query::Statement) -> Result<Vec<String>, query::F
 type QueryingAt =
     Box<dyn FnMut(query::Service, &query::Statement) -> Result<Vec<String>, query::Failure>>;
 
-/// Everything that the functions of the kit reach.
+/// Everything that the functions of the SDK access.
 #[derive(Default)]
 pub(crate) struct Outside {
-    /// By keyspace and key.
+    /// Documents by keyspace and key.
     pub documents: BTreeMap<(String, Vec<u8>), kv::Document>,
-    /// Extended attributes, a JSON object each. What a deletion leaves of them stays.
+    /// Extended attributes, a JSON object each. Attributes that survive a deletion remain.
     pub xattrs: BTreeMap<(String, Vec<u8>), serde_json::Map<String, serde_json::Value>>,
-    /// Versions of the tombstones that deletions have left.
+    /// The CAS of each tombstone.
     pub tombstones: BTreeMap<(String, Vec<u8>), u64>,
     pub last_cas: u64,
-    /// What all that is asked of documents is refused with.
+    /// The error with which all document calls are refused.
     pub refusing: Option<kv::Error>,
     pub timers: BTreeMap<String, Timer>,
-    /// The vBucket that timers belong to which are set now.
+    /// The vBucket of timers that are set now.
     pub timers_vb: Option<u16>,
-    /// The item that is at work.
+    /// The current item.
     pub turn: Option<u32>,
-    /// The events that could not be processed, as far as the service has said so itself.
+    /// Events that the service has reported as failed.
     pub failures: Vec<DocumentError>,
-    /// Milliseconds that the item has taken, and how many more each time that it is asked.
+    /// The milliseconds that the item has taken, and the increase with each question.
     pub passed_ms: u32,
     pub ask_ms: u32,
     pub log: Vec<String>,
     pub metrics: BTreeMap<String, f64>,
-    /// Blobs: their content, and whether they are sealed.
+    /// Blobs: content, and whether they are sealed.
     pub blobs: BTreeMap<String, (Vec<u8>, bool)>,
     pub answering: Option<Answering>,
     pub querying: Option<Querying>,
-    /// Answers for other services.
+    /// The handler of queries to other services.
     pub querying_at: Option<QueryingAt>,
-    /// Rows of queries that have not ended, by the number of the query.
+    /// The rows of queries that have not ended, by query handle.
     pub queries: BTreeMap<u32, std::collections::VecDeque<String>>,
 }
 
@@ -334,7 +334,7 @@ pub(crate) fn begin_query_at(
     opened(rows?)
 }
 
-/// Opens a query of these rows; gives its number.
+/// Opens a query with these rows. Returns its handle.
 fn opened(rows: Vec<String>) -> Result<u32, query::Failure> {
     with(|outside| {
         let number = outside.queries.last_key_value().map_or(1, |(number, _)| number + 1);
@@ -343,7 +343,7 @@ fn opened(rows: Vec<String>) -> Result<u32, query::Failure> {
     })
 }
 
-/// One row at a time, so that tests see what asks for the next.
+/// Returns one row at a time, so that tests see the requests for the next rows.
 pub(crate) fn next_rows(query: u32) -> Result<Vec<String>, query::Failure> {
     let row = with(|outside| outside.queries.get_mut(&query)?.pop_front());
     if row.is_none() {
@@ -369,7 +369,7 @@ pub(crate) fn create_blob(name: &str) {
     with(|outside| outside.blobs.insert(name.to_owned(), (Vec::new(), false)));
 }
 
-/// Changes a blob that is not sealed; others end the call, as the host does.
+/// Changes a blob that is not sealed; for other blobs it panics, where the host ends the call.
 fn growing_blob<T>(name: &str, change: impl FnOnce(&mut (Vec<u8>, bool)) -> T) -> T {
     with(|outside| {
         let blob = outside.blobs.get_mut(name);

@@ -1,15 +1,16 @@
-//! Parts of documents for tests: names joined by dots, and the operations that need no more.
+//! Sub-document operations for tests: paths of names joined by dots, and the operations that need
+//! no more.
 
 use crate::kv::{Error, LookupOperation, LookupSpec, MutateOperation, MutateSpec};
 use serde_json::{Map, Value};
 
-/// The macro for the version that a mutation makes.
+/// The macro for the CAS of a mutation.
 const CAS_MACRO: &str = "\"${Mutation.CAS}\"";
 
-/// A body, none when it is removed, and what counters have come to.
+/// A body, `None` if it was removed, and the results of counters.
 type Changed = (Option<Vec<u8>>, Vec<(u8, Vec<u8>)>);
 
-/// What one part of a lookup gives.
+/// Returns the result of one part of a lookup.
 pub fn look(
     spec: &LookupSpec,
     body: &[u8],
@@ -30,7 +31,7 @@ pub fn look(
     }
 }
 
-/// Makes all changes, or none.
+/// Applies all changes, or none.
 pub fn change(
     specs: &[MutateSpec],
     body: Vec<u8>,

@@ -1,11 +1,11 @@
-//! The B-tree equals a plain ordered map, whatever is applied to it and however it is asked.
+//! The B-tree equals an ordered map under arbitrary changes and reads.
 
 use nacre_plugin::btree::{Change, Corrupt, Range, Reducer, Row, Step, Tree};
 use nacre_plugin::{MemoryState, State, StateMut};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Sums the first byte of the values and counts them; also checks that it is called as promised.
+/// Sums the first bytes of the values and counts them; also checks the contract of its calls.
 struct Sums;
 
 impl Reducer for Sums {
@@ -99,7 +99,7 @@ fn check(
     assert_eq!(groups, wanted);
 }
 
-/// Every page in the state is reachable from the header, and none is left over.
+/// Checks that every page in the state is reachable from the header.
 fn check_pages(state: &MemoryState) {
     let pages = state.iter().filter(|(key, _)| key.starts_with(b"tp"));
     let bytes: u64 = pages.map(|(_, page)| page.len() as u64).sum();
@@ -140,14 +140,14 @@ proptest! {
             check(&state, &model, &Range::default(), 0, usize::MAX, level);
             check_pages(&state);
         }
-        // And back to nothing.
+        // Then removes everything.
         let all: BTreeMap<_, _> = model.keys().map(|key| (key.clone(), None)).collect();
         apply(&mut state, &mut model, &all);
         prop_assert_eq!(state.len(), usize::from(!batches.iter().all(BTreeMap::is_empty)));
     }
 }
 
-/// A state that counts what is read from it.
+/// A state that counts reads.
 struct Counting<'a>(&'a MemoryState, std::cell::Cell<usize>);
 
 impl State for Counting<'_> {
@@ -167,13 +167,13 @@ impl State for Counting<'_> {
     }
 }
 
-/// What makes the tree worth having: work is bound to the borders of a range, not to its size.
+/// The purpose of the tree: work is proportional to the borders of a range, not to its size.
 #[test]
 fn reductions_and_skips_open_few_pages() {
     let (mut state, mut model) = (MemoryState::default(), Model::new());
     for start in (0u32..50_000).step_by(1000) {
         let changes = (start..start + 1000).map(|n| {
-            // Spread over the key space, so that pages fill as they do in practice.
+            // Keys spread over the key space, so that pages fill as they do in practice.
             (n.wrapping_mul(2_654_435_761).to_be_bytes().to_vec(), Some(vec![1; 20]))
         });
         apply(&mut state, &mut model, &changes.collect());

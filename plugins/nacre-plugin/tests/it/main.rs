@@ -1,3 +1,3 @@
-//! The guest SDK against plain models.
+//! Tests the guest SDK against plain models.
 
 mod btree;

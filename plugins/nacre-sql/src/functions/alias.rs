@@ -1,8 +1,8 @@
-//! Other names of functions, and operators that may be written as functions. Source: Couchbase's registry.
+//! Aliases of functions, and operators in function notation. Source: Couchbase's registry.
 
 use crate::ast::{Binary, Chain, Expr, Unary};
 
-/// Other names, each with the name in the tables. A call is printed with the latter, so that indexes match either.
+/// Aliases, each with the name in the tables. A call is printed with the latter, so that indexes match both.
 pub(super) const ALIASES: &[(&str, &str)] = &[
     ("ANN_DISTANCE", "APPROX_VECTOR_DISTANCE"),
     ("ARRAY_ADD", "ARRAY_PUT"),
@@ -52,7 +52,7 @@ pub(super) const ALIASES: &[(&str, &str)] = &[
     ("TYPE_NAME", "TYPE"),
 ];
 
-/// Operators as functions, with the fewest and most arguments. Those whose names are reserved need back quotes.
+/// Operators as functions, with the minimum and maximum number of arguments. Reserved names need back quotes.
 pub const OPERATORS: &[(&str, usize, usize)] = &[
     ("and", 2, usize::MAX),
     ("array", 0, usize::MAX),
@@ -92,13 +92,14 @@ pub const OPERATORS: &[(&str, usize, usize)] = &[
     ("within", 2, 2),
 ];
 
-/// How many arguments an operator takes as a function; none when it is none.
+/// Returns the minimum and maximum number of arguments of an operator in function notation; `None` for other
+/// names.
 pub(crate) fn operator_takes(name: &str) -> Option<(usize, usize)> {
     let found = OPERATORS.iter().find(|(operator, ..)| operator.eq_ignore_ascii_case(name));
     found.map(|(_, least, most)| (*least, *most))
 }
 
-/// The operator that a function stands for, with as many arguments as [`operator_takes`] says.
+/// Returns the operator expression for a function call. The number of arguments must be as in [`operator_takes`].
 pub(crate) fn operator(name: &str, mut args: Vec<Expr>) -> Option<Expr> {
     let name = name.to_ascii_lowercase();
     match name.as_str() {

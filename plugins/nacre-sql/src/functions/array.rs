@@ -29,7 +29,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         if args[0].is_missing() {
             return Ok(Value::Missing);
         }
-        // NULL may be an element, and MISSING is none.
+        // NULL can be an element, MISSING cannot.
         Ok(args[0].as_array().map_or(Value::Null, |elements| {
             let at = elements.partition_point(|element| *element < args[1]);
             let is_there = !args[1].is_missing() && elements.get(at) == Some(&args[1]);
@@ -123,7 +123,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         (_, None) => Ok(if args[1].is_missing() { Value::Missing } else { Value::Null }),
         (_, Some(count)) if count < 0 => Ok(Value::Null),
         (value, Some(count)) => {
-            // It has 32 bits in the sandbox.
+            // `usize` has 32 bits in the sandbox.
             let count = usize::try_from(count).unwrap_or(usize::MAX);
             if count.saturating_mul(value.size_bytes()) > RESULT_MAX {
                 return Err(too_large());
@@ -151,7 +151,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     of_array!("ARRAY_SUM", |elements| total(elements).0),
 ];
 
-/// The array in the first argument, changed by the others.
+/// Returns the array in the first argument, changed by the other arguments.
 fn grown(args: &[Value], change: impl Fn(&mut Vec<Value>, Vec<Value>)) -> Value {
     if args.iter().any(Value::is_missing) {
         return Value::Missing;
@@ -169,7 +169,7 @@ fn array_insert(args: &[Value], _: &Context<'_>) -> Result<Value> {
     let (Some(elements), Some(at)) = (args[0].as_array(), args[1].as_i64()) else {
         return Ok(Value::Null);
     };
-    // The place after the last element is one too.
+    // The position after the last element is also valid.
     let place = if at < 0 { at.checked_add(elements.len() as i64) } else { Some(at) };
     let Some(at) = place.and_then(|at| usize::try_from(at).ok()).filter(|at| *at <= elements.len())
     else {
@@ -180,7 +180,7 @@ fn array_insert(args: &[Value], _: &Context<'_>) -> Result<Value> {
     Ok(elements.into())
 }
 
-/// The sum of the numbers among `elements`, and how many they are.
+/// Returns the sum of the numbers among `elements`, and their count.
 fn total(elements: &[Value]) -> (Value, usize) {
     let numbers: Vec<&Value> =
         elements.iter().filter(|element| element.as_f64().is_some()).collect();
@@ -193,7 +193,7 @@ fn average(array: &Value) -> Value {
     number::divide(&sum, &Value::Int(count as i64))
 }
 
-/// Each value once, in the order of their first places.
+/// Returns the distinct values in the order of their first occurrence.
 fn unique(elements: &[Value]) -> Vec<Value> {
     let mut seen = std::collections::BTreeSet::new();
     elements.iter().filter(|element| seen.insert((*element).clone())).cloned().collect()
@@ -279,7 +279,7 @@ fn array_replace(args: &[Value], _: &Context<'_>) -> Result<Value> {
     Ok(replaced.collect::<Vec<_>>().into())
 }
 
-/// An array of objects as an object of arrays.
+/// Converts an array of objects into an object of arrays.
 fn star(elements: &[Value]) -> Value {
     let mut names = Vec::new();
     for element in elements {

@@ -1,4 +1,4 @@
-//! Functions of the 64 bits of an integer. Bits count from 1, the lowest.
+//! Functions of the 64 bits of an integer. Bits are numbered from 1, the lowest.
 
 use super::{Function, MANY, strict};
 use crate::Value;
@@ -22,7 +22,8 @@ fn fold(args: &[Value], operator: fn(i64, i64) -> i64) -> Value {
     bits.and_then(|bits| bits.into_iter().reduce(operator)).map_or(Value::Null, Value::Int)
 }
 
-/// Shifts to the left, to the right when below zero; around with a third argument that is TRUE.
+/// Shifts to the left, or to the right by a negative distance; rotates if the third argument is
+/// TRUE.
 fn shift(args: &[Value]) -> Value {
     let (Some(bits), Some(by)) = (args[0].as_i64(), args[1].as_i64()) else { return Value::Null };
     match args.get(2) {
@@ -32,7 +33,7 @@ fn shift(args: &[Value]) -> Value {
             Value::Int(match (by >= 0, distance < 64) {
                 (_, false) => 0,
                 (true, true) => bits << distance,
-                // The sign is a bit as the others: what is shifted in is 0.
+                // The shift is logical: zeros are shifted in, even for negative numbers.
                 (false, true) => (bits as u64 >> distance) as i64,
             })
         }
@@ -40,7 +41,7 @@ fn shift(args: &[Value]) -> Value {
     }
 }
 
-/// The mask of one position, or of an array of them.
+/// Returns the mask of one position, or of an array of positions.
 fn mask(positions: &Value) -> Option<i64> {
     let positions = positions.as_array().unwrap_or(std::slice::from_ref(positions));
     positions.iter().try_fold(0, |mask, position| match position.as_i64() {

@@ -1,4 +1,4 @@
-//! Functions that compare.
+//! Comparison functions.
 
 use super::{Function, MANY, open};
 use crate::Value;
@@ -13,7 +13,7 @@ fn known(args: &[Value]) -> impl Iterator<Item = &Value> {
     args.iter().filter(|value| value.is_known())
 }
 
-/// The least value above another, as far as there is one.
+/// Returns the smallest value above another, as far as there is one.
 fn successor(value: &Value) -> Value {
     match value {
         Value::Missing => Value::Null,

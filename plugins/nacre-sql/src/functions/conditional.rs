@@ -23,7 +23,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         Ok(first_number(args, |number| number != f64::NEG_INFINITY))
     }),
     open("DECODE", 3, MANY, |args, _| {
-        // NULL and MISSING are looked up like other values.
+        // NULL and MISSING are compared like other values.
         let mut rest = args[1..].chunks_exact(2);
         let found = rest.find(|pair| pair[0] == args[0]).map(|pair| pair[1].clone());
         let default = if args.len() % 2 == 0 { args[args.len() - 1].clone() } else { Value::Null };
@@ -31,15 +31,15 @@ pub(super) const FUNCTIONS: &[Function] = &[
     }),
 ];
 
-/// The first argument that is wanted; NULL if there is none.
+/// Returns the first argument that satisfies `wanted`; NULL if there is none.
 fn first(args: &[Value], wanted: fn(&Value) -> bool) -> Value {
     args.iter().find(|value| wanted(value)).cloned().unwrap_or(Value::Null)
 }
 
-/// The first number that is wanted, as long as all before it are numbers.
+/// Returns the first number that satisfies `wanted`; NULL if another value comes first.
 fn first_number(args: &[Value], wanted: fn(f64) -> bool) -> Value {
     for arg in args {
-        // MISSING is passed over.
+        // MISSING is skipped.
         match arg.as_f64() {
             Some(number) if wanted(number) => return arg.clone(),
             Some(_) => {}
@@ -50,7 +50,7 @@ fn first_number(args: &[Value], wanted: fn(f64) -> bool) -> Value {
     Value::Null
 }
 
-/// The first argument, or `instead` when both are equal.
+/// Returns the first argument, or `instead` if both are equal.
 fn unless_equal(args: &[Value], instead: Value) -> Value {
     match args[0].equals(&args[1]) {
         Value::Bool(true) => instead,

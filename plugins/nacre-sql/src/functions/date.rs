@@ -1,4 +1,4 @@
-//! Functions of dates: as milliseconds since 1970, and as text.
+//! Functions of dates, as milliseconds since 1970 and as text.
 
 use super::date_format::{self, DAY_MS, DEFAULT, Date, Shape, YEARS, days_from_civil};
 use super::{Function, open, strict, too_large};
@@ -7,7 +7,7 @@ use crate::{Result, Value};
 use jiff::Timestamp;
 use jiff::tz::TimeZoneDatabase;
 
-/// How many dates a range may have.
+/// Maximum number of dates in a range.
 const RANGE_MAX: usize = 1 << 20;
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -155,7 +155,8 @@ fn shown(ms: i64, format: Option<&Value>) -> Value {
     shown_date(&Date::utc(ms), format)
 }
 
-/// Minutes east of Greenwich at a moment: of `UTC`, `Z`, an offset, or a name such as `Asia/Kolkata`.
+/// Returns the offset in minutes east of Greenwich at a time: of `UTC`, `Z`, an offset, or a name such as
+/// `Asia/Kolkata`.
 fn offset_at(zone: &str, ms: i64) -> Option<i64> {
     if matches!(zone, "UTC" | "Z" | "GMT" | "") {
         return Some(0);
@@ -165,7 +166,7 @@ fn offset_at(zone: &str, ms: i64) -> Option<i64> {
         return Some(date.offset_minutes);
     }
     let named = TimeZoneDatabase::bundled().get(zone).ok()?;
-    // The database does not mind the case of names, and the language does.
+    // The time zone database ignores the case of names; the language does not.
     let zone = Some(named).filter(|named| named.iana_name() == Some(zone))?;
     let moment = Timestamp::from_millisecond(ms).ok()?;
     Some(i64::from(zone.to_offset(moment).seconds()) / 60)
@@ -206,7 +207,7 @@ fn str_to_tz(args: &[Value], _: &Context<'_>) -> Result<Value> {
     }))
 }
 
-/// Milliseconds of the parts that are always equally long.
+/// Returns the milliseconds of a part with a fixed length.
 fn fixed_ms(part: &str) -> Option<i64> {
     Some(match part {
         "week" => 7 * DAY_MS,
@@ -219,7 +220,7 @@ fn fixed_ms(part: &str) -> Option<i64> {
     })
 }
 
-/// Months of the parts that are some.
+/// Returns the number of months of a part that consists of months.
 fn months(part: &str) -> Option<i64> {
     Some(match part {
         "millennium" => 12_000,
@@ -243,7 +244,7 @@ fn add(date: &Date, count: i64, part: &str) -> Option<Date> {
             if !YEARS.contains(&year) {
                 return None;
             }
-            // The 31st of a month that has none is a day of the next.
+            // The 31st of a shorter month becomes a day of the next month.
             let days = days_from_civil(year, month.rem_euclid(12) + 1, 1) + day - 1;
             days * DAY_MS + date.day_ms()
         }
@@ -253,7 +254,7 @@ fn add(date: &Date, count: i64, part: &str) -> Option<Date> {
     (local.abs() < *YEARS.end() * 366 * DAY_MS).then_some(moved)
 }
 
-/// How many bounds of a part lie between two dates; of weeks, how many whole ones.
+/// Returns the number of boundaries of a part between two dates; for weeks, the number of whole weeks.
 fn difference(a: Option<Date>, b: Option<Date>, part: &Value) -> Value {
     let (Some(a), Some(b), Some(part)) = (a, b, part.as_str()) else { return Value::Null };
     let part = part.to_ascii_lowercase();
@@ -294,12 +295,12 @@ fn truncate(date: &Date, part: &str) -> Option<Date> {
     Some(Date::from_local(cut, date.offset_minutes))
 }
 
-/// From 1.
+/// Returns the day of the year, from 1.
 pub(super) fn day_of_year(date: &Date) -> i64 {
     date.local_ms().div_euclid(DAY_MS) - days_from_civil(date.civil().0, 1, 1) + 1
 }
 
-/// Year and week as ISO 8601 counts them: week 1 has the first Thursday.
+/// Returns year and week according to ISO 8601: week 1 has the first Thursday.
 fn iso_week(date: &Date) -> (i64, i64) {
     let day = date.local_ms().div_euclid(DAY_MS);
     let thursday = day - (date_format::weekday(date) as i64 + 6) % 7 + 3;
@@ -339,7 +340,7 @@ fn part_of(date: Option<Date>, part: &Value) -> Value {
     })
 }
 
-/// Dates from `start` up to, and without, `end`.
+/// Returns the dates from `start`, inclusive, to `end`, exclusive.
 fn range(
     args: &[Value],
     start: Option<Date>,
@@ -358,7 +359,7 @@ fn range(
     if step == 0 {
         return Ok(dates.into());
     }
-    // Each date is a step from the one before it, so that a day which a month does not have moves all that follow.
+    // Each date is one step after the previous one, so a day that a month lacks shifts all following dates.
     let mut next = Some(start);
     while let Some(date) = next {
         if if step > 0 { date.ms >= end.ms } else { date.ms <= end.ms } {
@@ -377,7 +378,7 @@ fn weekday(date: Option<Date>) -> Value {
     date.map_or(Value::Null, |date| date_format::WEEKDAYS[date_format::weekday(&date)].into())
 }
 
-/// Units of durations in nanoseconds, the largest first.
+/// Units of durations in nanoseconds, largest first.
 const UNITS: [(&str, i64); 6] = [
     ("h", 3_600_000_000_000),
     ("m", 60_000_000_000),

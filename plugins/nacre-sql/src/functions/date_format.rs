@@ -1,21 +1,21 @@
-//! Dates as text: what is read, and how it is written.
+//! Parses and formats dates.
 //!
-//! A format is one of three things: an example date (`1111-11-11T11:11:11Z`), whose shape counts and not its digits; names
-//! of parts (`YYYY-MM-DD hh:mm:ss`); or percent letters (`%Y-%m-%d`). Zones are offsets or `Z`, without names; text
-//! without a zone is UTC.
+//! A format is one of three things: an example date (`1111-11-11T11:11:11Z`), of which only the shape matters, not the
+//! digits; names of parts (`YYYY-MM-DD hh:mm:ss`); or percent letters (`%Y-%m-%d`). Zones are offsets or `Z`, without
+//! names; text without a zone is UTC.
 
 use super::date_parts::Format;
 
-/// A moment, and the zone it is shown in.
+/// A point in time, and the zone in which it is shown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Date {
     /// Milliseconds since 1970.
     pub ms: i64,
-    /// East of Greenwich.
+    /// Minutes east of Greenwich.
     pub offset_minutes: i64,
 }
 
-/// The parts that a date has as text.
+/// The parts that a date has in its text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Shape {
     date: bool,
@@ -26,16 +26,17 @@ pub(super) struct Shape {
     zone: bool,
 }
 
-/// What a moment is written as when no format is given: the fraction only when there is one.
+/// The default format; it shows the fraction only if it is not zero.
 pub(super) const DEFAULT: Shape =
     Shape { date: true, separator: 'T', time: true, seconds: true, fraction: true, zone: true };
 
 pub(super) const DAY_MS: i64 = 86_400_000;
 
-/// Years beyond these are refused, so that no arithmetic overflows.
+/// Valid years; the limit prevents overflows.
 pub(super) const YEARS: std::ops::RangeInclusive<i64> = -9999..=9999;
 
-/// Days from 1970 to a date of the Gregorian calendar (Howard Hinnant, `chrono`-compatible low-level date algorithms).
+/// Returns the days from 1970 to a date of the Gregorian calendar (Howard Hinnant, `chrono`-compatible low-level date
+/// algorithms).
 pub(super) fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -44,7 +45,7 @@ pub(super) fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
-/// Year, month and day of a count of days from 1970.
+/// Returns year, month and day for a number of days since 1970.
 pub(super) fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
@@ -67,7 +68,7 @@ impl Date {
         Date { ms, offset_minutes: 0 }
     }
 
-    /// Milliseconds since 1970 on a clock of its zone.
+    /// Returns the milliseconds since 1970 on a clock of the date's zone.
     pub(super) fn local_ms(&self) -> i64 {
         self.ms + self.offset_minutes * 60_000
     }
@@ -80,7 +81,7 @@ impl Date {
         civil_from_days(self.local_ms().div_euclid(DAY_MS))
     }
 
-    /// Milliseconds since midnight.
+    /// Returns the milliseconds since midnight.
     pub(super) fn day_ms(&self) -> i64 {
         self.local_ms().rem_euclid(DAY_MS)
     }
@@ -105,13 +106,13 @@ impl Cursor<'_> {
     }
 }
 
-/// Reads a date in any of the shapes that are known.
+/// Parses a date in any known shape.
 pub(super) fn parse(text: &str) -> Option<(Date, Shape)> {
     let (date, shape) = parse_with(text, false)?;
     Some((date, shape))
 }
 
-/// With `example`, parts may be out of range, as in `1111-11-11T11:11:11Z` or `9999-99-99`.
+/// Parses a date. With `example`, parts may be out of range, as in `1111-11-11T11:11:11Z` or `9999-99-99`.
 fn parse_with(text: &str, example: bool) -> Option<(Date, Shape)> {
     let mut at = Cursor(text);
     let mut shape = Shape { separator: 'T', ..DEFAULT };
@@ -142,7 +143,7 @@ fn parse_with(text: &str, example: bool) -> Option<(Date, Shape)> {
     Some((Date::from_local(days * DAY_MS + ms, offset_minutes), shape))
 }
 
-/// Milliseconds since midnight, and the zone.
+/// Parses a time. Returns the milliseconds since midnight, and the zone.
 fn parse_time(at: &mut Cursor<'_>, shape: &mut Shape, example: bool) -> Option<(i64, i64)> {
     (shape.seconds, shape.fraction, shape.zone) = (false, false, false);
     if !shape.time {
@@ -173,7 +174,7 @@ fn parse_time(at: &mut Cursor<'_>, shape: &mut Shape, example: bool) -> Option<(
     let mut offset = 0;
     if at.symbol('Z').is_some() {
         shape.zone = true;
-        // The layout `Z07:00` says that a zone is wanted.
+        // The layout `Z07:00` requests a zone.
         if example {
             at.0 = at.0.trim_start_matches(|c: char| c.is_ascii_digit() || c == ':');
         }
@@ -204,7 +205,7 @@ fn zone(date: &Date, zulu: bool) -> String {
     format!("{sign}{:02}:{:02}", minutes / 60, minutes % 60)
 }
 
-/// Writes a date in a shape.
+/// Formats a date in a shape.
 pub(super) fn write(date: &Date, shape: &Shape) -> String {
     let (year, month, day) = date.civil();
     let ms = date.day_ms();
@@ -230,7 +231,7 @@ pub(super) fn write(date: &Date, shape: &Shape) -> String {
     out
 }
 
-/// Writes a date in a format; one that is not understood is the usual shape.
+/// Formats a date; an unknown format means the default shape.
 pub(super) fn format(date: &Date, format: &str) -> String {
     match (format.contains('%'), parse_with(format, true)) {
         (false, Some((_, shape))) => write(date, &shape),
@@ -241,7 +242,7 @@ pub(super) fn format(date: &Date, format: &str) -> String {
     }
 }
 
-/// Reads a date in a format, or in any of the known shapes when that is one.
+/// Parses a date in a format. If the format is an example, any known shape is accepted.
 pub(super) fn parse_in(text: &str, format: &str) -> Option<Date> {
     match (format.contains('%'), parse_with(format, true)) {
         (false, Some(_)) => parse(text).map(|(date, _)| date),
@@ -252,7 +253,7 @@ pub(super) fn parse_in(text: &str, format: &str) -> Option<Date> {
 pub(super) const WEEKDAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
-/// 0 is Sunday.
+/// Returns the day of the week; 0 is Sunday.
 pub(super) fn weekday(date: &Date) -> usize {
     (date.local_ms().div_euclid(DAY_MS) + 4).rem_euclid(7) as usize
 }

@@ -1,5 +1,5 @@
-//! Formats of dates as lists of parts: names (`DD-MON-YYYY`), percent letters (`%Y/%m/%d`), and the layouts that show the
-//! second of January 2006 at 15:04:05.
+//! Date formats as lists of parts: names (`DD-MON-YYYY`), percent letters (`%Y/%m/%d`), and layouts that show the time
+//! 15:04:05 of January 2, 2006.
 
 use super::date_format::{DAY_MS, Date, WEEKDAYS, days_from_civil, days_in_month, weekday};
 
@@ -15,7 +15,7 @@ enum Part {
     Minute,
     Second,
     Millisecond,
-    /// With its point, without zeros at the end.
+    /// With its point, without trailing zeros.
     Fraction,
     HalfOfDay,
     DayOfYear,
@@ -25,7 +25,7 @@ enum Part {
     MonthShort(Case),
     DayName(Case),
     DayShort(Case),
-    /// With a colon; with `Z` for UTC.
+    /// The flags: with a colon; with `Z` for UTC.
     Zone(bool, bool),
 }
 
@@ -37,13 +37,13 @@ enum Case {
 
 enum Piece {
     Text(char),
-    /// A part; numbers have zeros before them or not.
+    /// A part; the flag pads numbers with zeros.
     Part(Part, bool),
 }
 
 type Table = &'static [(&'static str, Part, bool)];
 
-/// Longer names stand before those that they start with.
+/// Names in an order in which longer names precede their prefixes.
 const NAMES: Table = &[
     ("YYYY", Part::Year, true),
     ("YY", Part::YearOfCentury, true),
@@ -139,11 +139,11 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// A format that has been understood.
+/// A parsed format.
 pub(super) struct Format(Vec<Piece>);
 
 impl Format {
-    /// Reads a format; none when it names no part of a date.
+    /// Parses a format; `None` if it names no part of a date.
     pub fn read(format: &str) -> Option<Format> {
         if format.contains('%') {
             let expanded = format
@@ -157,7 +157,7 @@ impl Format {
         format.iter().any(|piece| matches!(piece, Piece::Part(..))).then_some(Format(format))
     }
 
-    /// Writes a date.
+    /// Formats a date.
     pub fn write(&self, date: &Date) -> String {
         let pieces = self.0.iter().map(|piece| match piece {
             Piece::Text(c) => c.to_string(),
@@ -166,7 +166,7 @@ impl Format {
         pieces.collect()
     }
 
-    /// Reads a date.
+    /// Parses a date.
     pub fn parse(&self, text: &str) -> Option<Date> {
         let mut fields = Fields { year: 1970, month: 1, day: 1, ..Fields::default() };
         let mut rest = text;
@@ -258,7 +258,7 @@ fn text_of(part: Part, padded: bool, date: &Date) -> String {
     }
 }
 
-/// What has been read of a date.
+/// The parts of a date that have been parsed.
 #[derive(Default)]
 struct Fields {
     year: i64,
@@ -272,13 +272,14 @@ struct Fields {
     offset_minutes: i64,
 }
 
-/// Up to `most` digits, and what follows.
+/// Parses up to `most` digits. Also returns the rest.
 fn digits(text: &str, most: usize) -> Option<(i64, &str)> {
     let count = text.bytes().take(most).take_while(u8::is_ascii_digit).count();
     Some((text[..count].parse().ok()?, &text[count..]))
 }
 
-/// Which of `names` the text starts with in any case, by their first `length` letters, and what follows.
+/// Returns which of `names` the text starts with, ignoring case and comparing at most `length` letters. Also returns
+/// the rest.
 fn named<'a>(text: &'a str, names: &[&str], length: usize) -> Option<(i64, &'a str)> {
     names.iter().zip(0..).find_map(|(name, at)| {
         let name = &name[..length.min(name.len())];
@@ -288,7 +289,7 @@ fn named<'a>(text: &'a str, names: &[&str], length: usize) -> Option<(i64, &'a s
 }
 
 impl Fields {
-    /// Takes a part from the start of the text, and gives the rest.
+    /// Parses a part at the start of the text. Returns the rest.
     fn take<'a>(&mut self, part: Part, text: &'a str) -> Option<&'a str> {
         let most = match part {
             Part::Year => 4,
@@ -301,7 +302,7 @@ impl Fields {
                 let (at, rest) = named(text, &MONTHS, length)?;
                 (&mut self.month, at + 1, rest)
             }
-            // The day of the week follows from the rest.
+            // The day of the week follows from the other parts.
             Part::DayName(_) => return Some(named(text, &WEEKDAYS, usize::MAX)?.1),
             Part::DayShort(_) => return Some(named(text, &WEEKDAYS, 3)?.1),
             Part::HalfOfDay => {

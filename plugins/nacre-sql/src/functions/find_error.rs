@@ -1,7 +1,7 @@
-//! `FINDERR`: what is known of the errors of the query service, by code or by words.
+//! `FINDERR`: finds the errors of the query service by code or by text.
 //!
-//! The table is `find_error.txt`, a line for each code: code, whether the user has made the error, the message, a reason, and what
-//! to do. Source: SQL++ reference, FINDERR, for the members; the words are those of this service.
+//! The table is `find_error.txt`, one line per code: code, whether it is a user error, message, reason, and remedy. Source: SQL++
+//! reference, FINDERR, for the members; the texts are those of this service.
 
 use super::{Function, regexp, strict};
 use crate::env::Context;
@@ -49,7 +49,7 @@ impl Known<'_> {
     }
 }
 
-/// The codes that are known, in order.
+/// Returns the known codes, in order.
 pub fn codes() -> impl Iterator<Item = u32> {
     TABLE.lines().filter_map(|line| Some(Known::read(line)?.code))
 }
@@ -64,7 +64,7 @@ fn find(args: &[Value], context: &Context<'_>) -> Result<Value> {
                 .collect()
         }
         Value::String(text) => {
-            // What is no regular expression can still be in a message as it is.
+            // A text that is not a regular expression can still occur in a message.
             let regex = regexp::compile(text, context).ok();
             let fits = |part: &str| {
                 part.contains(&**text) || regex.as_ref().is_some_and(|regex| regex.is_match(part))

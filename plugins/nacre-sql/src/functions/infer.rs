@@ -1,4 +1,4 @@
-//! The shapes of values: what INFER and `INFER_VALUE` tell. Source: SQL++ reference, INFER.
+//! The schemas that INFER and `INFER_VALUE` return. Source: SQL++ reference, INFER.
 
 use super::{Function, open};
 use crate::{Name, Value};
@@ -12,24 +12,24 @@ pub(super) const FUNCTIONS: &[Function] = &[open("INFER_VALUE", 1, 2, |args, _| 
     Ok(flavors(std::iter::once(&args[0]), &options).pop().unwrap_or(Value::Null))
 })];
 
-/// How much is told.
+/// Options of INFER.
 pub struct Options {
-    /// How many values of each field are shown.
+    /// Number of sample values of each field.
     pub samples: usize,
-    /// How much of the fields two documents must share to be of one flavor.
+    /// Share of fields that two documents must have in common to have the same flavor.
     pub similarity: f64,
-    /// How many values of a text are told apart for `samples`.
+    /// Maximum length of a text that is kept as a sample, in bytes.
     text_bytes: usize,
 }
 
-/// Sample values of a field. Source: Couchbase.
+/// Defaults. Source: Couchbase.
 const SAMPLES: usize = 5;
 const SIMILARITY: f64 = 0.6;
 const TEXT_BYTES: usize = 32;
 const SAMPLES_MAX: usize = 1000;
 
 impl Options {
-    /// The options in `WITH {…}`; what is not told is as usual.
+    /// Reads the options in `WITH {…}`; missing ones have defaults.
     pub fn of(with: &Value) -> Options {
         let number = |name: &str| with.field(name).as_f64();
         let count = number("num_sample_values").map_or(SAMPLES, |count| count.max(0.0) as usize);
@@ -41,7 +41,7 @@ impl Options {
     }
 }
 
-/// What is known of one kind of value at a place.
+/// Statistics of one type of values at a place.
 #[derive(Default)]
 struct Kind {
     count: u64,
@@ -52,7 +52,7 @@ struct Kind {
     items_most: usize,
 }
 
-/// What is known of a place in documents.
+/// Statistics of a place in documents.
 #[derive(Default)]
 struct Place {
     count: u64,
@@ -88,7 +88,8 @@ impl Place {
         }
     }
 
-    /// The schema of the place; `all` documents could have had something there.
+    /// Returns the schema of the place; `all` is the number of documents that could have had a
+    /// value there.
     fn schema(&self, all: u64) -> Vec<(Name, Value)> {
         let share = self.count as f64 * 100.0 / all.max(1) as f64;
         let mut schema: Vec<(Name, Value)> = Vec::new();
@@ -159,20 +160,20 @@ fn properties(fields: &BTreeMap<Name, Place>, all: u64) -> Value {
     )
 }
 
-/// Documents of similar fields.
+/// Documents with similar fields.
 struct Flavor {
     place: Place,
     names: Vec<Name>,
 }
 
-/// Whether documents with these fields are of a flavor.
+/// Returns true if documents with these fields belong to a flavor.
 fn is_similar(flavor: &Flavor, names: &[Name], similarity: f64) -> bool {
     let shared = names.iter().filter(|name| flavor.names.contains(name)).count();
     let most = names.len().max(flavor.names.len());
     most == 0 || shared as f64 / most as f64 >= similarity
 }
 
-/// The schemas of values, one for each flavor of documents.
+/// Returns the schemas of values, one for each flavor of documents.
 pub fn flavors<'a>(values: impl Iterator<Item = &'a Value>, options: &Options) -> Vec<Value> {
     let mut flavors: Vec<Flavor> = Vec::new();
     let mut others = Place::default();

@@ -1,4 +1,4 @@
-//! JSON as text, words of values, ids and versions.
+//! Functions of JSON text, tokens, UUIDs and hashes.
 
 use super::{Function, RESULT_MAX, of_string, open, strict};
 use crate::env::Context;
@@ -69,7 +69,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         STANDARD.decode(text).ok().and_then(|json| Value::parse(&json).ok()).unwrap_or(Value::Null)
     }),
     open("UUID", 0, 0, |_, context| {
-        // Version 4 (RFC 9562): random, but for six bits.
+        // Version 4 (RFC 9562): random except for six bits.
         let high = context.host.random() & !0xF000 | 0x4000;
         let low = context.host.random() & !(3 << 62) | 1 << 63;
         Ok(format!(
@@ -102,7 +102,7 @@ fn base64(value: &Value) -> Value {
     if value.is_missing() { Value::Missing } else { STANDARD.encode(value.to_sorted_json()).into() }
 }
 
-/// Pairs of name and value at every depth; an array's elements each have its name.
+/// Appends pairs of name and value at every depth; the elements of an array have the array's name.
 fn pairs(of: &Value, out: &mut Vec<Value>) {
     match of {
         Value::Object(fields) => {
@@ -121,21 +121,21 @@ fn pairs(of: &Value, out: &mut Vec<Value>) {
     }
 }
 
-/// What counts as a token. Source: SQL++ reference, token functions.
+/// The definition of a token. Source: SQL++ reference, token functions.
 struct Tokenizer {
-    /// The names of fields count, too.
+    /// True if names of fields count too.
     names: bool,
     case: fn(&str) -> String,
-    /// Texts are split into words.
+    /// True if texts are split into words.
     split: bool,
-    /// Texts that are not split lose the blanks around them.
+    /// True if texts that are not split are trimmed.
     trim: bool,
-    /// What blanks and brackets divide counts, too, such as addresses and telephone numbers.
+    /// True if parts between blanks and brackets count too, such as addresses and telephone numbers.
     specials: bool,
 }
 
 impl Tokenizer {
-    /// A tokenizer with these options; none when they are no object.
+    /// Creates a tokenizer; `None` if the options are not an object.
     fn new(options: Option<&Value>) -> Option<Tokenizer> {
         let options = match options {
             None => Value::object::<&str>([]),
@@ -197,7 +197,7 @@ impl Tokenizer {
     }
 }
 
-/// The words and other scalars of a value; none when the options are no object.
+/// Returns the words and other scalars of a value; `None` if the options are not an object.
 fn tokens(value: &Value, options: Option<&Value>) -> Option<BTreeSet<Value>> {
     let mut all = BTreeSet::new();
     Tokenizer::new(options)?.of_value(value, &mut all);
@@ -216,7 +216,7 @@ fn contains_token_regexp(args: &[Value], context: &Context<'_>) -> Result<Value>
     Ok(tokens(&args[0], args.get(2)).map_or(Value::Null, |all| all.iter().any(fits).into()))
 }
 
-/// The hash of a text, or of a value as JSON, in hexadecimal digits.
+/// Returns the hash of a text, or of a value as JSON, in hexadecimal digits.
 fn hash_bytes(args: &[Value], _: &Context<'_>) -> Result<Value> {
     let text = args[0].as_str().map_or_else(|| args[0].to_sorted_json(), str::to_owned);
     let option = args.get(1).map_or(Value::Missing, |options| match options {
@@ -240,10 +240,10 @@ fn hash_bytes(args: &[Value], _: &Context<'_>) -> Result<Value> {
     Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into())
 }
 
-/// The polynomial of IEEE 802.3, its bits in reverse.
+/// The polynomial of IEEE 802.3, bits reversed.
 const IEEE: u32 = 0xEDB8_8320;
 
-/// The polynomial of a CRC-32, its bits in reverse: one with a name, or a number. Source: SQL++ reference, HASHBYTES.
+/// Returns the polynomial of a CRC-32, bits reversed: by name or number. Source: SQL++ reference, HASHBYTES.
 fn polynomial(options: &Value) -> Option<u32> {
     match options.field("polynomial") {
         Value::Missing => Some(IEEE),
@@ -269,10 +269,10 @@ fn crc32(polynomial: u32, bytes: &[u8]) -> u32 {
     })
 }
 
-/// How hard zlib tries: its usual level.
+/// zlib's default compression level.
 const COMPRESSION_LEVEL: u8 = 6;
 
-/// The value as JSON, in the format of zlib, in base64.
+/// Compresses the value as JSON with zlib, and encodes the result in base64.
 fn compress(value: &Value) -> Value {
     if value.is_missing() {
         return Value::Missing;
@@ -281,7 +281,7 @@ fn compress(value: &Value) -> Value {
     STANDARD.encode(deflate::compress_to_vec_zlib(json.as_bytes(), COMPRESSION_LEVEL)).into()
 }
 
-/// What [`compress`] was given; NULL for what is no JSON, and for what is more than a function may give.
+/// Reverses [`compress`]; NULL for text that is not compressed JSON, and for results that are too large.
 fn uncompress(text: &str) -> Value {
     let bytes = STANDARD.decode(text).ok();
     let json =

@@ -1,7 +1,7 @@
-//! The functions of the language, as tables: name, how many arguments, and what computes it.
+//! The functions of the language as tables: name, number of arguments, and implementation.
 //!
-//! Most functions are *strict*: MISSING if an argument is MISSING, otherwise NULL if one is NULL. Those that look at
-//! such arguments themselves are entered with [`open`]. Wrong types give NULL.
+//! Most functions are *strict*: they return MISSING if an argument is MISSING, otherwise NULL if one is NULL.
+//! Functions that handle such arguments themselves are defined with [`open`]. Wrong types give NULL.
 
 mod alias;
 mod array;
@@ -36,18 +36,18 @@ use std::sync::OnceLock;
 /// Any number of arguments.
 const MANY: usize = usize::MAX;
 
-/// No function makes a value of more bytes, or elements.
+/// Maximum size of a function's result, in bytes or elements.
 pub(crate) const RESULT_MAX: usize = 32 << 20;
 
 type Implementation = fn(&[Value], &Context<'_>) -> Result<Value>;
 
 /// A function of the language.
 pub struct Function {
-    /// In upper case.
+    /// The name, in upper case.
     pub name: &'static str,
-    /// The fewest arguments it takes.
+    /// The minimum number of arguments.
     pub args_min: usize,
-    /// The most arguments it takes.
+    /// The maximum number of arguments.
     pub args_max: usize,
     strict: bool,
     implementation: Implementation,
@@ -66,7 +66,7 @@ impl Function {
         (self.implementation)(args, context)
     }
 
-    /// Whether equal arguments give equal results, so that an index may hold them.
+    /// Returns true if equal arguments give equal results, so that an index may store them.
     pub fn is_deterministic(&self) -> bool {
         let varies = ["NOW_", "CLOCK_", "RANDOM", "SEARCH", "UUID"];
         !varies.iter().any(|prefix| self.name.starts_with(prefix))
@@ -86,7 +86,7 @@ impl PartialEq for Function {
     }
 }
 
-/// An entry for a function that never sees MISSING and NULL.
+/// Defines a function that never receives MISSING or NULL.
 const fn strict(
     name: &'static str,
     args_min: usize,
@@ -96,7 +96,7 @@ const fn strict(
     Function { name, args_min, args_max, strict: true, implementation }
 }
 
-/// An entry for a function that sees MISSING and NULL.
+/// Defines a function that receives MISSING and NULL.
 const fn open(
     name: &'static str,
     args_min: usize,
@@ -106,16 +106,16 @@ const fn open(
     Function { name, args_min, args_max, strict: false, implementation }
 }
 
-/// `META` is evaluated where the documents are; the table only knows that it exists.
+/// `META` is evaluated with access to the documents; the table only has its name.
 static META: Function = open("META", 0, 1, |_, _| Ok(Value::Missing));
 
-/// As [`META`].
+/// See [`META`].
 static UNNEST_POS: Function = open("UNNEST_POS", 1, 1, |_, _| Ok(Value::Missing));
 
-/// As [`META`].
+/// See [`META`].
 static UNNEST_POSITION: Function = open("UNNEST_POSITION", 1, 1, |_, _| Ok(Value::Missing));
 
-/// As [`META`]: [`crate::search`] evaluates these.
+/// See [`META`]; [`crate::search`] evaluates these.
 static SEARCHES: &[Function] = &[
     open("SEARCH", 2, 3, |_, _| Ok(Value::Missing)),
     open("SEARCH_META", 0, 1, |_, _| Ok(Value::Missing)),
@@ -143,7 +143,7 @@ static TABLES: &[&[Function]] = &[
     vector::FUNCTIONS,
 ];
 
-/// The function of this name, in any case.
+/// Returns the function with this name, ignoring case.
 pub fn find(name: &str) -> Option<&'static Function> {
     static BY_NAME: OnceLock<BTreeMap<&'static str, &'static Function>> = OnceLock::new();
     let by_name = BY_NAME.get_or_init(|| {
@@ -158,7 +158,7 @@ pub fn find(name: &str) -> Option<&'static Function> {
     by_name.get(name.to_ascii_uppercase().as_str()).copied()
 }
 
-/// All names by which functions, aggregates and operators can be called, in upper case and in order.
+/// Returns all names by which functions, aggregates and operators can be called, in upper case and sorted.
 pub fn names() -> Vec<String> {
     let aggregates = AGGREGATES.iter().map(|(name, _)| *name);
     let windows = WINDOW_FUNCTIONS.iter().map(|(name, ..)| *name);
@@ -173,12 +173,12 @@ pub fn names() -> Vec<String> {
     names
 }
 
-/// All functions but aggregates.
+/// Returns all functions except aggregates.
 pub fn all() -> impl Iterator<Item = &'static Function> {
     TABLES.iter().flat_map(|table| table.iter()).chain([&META, &UNNEST_POS, &UNNEST_POSITION])
 }
 
-/// Aggregates, with how many arguments they take; all of them may stand over a window too.
+/// Aggregates, with their number of arguments. All of them can also be used with a window.
 pub const AGGREGATES: &[(&str, usize)] = &[
     ("array_agg", 1),
     ("avg", 1),
@@ -199,7 +199,7 @@ pub const AGGREGATES: &[(&str, usize)] = &[
     ("variance_samp", 1),
 ];
 
-/// Functions that need a window, with the fewest and most arguments they take.
+/// Functions that need a window, with the minimum and maximum number of arguments.
 pub const WINDOW_FUNCTIONS: &[(&str, usize, usize)] = &[
     ("cume_dist", 0, 0),
     ("dense_rank", 0, 0),
@@ -215,7 +215,7 @@ pub const WINDOW_FUNCTIONS: &[(&str, usize, usize)] = &[
     ("row_number", 0, 0),
 ];
 
-/// Whether `name` is an aggregate or window function, in any case.
+/// Returns true if `name` is an aggregate or window function, ignoring case.
 pub(crate) fn is_aggregate(name: &str) -> bool {
     AGGREGATES.iter().any(|(aggregate, _)| aggregate.eq_ignore_ascii_case(name))
         || WINDOW_FUNCTIONS.iter().any(|(function, ..)| function.eq_ignore_ascii_case(name))
@@ -232,12 +232,12 @@ pub(crate) fn aggregate_takes(name: &str, args: usize, star: bool) -> bool {
             .any(|(function, min, max)| *function == name && (*min..=*max).contains(&args))
 }
 
-/// The error of a result that would be too large.
+/// Returns the error of a result that would be too large.
 pub(crate) fn too_large() -> Error {
     Error::new(MEMORY, "a function's result is too large")
 }
 
-/// A strict function of one number.
+/// Defines a strict function of one number.
 macro_rules! of_number {
     ($name:literal, $compute:expr) => {
         $crate::functions::strict($name, 1, 1, |args, _| {
@@ -250,7 +250,7 @@ macro_rules! of_number {
     };
 }
 
-/// A strict function of one string.
+/// Defines a strict function of one string.
 macro_rules! of_string {
     ($name:literal, $compute:expr) => {
         $crate::functions::strict($name, 1, 1, |args, _| {
@@ -260,7 +260,7 @@ macro_rules! of_string {
     };
 }
 
-/// A strict function of one array.
+/// Defines a strict function of one array.
 macro_rules! of_array {
     ($name:literal, $compute:expr) => {
         $crate::functions::strict($name, 1, 1, |args, _| {

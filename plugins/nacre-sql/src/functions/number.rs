@@ -38,7 +38,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         let bits = match args.first() {
             Some(Value::Missing) => return Ok(Value::Missing),
             Some(seed) if seed.as_i64().is_none() => return Ok(Value::Null),
-            // A seed gives the same number each time.
+            // A seed gives the same number every time.
             Some(seed) => scramble(seed.as_i64().unwrap_or_default() as u64),
             None => context.host.random(),
         };
@@ -100,7 +100,7 @@ fn round_away(number: f64) -> f64 {
     number.round()
 }
 
-/// Rounds to a number of digits after the point; before it, when it is negative.
+/// Rounds to a number of digits after the decimal point; before it, if the number is negative.
 fn to_digits(args: &[Value], round: fn(f64) -> f64) -> Value {
     let digits = match args.get(1) {
         None => 0,
@@ -147,22 +147,22 @@ fn arithmetic(
     }
 }
 
-/// A sum; NULL when either is no number.
+/// Returns the sum; NULL if either value is not a number.
 pub fn add(a: &Value, b: &Value) -> Value {
     arithmetic(a, b, i64::checked_add, |a, b| a + b)
 }
 
-/// A difference; NULL when either is no number.
+/// Returns the difference; NULL if either value is not a number.
 pub fn subtract(a: &Value, b: &Value) -> Value {
     arithmetic(a, b, i64::checked_sub, |a, b| a - b)
 }
 
-/// A product; NULL when either is no number.
+/// Returns the product; NULL if either value is not a number.
 pub fn multiply(a: &Value, b: &Value) -> Value {
     arithmetic(a, b, i64::checked_mul, |a, b| a * b)
 }
 
-/// A quotient; NULL when divided by 0.
+/// Returns the quotient; NULL for a division by 0.
 pub fn divide(a: &Value, b: &Value) -> Value {
     if b.as_f64() == Some(0.0) {
         return unknown(a, &Value::Null);
@@ -171,7 +171,8 @@ pub fn divide(a: &Value, b: &Value) -> Value {
     arithmetic(a, b, whole, |a, b| a / b)
 }
 
-/// The remainder of the integer parts, with the sign of the dividend; NULL when divided by 0.
+/// Returns the remainder of the integer parts, with the sign of the dividend; NULL for a division
+/// by 0.
 pub fn modulo(a: &Value, b: &Value) -> Value {
     let whole = |value: &Value| match value {
         Value::Float(number) => Value::number(number.trunc()),
@@ -180,7 +181,7 @@ pub fn modulo(a: &Value, b: &Value) -> Value {
     remainder(&whole(a), &whole(b))
 }
 
-/// A remainder with the sign of the dividend; NULL when divided by 0.
+/// Returns the remainder with the sign of the dividend; NULL for a division by 0.
 fn remainder(a: &Value, b: &Value) -> Value {
     if b.as_f64() == Some(0.0) {
         return unknown(a, &Value::Null);

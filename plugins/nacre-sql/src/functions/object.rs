@@ -5,7 +5,7 @@ use crate::env::Context;
 use crate::{Name, Object, Result, Value, sorted};
 use std::sync::Arc;
 
-/// A strict function of one object.
+/// Defines a strict function of one object.
 macro_rules! of_object {
     ($name:literal, $compute:expr) => {
         strict($name, 1, 1, |args, _| {
@@ -108,7 +108,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     strict("OBJECT_RENAME", 3, 3, |args, _| {
         Ok(match (args[0].as_object(), &args[1], &args[2]) {
             (Some(fields), Value::String(from), Value::String(to)) => {
-                // What has the new name gives way, wherever it stands.
+                // A field that already has the new name is removed, wherever it is.
                 let stays = |name: &Name| name != to || from == to || !fields.contains_key(from);
                 let kept = fields.iter().filter(|(name, _)| stays(name));
                 let renamed = kept.map(|(name, value)| {
@@ -133,7 +133,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     of_object!("OBJECT_VALUES", values),
 ];
 
-/// The fields whose paths fit a pattern, in their places. Source: SQL++ reference, object functions.
+/// Returns the object with only the fields whose paths match a pattern. Source: SQL++ reference, object functions.
 fn object_filter(args: &[Value], context: &Context<'_>) -> Result<Value> {
     if args[0].as_object().is_none() {
         return Ok(Value::Null);
@@ -152,7 +152,7 @@ fn object_filter(args: &[Value], context: &Context<'_>) -> Result<Value> {
     Ok(fitting(&args[0], "", subscripts, &fits).unwrap_or(Value::object::<Name>([])))
 }
 
-/// What of a value has paths that fit; none when nothing has.
+/// Returns the parts of a value whose paths match; `None` if there are none.
 fn fitting(of: &Value, path: &str, subscripts: bool, fits: &dyn Fn(&str) -> bool) -> Option<Value> {
     match of {
         Value::Object(fields) => {
@@ -179,7 +179,7 @@ fn fitting(of: &Value, path: &str, subscripts: bool, fits: &dyn Fn(&str) -> bool
     }
 }
 
-/// The object in the first argument, with a change to the field that the second names.
+/// Returns the object in the first argument, with a change of the field that the second argument names.
 fn changed(args: &[Value], change: fn(&mut Object, Name, Value)) -> Value {
     match (&args[0], &args[1]) {
         (Value::Missing, _) | (_, Value::Missing) => Value::Missing,
@@ -197,7 +197,7 @@ fn values(fields: &Object) -> Value {
     sorted(fields).into_iter().map(|(_, value)| value.clone()).collect::<Vec<_>>().into()
 }
 
-/// A pair for each field, with its value, or its type if that is asked for.
+/// Returns a pair for each field, with its value, or its type if that is requested.
 fn outer_pairs(args: &[Value]) -> Value {
     let Some(fields) = args[0].as_object() else { return Value::Null };
     if !wants_types(args) {
@@ -207,7 +207,7 @@ fn outer_pairs(args: &[Value]) -> Value {
     typed.collect::<Vec<_>>().into()
 }
 
-/// Whether options ask for types in the place of values.
+/// Returns true if the options request types instead of values.
 fn wants_types(args: &[Value]) -> bool {
     args.get(1).is_some_and(|options| options.field("types").truth())
 }
@@ -228,7 +228,7 @@ fn pairs(fields: &Object, with_null: bool) -> Value {
         .into()
 }
 
-/// An array without what is MISSING in it.
+/// Returns an array without MISSING elements.
 fn inner(value: &Value) -> Value {
     match value.as_array() {
         Some(elements) => elements
@@ -245,7 +245,7 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// The value at a path such as `a.b[0]`.
+/// Returns the value at a path such as `a.b[0]`.
 pub(super) fn at_path(of: &Value, path: &str) -> Value {
     path.split('.').fold(of.clone(), |of, step| {
         let mut parts = step.split('[');
@@ -267,13 +267,13 @@ fn nested_types(value: &Value) -> Value {
     }
 }
 
-/// How paths into an object are listed.
+/// Options for listing the paths into an object.
 struct Listing {
-    /// Fields that hold objects and arrays are listed too.
+    /// True to list fields with objects and arrays too.
     composites: bool,
-    /// Elements have their positions, instead of `*`.
+    /// True to show the positions of elements instead of `*`.
     subscripts: bool,
-    /// A path comes once, however many elements have it.
+    /// True to list a path once, however many elements have it.
     is_unique: bool,
 }
 
@@ -285,8 +285,8 @@ struct Listed {
     value: Value,
 }
 
-/// Applies `make` to each path into an object that the options select; `pattern` chooses among the paths, or with `patternspace` among
-/// the fields at their ends.
+/// Applies `make` to each path into an object that the options select; `pattern` filters the paths, or with `patternspace` the
+/// fields at their ends.
 fn nested(
     args: &[Value],
     context: &Context<'_>,

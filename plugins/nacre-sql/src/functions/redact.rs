@@ -1,14 +1,14 @@
-//! `REDACT`: a document without what is private in it, for people who may see its shape.
+//! `REDACT`: hides private data of a document but shows its structure.
 //!
 //! ```text
 //! REDACT({"card": "4929-1", "city": "Ulm"}, {"pattern": "card"})      {"card": "xxxx-x", "city": "Ulm"}
 //! ```
 //!
-//! Each field is treated by the first filter that names it. What no filter names is treated as the field that it is in, and stays as
-//! it is at the top. Only text is masked; numbers and the like stay, or go with `omit`. Source: SQL++ reference, REDACT.
+//! The first filter that matches a field's name determines its treatment. A field without a matching filter is treated like its
+//! parent; at the top it is kept. Only text is masked; other values are kept, or removed with `omit`. Source: SQL++ reference,
+//! REDACT.
 //!
-//! A filter that has an unknown option, or a value of a wrong type, is refused: a document must not come out whole because of a typing
-//! error.
+//! A filter with an unknown option or a value of a wrong type is refused, so that a typing error cannot expose a document.
 
 use super::{Function, MANY, RESULT_MAX, open, regexp, too_large};
 use crate::env::Context;
@@ -18,14 +18,14 @@ use std::sync::Arc;
 
 pub(super) const FUNCTIONS: &[Function] = &[open("REDACT", 1, MANY, redact)];
 
-/// Filters, at most: each field is compared with all of them.
+/// Maximum number of filters; each field is compared with all of them.
 const FILTERS_MAX: usize = 1000;
 
-/// Which names a filter is about.
+/// The names that a filter selects.
 enum Pattern {
-    /// All of them.
+    /// All names.
     All,
-    /// Names that are this text, or have it in them, whatever the case of letters where `ignores_case` says so.
+    /// Names that equal or contain this text, ignoring case if `ignores_case` is true.
     Text {
         text: String,
         is_exact: bool,
@@ -37,19 +37,19 @@ enum Pattern {
 /// A rule of redaction: the fields that it selects, and their replacement.
 struct Filter {
     pattern: Pattern,
-    /// Names are replaced too.
+    /// True to replace names too.
     hides_name: bool,
-    /// Blanks and signs are masked too.
+    /// True to mask blanks and punctuation too.
     is_strict: bool,
     omits: bool,
     mask: Name,
-    /// One mask stands for the whole text.
+    /// True if one mask replaces the whole text.
     has_fixed_length: bool,
-    /// The fields that the pattern fits are those that stay.
+    /// True if the fields that match the pattern are kept and all others are redacted.
     excludes: bool,
 }
 
-/// How a field is treated.
+/// The treatment of a field.
 #[derive(Clone, Copy)]
 enum Treatment<'a> {
     Keep,
@@ -122,7 +122,7 @@ impl Filter {
         Ok(filter)
     }
 
-    /// A text with the mask in the place of its characters.
+    /// Returns a text in which the mask replaces the characters.
     fn masked(&self, text: &str) -> Result<Value> {
         if self.has_fixed_length {
             return Ok(self.mask.clone().into());
@@ -172,19 +172,19 @@ impl Pattern {
     }
 }
 
-/// A redaction while it goes through a value.
+/// A redaction in progress.
 struct Redaction<'a> {
     filters: &'a [Filter],
-    /// Bytes of text that it has made.
+    /// Size of the text that it has created, in bytes.
     bytes: usize,
 }
 
 impl<'a> Redaction<'a> {
-    /// How a field is treated within one that is treated as `outer` says; none at the top.
+    /// Returns the treatment of a field within a field with the treatment `outer`; `None` at the top.
     fn treatment(&self, name: &str, outer: Option<Treatment<'a>>) -> Option<Treatment<'a>> {
         for filter in self.filters {
             let fits = filter.pattern.fits(name);
-            // What is about all fields is not about this one, and does not end what its parent is treated by.
+            // A filter for all fields does not select this one in particular, so the treatment of the parent continues.
             if matches!(filter.pattern, Pattern::All) && outer.is_some() {
                 return outer;
             }
@@ -198,7 +198,7 @@ impl<'a> Redaction<'a> {
         outer
     }
 
-    /// How text is treated that is in no field: by the first filter that is not about some names alone.
+    /// Returns the treatment of text outside of any field: that of the first filter that is not limited to certain names.
     fn nameless(&self) -> Option<Treatment<'a>> {
         let about_all =
             |filter: &&Filter| filter.excludes != matches!(filter.pattern, Pattern::All);
@@ -243,7 +243,7 @@ impl<'a> Redaction<'a> {
     }
 }
 
-/// What stands for the name of the field that is at this place by its name; no other field of the object is called so.
+/// Returns a replacement for the name of the field at this position in name order. No field of the object has that name.
 fn hidden(at: usize, fields: &Object) -> Name {
     let mut name = format!("f{at:04}");
     while fields.contains_key(name.as_str()) {

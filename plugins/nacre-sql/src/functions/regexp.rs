@@ -1,4 +1,4 @@
-//! Functions of regular expressions, whose time is linear in the text.
+//! Functions of regular expressions, which match in linear time.
 
 use super::{Function, RESULT_MAX, strict, too_large};
 use crate::env::Context;
@@ -6,7 +6,7 @@ use crate::{Error, Result, Value, pattern};
 use regex_lite::Regex;
 use std::sync::Arc;
 
-/// How many compiled expressions a request keeps.
+/// Maximum number of compiled expressions that a request keeps.
 const CACHED_MAX: usize = 64;
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -46,7 +46,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     }),
 ];
 
-/// The escape of LIKE in the second argument; none when it is no text.
+/// Returns the escape character of LIKE in the second argument; `None` if it is not a string.
 fn escape(args: &[Value]) -> Result<Option<char>> {
     let Some(escape) = args.get(1) else { return Ok(Some('\\')) };
     let Some(text) = escape.as_str() else { return Ok(None) };
@@ -62,7 +62,7 @@ fn like_part(args: &[Value], part: fn(String, bool) -> Value) -> Result<Value> {
         return Ok(Value::Null);
     };
     let (prefix, _) = pattern::prefix(text, escape);
-    // The whole pattern is the prefix only where it has no `%` and no `_`.
+    // The prefix is the whole pattern only if the pattern has no `%` and no `_`.
     let is_whole = pattern::is_literal(text, escape);
     Ok(part(prefix, is_whole))
 }
@@ -78,7 +78,8 @@ fn regexp_part(
     Ok(part(prefix, is_whole))
 }
 
-/// What is above each text that begins with a prefix; above it alone if that is all there is.
+/// Returns a bound above each text that begins with a prefix; if `is_whole`, just above the prefix
+/// itself.
 fn stop(prefix: String, is_whole: bool) -> Value {
     if is_whole {
         return format!("{prefix}\0").into();
@@ -91,7 +92,8 @@ fn stop(prefix: String, is_whole: bool) -> Value {
     }
 }
 
-/// The text that all that an expression matches begins with, and whether that is all it matches.
+/// Returns the common prefix of all matches of an expression, and true if the prefix is the only
+/// match.
 fn literal_prefix(pattern: &str) -> (String, bool) {
     if pattern.contains('|') {
         return (String::new(), false);
@@ -175,7 +177,7 @@ fn replace(args: &[Value], context: &Context<'_>) -> Result<Value> {
     let Some(to) = args[2].as_str() else { return Ok(Value::Null) };
     let count = match args.get(3).map(Value::as_i64) {
         None => 0,
-        // 0 means all to the engine, and nothing to the user.
+        // 0 means all for the engine, but none for the user.
         Some(Some(0)) => return Ok(args[0].clone()),
         Some(Some(count)) => usize::try_from(count).unwrap_or(0),
         Some(None) => return Ok(Value::Null),

@@ -1,4 +1,5 @@
-//! Functions that the service answers, as they ask what is outside of an expression.
+//! Functions that the service evaluates, because they need information from outside of an
+//! expression.
 
 use super::{Function, MANY, open};
 use crate::env::Context;
@@ -25,7 +26,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     of_service!("QUERY_CONTEXT", 0, 0),
 ];
 
-/// Whether a function asks the service.
+/// Returns true if the service evaluates a function.
 pub(super) fn is_of_service(name: &str) -> bool {
     FUNCTIONS.iter().any(|function| function.name == name)
 }

@@ -73,7 +73,8 @@ fn find_char(text: &str, part: &str) -> Option<usize> {
     text.find(part).map(|at| text[..at].chars().count())
 }
 
-/// The first argument stands between the others; arrays give their elements, NULL and MISSING are left out.
+/// Joins the other arguments with the first as separator; arrays contribute their elements, NULL and
+/// MISSING are omitted.
 fn concat2(args: &[Value], _: &Context<'_>) -> Result<Value> {
     if args.iter().any(Value::is_missing) {
         return Ok(Value::Missing);
@@ -197,7 +198,7 @@ fn split(args: &[Value], _: &Context<'_>) -> Result<Value> {
     Ok(parts.into())
 }
 
-/// A part of a string from a position, which counts from the end when it is negative.
+/// Returns a part of a string from a position, which counts from the end if it is negative.
 fn substr(args: &[Value], first: i64, by_char: bool) -> Value {
     let (Some(text), Some(from)) = (args[0].as_str(), args[1].as_i64()) else { return Value::Null };
     let wanted = match args.get(2).map(Value::as_i64) {
@@ -252,7 +253,7 @@ fn url_decode(text: &str) -> Value {
     String::from_utf8(out).map_or(Value::Null, Value::from)
 }
 
-/// Puts a mask over a string; where the mask has a blank, what is below is seen.
+/// Puts a mask over a string; the string shows through blanks of the mask.
 fn mask(args: &[Value], _: &Context<'_>) -> Result<Value> {
     let options = args.get(1).cloned().unwrap_or(Value::object::<&str>([]));
     let (text, Value::Object(_)) = (&args[0], &options) else { return Ok(Value::Null) };
@@ -267,7 +268,7 @@ fn mask(args: &[Value], _: &Context<'_>) -> Result<Value> {
     let anchor = match options.field("anchor") {
         Value::String(word) if &*word == "end" => text.len().saturating_sub(mask.len()),
         Value::String(word) if &*word == "start" => 0,
-        // From where another text is found.
+        // The mask starts where this text is found.
         Value::String(part) => {
             let whole: String = text.iter().collect();
             whole.find(&*part).map_or(0, |at| whole[..at].chars().count())

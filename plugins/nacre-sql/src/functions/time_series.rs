@@ -1,4 +1,4 @@
-//! `_TIMESERIES(document, options)`: the points of a time series that a document packs into an array.
+//! `_TIMESERIES(document, options)`: returns the points of a time series that a document packs into an array.
 //!
 //! ```text
 //! regular    {"ts_start": 1000, "ts_end": 1020, "ts_interval": 10, "ts_data": [5, [6, 7]]}
@@ -6,8 +6,8 @@
 //! irregular  {"ts_start": 1000, "ts_end": 1020, "ts_data": [[1000, 5], [1003, 6, 7]]}
 //! ```
 //!
-//! Options: `ts_data`, `ts_interval`, `ts_start` and `ts_end` are paths in the document, `ts_ranges` says which times are wanted,
-//! `ts_project` which values.
+//! Options: `ts_data`, `ts_interval`, `ts_start` and `ts_end` are paths in the document; `ts_ranges` selects times, and
+//! `ts_project` selects values.
 
 use super::object::at_path;
 use super::{Function, open};
@@ -15,7 +15,7 @@ use crate::{Error, Result, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[open("_TIMESERIES", 1, 2, |args, _| points(args))];
 
-/// Times that are wanted, both ends included; none when all are.
+/// The selected times, both ends included; `None` for all.
 struct Ranges(Option<Vec<(i64, i64)>>);
 
 impl Ranges {
@@ -44,7 +44,7 @@ impl Ranges {
         self.0.as_ref().is_none_or(among)
     }
 
-    /// Whether any time from `start` to `end` is wanted.
+    /// Returns true if any time from `start` to `end` is selected.
     fn meet(&self, start: i64, end: i64) -> bool {
         let among =
             |ranges: &Vec<(i64, i64)>| ranges.iter().any(|(from, to)| *from <= end && start <= *to);
@@ -52,7 +52,7 @@ impl Ranges {
     }
 }
 
-/// A point: its time, and the values that are wanted.
+/// Returns a point: its time, and the selected values.
 fn point(time: i64, values: &[Value], wanted: &Value) -> Value {
     let is_wanted = |at: usize| match wanted {
         Value::Missing => true,

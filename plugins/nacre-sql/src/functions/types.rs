@@ -1,9 +1,9 @@
-//! What a value is, and what it becomes as another type.
+//! Functions that test and convert types.
 
 use super::{Function, open, strict};
 use crate::{Name, Value};
 
-/// A function that says whether a value is of a kind; MISSING and NULL stay what they are.
+/// Defines a function that tests the type of a value; MISSING and NULL are returned unchanged.
 macro_rules! is {
     ($name:literal, $test:expr) => {
         strict($name, 1, 1, |args, _| {
@@ -13,7 +13,7 @@ macro_rules! is {
     };
 }
 
-/// A function that converts a value; MISSING and NULL stay what they are.
+/// Defines a function that converts a value; MISSING and NULL are returned unchanged.
 macro_rules! to {
     ($name:literal, $convert:expr) => {
         strict($name, 1, 1, |args, _| {
@@ -101,7 +101,7 @@ fn to_array(value: &Value) -> Value {
     if is_array(value) { value.clone() } else { vec![value.clone()].into() }
 }
 
-/// The only element or field, as long as there is one.
+/// Unwraps arrays and objects while they have exactly one element or field.
 fn to_atom(value: &Value) -> Value {
     let only = match value {
         Value::Array(elements) if elements.len() == 1 => elements.first(),
@@ -112,7 +112,8 @@ fn to_atom(value: &Value) -> Value {
     only.map_or(Value::Null, to_atom)
 }
 
-/// A number of a number, boolean or text; of text without the characters of a second argument.
+/// Converts a number, boolean or text to a number; a second argument lists characters to remove
+/// from the text.
 fn to_number(args: &[Value]) -> Value {
     match (&args[0], args.get(1)) {
         (number, _) if is_number(number) => number.clone(),
@@ -120,7 +121,7 @@ fn to_number(args: &[Value]) -> Value {
         (Value::String(text), None) => parse_number(text),
         (Value::String(text), Some(Value::String(unwanted))) => {
             let text: String = text.chars().filter(|c| !unwanted.contains(*c)).collect();
-            // Where points are taken away, a comma stands before the fraction.
+            // If points are removed, the comma is the decimal separator.
             parse_number(&if unwanted.contains('.') { text.replace(',', ".") } else { text })
         }
         _ => Value::Null,
@@ -129,7 +130,7 @@ fn to_number(args: &[Value]) -> Value {
 
 fn parse_number(text: &str) -> Value {
     let text = text.trim();
-    // Rust reads "inf" and "nan" as numbers, and JSON does not.
+    // Rust parses "inf" and "nan" as numbers; JSON does not.
     if !text.chars().all(|c| c.is_ascii_digit() || "+-.eE".contains(c)) {
         return Value::Null;
     }

@@ -5,26 +5,27 @@ use crate::{Error, Result, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// Most numbers of a vector. Source: Couchbase.
+/// Maximum number of dimensions. Source: Couchbase.
 const DIMENSIONS_MAX: usize = 4096;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     open("ISVECTOR", 3, 3, |args, _| Ok(is_vector(args))),
     strict("VECTOR_DISTANCE", 3, 3, |args, _| distance(args)),
-    // There is no index that could give an approximate answer: the exact one is as good.
+    // No index gives an approximate answer, so the exact distance is returned.
     strict("APPROX_VECTOR_DISTANCE", 3, 6, |args, _| distance(args)),
     strict("ENCODE_VECTOR", 1, 2, |args, _| Ok(encode(args))),
     strict("DECODE_VECTOR", 1, 2, |args, _| Ok(decode(args))),
     strict("NORMALIZE_VECTOR", 1, 1, |args, _| Ok(normalize(&args[0]))),
 ];
 
-/// The numbers of a vector; none when it has something else, or nothing.
+/// Returns the numbers of a vector; `None` if it is empty or has other elements.
 fn numbers(value: &Value) -> Option<Vec<f64>> {
     let elements = value.as_array().filter(|all| (1..=DIMENSIONS_MAX).contains(&all.len()))?;
     elements.iter().map(Value::as_f64).collect()
 }
 
-/// Whether a value is a vector of so many numbers of a format, of which there is `float32`.
+/// Returns true if a value is a vector with this number of dimensions and this format; the only format is
+/// `float32`.
 fn is_vector(args: &[Value]) -> Value {
     if args.iter().any(Value::is_missing) {
         return Value::Missing;
@@ -39,7 +40,8 @@ fn is_vector(args: &[Value]) -> Value {
     (format.eq_ignore_ascii_case("float32") && numbers(&args[0]).is_some_and(fits)).into()
 }
 
-/// The distance of two vectors by a metric: the less, the nearer. NULL when they are no vectors of equal length.
+/// Returns the distance of two vectors by a metric; smaller is nearer. NULL if they are not vectors of equal
+/// length.
 fn distance(args: &[Value]) -> Result<Value> {
     let Some(metric) = args[2].as_str() else { return Ok(Value::Null) };
     let (Some(a), Some(b)) = (numbers(&args[0]), numbers(&args[1])) else {
@@ -64,7 +66,7 @@ fn distance(args: &[Value]) -> Result<Value> {
     })
 }
 
-/// Whether the bytes are in the order of big-endian machines; none when it is no boolean.
+/// Returns true for big-endian byte order; `None` if the argument is not a boolean.
 fn is_big_endian(args: &[Value]) -> Option<bool> {
     match args.get(1) {
         None => Some(false),
@@ -100,7 +102,7 @@ fn decode(args: &[Value]) -> Value {
     chunks.iter().map(number).collect::<Vec<_>>().into()
 }
 
-/// The vector of length 1 in the same direction.
+/// Returns the vector of length 1 in the same direction.
 fn normalize(value: &Value) -> Value {
     let Some(numbers) = numbers(value) else { return Value::Null };
     let length = numbers.iter().map(|number| number * number).sum::<f64>().sqrt();

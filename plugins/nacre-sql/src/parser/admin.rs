@@ -1,4 +1,4 @@
-//! Users, groups, roles, buckets and sequences.
+//! Parses statements about users, groups, roles, buckets and sequences.
 
 use super::Parser;
 use super::ddl::with_options;
@@ -32,7 +32,7 @@ pub(super) fn create_admin(parser: &mut Parser<'_>) -> Result<Option<Statement>>
     Ok(Some(Statement::Admin(Box::new(statement))))
 }
 
-/// The same after ALTER.
+/// Parses the rest of an ALTER statement for one of these.
 pub(super) fn alter_admin(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     let statement = match () {
         () if parser.word("USER") => AdminStatement::PutUser(user_change(parser, false)?),
@@ -62,7 +62,7 @@ pub(super) fn alter_admin(parser: &mut Parser<'_>) -> Result<Option<Statement>> 
     Ok(Some(Statement::Admin(Box::new(statement))))
 }
 
-/// The same after DROP.
+/// Parses the rest of a DROP statement for one of these.
 pub(super) fn drop_admin(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     let statement = match () {
         () if parser.word("USER") => {
@@ -90,13 +90,13 @@ pub(super) fn drop_admin(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     Ok(Some(Statement::Admin(Box::new(statement))))
 }
 
-/// The name of a bucket, which may stand behind its namespace.
+/// Parses the name of a bucket, with an optional namespace.
 fn bucket_name(parser: &mut Parser<'_>) -> Result<Name> {
     let name = parser.name()?;
     if parser.symbol(":") { parser.any_name() } else { Ok(name) }
 }
 
-/// FLUSH COLLECTION and TRUNCATE COLLECTION, behind their first words.
+/// Parses FLUSH COLLECTION and TRUNCATE COLLECTION after their first word.
 pub(super) fn flush(parser: &mut Parser<'_>) -> Result<Statement> {
     if !parser.word("COLLECTION") && !parser.word("KEYSPACE") {
         return parser.fail("expected COLLECTION");
@@ -105,7 +105,7 @@ pub(super) fn flush(parser: &mut Parser<'_>) -> Result<Statement> {
     Ok(Statement::Admin(Box::new(AdminStatement::FlushCollection(path))))
 }
 
-/// GRANT and REVOKE, behind their first words.
+/// Parses GRANT and REVOKE after their first word.
 pub(super) fn grant(parser: &mut Parser<'_>, revoke: bool) -> Result<Statement> {
     let _ = parser.word("ROLE") || parser.word("ROLES");
     let names = parser.list(role_name)?;
@@ -118,7 +118,7 @@ pub(super) fn grant(parser: &mut Parser<'_>, revoke: bool) -> Result<Statement> 
     Ok(Statement::Admin(Box::new(AdminStatement::Grant(grant))))
 }
 
-/// The name of a role; `select` and its kin are those of queries.
+/// Parses the name of a role; `select`, `insert` and others mean the query roles.
 fn role_name(parser: &mut Parser<'_>) -> Result<String> {
     let Token::Word(word) = parser.peek().clone() else {
         return parser.name().map(|name| name.to_string());
@@ -136,7 +136,7 @@ fn role_keyspace(parser: &mut Parser<'_>) -> Result<Path> {
     parser.path()
 }
 
-/// The name of a user or group, which may stand behind its domain.
+/// Parses the name of a user or group, with an optional domain.
 fn user_name(parser: &mut Parser<'_>) -> Result<Name> {
     let name = match parser.peek().clone() {
         Token::String(name) => {
@@ -204,7 +204,7 @@ fn group_change(parser: &mut Parser<'_>, is_new: bool) -> Result<GroupChange> {
     }
 }
 
-/// A whole number, which may be below zero.
+/// Parses an integer, which may be negative.
 fn whole_number(parser: &mut Parser<'_>) -> Result<i64> {
     match super::ddl::constant(&parser.expr()?) {
         Some(Value::Int(number)) => Ok(number),
@@ -264,7 +264,8 @@ fn options_of_object(
     Ok(())
 }
 
-/// `NEXTVAL FOR s` and `NEXT VALUE FOR s`, and the same of the value before; none where something else stands.
+/// Parses `NEXTVAL FOR s` and `NEXT VALUE FOR s`, and the same forms for the previous value; `None` for other
+/// text.
 pub(super) fn value_of_sequence(parser: &mut Parser<'_>) -> Result<Option<Expr>> {
     let name = match () {
         () if parser.word("NEXTVAL FOR") || parser.word("NEXT VALUE FOR") => "NEXTVAL",
@@ -276,7 +277,7 @@ pub(super) fn value_of_sequence(parser: &mut Parser<'_>) -> Result<Option<Expr>>
     Ok(Some(Expr::Call(function, vec![Expr::Literal(path.into())])))
 }
 
-/// The texts of roles on what they are given for.
+/// Returns the texts of roles with the keyspaces that they are limited to.
 fn roles_on(names: &[String], on: &[Path]) -> Vec<String> {
     let of = |name: &String| -> Vec<String> {
         let place = |path: &Path| format!("{name}[{}]", path.parts.join(":"));

@@ -1,4 +1,4 @@
-//! Indexes, scopes, collections and functions.
+//! Parses statements about indexes, scopes, collections and functions.
 
 use super::Parser;
 use super::admin::{alter_admin, create_admin, drop_admin};
@@ -6,7 +6,7 @@ use crate::ast::{CreateFunction, CreateIndex, Expr, FunctionBody, IndexKey, Path
 use crate::lexer::Token;
 use crate::{Error, Name, Result, SEMANTICS, Value};
 
-/// Why an index of vectors is refused.
+/// Returns the refusal of a vector index.
 fn no_vectors() -> Error {
     let message = "Indexes of SQL++ have no vectors: make a search index that has the field as a vector, and ask it by knn";
     Error::new(SEMANTICS, message)
@@ -20,7 +20,7 @@ fn if_not_exists(parser: &mut Parser<'_>) -> bool {
     parser.word("IF NOT EXISTS")
 }
 
-/// `WITH {…}`, whose values are constant; an empty object without it.
+/// Parses `WITH {…}`, whose values must be constant; returns an empty object without it.
 pub(super) fn with_options(parser: &mut Parser<'_>) -> Result<Value> {
     if !parser.word("WITH") {
         return Ok(Value::object::<Name>([]));
@@ -106,7 +106,7 @@ fn create_index(parser: &mut Parser<'_>, primary: bool) -> Result<Statement> {
     })))
 }
 
-/// Expressions that spread the entries of an index: `USING HASH` means all of its keys, `USING CLUSTERED` the first one, within which the
+/// Returns the partition expressions: `USING HASH` means all keys of the index, `USING CLUSTERED` the first one, within which the
 /// others are sorted. Both are printed as PARTITION BY.
 fn spread_by(parser: &Parser<'_>, keys: &[IndexKey]) -> Result<Vec<Expr>> {
     if keys.is_empty() || keys.iter().any(|key| key.array.is_some()) {
@@ -141,7 +141,7 @@ pub(super) fn index_key(parser: &mut Parser<'_>) -> Result<IndexKey> {
     Ok(IndexKey { expr, array, descending, include_missing, joined: false })
 }
 
-/// ASC, DESC and INCLUDE MISSING in any order: whether there were the latter two.
+/// Parses ASC, DESC and INCLUDE MISSING in any order. Returns true for each of the latter two if it is present.
 pub(super) fn key_attributes(parser: &mut Parser<'_>) -> (bool, bool) {
     let (mut descending, mut include_missing) = (false, false);
     loop {
@@ -202,7 +202,7 @@ fn drop_index(parser: &mut Parser<'_>) -> Result<Statement> {
     Ok(Statement::DropIndex { name, keyspace, if_exists, primary: false })
 }
 
-/// Both ways of naming an index: `index ON keyspace` and `keyspace.index`.
+/// Parses both notations for an index: `index ON keyspace` and `keyspace.index`.
 pub(super) fn index_of(parser: &mut Parser<'_>, mut path: Path) -> Result<(Name, Path)> {
     if path.parts.len() == 1 && path.namespace.is_none() {
         parser.expect_word("ON")?;
@@ -223,7 +223,7 @@ pub(super) fn build(parser: &mut Parser<'_>) -> Result<Statement> {
     Ok(Statement::BuildIndex { keyspace, names })
 }
 
-/// Names of indexes in parentheses, or expressions that give some.
+/// Parses names of indexes in parentheses, or expressions that return names.
 pub(super) fn index_names(parser: &mut Parser<'_>) -> Result<Vec<Expr>> {
     parser.expect("(")?;
     let names = parser.list(|p| match p.name_if_any() {
@@ -313,7 +313,7 @@ fn string(parser: &mut Parser<'_>, wanted: &str) -> Result<Name> {
     Ok(text)
 }
 
-/// The value of an expression of literals alone.
+/// Returns the value of an expression that consists only of literals.
 pub(crate) fn constant(expr: &Expr) -> Option<Value> {
     match expr {
         Expr::Literal(value) => Some(value.clone()),

@@ -1,4 +1,4 @@
-//! Statements, and among them those that change documents.
+//! Parses statements in general, and those that change documents.
 
 use super::Parser;
 use super::admin::{flush, grant};
@@ -105,7 +105,7 @@ fn insert(parser: &mut Parser<'_>, upsert: bool) -> Result<Statement> {
     Ok(Statement::Insert(Box::new(Insert { upsert, keyspace, alias, source, returning })))
 }
 
-/// Takes `(KEY, VALUE, OPTIONS)`, which only says what stands in VALUES.
+/// Parses `(KEY, VALUE, OPTIONS)`, which only labels the values after VALUES.
 fn labels(parser: &mut Parser<'_>) -> bool {
     let start = parser.at;
     let found = parser.symbol("(")
@@ -121,7 +121,7 @@ fn labels(parser: &mut Parser<'_>) -> bool {
     found
 }
 
-/// `(KEY k, VALUE v, OPTIONS o)` with the labels that may stand before VALUES too.
+/// Parses `(KEY k, VALUE v, OPTIONS o)`, with the labels that are also allowed before VALUES.
 fn row_of_select(parser: &mut Parser<'_>) -> Result<Row> {
     parser.expect("(")?;
     let _ = parser.word("PRIMARY");
@@ -134,7 +134,7 @@ fn row_of_select(parser: &mut Parser<'_>) -> Result<Row> {
     Ok(Row { key, value, options })
 }
 
-/// `, VALUE v, OPTIONS o`, of which either may be left out.
+/// Parses `, VALUE v, OPTIONS o`; both are optional.
 fn value_and_options(parser: &mut Parser<'_>) -> Result<(Option<Expr>, Option<Expr>)> {
     let (mut value, mut options) = (None, None);
     while options.is_none() && parser.symbol(",") {
@@ -226,7 +226,7 @@ fn set(parser: &mut Parser<'_>, with_value: bool) -> Result<Set> {
     Ok(Set { path, value, each, condition })
 }
 
-/// A path into a document, and nothing else: `=` ends it.
+/// Parses a path into a document; `=` ends it.
 fn path_expr(parser: &mut Parser<'_>) -> Result<Expr> {
     let start = parser.at;
     let expr = parser.deeper(1, |p| {
@@ -311,7 +311,7 @@ fn merge_row(parser: &mut Parser<'_>) -> Result<Row> {
             let key = parser.expr()?;
             let (value, options) = value_and_options(parser)?;
             parser.expect(")")?;
-            // Source: SQL++ reference, MERGE.
+            // The SQL++ reference, MERGE, defines this default.
             let value = value.unwrap_or_else(|| Expr::Object(Vec::new()));
             return Ok(Row { key, value, options });
         }
@@ -374,7 +374,7 @@ fn execute(parser: &mut Parser<'_>) -> Result<Statement> {
     Ok(Statement::Execute { name, using })
 }
 
-/// Refuses what MERGE cannot have. Source: Couchbase's codes.
+/// Refuses clauses that MERGE cannot have. Source: Couchbase's codes.
 fn check_merge(merge: &Merge) -> Result<()> {
     let refused = |code, message: &str| Err(Error::new(code, message));
     let is_keyed = matches!(merge.on, On::Keys(_));

@@ -1,4 +1,4 @@
-//! Expressions.
+//! Parses expressions.
 
 use super::Parser;
 use super::admin::value_of_sequence;
@@ -10,7 +10,7 @@ use crate::ast::{
 use crate::lexer::Token;
 use crate::{Name, Result, Value, functions};
 
-/// How tightly operators bind; higher is tighter.
+/// Binding powers of operators; higher binds more tightly.
 mod power {
     pub const OR: u8 = 1;
     pub const AND: u8 = 2;
@@ -44,14 +44,14 @@ const BINARY: &[(&str, u8, Binary)] = &[
     ("%", power::MULTIPLY, Binary::Modulo),
 ];
 
-/// From how many operators in a row on they are one node of the tree.
+/// Number of successive operators from which they become one node of the tree.
 const FOLD_FROM: usize = 16;
 
 fn power_of(operator: Binary) -> u8 {
     BINARY.iter().find(|(_, _, other)| *other == operator).map_or(0, |(_, power, _)| *power)
 }
 
-/// How many operators of a precedence follow each other down the left side, up to [`FOLD_FROM`].
+/// Returns how many operators of a precedence are nested on the left side, at most [`FOLD_FROM`].
 fn spine(expr: &Expr, bound: u8) -> usize {
     let mut at = expr;
     let mut count = 0;
@@ -78,7 +78,8 @@ impl Parser<'_> {
         self.expr_above(0)
     }
 
-    /// An expression in parentheses, which make the text deeper but not the tree.
+    /// Parses an expression in parentheses, which increase the nesting of the text but not the height of
+    /// the tree.
     fn enclosed(&mut self) -> Result<Expr> {
         let outside = std::mem::take(&mut self.height);
         let expr = self.expr()?;
@@ -86,7 +87,7 @@ impl Parser<'_> {
         Ok(expr)
     }
 
-    /// An expression of operators that bind more tightly than `least`.
+    /// Parses an expression of operators that bind more tightly than `least`.
     fn expr_above(&mut self, least: u8) -> Result<Expr> {
         self.deeper(1, |p| {
             let mut left = p.prefix()?;
@@ -100,7 +101,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Takes one operator and what follows it, if it binds more tightly than `least`.
+    /// Parses one operator and its right operand, if it binds more tightly than `least`.
     fn infix(&mut self, left: Expr, least: u8) -> Result<Expr> {
         match self.peek().clone() {
             Token::Symbol("||") if power::CONCAT > least => {
@@ -119,7 +120,8 @@ impl Parser<'_> {
         }
     }
 
-    /// An operator with its operands. A long row of operators of one precedence makes the tree no deeper.
+    /// Creates an operator with its operands. A long sequence of operators of one precedence does not
+    /// increase the height of the tree.
     fn arithmetic(&mut self, left: Expr, operator: Binary, bound: u8, right: Expr) -> Result<Expr> {
         if bound < power::ADD {
             self.raise(1)?;
@@ -151,7 +153,7 @@ impl Parser<'_> {
         }
     }
 
-    /// MOD and DIV, which have no symbols.
+    /// Creates MOD and DIV, which have no symbols.
     fn whole_arithmetic(&mut self, left: Expr, word: &str, bound: u8, right: Expr) -> Result<Expr> {
         if word == "MOD" {
             return self.arithmetic(left, Binary::Modulo, bound, right);
@@ -209,7 +211,7 @@ impl Parser<'_> {
         Ok(if negated { not(expr) } else { expr })
     }
 
-    /// Operands of AND, OR and `||` beside each other, however many.
+    /// Parses the operands of AND, OR or `||` into one node, whatever their number.
     fn chain(&mut self, first: Expr, chain: Chain, bound: u8) -> Result<Expr> {
         let mut operands = vec![first];
         while match chain {
@@ -247,7 +249,7 @@ impl Parser<'_> {
         })
     }
 
-    /// One step of navigation, if there is one.
+    /// Parses one step of navigation, if there is one.
     fn postfix(&mut self, left: Expr) -> Result<Expr> {
         if self.is_symbol(".") && !matches!(self.peek_at(1), Token::Symbol("*")) {
             self.advance();
@@ -323,7 +325,8 @@ impl Parser<'_> {
                     Expr::Literal(Value::Int(number)) if number != i64::MIN => {
                         Expr::Literal(Value::Int(-number))
                     }
-                    // The least integer is read as a double, since its magnitude is above the greatest.
+                    // The smallest integer is read as a double, because its magnitude exceeds the
+                    // greatest integer.
                     Expr::Literal(Value::Float(9_223_372_036_854_775_808.0)) => {
                         Expr::Literal(Value::Int(i64::MIN))
                     }
@@ -366,7 +369,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `name: value`, or a value that has a name of its own.
+    /// Parses `name: value`, or a value with an implicit name.
     fn pair(&mut self) -> Result<(Expr, Expr)> {
         let first = self.expr()?;
         if self.symbol(":") {
@@ -444,7 +447,7 @@ impl Parser<'_> {
         Ok(Expr::Quantified(Box::new(Quantified { kind, bindings, condition })))
     }
 
-    /// Takes what an array within an array key begins with.
+    /// Parses the beginning of an array within an array key.
     fn nested_array(&mut self) -> bool {
         self.word("DISTINCT ARRAY") || self.word("ALL ARRAY") || self.word("ALL DISTINCT ARRAY")
     }
@@ -474,10 +477,10 @@ impl Parser<'_> {
         })
     }
 
-    /// A variable, or a call when a parenthesis follows.
+    /// Parses a variable, or a call if a parenthesis follows.
     fn name_or_call(&mut self, name: Name) -> Result<Expr> {
         let mut path = vec![name];
-        // The path of a user's function has dots, like a field; the parenthesis tells them apart.
+        // The path of a user-defined function has dots, like a field; the parenthesis distinguishes them.
         let mut ahead = 0;
         while matches!(self.peek_at(ahead), Token::Symbol("." | ":"))
             && matches!(self.peek_at(ahead + 1), Token::Word(_) | Token::Quoted(..))
@@ -581,7 +584,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A window in parentheses.
+    /// Parses a window in parentheses.
     pub(super) fn window(&mut self) -> Result<Window> {
         self.expect("(")?;
         let mut window = Window::default();
@@ -654,12 +657,12 @@ impl Parser<'_> {
 }
 
 impl Parser<'_> {
-    /// What a path that is set starts with.
+    /// Parses the beginning of a path that is set.
     pub(super) fn prefix_of_path(&mut self) -> Result<Expr> {
         self.prefix()
     }
 
-    /// One step of a path.
+    /// Parses one step of a path.
     pub(super) fn step(&mut self, path: Expr) -> Result<Expr> {
         self.postfix(path)
     }

@@ -1,4 +1,4 @@
-//! FROM: terms, joins and hints.
+//! Parses FROM: terms, joins and hints.
 
 use super::Parser;
 use crate::ast::{Expr, From, FromTerm, Hints, Join, JoinKind, On, Path, Side, Source};
@@ -12,7 +12,7 @@ impl Parser<'_> {
         while let Some(join) = self.join()? {
             joins.push(join);
         }
-        // A right join is made from the right: its hint stands at the term on the left.
+        // A right join is executed from the right, so its hint is on the left term.
         let is_turned = joins.first().is_some_and(|join: &Join| join.side == Side::Right);
         if first.hints.hash.is_some() && !is_turned {
             let message = format!(
@@ -57,7 +57,7 @@ impl Parser<'_> {
     fn alias_and_hints(&mut self, source: &Source) -> Result<(Name, Hints)> {
         let written = match () {
             () if self.word("AS") => Some(self.name()?),
-            // CROSS is no reserved word, so that it would be an alias.
+            // CROSS is not reserved, so it would be read as an alias.
             () if self.is_analytics && self.is_word("CROSS") && self.is_word_at(1, "JOIN") => None,
             () => self.name_if_any(),
         };
@@ -82,7 +82,7 @@ impl Parser<'_> {
             if self.at == before {
                 return self.fail("expected KEYS, INDEX, HASH or NL");
             }
-            // Hints of both kinds follow each other.
+            // Hints of both kinds may follow each other.
             if !self.word("AND") && !self.word("USE") && !self.starts_hint() {
                 return Ok(hints);
             }
@@ -97,7 +97,7 @@ impl Parser<'_> {
             || self.is_word("NL")
     }
 
-    /// One hint, if there is one.
+    /// Parses one hint, if there is one.
     fn hint(&mut self, hints: &mut Hints) -> Result<()> {
         match () {
             () if self.word("KEYS") || self.word("PRIMARY KEYS") => {
@@ -193,14 +193,14 @@ impl Parser<'_> {
         Ok(On::Condition(self.expr()?))
     }
 
-    /// A keyspace that is written to, with its alias and hints.
+    /// Parses a keyspace that is changed, with its alias and hints.
     pub(super) fn target(&mut self) -> Result<FromTerm> {
         let source = Source::Keyspace(self.path_or_parameter()?);
         let (alias, hints) = self.alias_and_hints(&source)?;
         Ok(FromTerm { source, alias, hints })
     }
 
-    /// The path of a keyspace, or a parameter that has one.
+    /// Parses the path of a keyspace, or a parameter with a path.
     fn path_or_parameter(&mut self) -> Result<Path> {
         if matches!(self.peek(), Token::Parameter(_) | Token::Symbol("?")) {
             let parameter = self.expr()?;
@@ -212,7 +212,7 @@ impl Parser<'_> {
         self.path()
     }
 
-    /// A keyspace that documents are inserted to.
+    /// Parses a keyspace into which documents are inserted.
     pub(super) fn keyspace_and_alias(&mut self) -> Result<(Path, Name)> {
         let path = self.path_or_parameter()?;
         let written = if self.word("AS") { Some(self.name()?) } else { self.name_if_any() };
@@ -221,11 +221,12 @@ impl Parser<'_> {
     }
 }
 
-/// The namespace of paths that stand for parameters: quoted or not, no user has one of this name.
+/// The namespace of paths that represent parameters; users cannot use this name, quoted or not.
 const PARAMETER: &str = "$";
 
 impl Path {
-    /// The path that stands for the keyspace which a parameter names; none of what is no parameter.
+    /// Returns the path that represents the keyspace named by a parameter; `None` if the expression
+    /// is not a parameter.
     pub fn of_parameter(expr: &Expr) -> Option<Path> {
         let name: Name = match expr {
             Expr::Positional(position) => position.to_string().into(),
@@ -235,7 +236,7 @@ impl Path {
         Some(Path { namespace: Some(PARAMETER.into()), parts: vec![name] })
     }
 
-    /// The parameter that names the keyspace, if one does.
+    /// Returns the parameter that names the keyspace, if there is one.
     pub fn parameter(&self) -> Option<Expr> {
         if self.namespace.as_deref() != Some(PARAMETER) {
             return None;
@@ -248,13 +249,13 @@ impl Path {
     }
 }
 
-/// The refusal of USE KEYS and USE INDEX where there are no documents.
+/// Returns the refusal of USE KEYS and USE INDEX on a term without documents.
 pub(crate) fn no_keys_of(what: &str) -> Error {
     Error::new(4110, format!("{what} term should not have USE KEYS or USE INDEX"))
 }
 
 impl Expr {
-    /// The name that an expression has without being given one: that of its last step.
+    /// Returns the implicit name of an expression: that of its last step.
     pub fn implicit_name(&self) -> Option<Name> {
         match self {
             Expr::Ident(name) | Expr::Field(_, name, _) => Some(name.clone()),

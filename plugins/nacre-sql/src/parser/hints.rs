@@ -1,12 +1,11 @@
-//! Optimizer hints: `/*+ INDEX(alias name …) USE_HASH(alias) */` or a JSON object, behind SELECT, UPDATE and DELETE.
+//! Optimizer hints: `/*+ INDEX(alias name …) USE_HASH(alias) */` or a JSON object, after SELECT, UPDATE and DELETE.
 
 use super::Parser;
 use crate::ast::{FromTerm, HintKind, OptimizerHint};
 use crate::lexer::Token;
 use crate::{Name, Value};
 
-/// Hints that are understood. Source: SQL++ reference, Optimizer hints. Those that speak of services that are not there are never
-/// followed.
+/// Known hints. Source: SQL++ reference, Optimizer hints. Hints about services that do not exist are never followed.
 const NAMES: &[(&str, HintKind)] = &[
     ("index", HintKind::Index),
     ("index_all", HintKind::Index),
@@ -31,7 +30,7 @@ fn kind_of(name: &str) -> Option<HintKind> {
     found.map(|(_, kind)| *kind)
 }
 
-/// Takes the hints that stand here, if there are some. What cannot be read is told, and changes nothing.
+/// Parses hints, if there are any here. Invalid hints are reported and have no effect.
 pub(super) fn optimizer_hints(parser: &mut Parser<'_>) -> Vec<OptimizerHint> {
     let Token::Hint(text) = parser.peek().clone() else { return Vec::new() };
     parser.advance();
@@ -46,7 +45,7 @@ fn invalid(text: &str) -> OptimizerHint {
     OptimizerHint { kind: HintKind::Invalid, alias: None, names: Vec::new(), text }
 }
 
-/// `name` or `name(alias word …)`, one behind the other.
+/// Parses a sequence of `name` and `name(alias word …)`.
 fn of_text(text: &str) -> Vec<OptimizerHint> {
     let mut hints = Vec::new();
     let mut rest = text.trim();
@@ -65,7 +64,7 @@ fn of_text(text: &str) -> Vec<OptimizerHint> {
         };
         let words = inside.unwrap_or_default().split(|c: char| c.is_whitespace() || c == ',');
         let mut words = words.map(|word| word.trim_matches('`')).filter(|word| !word.is_empty());
-        // What stands behind the alias says which side is built.
+        // The text after the slash names the build side.
         let alias = words.next().map(|word| word.split('/').next().unwrap_or_default());
         let alias = alias.map(Name::from);
         let names = words.map(Name::from).collect();
@@ -83,7 +82,7 @@ fn of_text(text: &str) -> Vec<OptimizerHint> {
     hints
 }
 
-/// `{"index": {"keyspace": "a", "indexes": […]}, "ordered": true}`, where several are an array.
+/// Parses `{"index": {"keyspace": "a", "indexes": […]}, "ordered": true}`; several hints of a kind are an array.
 fn of_object(object: &Value) -> Vec<OptimizerHint> {
     let mut hints = Vec::new();
     for (name, value) in object.as_object().into_iter().flatten() {
@@ -110,7 +109,7 @@ fn of_object(object: &Value) -> Vec<OptimizerHint> {
     hints
 }
 
-/// Gives a term what hints say of it, unless it has hints of its own.
+/// Applies hints to a term, unless it has hints of its own.
 pub(super) fn give(hints: &[OptimizerHint], term: &mut FromTerm, is_first: bool) {
     let of_term = hints.iter().filter(|hint| hint.alias.as_ref() == Some(&term.alias));
     for hint in of_term {
@@ -119,7 +118,7 @@ pub(super) fn give(hints: &[OptimizerHint], term: &mut FromTerm, is_first: bool)
             HintKind::Index if own.keys.is_none() && own.indexes.is_empty() => {
                 own.indexes.clone_from(&hint.names);
             }
-            // Of the first term there is nothing to join yet.
+            // The first term is not joined to anything.
             HintKind::UseHash if !is_first => own.hash = own.hash.or(Some(true)),
             HintKind::UseLoop if !is_first => own.hash = own.hash.or(Some(false)),
             _ => {}

@@ -1,9 +1,9 @@
-//! Tokens to a tree: recursive descent, with precedence climbing for expressions.
+//! Parses tokens into a tree: recursive descent, with precedence climbing for expressions.
 //!
-//! [`Parser`] has what all statements are made of: tokens, paths, expressions and queries. Statements are functions of it, a file for each
-//! kind.
+//! [`Parser`] handles the elements that all statements share: tokens, paths, expressions and queries. Statements are functions
+//! over it, one file per kind.
 //!
-//! How deep a tree gets is counted while it grows, so that no text exhausts the stack of whoever walks it.
+//! The height of a tree is counted while it grows, so that no text can exhaust the stack of code that walks it.
 
 mod admin;
 mod ddl;
@@ -21,16 +21,17 @@ use crate::ast::{Expr, Path, Statement};
 use crate::lexer::{Spanned, Token, lex, syntax_error};
 use crate::{Name, Result};
 
-/// How deep a statement may nest: each level costs its parser, evaluator and printer a frame of their stacks.
+/// Maximum height of a statement's tree: each level costs the parser, evaluator and printer a stack frame.
 pub const HEIGHT_MAX: usize = 200;
 
-/// How deep its text may nest: a tree is printed with parentheses around each operator, and what was printed can be read.
+/// Maximum nesting of the text. It is higher because a tree is printed with parentheses around each operator, and printed text
+/// must be readable.
 const DEPTH_MAX: usize = 2 * HEIGHT_MAX;
 
-/// What a query adds to the height, as running one takes many more frames than an operator.
+/// Height that a query adds, because running one takes many more frames than an operator.
 const SELECT_HEIGHT: usize = 12;
 
-/// Words that are no names unless they are quoted, or follow a dot.
+/// Words that are names only if they are quoted or follow a dot.
 const RESERVED: &str = " ADVISE ALL ALTER ANALYZE AND ANY ARRAY AS ASC BEGIN BETWEEN BINARY BOOLEAN BREAK BUCKET BUILD BY \
     CALL CASE CAST CLUSTER COLLATE COLLECTION COMMIT CONNECT CONTINUE CORRELATED COVER CREATE DATABASE DATASET \
     DATASTORE DECLARE DECREMENT DELETE DERIVED DESC DESCRIBE DISTINCT DO DROP EACH ELEMENT ELSE END EVERY EXCEPT \
@@ -43,15 +44,15 @@ const RESERVED: &str = " ADVISE ALL ALTER ANALYZE AND ANY ARRAY AS ASC BEGIN BET
     TRUE TRUNCATE UNDER UNION UNIQUE UNKNOWN UNNEST UNSET UPDATE UPSERT USE USER USING VALIDATE VALUE VALUED VALUES \
     VIA VIEW WHEN WHERE WHILE WINDOW WITH WITHIN WORK XOR ";
 
-/// Whether `word` must be quoted to be a name.
+/// Returns true if `word` must be quoted to be a name.
 pub(crate) fn is_reserved(word: &str) -> bool {
     RESERVED.contains(&format!(" {} ", word.to_ascii_uppercase()))
 }
 
-/// Parses a statement; one `;` may end it.
+/// Parses a statement, which may end with one `;`.
 ///
 /// # Errors
-/// Code 3000 with line, column and what was expected.
+/// Code 3000 with line, column and the expected text.
 pub fn parse(text: &str) -> Result<Statement> {
     let mut parser = Parser::new(text)?;
     let statement = statement(&mut parser)?;
@@ -60,10 +61,10 @@ pub fn parse(text: &str) -> Result<Statement> {
     Ok(statement)
 }
 
-/// Parses a statement of analytics, whose operators are those of queries with MOD, DIV and CROSS JOIN.
+/// Parses a statement of analytics, which has the operators of queries as well as MOD, DIV and CROSS JOIN.
 ///
 /// # Errors
-/// As [`parse`].
+/// As for [`parse`].
 pub fn parse_analytics(text: &str) -> Result<Statement> {
     let mut parser = Parser { is_analytics: true, ..Parser::new(text)? };
     let statement = statement(&mut parser)?;
@@ -72,10 +73,10 @@ pub fn parse_analytics(text: &str) -> Result<Statement> {
     Ok(statement)
 }
 
-/// Parses an expression that stands alone, such as an index key.
+/// Parses a standalone expression, such as an index key.
 ///
 /// # Errors
-/// As [`parse`].
+/// As for [`parse`].
 pub fn parse_expr(text: &str) -> Result<Expr> {
     let mut parser = Parser::new(text)?;
     let expr = parser.expr()?;
@@ -86,7 +87,7 @@ pub fn parse_expr(text: &str) -> Result<Expr> {
 /// Parses the path of a keyspace or scope, such as a query context.
 ///
 /// # Errors
-/// As [`parse`].
+/// As for [`parse`].
 pub fn parse_path(text: &str) -> Result<Path> {
     let mut parser = Parser::new(text)?;
     let path = parser.path()?;
@@ -98,13 +99,13 @@ pub(crate) struct Parser<'a> {
     text: &'a str,
     tokens: Vec<Spanned>,
     at: usize,
-    /// How deep the parser is.
+    /// Current nesting depth of the parser.
     depth: usize,
-    /// The height of what has been parsed at this level.
+    /// Height of the tree that has been parsed at this level.
     height: usize,
-    /// How many `?` there were.
+    /// Number of `?` so far.
     question_marks: usize,
-    /// Whether this is a part of an array key of an index, where arrays may be nested.
+    /// True within an array key of an index, where arrays may be nested.
     in_array_key: bool,
     /// True if the parser accepts the operators of analytics.
     is_analytics: bool,
@@ -139,12 +140,12 @@ impl<'a> Parser<'a> {
         token
     }
 
-    /// The offset where the next token starts.
+    /// Returns the offset of the next token.
     fn offset(&self) -> usize {
         self.tokens[self.at].at
     }
 
-    /// The text from `from` up to the token before the next.
+    /// Returns the text from `from` to the end of the last token read.
     fn text_since(&self, from: usize) -> String {
         let end = if self.at == 0 { from } else { self.tokens[self.at - 1].end };
         self.text[from..end.max(from)].to_owned()
@@ -187,7 +188,7 @@ impl<'a> Parser<'a> {
         self.is_word_at(0, word)
     }
 
-    /// Takes the words, which are parted by blanks, if they are next.
+    /// Consumes these words, which are separated by blanks, if they are next.
     fn word(&mut self, words: &str) -> bool {
         let count = words.split(' ').count();
         let found = words.split(' ').enumerate().all(|(ahead, word)| self.is_word_at(ahead, word));
@@ -201,7 +202,7 @@ impl<'a> Parser<'a> {
         if self.word(word) { Ok(()) } else { self.fail(&format!("expected {word}")) }
     }
 
-    /// A name at the next place, if there is one.
+    /// Consumes a name, if one is next.
     fn name_if_any(&mut self) -> Option<Name> {
         let name = match self.peek() {
             Token::Word(word) if !is_reserved(word) => word.clone(),
@@ -222,7 +223,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A name where keywords are allowed, as after a dot.
+    /// Parses a name where keywords are allowed, as after a dot.
     fn any_name(&mut self) -> Result<Name> {
         match self.peek().clone() {
             Token::Word(word) => {
@@ -241,7 +242,7 @@ impl<'a> Parser<'a> {
         Ok(items)
     }
 
-    /// `namespace:bucket.scope.collection`, or a part of it.
+    /// Parses `namespace:bucket.scope.collection`, or a part of it.
     fn path(&mut self) -> Result<Path> {
         let mut namespace = None;
         let system = self.is_word("system") && matches!(self.peek_at(1), Token::Symbol(":"));

@@ -1,4 +1,4 @@
-//! Queries.
+//! Parses queries.
 
 use super::hints::{give, optimizer_hints};
 use super::{Parser, SELECT_HEIGHT};
@@ -6,10 +6,10 @@ use crate::ast::{Block, Body, Expr, Group, OrderTerm, Projection, Select, SetOp,
 use crate::lexer::Token;
 use crate::{Name, Result};
 
-/// From how many UNION in a row on they are one node of the tree.
+/// Number of successive UNION from which they become one node of the tree.
 const UNION_FROM: usize = 16;
 
-/// How many UNION of a kind follow each other down the left side, up to [`UNION_FROM`].
+/// Returns how many UNION of a kind are nested on the left side, at most [`UNION_FROM`].
 fn unions(body: &Body, all: bool) -> usize {
     let mut at = body;
     let mut count = 0;
@@ -24,7 +24,7 @@ fn unions(body: &Body, all: bool) -> usize {
 }
 
 impl Parser<'_> {
-    /// Whether a query follows, rather than an expression.
+    /// Returns true if a query follows, rather than an expression.
     ///
     /// A query in parentheses is an expression, unless a clause or set operator follows its last parenthesis.
     pub(super) fn starts_select(&self) -> bool {
@@ -39,7 +39,7 @@ impl Parser<'_> {
             })
     }
 
-    /// How far ahead the token after the parenthesis is that opens here.
+    /// Returns the distance to the token after the parenthesis that matches the next one.
     fn after_parenthesis(&self) -> usize {
         let mut depth = 0usize;
         let mut ahead = 0;
@@ -89,7 +89,7 @@ impl Parser<'_> {
         self.list(|p| {
             let alias = p.name()?;
             p.expect_word("AS")?;
-            // Analytics takes any expression here.
+            // Analytics accepts any expression here.
             if !p.is_symbol("(") && !p.is_analytics {
                 return p.fail("expected (");
             }
@@ -105,7 +105,7 @@ impl Parser<'_> {
     }
 
     fn body(&mut self) -> Result<Body> {
-        // INTERSECT binds like the others: from left to right.
+        // INTERSECT has the same precedence as the others: from left to right.
         let mut left = self.body_term()?;
         loop {
             let operator = match () {

@@ -1,4 +1,4 @@
-//! UPDATE STATISTICS and ANALYZE, behind their first words.
+//! Parses UPDATE STATISTICS and ANALYZE after their first words.
 //!
 //! ```text
 //! UPDATE STATISTICS FOR orders(status, total)        UPDATE STATISTICS FOR orders INDEX (by_status)    … INDEX ALL

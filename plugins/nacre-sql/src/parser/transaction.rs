@@ -1,4 +1,4 @@
-//! BEGIN, COMMIT, ROLLBACK, SAVEPOINT and SET TRANSACTION.
+//! Parses BEGIN, COMMIT, ROLLBACK, SAVEPOINT and SET TRANSACTION.
 
 use super::Parser;
 use crate::Result;
@@ -44,7 +44,7 @@ fn transaction_word(parser: &mut Parser<'_>) -> bool {
     parser.word("TRANSACTION") || parser.word("TRAN") || parser.word("WORK")
 }
 
-/// There is one level.
+/// Parses the only isolation level.
 fn isolation(parser: &mut Parser<'_>) -> Result<()> {
     if parser.word("ISOLATION LEVEL READ COMMITTED") {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The tables of functions as a whole: every one takes every kind of argument without a panic.
+//! Tests of the function tables: every function accepts every type of argument without a panic.
 
 use nacre_sql::functions::{AGGREGATES, WINDOW_FUNCTIONS, all, find_error};
 use nacre_sql::{Caches, Context, Env, NoHost, Value, eval, parse_expr};
@@ -44,13 +44,13 @@ fn every_function_takes_every_kind_of_argument() {
     }) {
         for count in function.args_min..=function.args_max.min(function.args_min + 2) {
             for (at, kind) in kinds.iter().enumerate() {
-                // Each kind together with its neighbours, so that pairs of kinds meet.
+                // Each type together with its neighbours, so that pairs of types are covered.
                 for shift in 0..4 {
                     let args: Vec<&str> = (0..count)
                         .map(|n| if n == 0 { kind } else { kinds[(at + n * shift) % kinds.len()] })
                         .collect();
                     let text = format!("{}({})", function.name, args.join(", "));
-                    // Errors are answers too; only results that are too large and wrong patterns give one.
+                    // Errors are allowed only for results that are too large and for invalid patterns.
                     if let Err(error) = evaluate(&text) {
                         assert!([5000, 5500].contains(&error.code), "{text}: {error}");
                     }
@@ -60,10 +60,10 @@ fn every_function_takes_every_kind_of_argument() {
     }
 }
 
-/// What Couchbase has. Source: its registry of functions.
+/// The functions of Couchbase. Source: its registry of functions.
 const COUCHBASE: &str = include_str!("couchbase_functions.txt");
 
-/// Statements of Couchbase that could be missing, each with an example.
+/// Statements of Couchbase, each with an example.
 const STATEMENTS: &[(&str, &str)] = &[
     ("ALTER BUCKET", r#"ALTER BUCKET b WITH {"ramQuota": 200}"#),
     ("ALTER COLLECTION", r#"ALTER COLLECTION b.s.c WITH {"maxTTL": 5}"#),

@@ -1,10 +1,10 @@
-//! What an index holds of a document.
+//! Index entries of documents.
 
 use nacre_sql::index::Definition;
 use nacre_sql::{Meta, Value};
 use std::sync::Arc;
 
-/// The entries of a document, as JSON arrays of their parts.
+/// Returns the entries of a document, as JSON arrays of their parts.
 fn entries(definition: &str, document: &str) -> Vec<String> {
     let definition = Definition::parse(definition).unwrap();
     let meta = Arc::new(Meta { id: "d1".into(), ..Meta::default() });
@@ -54,7 +54,7 @@ fn what_differs_each_time_is_not_indexed() {
     }
 }
 
-/// The partition of a document by its field `v`, of `count`.
+/// Returns the partition of a document by its field `v`, of `count`.
 fn partition(count: u16, v: &str) -> u16 {
     let text = format!(
         "CREATE INDEX i ON o(v) PARTITION BY HASH(o.v) WITH {{\"num_partition\": {count}}}"

@@ -1,4 +1,4 @@
-//! Keys order as values do, and give the values back.
+//! Keys have the order of their values, and decode to the values.
 
 use nacre_sql::{Value, key};
 use proptest::prelude::*;
@@ -86,7 +86,7 @@ proptest! {
     #[test]
     fn json_text_is_read_as_it_was_written(a in value()) {
         let text = a.to_json();
-        // What JSON has no numbers for is written as a string.
+        // Numbers that JSON lacks are written as strings.
         if !text.contains("Infinity") && !text.contains("NaN") {
             prop_assert_eq!(Value::parse(text.as_bytes()).unwrap().to_json(), text);
         }

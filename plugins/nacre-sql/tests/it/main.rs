@@ -1,4 +1,4 @@
-//! The language without plans: values, keys, text to trees and back, indexes.
+//! Tests of the language without plans: values, keys, parsing and printing, indexes.
 
 mod functions;
 mod index;

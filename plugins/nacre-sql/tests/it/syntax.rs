@@ -1,10 +1,10 @@
-//! Text to trees and back: printing a tree and parsing the text gives the tree; no text makes the parser panic.
+//! Printing a tree and parsing the text returns the same tree; no text makes the parser panic.
 
 use nacre_sql::ast::Statement;
 use nacre_sql::{Scope, parse, parse_expr, resolve_select};
 use proptest::prelude::*;
 
-/// Expressions of all forms, as texts.
+/// Expressions of all forms.
 const EXPRESSIONS: &[&str] = &[
     "1 + 2 * -x.y - 3",
     "-x",
@@ -102,7 +102,7 @@ fn printed_queries_parse_to_the_same_tree() {
     }
 }
 
-/// Tokens of all kinds, for soups.
+/// Tokens of all kinds, for random sequences.
 const TOKENS: &[&str] = &[
     "SELECT",
     "FROM",
@@ -278,6 +278,6 @@ fn the_operators_of_analytics_are_known_there_alone() {
         assert_eq!(of_analytics(text), expected.to_string(), "{text}");
         assert!(parse(text).is_err(), "{text}");
     }
-    // As an alias without AS, MOD stays a name on the port of queries.
+    // In queries, MOD without AS is still an alias.
     assert!(parse("SELECT a mod FROM b").is_ok());
 }

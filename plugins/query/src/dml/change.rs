@@ -1,4 +1,4 @@
-//! SET and UNSET: paths into a document, and what is put there.
+//! SET and UNSET: change values at paths in a document.
 
 use nacre_sql::ast::{Binding, Changes, Expr, Set};
 use nacre_sql::{Context, Env, Error, Name, Object, Result, Value, eval, position};
@@ -19,13 +19,13 @@ pub(super) struct Changed {
     pub expiration: Option<u32>,
 }
 
-/// A place, what is there, and the path to it when it is in the document.
+/// A position or name, the value there, and the path to it if it is in the document.
 type Element = (Value, Value, Option<Vec<Step>>);
 
-/// The paths that variables of FOR stand for.
+/// The paths to which variables of FOR refer.
 type Places = BTreeMap<Name, Vec<Step>>;
 
-/// Changes the document of `row`; each change sees those before it.
+/// Changes the document of `row`; each change sees the previous ones.
 pub(super) fn changed(
     changes: &Changes,
     alias: &Name,
@@ -41,7 +41,7 @@ pub(super) fn changed(
         .map(|set| (set, true))
         .chain(changes.unset.iter().map(|set| (set, false)));
     for (set, writes) in all {
-        // What is computed sees the document as it was.
+        // Expressions see the original document.
         let env =
             row.with_document(alias, row.get(alias).cloned().unwrap_or_default(), meta.clone());
         let places = Places::from([(alias.clone(), Vec::new())]);
@@ -91,7 +91,7 @@ fn each(
     Ok(())
 }
 
-/// What a variable of FOR runs through, with the paths of the elements when the source is a path.
+/// Returns the elements that a variable of FOR visits, with their paths if the source is a path.
 fn elements(
     binding: &Binding,
     env: &Env,
@@ -128,7 +128,7 @@ fn children(of: &Value, base: Option<&[Step]>, deep: bool, found: &mut Vec<Eleme
     }
 }
 
-/// The path that an expression is, if it is one into the document.
+/// Returns the path of an expression, if it is a path into the document.
 fn path_of(
     expr: &Expr,
     env: &Env,
@@ -178,7 +178,7 @@ fn one(
     Ok(())
 }
 
-/// Whether a path begins with `META()`.
+/// Returns true if a path begins with `META()`.
 fn is_of_meta(path: &Expr) -> bool {
     match path {
         Expr::Call(function, _) => function.name == "META",
@@ -187,7 +187,7 @@ fn is_of_meta(path: &Expr) -> bool {
     }
 }
 
-/// Puts a value at a path; MISSING takes away what is there. Nothing is made on the way.
+/// Sets the value at a path; MISSING removes it. Missing parents are not created.
 fn put(of: &mut Value, path: &[Step], value: Value) {
     match path {
         [] => {

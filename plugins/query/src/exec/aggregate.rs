@@ -1,16 +1,16 @@
-//! Aggregates: values one by one, and what they come to.
+//! Aggregates: accumulate values and return results.
 
 use nacre_sql::ast::Aggregate;
 use nacre_sql::functions::number;
 use nacre_sql::{Context, Env, Result, Value, eval, key};
 use std::collections::BTreeSet;
 
-/// What has been seen so far.
+/// The state of an aggregate.
 pub(crate) struct Accumulator {
     seen: Option<BTreeSet<Vec<u8>>>,
     count: i64,
     sum: Value,
-    /// Welford's running mean and sum of squares of differences (1962).
+    /// Welford's running mean and sum of squared differences (1962).
     mean: f64,
     squares: f64,
     extreme: Value,
@@ -30,7 +30,7 @@ impl Accumulator {
         }
     }
 
-    /// Takes a row; tells by how many bytes it has grown.
+    /// Adds a row. Returns by how many bytes the state has grown.
     pub fn add(
         &mut self,
         aggregate: &Aggregate,
@@ -49,17 +49,17 @@ impl Accumulator {
         Ok(self.take(&aggregate.name, eval(arg, row, context)?))
     }
 
-    /// Takes a row of which nothing is looked at.
+    /// Adds a row without evaluating anything.
     pub fn count_row(&mut self) {
         self.count += 1;
     }
 
-    /// Whether there was a value that counts.
+    /// Returns true if there was a value that counts.
     pub fn has_seen(&self) -> bool {
         self.count > 0
     }
 
-    /// Takes a value; tells by how many bytes it has grown.
+    /// Adds a value. Returns by how many bytes the state has grown.
     pub fn take(&mut self, name: &str, value: Value) -> usize {
         let wanted = match name {
             "array_agg" => !value.is_missing(),
@@ -97,13 +97,13 @@ impl Accumulator {
         grown
     }
 
-    /// What the rows so far come to.
+    /// Returns the result for the rows so far.
     pub fn value(&self, name: &str) -> Value {
         let variance = |less: i64| match self.count - less {
             left if left > 0 => Some(self.squares / left as f64),
             _ => None,
         };
-        // One value alone does not vary, but for those that say that they are of a sample.
+        // The variance of a single value is 0, except for the functions of a sample.
         let lenient = if self.count == 1 { Some(0.0) } else { variance(1) };
         let number = |value: Option<f64>| value.map_or(Value::Null, Value::number);
         match name {

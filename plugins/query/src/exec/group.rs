@@ -74,7 +74,7 @@ impl GroupRows {
                 bucket.rows.push(value);
             }
         }
-        // Without keys there is always one group, whatever was read.
+        // Without keys there is always one group, even without rows.
         if buckets.is_empty() && group.keys.is_empty() {
             buckets.push_back(Bucket::new(group, Vec::new()));
         }

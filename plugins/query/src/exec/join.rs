@@ -9,7 +9,7 @@ use nacre_sql::{Context, Env, Host, Result, Value, eval, key, position_name};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-/// The right side, once it has been read.
+/// The state of the right side.
 enum Right {
     Unread,
     List(Vec<Found>),
@@ -22,9 +22,9 @@ pub(super) struct JoinRows {
     base: Env,
     right: Right,
     ready: VecDeque<Env>,
-    /// Memory that what the last row may be joined to was charged with.
+    /// Memory charged for the join candidates of the last row.
     lent: usize,
-    /// A right join is made at once.
+    /// True after a right join, which is computed in one step.
     ended: bool,
 }
 
@@ -62,7 +62,7 @@ impl JoinRows {
         Ok(())
     }
 
-    /// What may be joined to a row.
+    /// Returns the rows that may be joined to a row.
     fn candidates(
         &mut self,
         join: &Join,
@@ -72,7 +72,7 @@ impl JoinRows {
     ) -> Result<Vec<Found>> {
         match &join.strategy {
             Strategy::Nested(scan) => {
-                // What the row before was joined to has been passed on.
+                // The candidates of the previous row have been passed on.
                 run.give_back(std::mem::take(&mut self.lent));
                 let before = run.charged();
                 let found = read(scan, left, run, context)?;
@@ -201,7 +201,8 @@ fn read(scan: &Scan, env: &Env, run: &Run<'_>, context: &Context<'_>) -> Result<
     Ok(all)
 }
 
-/// The bytes that are equal when all values are; none when one is not known, as it equals nothing.
+/// Returns bytes that are equal if and only if all values are equal; `None` if a value is NULL or
+/// MISSING, which equals nothing.
 fn hash_key(exprs: &[Expr], env: &Env, context: &Context<'_>) -> Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     for expr in exprs {

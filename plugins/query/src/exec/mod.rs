@@ -1,4 +1,4 @@
-//! Plans to rows: each operator is asked for its next row, and asks the one that it reads from.
+//! Executes plans: each operator returns its next row on request, and requests rows from its input.
 
 pub(crate) mod aggregate;
 mod group;
@@ -20,18 +20,18 @@ use nacre_sql::{Content, Context, Env, Error, Name, Object, RESULT, Result, Valu
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
-/// Something that makes rows.
+/// An operator, which produces rows.
 pub(crate) trait Operator {
-    /// The next row, or none after the last.
+    /// Returns the next row; `None` after the last.
     fn next(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Env>>;
 
-    /// What the next row gives, of an operator of which nothing else is asked.
+    /// Returns the content of the next row, for callers that need nothing else of it.
     fn next_content(&mut self, run: &Run<'_>, context: &Context<'_>) -> Result<Option<Content>> {
         Ok(self.next(run, context)?.map(|row| content_of(&row)))
     }
 
-    /// The next documents, `max` at most, where the answer passes all of them on and need not look at any; otherwise the next row is
-    /// to be asked for.
+    /// Returns at most `max` of the next documents, if the response passes all of them on without reading any; otherwise `None`,
+    /// and the caller requests the next row.
     fn next_passage(
         &mut self,
         _max: usize,
@@ -42,32 +42,32 @@ pub(crate) trait Operator {
     }
 }
 
-/// Rows that are documents as they are stored.
+/// Rows that are documents in their stored form.
 pub(crate) struct Passage {
     pub documents: Together,
-    /// The name that each has in an object of its own.
+    /// The name of the field that has the document, if each row is an object around it.
     pub name: Option<Name>,
 }
 
 pub(crate) type Rows = Box<dyn Operator>;
 
-/// The name that a projected row has.
+/// Returns the variable name of a projected row.
 pub(crate) fn result_name() -> &'static Name {
     static NAME: OnceLock<Name> = OnceLock::new();
     NAME.get_or_init(|| RESULT.into())
 }
 
-/// The value of a projected row.
+/// Returns the value of a projected row.
 pub(crate) fn result_of(row: &Env) -> Value {
     row.get(result_name()).cloned().unwrap_or_default()
 }
 
-/// What a projected row has; a document that was selected whole is not read for that.
+/// Returns the content of a projected row; a document that was selected as a whole is not parsed.
 pub(crate) fn content_of(row: &Env) -> Content {
     row.content(result_name()).cloned().unwrap_or(Content::Value(Value::Missing))
 }
 
-/// Makes the operators of a plan, inside of the variables of `base`.
+/// Creates the operators of a plan, within the variables of `base`.
 pub(crate) fn build(node: &Rc<Node>, base: &Env) -> Rows {
     let input =
         node.input().filter(|_| !matches!(**node, Node::With(..))).map(|input| build(input, base));
@@ -123,7 +123,7 @@ impl Operator for Count {
     }
 }
 
-/// What looks at one row at a time.
+/// An operator that processes one row at a time.
 struct Map {
     node: Rc<Node>,
     input: Rows,
@@ -167,7 +167,7 @@ impl Operator for Map {
         context: &Context<'_>,
     ) -> Result<Option<Passage>> {
         match &*self.node {
-            // The scan finds none for which the condition does not hold.
+            // The scan already excludes rows that do not satisfy the condition.
             Node::Filter(..) => self.input.next_passage(max, run, context),
             Node::Project(_, project) => {
                 let Some(name) = selected(project) else { return Ok(None) };
@@ -179,7 +179,7 @@ impl Operator for Map {
     }
 }
 
-/// The variable that is all that is selected.
+/// Returns the variable, if it is all that is selected.
 fn selected(project: &Project) -> Option<&Name> {
     match &project.projection {
         Projection::Raw(Expr::Ident(name), _) => Some(name),
@@ -197,19 +197,20 @@ fn selected(project: &Project) -> Option<&Name> {
     }
 }
 
-/// The document of a row, if that is all that is selected, as it is stored.
+/// Returns the stored document of a row, if that is all that is selected.
 fn whole_document(project: &Project, row: &Env) -> Option<Content> {
     let name = selected(project)?;
     let Content::Json(json) = row.content(name)? else { return None };
     match (&project.projection, named(project, name)) {
         (_, Some(name)) => Some(Content::named(name, Arc::clone(json))),
-        // Of what is no object, nothing is left when its fields are selected.
+        // Selecting the fields of a value that is not an object gives an empty object.
         (Projection::Terms(..), None) if !json.is_object() => None,
         _ => Some(Content::Json(Arc::clone(json))),
     }
 }
 
-/// The field that the document has in a row of its own, if it is not the row; `name` is the variable that is [`selected`].
+/// Returns the field that has the document in a row, if the document is not the row itself; `name` is the variable that is
+/// [`selected`].
 fn named(project: &Project, name: &Name) -> Option<Name> {
     let Projection::Terms(terms, _) = &project.projection else { return None };
     match &terms[..] {
@@ -219,13 +220,13 @@ fn named(project: &Project, name: &Name) -> Option<Name> {
     }
 }
 
-/// What is selected of a row.
+/// Returns the projection of a row.
 pub(crate) fn projected(project: &Project, row: &Env, context: &Context<'_>) -> Result<Value> {
     let (terms, excluded) = match &project.projection {
         Projection::Raw(expr, _) => return eval(expr, row, context),
         Projection::Terms(terms, excluded) => (terms, excluded),
     };
-    // What is selected alone and whole needs no new object.
+    // A single `expr.*` needs no new object.
     if let ([Term::StarOf(expr)], []) = (&terms[..], &excluded[..]) {
         let value = eval(expr, row, context)?;
         return Ok(if value.as_object().is_some() { value } else { Value::object::<Name>([]) });
@@ -260,7 +261,7 @@ pub(crate) fn projected(project: &Project, row: &Env, context: &Context<'_>) -> 
     Ok(value)
 }
 
-/// Takes a field away that EXCLUDE names.
+/// Removes a field that EXCLUDE names.
 fn exclude(value: &mut Value, path: &Expr) {
     let mut names = Vec::new();
     let mut at = path;

@@ -1,4 +1,4 @@
-//! GROUP BY over the entries of an index, which are looked at as they are stored: only what is aggregated is decoded.
+//! GROUP BY over index entries in their stored form: only aggregated values are decoded.
 
 use super::group::Bucket;
 use super::scan::StoredEntries;
@@ -8,10 +8,10 @@ use nacre_sql::index::Definition;
 use nacre_sql::{Context, Env, Error, Host, Result, Value, key};
 use std::collections::{BTreeMap, VecDeque};
 
-/// How many entries are asked for at once.
+/// Number of entries requested at a time.
 const BATCH: usize = 1024;
 
-/// The groups of what a scan reads.
+/// Returns the groups of the entries that a scan reads.
 pub(super) fn read(
     group: &Group,
     pushed: &Pushed,
@@ -35,7 +35,7 @@ pub(super) fn read(
             definition.split(entry, &mut parts).ok_or_else(foreign)?;
             groups.add(&parts, run)?;
         }
-        // Where a group has many more entries than are needed of it, the next one is looked for.
+        // If a group has many more entries than needed, skip to the next group.
         if let Some(count) = pushed.leading
             && found.len() >= BATCH
             && groups.is_known()
@@ -59,13 +59,13 @@ struct Groups<'a> {
     group: &'a Group,
     pushed: &'a Pushed,
     definition: &'a Definition,
-    /// Places of the groups by the encodings of their keys.
+    /// Positions of the groups by the encodings of their keys.
     places: BTreeMap<Vec<u8>, usize>,
     buckets: VecDeque<Bucket>,
-    /// The group of the last entry, as entries of one group are often next to each other.
+    /// The group of the last entry; entries of one group are often adjacent.
     last: Vec<u8>,
     place: usize,
-    /// The keys of the entry at hand.
+    /// The keys of the current entry.
     key: Vec<u8>,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// Takes an entry, of which these are the parts.
+    /// Adds an entry with these parts.
     fn add(&mut self, parts: &[&[u8]], run: &Run<'_>) -> Result<()> {
         self.key.clear();
         self.pushed.keys.iter().for_each(|at| self.key.extend_from_slice(parts[*at]));
@@ -109,7 +109,7 @@ impl<'a> Groups<'a> {
         Ok(())
     }
 
-    /// Goes to the group of the keys at hand, which may be new.
+    /// Moves to the group of the current keys, which may be new.
     fn find(&mut self, parts: &[&[u8]], run: &Run<'_>) -> Result<()> {
         self.last.clone_from(&self.key);
         if let Some(place) = self.places.get(&self.key) {
@@ -125,13 +125,13 @@ impl<'a> Groups<'a> {
         Ok(())
     }
 
-    /// Whether all aggregates of the last group have seen a value.
+    /// Returns true if all aggregates of the last group have seen a value.
     fn is_known(&self) -> bool {
         let bucket = self.buckets.get(self.place);
         bucket.is_some_and(|bucket| bucket.accumulators.iter().all(|one| one.has_seen()))
     }
 
-    /// All groups; without keys there is always one.
+    /// Returns all groups; without keys there is always one.
     fn end(mut self) -> VecDeque<Bucket> {
         if self.buckets.is_empty() && self.group.keys.is_empty() {
             self.buckets.push_back(Bucket::new(self.group, Vec::new()));

@@ -1,4 +1,4 @@
-//! Terms of FROM: documents, entries that cover, catalogs, and the elements of expressions.
+//! Terms of FROM: documents, covering entries, catalogs, and the elements of expressions.
 
 use super::sort::page_of;
 use super::spans::{partitions, spans};
@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// How many documents are asked for first; each further batch is twice as large.
+/// Number of documents requested first; each further batch is twice as large.
 const BATCH_MIN: usize = 16;
 const BATCH_MAX: usize = 512;
 
@@ -35,7 +35,7 @@ impl Found {
         Found { content: value.into(), meta: None, covers: Vec::new() }
     }
 
-    /// The variables of `env` and this row's.
+    /// Returns `env` with the variables of this row.
     pub fn bind(self, env: &Env, alias: &Name) -> Env {
         let mut env = env.with_document(alias, self.content, self.meta);
         for (name, value) in self.covers {
@@ -57,25 +57,25 @@ impl From<datastore::Found> for Found {
     }
 }
 
-/// What rows of a keyspace are made of.
+/// The data that a scan needs of each row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
-    /// Entries that cover.
+    /// Covering entries.
     Entries,
     Documents,
-    /// Documents that the answer passes on as they are.
+    /// Documents that the response passes on unchanged.
     PassedOn,
-    /// The same, where nothing has to be known of them.
+    /// The same, if no details of the documents are needed.
     Alone,
 }
 
-/// What comes next of a scan.
+/// The next rows of a scan.
 type Batch = Documents<Found>;
 
-/// Where a scan is.
+/// The position of a scan.
 enum Source {
     Ready,
-    /// Documents by the order of their ids, after this one.
+    /// Documents in ID order after this one.
     Documents(Option<Name>),
     Keys(VecDeque<Name>),
     Entries(Box<Entries>),
@@ -83,12 +83,12 @@ enum Source {
     Done,
 }
 
-/// The rows of a term, inside of the variables of an environment.
+/// The rows of a term, within the variables of an environment.
 pub(crate) struct TermRows {
     source: Source,
     buffer: VecDeque<Found>,
     batch: usize,
-    /// Keys of the last batch that no document was found for.
+    /// Keys of the last batch without a document.
     unfound: Vec<Name>,
 }
 
@@ -150,7 +150,7 @@ impl TermRows {
         }
     }
 
-    /// The next documents, `max` at most, of a scan whose documents are all passed on; none where rows have to be asked for.
+    /// Returns at most `max` of the next documents of a scan that passes all of them on; `None` if rows must be requested.
     fn next_together(
         &mut self,
         scan: &Scan,
@@ -173,8 +173,8 @@ impl TermRows {
         Ok(None)
     }
 
-    /// Reads the extended attributes of the documents of a batch. A document that is deleted may have some, too: it is found by its
-    /// key then, as NULL.
+    /// Reads the extended attributes of the documents of a batch. A deleted document may also have some; it is then found by its
+    /// key, as NULL.
     fn add_attributes(&mut self, keyspace: &Keyspace, names: &[Name], run: &Run<'_>) -> Result<()> {
         let unfound = std::mem::take(&mut self.unfound);
         let ids: Vec<Name> = self
@@ -223,7 +223,7 @@ impl TermRows {
         Ok(())
     }
 
-    /// Reads the next rows, `max` at most; those that nothing is known of are given instead.
+    /// Reads at most `max` of the next rows. Returns documents of which only number and size are known instead.
     fn fill(
         &mut self,
         keyspace: &Keyspace,
@@ -243,7 +243,7 @@ impl TermRows {
                     limit,
                     &run.settings.consistency,
                 )?;
-                // There are fewer than are wanted also where they are large.
+                // A page may also be short because its documents are large.
                 let ended = found.is_empty();
                 *after = found.last().map(|document| document.id.clone()).or(after.take());
                 (Batch::Each(of_documents(found, keyspace)), ended)
@@ -349,7 +349,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// A row without its document: the parts stand for what is read of it.
+    /// Creates a row without its document: the parts of the entry replace the document's fields.
     fn covering(self, keyspace: &Name, access: &Access) -> Found {
         let covers = match access {
             Access::Index(index) => {
@@ -364,7 +364,7 @@ impl Entry {
     }
 }
 
-/// What is left of an index to read.
+/// The rest of an index scan.
 struct Part {
     /// The number of the index.
     index: u64,
@@ -372,18 +372,18 @@ struct Part {
     reverse: bool,
     partitions: Vec<u16>,
     spans: Vec<Span>,
-    /// How many of the spans are done: the first ones, or in reverse the last ones.
+    /// Number of completed spans: the first ones, or in reverse the last ones.
     done: usize,
     after: Option<Vec<u8>>,
-    /// How its spans are read as one, while they are.
+    /// The state while its spans are read as one.
     wide: Option<Wide>,
 }
 
-/// How many spans are asked for at once: each call takes all of them along.
+/// Maximum number of spans in one request, because each call passes all of them.
 const SPANS_MAX: usize = 1024;
 
 impl Part {
-    /// The spans that are asked for now.
+    /// Returns the spans to request now.
     fn spans(&self) -> &[Span] {
         let left = self.spans.len() - self.done;
         let count = left.min(SPANS_MAX);
@@ -394,7 +394,7 @@ impl Part {
         }
     }
 
-    /// Its next entries.
+    /// Returns the range of its next entries.
     fn range(&self, limit: usize) -> IndexRange<'_> {
         let Part { index, reverse, partitions, after, .. } = self;
         let (index, reverse, after) = (*index, *reverse, after.as_deref());
@@ -405,7 +405,7 @@ impl Part {
         IndexRange { index, partitions, spans, reverse, after, limit }
     }
 
-    /// Takes what was found: leaves entries of its spans, and goes on behind the last; says whether there is nothing left.
+    /// Processes found entries: keeps those within its spans, and continues after the last. Returns true if nothing is left.
     fn take(&mut self, found: &mut Vec<Vec<u8>>, ended: bool) -> bool {
         let last = found.last().cloned();
         let Some(wide) = &mut self.wide else { return self.advance(last, ended) };
@@ -417,7 +417,7 @@ impl Part {
         ended || self.done >= self.spans.len()
     }
 
-    /// Goes on at `low`, of a part that is read from its beginning.
+    /// Continues at `low`; only for ascending scans.
     fn skip_to(&mut self, low: Vec<u8>) {
         debug_assert!(!self.reverse, "it goes on upwards");
         let passed = self.spans[self.done..].iter().take_while(|span| span.high <= low).count();
@@ -430,14 +430,14 @@ impl Part {
         (self.after, self.wide) = (None, None);
     }
 
-    /// Goes on behind an entry, or to the next spans when these have no more; says whether there is nothing left.
+    /// Continues after an entry, or with the next spans if these are exhausted. Returns true if nothing is left.
     fn advance(&mut self, last: Option<Vec<u8>>, ended: bool) -> bool {
         if ended {
             self.done += self.spans().len();
             self.after = None;
             return self.done >= self.spans.len();
         }
-        // What is behind the spans that it has passed is not asked for again.
+        // Spans before the last entry are not requested again.
         let passed = match &last {
             Some(last) if !self.reverse => {
                 self.spans().iter().take_while(|span| span.high <= *last).count()
@@ -450,19 +450,19 @@ impl Part {
     }
 }
 
-/// Entries as they are stored, and the index that they are of.
+/// Entries in their stored form, and the definition of their index.
 type OfIndex = (Vec<Vec<u8>>, Rc<Definition>);
 
-/// Entries of an index as they are stored, for what makes no rows of them.
+/// Index entries in their stored form, for operators that need no rows.
 pub(super) struct StoredEntries(Entries);
 
 impl StoredEntries {
-    /// The entries of a scan that gives no document twice.
+    /// Opens an index scan that cannot return a document twice; duplicates are not removed.
     pub fn open(index: &IndexScan, env: &Env, context: &Context<'_>) -> Result<StoredEntries> {
         Entries::open(index, env, context).map(StoredEntries)
     }
 
-    /// The next entries; none after the last.
+    /// Returns the next entries; empty after the last.
     pub fn next(
         &mut self,
         keyspace: &Keyspace,
@@ -472,7 +472,7 @@ impl StoredEntries {
         Ok(self.0.stored(keyspace, limit, run)?.map_or_else(Vec::new, |(found, _)| found))
     }
 
-    /// Goes on at `low`, if that is behind what was read.
+    /// Continues at `low`, if that is after the current position.
     pub fn skip_to(&mut self, low: Vec<u8>) {
         if let Some(part) = self.0.scans.front_mut() {
             part.skip_to(low);
@@ -480,13 +480,13 @@ impl StoredEntries {
     }
 }
 
-/// Entries of one index or several, one after the other.
+/// The entries of one or more indexes, one index after the other.
 #[derive(Default)]
 struct Entries {
     scans: VecDeque<Part>,
-    /// The documents that were found, when they may be found again.
+    /// The documents found so far, if they may be found again.
     once: Option<BTreeSet<Name>>,
-    /// Documents must be in each of these.
+    /// Sets of documents to which each result must belong.
     among: Vec<BTreeSet<Name>>,
 }
 
@@ -510,7 +510,7 @@ impl Entries {
         })
     }
 
-    /// The next entries as they are stored, with the index that they are of; none after the last.
+    /// Returns the next entries in their stored form, with their index; `None` after the last.
     fn stored(
         &mut self,
         keyspace: &Keyspace,
@@ -535,7 +535,7 @@ impl Entries {
         Ok(None)
     }
 
-    /// The next entries that are wanted; none after the last.
+    /// Returns the next wanted entries; empty after the last.
     fn next(&mut self, keyspace: &Keyspace, limit: usize, run: &Run<'_>) -> Result<Vec<Entry>> {
         while let Some((found, definition)) = self.stored(keyspace, limit, run)? {
             let mut entries = Vec::with_capacity(found.len());
@@ -559,8 +559,8 @@ impl Entries {
         Ok(Vec::new())
     }
 
-    /// The documents of the next entries, where they are passed on, the store tells these together and no entry has to be looked
-    /// at; none after the last.
+    /// Returns the documents of the next entries, if they are passed on, the store returns them directly, and no entry must be
+    /// inspected; `None` after the last.
     fn documents(
         &mut self,
         keyspace: &Keyspace,
@@ -573,7 +573,7 @@ impl Entries {
             Wanted::PassedOn => false,
             Wanted::Alone => true,
         };
-        // Entries that are read in vain are told from others by looking at them.
+        // Unwanted entries can be recognised only by inspecting them.
         let is_wide = self.scans.iter().any(|part| part.wide.is_some());
         if self.once.is_some()
             || !self.among.is_empty()
@@ -591,7 +591,7 @@ impl Entries {
             let indexed =
                 run.store.scan_documents(keyspace, &part.range(limit), consistency, alone)?;
             let Some(Indexed { documents, last, is_whole }) = indexed else { return Ok(None) };
-            // Without an entry there is nothing to go on from.
+            // Without an entry there is no position to continue from.
             let ended = is_whole || last.is_none();
             if part.advance(last, ended) {
                 self.scans.pop_front();
@@ -623,7 +623,8 @@ fn fetch(keyspace: &Keyspace, ids: &[Name], wanted: Wanted, run: &Run<'_>) -> Re
     Ok(Batch::Each(of_documents(found, keyspace)))
 }
 
-/// The documents of hits, in their order, each with its hit. A document that is gone since it was indexed is left out.
+/// Returns the documents of hits, in their order, each with its hit. Documents that were removed since they were indexed are
+/// omitted.
 fn hit_documents(
     keyspace: &Keyspace,
     hits: Vec<(Name, Value)>,

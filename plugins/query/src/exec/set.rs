@@ -1,4 +1,4 @@
-//! DISTINCT, UNION and its kin, and WITH.
+//! DISTINCT, UNION and the other set operators, and WITH.
 
 use super::{Operator, Rows, build, result_name, result_of};
 use crate::run::Run;
@@ -9,7 +9,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-/// How often a recursive query may go on.
+/// Maximum number of iterations of a recursive query.
 const ROUNDS_MAX: usize = 1000;
 
 pub(super) struct DistinctRows {
@@ -37,7 +37,7 @@ impl Operator for DistinctRows {
     }
 }
 
-/// The rows of several, one behind the other.
+/// The concatenated rows of several inputs.
 pub(super) struct UnionRows {
     branches: VecDeque<Rows>,
 }
@@ -64,7 +64,7 @@ pub(super) struct SetRows {
     node: Rc<Node>,
     left: Rows,
     right: Rows,
-    /// How often each row of the right side is still to be matched.
+    /// For each row of the right side, how often it must still be matched.
     counts: Option<BTreeMap<Vec<u8>, usize>>,
     seen: BTreeSet<Vec<u8>>,
     left_ended: bool,
@@ -178,7 +178,8 @@ impl Operator for WithRows {
     }
 }
 
-/// Anchor and step of a recursive query: the sides of its UNION.
+/// Returns anchor and step of a recursive query, which are the sides of its UNION, and true for
+/// UNION ALL.
 fn recursion(with: &With) -> Option<(Body, Body, bool)> {
     match &with.expr {
         Expr::Subquery(select) if with.recursive => match &select.body {
@@ -192,11 +193,11 @@ fn recursion(with: &With) -> Option<(Body, Body, bool)> {
     }
 }
 
-/// Where a recursive query ends, though it could go on. Source: SQL++ reference, WITH RECURSIVE.
+/// Limits of a recursive query. Source: SQL++ reference, WITH RECURSIVE.
 struct RecursionLimits {
-    /// How often it may go on.
+    /// Maximum number of iterations.
     levels: Option<usize>,
-    /// How many rows it may have.
+    /// Maximum number of rows.
     documents: Option<usize>,
 }
 
@@ -224,7 +225,7 @@ impl RecursionLimits {
     }
 }
 
-/// Whether a row has what CYCLE looks at in common with one before it.
+/// Returns true if a row has the same values of the CYCLE expressions as an earlier one.
 fn closes_circle(
     with: &With,
     row: &Value,
@@ -266,7 +267,8 @@ fn recursive(
         while let Some(row) = rows.next(run, context)? {
             run.tick()?;
             let value = row.get(result_name()).cloned().unwrap_or_default();
-            // Each round may put the values of the last one deeper, and whoever walks them recurses.
+            // Each iteration may nest the values of the previous one, and code that walks values
+            // recurses.
             if value.nests_deeper_than(DEPTH_MAX) {
                 return Err(Error::execution(format!(
                     "WITH RECURSIVE {} nests values too deeply",
@@ -292,7 +294,7 @@ fn recursive(
         if limits.levels.is_some_and(|most| round >= most) {
             return Ok(Value::array(results));
         }
-        // Each step sees what the one before it has found.
+        // Each step sees the results of the previous one.
         let inner = env.with(&with.alias, Value::array(recent.drain(..).collect()));
         rows = build(&step.root, &inner);
     }

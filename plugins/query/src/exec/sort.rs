@@ -28,11 +28,11 @@ pub(super) fn compare(terms: &[OrderTerm], a: &[Value], b: &[Value]) -> Ordering
     Ordering::Equal
 }
 
-/// A row that is sorted.
+/// A row with its sort keys.
 struct Sorted {
     keys: Vec<Value>,
     row: Env,
-    /// Memory that it was charged with.
+    /// Memory charged for it.
     size: usize,
 }
 
@@ -45,7 +45,7 @@ impl Sorted {
     }
 }
 
-/// The value of LIMIT or OFFSET; nothing is as good as none.
+/// Returns the value of LIMIT or OFFSET; `None` if the clause is missing, 0 for a negative number.
 fn count(
     expr: Option<&Expr>,
     name: &str,
@@ -100,7 +100,7 @@ impl OrderRows {
             let row = Sorted::new(keys, row);
             run.charge(row.size)?;
             rows.push(row);
-            // What can no longer be among the first is dropped now and then.
+            // Rows that can no longer be among the first are dropped from time to time.
             if let Some(wanted) = wanted
                 && rows.len() > wanted.saturating_mul(2).max(64)
             {
@@ -129,7 +129,7 @@ pub(super) struct PageRows {
     node: Rc<Node>,
     input: Rows,
     base: Env,
-    /// How many rows are still wanted; known after the first question.
+    /// Number of remaining rows; known after the first request.
     left: Option<usize>,
 }
 
@@ -140,7 +140,7 @@ impl PageRows {
 }
 
 impl PageRows {
-    /// The next row of the page; `pull` takes one from what it reads from.
+    /// Returns the next row of the page; `pull` takes one from the input.
     fn step<T>(
         &mut self,
         run: &Run<'_>,

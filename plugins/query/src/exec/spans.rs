@@ -1,14 +1,14 @@
-//! What is asked of an index, as ranges of its entries.
+//! Converts the conditions of an index scan into ranges of entries.
 
 use nacre_datastore::Span;
 use nacre_planner::{IndexScan, Sarg};
 use nacre_sql::ast::Expr;
 use nacre_sql::{Context, Env, Result, Value, eval, key, like_prefix};
 
-/// More ranges than these are not made longer by the next part.
+/// Number of ranges above which the next key part does not refine them.
 const PREFIXES_MAX: usize = 4096;
 
-/// The ranges for the values that the variables of `env` have: disjoint, and in order.
+/// Returns the ranges for the values of the variables in `env`, disjoint and in order.
 pub(crate) fn spans(scan: &IndexScan, env: &Env, context: &Context<'_>) -> Result<Vec<Span>> {
     let mut prefixes: Vec<Vec<u8>> = vec![Vec::new()];
     // Without conditions, the whole index is read.
@@ -32,7 +32,8 @@ pub(crate) fn spans(scan: &IndexScan, env: &Env, context: &Context<'_>) -> Resul
     Ok(spans)
 }
 
-/// The partitions that the entries are in, as far as equal values tell; none when they may be in any.
+/// Returns the partitions that may have the entries, as far as equality conditions determine them;
+/// empty if any partition may.
 pub(crate) fn partitions(scan: &IndexScan, env: &Env, context: &Context<'_>) -> Result<Vec<u16>> {
     let (Some(spread), Some(partitioning)) = (&scan.spread, &scan.definition.partitioning) else {
         return Ok(Vec::new());
@@ -59,7 +60,7 @@ pub(crate) fn partitions(scan: &IndexScan, env: &Env, context: &Context<'_>) -> 
     let mut partitions: Vec<u16> = tuples.iter().map(|values| partitioning.of(values)).collect();
     partitions.sort_unstable();
     partitions.dedup();
-    // As many as there are is all of them.
+    // A list of all partitions is the same as no restriction.
     if partitions.len() == usize::from(partitioning.count) {
         partitions.clear();
     }
@@ -76,7 +77,7 @@ fn after(bytes: &[u8]) -> Vec<u8> {
     after
 }
 
-/// Whether the range has one value.
+/// Returns true if the range has exactly one value.
 fn is_exact(range: &Span) -> bool {
     range.high.strip_suffix(&[key::AFTER]) == Some(&range.low) && !range.low.is_empty()
 }
@@ -89,7 +90,7 @@ fn joined(prefixes: &[Vec<u8>], ranges: &[Span]) -> Vec<Span> {
     prefixes.iter().flat_map(|prefix| ranges.iter().map(move |range| join(prefix, range))).collect()
 }
 
-/// The range in a descending part, whose bits are inverted: what was above a value is below it.
+/// Returns the range in a descending part, whose bits are inverted, so that the order is reversed.
 fn turned(range: &Span) -> Span {
     let turn = |bound: &[u8]| match bound.strip_suffix(&[key::AFTER]) {
         Some(bytes) => bytes.iter().map(|byte| !byte).collect(),
@@ -98,7 +99,7 @@ fn turned(range: &Span) -> Span {
     Span { low: turn(&range.high), high: turn(&range.low) }
 }
 
-/// What two lists of disjoint ranges in order have in common.
+/// Returns the intersection of two lists of disjoint ranges in order.
 fn intersect(a: &[Span], b: &[Span]) -> Vec<Span> {
     let (mut at_a, mut at_b) = (0, 0);
     let mut common = Vec::new();
@@ -122,13 +123,13 @@ fn exactly(value: &Value) -> Span {
     Span { high: after(&low), low }
 }
 
-/// The ranges of one condition, in an ascending part.
+/// Returns the ranges of one condition, in an ascending part.
 fn ranges_of(sarg: &Sarg, env: &Env, context: &Context<'_>) -> Result<Vec<Span>> {
     let value_of = |expr: &Expr| -> Result<Value> { eval(expr, env, context) };
-    // Above NULL, as what is compared with NULL and MISSING is never true.
+    // Above NULL, because comparisons with NULL and MISSING are never true.
     let above_null = || after(&key::encoded(&Value::Null));
     let known = |value: Value| Some(value).filter(Value::is_known);
-    // What has a NULL in it is equal to nothing.
+    // A value that contains NULL equals nothing.
     let equal = |value: &Value| value.equals(value).truth();
     Ok(match sarg {
         Sarg::Equal(expr) => Some(value_of(expr)?).filter(equal).iter().map(exactly).collect(),
@@ -160,7 +161,7 @@ fn ranges_of(sarg: &Sarg, env: &Env, context: &Context<'_>) -> Result<Vec<Span>>
     })
 }
 
-/// All strings that start as the pattern does.
+/// Returns the range of strings with the pattern's prefix.
 fn like_range(
     pattern: &Value,
     escape: Option<&Expr>,
@@ -175,7 +176,8 @@ fn like_range(
     };
     let (prefix, _) = like_prefix(pattern, escape);
     let low = key::encoded(&prefix.into());
-    // Without the terminator, the prefix goes on with any byte of text; none is as great as this.
+    // Without the terminator, the prefix can be followed by any byte of text; no such byte is as
+    // great as the appended one.
     let high = after(&low[..low.len() - 2]);
     Ok(vec![Span { low, high }])
 }

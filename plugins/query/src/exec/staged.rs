@@ -1,5 +1,5 @@
-//! Entries of an index as a transaction sees them: without those of documents that it has changed, and with those that these
-//! documents have now.
+//! Index entries as a transaction sees them: without those of documents that it has changed, and with the new entries of
+//! these documents.
 
 use crate::run::Run;
 use nacre_datastore::{Consistency, IndexRange, Keyspace};
@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What a transaction has changed, for one index.
+/// The changes of a transaction, for one index.
 #[derive(Default)]
 pub(crate) struct Changed {
     ids: BTreeSet<Name>,
-    /// The entries that the documents have now, in order.
+    /// The new entries of the documents, in order.
     entries: Vec<Vec<u8>>,
 }
 
@@ -40,7 +40,7 @@ impl Changed {
         Ok(changed)
     }
 
-    /// For an index and its number, the same for the whole statement.
+    /// Returns the changes for an index, the same for the whole statement.
     fn of(
         index: &Definition,
         number: u64,
@@ -56,7 +56,7 @@ impl Changed {
     }
 }
 
-/// The next entries of an index, and whether they are the last.
+/// Returns the next entries of an index, and true if they are the last.
 pub(super) fn entries(
     index: &Definition,
     keyspace: &Keyspace,
@@ -98,7 +98,7 @@ pub(super) fn entries(
     }
 }
 
-/// Whether an entry is within a range, up to and with `until`.
+/// Returns true if an entry is within a range and not after `until`.
 fn belongs(entry: &[u8], range: &IndexRange<'_>, until: Option<&[u8]>) -> bool {
     let within = |span: &nacre_datastore::Span| {
         span.low.as_slice() <= entry && (span.high.is_empty() || entry < span.high.as_slice())

@@ -1,31 +1,32 @@
-//! Many ranges of an index, as of `IN` with a long list: read as one range, as long as that reads few entries more than are wanted.
+//! Reads many ranges of an index, such as those of `IN` with a long list, as one range, as long as few unwanted entries are read.
 //!
 //! ```text
 //! wanted    [1] [2] [4]       [90] … [99]       a search for each range costs as much as reading several entries
-//! read      1 2 3 4 5 6 7 …                     3 is left out; once too many are, the ranges are asked for one by one
+//! read      1 2 3 4 5 6 7 …                     3 is dropped; after too many such entries, the ranges are requested one by one
 //! ```
 
 use nacre_datastore::Span;
 
-/// So many ranges are worth trying.
+/// Minimum number of ranges.
 const RANGES_MIN: usize = 256;
-/// Entries that may be read in vain before the first range, and for each range that is passed. A search for a range costs more.
+/// Number of unwanted entries that may be read before the first range, and for each range that is passed. A search for a range
+/// costs more.
 const VAIN_FIRST: usize = 1024;
 const VAIN_A_RANGE: usize = 8;
-/// Entries that are read at once.
+/// Number of entries read at a time.
 const BATCH: usize = 1024;
 
 /// Ranges that are read as one.
 pub(super) struct Wide {
     whole: [Span; 1],
-    /// Entries that have been read.
+    /// Number of entries that have been read.
     read: usize,
-    /// Of these, entries that were wanted.
+    /// Number of wanted entries among them.
     kept: usize,
 }
 
 impl Wide {
-    /// Ranges in order, if they are so many that it may be worth while.
+    /// Creates the state for ranges in order, if there are enough of them.
     pub fn of(spans: &[Span], reverse: bool) -> Option<Wide> {
         let [first, .., last] = spans else { return None };
         let is_wide = spans.len() >= RANGES_MIN && !reverse;
@@ -33,18 +34,18 @@ impl Wide {
         is_wide.then_some(Wide { whole, read: 0, kept: 0 })
     }
 
-    /// The one range.
+    /// Returns the single range that covers all.
     pub fn whole(&self) -> &[Span] {
         &self.whole
     }
 
-    /// How many entries to ask for, where so many rows are wanted.
+    /// Returns the number of entries to request if `limit` rows are wanted.
     pub fn batch(limit: usize) -> usize {
         limit.max(BATCH)
     }
 
-    /// Leaves those entries that are in a range. The first `done` ranges are passed, which are counted on. Returns false if the ranges
-    /// are to be asked for one by one from now on.
+    /// Removes entries that are in no range. `done` is the number of ranges that have been passed, and is updated. Returns false
+    /// if the ranges must be requested one by one from now on.
     pub fn keep(&mut self, entries: &mut Vec<Vec<u8>>, spans: &[Span], done: &mut usize) -> bool {
         self.read += entries.len();
         entries.retain(|entry| {

@@ -1,4 +1,5 @@
-//! Window functions: rows are parted and ordered, and each gets a value of those around it.
+//! Window functions: rows are partitioned and sorted, and each gets a value computed from the rows
+//! around it.
 
 use super::aggregate::Accumulator;
 use super::sort::compare;
@@ -48,17 +49,17 @@ impl Operator for WindowRows {
     }
 }
 
-/// A row of a partition: its place among all rows, and its values of ORDER BY.
+/// A row of a partition: its position among all rows, and its values of ORDER BY.
 struct Member<'a> {
     place: usize,
     keys: Vec<Value>,
     row: &'a Env,
 }
 
-/// The rows of a partition in order, and what is computed of them.
+/// The sorted rows of a partition, and the function to compute.
 struct Partition<'a> {
     members: Vec<Member<'a>>,
-    /// The range of rows that are equal in order, for each row.
+    /// For each row, the range of rows that are equal in the order.
     peers: Vec<Range<usize>>,
     window: &'a Window,
     function: &'a Aggregate,
@@ -151,7 +152,7 @@ impl Partition<'_> {
         arg.map_or(Ok(Value::Missing), |arg| eval(arg, self.members[at].row, context))
     }
 
-    /// Parts of equal size, the first ones larger by one.
+    /// Divides the rows into parts of equal size; the first ones may have one row more.
     fn tiles(&self, context: &Context<'_>) -> Result<Vec<Value>> {
         let count = self.members.len();
         let tiles =
@@ -229,7 +230,7 @@ impl Partition<'_> {
         Ok(ratios)
     }
 
-    /// Aggregates, and the values at places of the frame.
+    /// Computes aggregates, and values at positions of the frame.
     fn framed(&self, run: &Run<'_>, context: &Context<'_>) -> Result<Vec<Value>> {
         let mut values = Vec::with_capacity(self.members.len());
         let mut running = Accumulator::new(self.function);
@@ -242,7 +243,7 @@ impl Partition<'_> {
                 values.push(self.place_value(at, range, context)?);
                 continue;
             }
-            // Frames that only grow at their end go on from the last.
+            // Frames that only grow at their end reuse the previous result.
             if range.start == 0 && range.end >= taken && !excludes {
                 for member in &self.members[taken..range.end] {
                     run.charge(running.add(self.function, member.row, context)?)?;
@@ -314,17 +315,17 @@ impl Partition<'_> {
         Ok(Value::Null)
     }
 
-    /// The rows of the frame of a row.
+    /// Returns the rows of the frame of a row.
     fn range(&self, at: usize, context: &Context<'_>) -> Result<Range<usize>> {
         let Some(frame) = self.frame() else {
-            // All, or with an order, all up to the row and its equals.
+            // The default frame: all rows, or with an order, all up to the row and its peers.
             return Ok(0..if self.window.order.is_empty() {
                 self.members.len()
             } else {
                 self.peers[at].end
             });
         };
-        // A distance from what is no number leads nowhere.
+        // A frame with a distance from a value that is not a number is empty.
         let is_number = || self.members[at].keys.first().is_some_and(|key| key.as_f64().is_some());
         let has_distance = [&frame.start, &frame.end]
             .iter()
@@ -383,7 +384,7 @@ impl Partition<'_> {
                 Some(range.end).filter(|end| *end < self.peers.len())
             };
             let Some(next) = next else {
-                // There are no groups as far away as that.
+                // There are no groups at this distance.
                 return if steps < 0 { 0 } else { self.peers.len() };
             };
             range = self.peers[next].clone();
@@ -391,7 +392,8 @@ impl Partition<'_> {
         if is_start { range.start } else { range.end }
     }
 
-    /// The place where the values of the only term of ORDER BY pass the row's own by an amount.
+    /// Returns the position where the values of the only term of ORDER BY pass the row's own value
+    /// by an amount.
     fn value_bound(&self, at: usize, amount: f64, is_start: bool) -> usize {
         let own = self.members[at].keys.first().and_then(Value::as_f64).unwrap_or_default();
         let term = &self.window.order[..1];

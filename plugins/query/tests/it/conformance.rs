@@ -1,6 +1,7 @@
-//! The conformance cases of SQL++, each twice: with the indexes of its dataset, and with none.
+//! Runs each conformance case of SQL++ twice: with the indexes of its dataset, and without indexes.
 //!
-//! `NACRE_SQLPP_CASES` names another directory of cases; `NACRE_SQLPP_ONLY` a part of the names to run.
+//! `NACRE_SQLPP_CASES` sets another directory of cases; `NACRE_SQLPP_ONLY` selects cases by a part of
+//! their names.
 
 use crate::world::World;
 use nacre_sql::Value;
@@ -18,7 +19,7 @@ fn read(path: &Path) -> Value {
     Value::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The world of a dataset.
+/// Returns the world of a dataset.
 fn world(dataset: &Value, with_indexes: bool) -> World {
     let world = World::new();
     for (name, documents) in dataset.field("keyspaces").as_object().unwrap() {
@@ -44,11 +45,11 @@ fn run(world: &World, case: &Value, step: &Value) -> nacre_sql::Result<Vec<Value
         request.settings.named.insert(name.clone(), value.clone());
     }
     let rows = world.run(request)?;
-    // What clients see is JSON, where some numbers are text.
+    // Clients see JSON, in which some numbers are text.
     Ok(rows.iter().map(|row| Value::parse(row.to_json().as_bytes()).unwrap()).collect())
 }
 
-/// Whether two results are the same: numbers that are no integers nearly so.
+/// Returns true if two results are equal; fractional numbers may differ slightly.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Array(a), Value::Array(b)) => {
@@ -112,7 +113,7 @@ fn check(result: nacre_sql::Result<Vec<Value>>, expected: &Value) -> Result<(), 
     }
 }
 
-/// Whether rows have members, each named by the numbers and names that lead to it.
+/// Checks that rows have members, each identified by the path of numbers and names that leads to it.
 fn has_members(rows: &[Value], expected: &Value) -> Result<(), String> {
     for (path, wanted) in expected.as_object().into_iter().flatten() {
         let found = path.split('.').fold(Value::array(rows.to_vec()), |value, step| {

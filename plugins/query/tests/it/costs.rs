@@ -1,4 +1,4 @@
-//! Plans by cost: when statistics count, and when plans that were made by them hold.
+//! Plans by cost: when statistics are used, and when plans made with them are valid.
 
 use crate::world::World;
 use nacre_query::Request;
@@ -6,7 +6,7 @@ use nacre_sql::Value;
 
 const STATEMENT: &str = "SELECT RAW META(d).id FROM o AS d WHERE d.a = 1 AND d.b < 6";
 
-/// 400 documents of which half are found by `a`, and few by `b`; indexes of both.
+/// 400 documents, of which `a` selects half and `b` few, with indexes on both.
 fn world() -> World {
     let world = World::new();
     let document = |n: i64| {
@@ -21,7 +21,7 @@ fn world() -> World {
     world
 }
 
-/// The index by which a request was answered, as its profile tells.
+/// Returns the index that a request used, from its profile.
 fn index_of(world: &World, mut request: Request) -> String {
     request.profile = "timings".to_owned();
     let mut response = world.service.start(request, &world.store, &world.platform);
@@ -72,7 +72,7 @@ fn a_prepared_plan_ends_with_the_statistics_that_it_was_made_by() {
     assert_eq!([index(), index()], ["by_a", "by_a"]);
 }
 
-/// A request that asks for rules does not leave its plan to those that do not.
+/// A plan that is made by rules is not reused by requests with costs.
 #[test]
 fn a_prepared_plan_by_rules_is_for_one_request() {
     let world = world();

@@ -1,9 +1,9 @@
-//! Plans: which index is taken, what is covered, what is sorted.
+//! Plans: index selection, covering and sorting.
 
 use crate::world::World;
 use nacre_sql::Value;
 
-/// The operators of a plan, each with the index that it uses.
+/// Appends the operators of a plan, each with its index.
 fn outline(plan: &Value, depth: usize, out: &mut String) {
     let Some(fields) = plan.as_object() else {
         plan.as_array().unwrap_or_default().iter().for_each(|child| outline(child, depth, out));

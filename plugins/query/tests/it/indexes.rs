@@ -1,10 +1,11 @@
-//! Indexes change how rows are found, and not which: each statement gives the same with its indexes and without.
+//! Indexes change how rows are found, but not the result: each statement returns the same rows with its indexes and without.
 
 use crate::world::World;
 use nacre_query::Request;
 use nacre_sql::Value;
 
-/// The rows of a statement on documents `d0`, `d1`, … of `l`, which are the same with the indexes and without; `$p` is NULL.
+/// Returns the rows of a statement on documents `d0`, `d1`, … of `l`, after checking that they are the same with the indexes
+/// and without; `$p` is NULL.
 fn rows(documents: &[&str], indexes: &[&str], statement: &str) -> String {
     let run = |indexes: &[&str]| {
         let world = World::new();

@@ -1,4 +1,4 @@
-//! What is bounded: depth, memory, time, and the size of results.
+//! Limits: depth, memory, time, and the size of results.
 
 use crate::world::{TestPlatform, World};
 use nacre_query::Request;

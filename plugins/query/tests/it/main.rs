@@ -1,4 +1,4 @@
-//! Queries from text to rows.
+//! Tests queries from text to rows.
 
 mod conformance;
 mod costs;

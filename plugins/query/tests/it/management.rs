@@ -1,4 +1,4 @@
-//! What SDKs send to look after indexes, scopes and prepared statements.
+//! Statements that SDKs send to manage indexes, scopes and prepared statements.
 
 use crate::world::World;
 use nacre_query::{AdminReply, Request, Status, admin};
@@ -38,7 +38,8 @@ fn deferred_indexes_are_built_by_name_or_by_query() {
     assert_eq!(code(&world, "BUILD INDEX ON default:`default`(1)"), 5000);
 }
 
-/// What the shell completes paths with was a syntax error once, which completion keeps to itself.
+/// The statement that the shell uses to complete paths once had a syntax error, which completion
+/// hides.
 #[test]
 fn the_shell_is_given_the_keyspaces() {
     let statement = include_str!("../../../../server/nacre-cli/src/sh/keyspaces.sqlpp");
@@ -121,7 +122,7 @@ fn a_prepared_statement_is_executed_by_its_name() {
     assert_eq!(world.run(unknown).unwrap_err().code, 4040);
 }
 
-/// A name belongs to the query context in which it was prepared, as with Couchbase.
+/// A name belongs to the query context in which it was prepared, as in Couchbase.
 #[test]
 fn a_name_is_prepared_once_in_each_query_context() {
     let world = World::new();
@@ -147,7 +148,7 @@ fn a_name_is_prepared_once_in_each_query_context() {
     assert_eq!(within(one, "EXECUTE p"), Ok("[1]".into()));
 }
 
-/// A plan is kept with its statement, and made again when it no longer holds.
+/// A plan is kept with its statement, and replaced when it is no longer valid.
 #[test]
 fn a_prepared_statement_follows_indexes_parameters_and_collections() {
     let world = World::new();
@@ -164,7 +165,7 @@ fn a_prepared_statement_follows_indexes_parameters_and_collections() {
     let both = || (execute("[1]").unwrap(), execute("[-5]").unwrap());
     let expected = || ("[2,3]".to_owned(), "[-1,1,2,3]".to_owned());
     assert_eq!(both(), expected());
-    // The index has what is asked for by some values of the parameter, and not by others.
+    // The index covers some values of the parameter, but not others.
     world.query("CREATE INDEX part ON o(a) WHERE a > 0").unwrap();
     assert_eq!(both(), expected());
     world.query("CREATE INDEX whole ON o(a)").unwrap();

@@ -1,4 +1,4 @@
-//! The envelope: what clients read, in the order they read it.
+//! The envelope of responses, in the order in which clients read it.
 
 use crate::world::{World, keyspace};
 use nacre_query::{Action, Datastore, Mutation, Request, Status};
@@ -71,7 +71,8 @@ fn a_refused_insert_tells_why() {
     ));
 }
 
-/// Of a document that is selected whole, the text is not touched: numbers keep their digits, and names may come twice.
+/// A document that is selected as a whole is passed on unchanged: numbers keep their digits, and names may occur
+/// twice.
 #[test]
 fn a_document_that_only_passes_through_stays_as_it_was_written() {
     let world = World::new();
@@ -200,7 +201,7 @@ fn a_profile_is_told_to_who_wants_it() {
     assert!(profile("timings").field("executionTimings").as_object().is_some());
 }
 
-/// What an answer has under a name, as JSON.
+/// Returns a member of a response, as JSON.
 fn member(world: &World, request: Request, name: &str) -> serde_json::Value {
     let answer: serde_json::Value = serde_json::from_str(&body(world, request)).unwrap();
     answer[name].clone()

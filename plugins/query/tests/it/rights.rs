@@ -1,4 +1,4 @@
-//! Each statement with the rights that it needs, and with all of them but one.
+//! Runs each statement with the rights that it needs, and with all but one of them.
 
 use crate::world::{World, keyspace};
 use nacre_query::{Authorizer, Datastore, Keyspace, Request, Rights};
@@ -10,7 +10,7 @@ use std::rc::Rc;
 /// A right on a collection, such as `docs select`.
 type Granted = BTreeSet<String>;
 
-/// Allows what is granted.
+/// Allows the granted rights only.
 struct Guard(Rc<RefCell<Granted>>);
 
 impl Authorizer for Guard {
@@ -28,7 +28,8 @@ impl Authorizer for Guard {
     }
 }
 
-/// A world of the collections `docs`, `other` and `third`, with functions and prepared statements.
+/// Returns a world with the collections `docs`, `other` and `third`, with functions and prepared
+/// statements.
 fn world() -> (World, Rc<RefCell<Granted>>) {
     let world = World::new();
     for name in ["docs", "other", "third"] {

@@ -1,4 +1,4 @@
-//! `SEARCH` in statements: with an index, without one, and what goes to the index.
+//! `SEARCH` in statements: with an index, without one, and the requests to the index.
 
 use crate::world::World;
 use nacre_query::{Keyspace, Searcher};
@@ -14,7 +14,7 @@ const DOCUMENTS: [(&str, &str); 5] = [
     ("e", r#"{"t": "red wine wine", "n": 5}"#),
 ];
 
-/// Finds documents with a word, once for each time that it is there; the collection `d` has an index, `e` has none.
+/// Finds documents with a word, scored by its number of occurrences; the collection `d` has an index, `e` has none.
 struct Words {
     asked: Rc<RefCell<Vec<Value>>>,
 }
@@ -46,7 +46,7 @@ impl Searcher for Words {
                 let text = |(id, body): &(&'static str, &str)| {
                     (*id, Value::parse(body.as_bytes()).unwrap().field("t"))
                 };
-                // One more is in the index than there is.
+                // The index has one document that no longer exists.
                 let documents = DOCUMENTS.iter().map(text).chain([("gone", "red wine".into())]);
                 let mut hits: Vec<Value> = documents
                     .filter_map(|(id, text)| hit(id, text.as_str().unwrap(), word))

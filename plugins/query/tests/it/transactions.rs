@@ -1,4 +1,4 @@
-//! Requests in a transaction: what they see through indexes, and which steps they take.
+//! Requests in a transaction: what they see through indexes, and which steps they execute.
 
 use crate::world::{TestPlatform, World, keyspace};
 use nacre_query::{
@@ -10,10 +10,10 @@ use nacre_sql::{Name, Result, Value};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// Documents that a scan gives at once, whatever it is asked for.
+/// Number of documents that a scan returns at a time, whatever limit is requested.
 const PAGE: usize = 7;
 
-/// A store whose one transaction has changed some documents of the collection `docs`.
+/// A store with one transaction, which has changed some documents of the collection `docs`.
 #[derive(Default)]
 struct Store {
     committed: MemoryDatastore,
@@ -140,7 +140,8 @@ fn body(n: u32) -> String {
     format!("{{\"n\": {n}, \"m\": {n}, \"g\": {}, \"tags\": [{}, {n}]}}", n % 3, n % 5)
 }
 
-/// A store with 200 documents, of which a transaction has changed every fourth, and another one with what comes of it.
+/// Returns a store with 200 documents, of which a transaction has changed every fourth, and another store with the
+/// result.
 fn stores() -> (Store, MemoryDatastore) {
     let (mut store, after) = (Store::default(), MemoryDatastore::new());
     for store in [&store.committed, &after] {

@@ -1,4 +1,5 @@
-//! A world for tests: a clock that stands until it is set, chance from a counter, and a store in memory.
+//! A test environment: a clock that changes only when it is set, randomness from a counter, and an
+//! in-memory store.
 
 use nacre_evaluator::{Library, Moment, OfHost};
 use nacre_query::{
@@ -11,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// A platform whose patience ends after some questions.
+/// A platform that ends requests after a number of checks.
 pub struct TestPlatform {
     chance: Cell<u64>,
     pub now_us: Cell<i64>,
@@ -116,7 +117,7 @@ impl World {
         }
     }
 
-    /// Makes a collection with documents.
+    /// Creates a collection with documents.
     pub fn add<'a>(&self, name: &str, documents: impl IntoIterator<Item = (&'a str, Value)>) {
         self.store.add_collection(&keyspace(name));
         let mutations: Vec<Mutation> = documents

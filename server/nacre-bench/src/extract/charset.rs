@@ -1,27 +1,27 @@
-//! Character sets of logs: those that each Java has.
+//! Character sets of logs: those that every Java implementation has.
 
 /// A character set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Charset {
-    /// Seven bits.
+    /// ASCII, with seven bits.
     Ascii,
-    /// A byte a character.
+    /// ISO 8859-1, one byte per character.
     Latin1,
-    /// Unicode in bytes.
+    /// UTF-8.
     Utf8,
-    /// Unicode in pairs of bytes, in the order that a mark at the start says; without one, the high byte comes first.
+    /// UTF-16, in the byte order of the mark at its start; big-endian without a mark.
     Utf16,
-    /// The high byte comes first.
+    /// UTF-16, big-endian.
     Utf16Be,
-    /// The low byte comes first.
+    /// UTF-16, little-endian.
     Utf16Le,
 }
 
 impl Charset {
-    /// The character set of a name, in any case.
+    /// Returns the character set with a name, ignoring case.
     ///
     /// # Errors
-    /// A sentence that lists the names.
+    /// A message that lists the names.
     pub fn of(name: &str) -> Result<Charset, String> {
         match name.to_ascii_lowercase().as_str() {
             "us-ascii" => Ok(Charset::Ascii),
@@ -39,7 +39,7 @@ impl Charset {
     /// Decodes bytes.
     ///
     /// # Errors
-    /// Where the first byte is that has no meaning.
+    /// The position of the first invalid byte.
     pub fn decode(self, bytes: &[u8]) -> Result<String, String> {
         let pairs = |of: fn([u8; 2]) -> u16, bytes: &[u8]| {
             let (pairs, rest) = bytes.as_chunks::<2>();
@@ -73,7 +73,7 @@ impl Charset {
     /// Encodes text.
     ///
     /// # Errors
-    /// A character that the set does not have.
+    /// A character that is not in the set.
     pub fn encode(self, text: &str) -> Result<Vec<u8>, String> {
         let last = match self {
             Charset::Ascii => Some('\u{7f}'),

@@ -1,8 +1,8 @@
-//! Blocks of a log.
+//! Splits a log into blocks.
 
 use std::collections::HashMap;
 
-/// How a line with the options of a run begins.
+/// The beginning of a line with the options of a run.
 const COMMAND_LINE: &str = "Command line:";
 
 /// One run.
@@ -10,14 +10,15 @@ const COMMAND_LINE: &str = "Command line:";
 pub struct Block<'a> {
     /// Options of the run.
     command: Option<&'a str>,
-    /// Values by section and metric. Of several, as sections of time series have, the last.
+    /// Values by section and metric. If a metric occurs several times, as in time series, the last
+    /// value.
     results: HashMap<(&'a str, &'a str), &'a str>,
 }
 
 /// Splits a log at lines that begin with `marker`.
 pub fn blocks<'a>(log: &'a str, marker: &str) -> Vec<Block<'a>> {
     let mut blocks: Vec<Block<'a>> = Vec::new();
-    // The options of a run that is still to begin, where they come before the marker.
+    // The options of the next run, if they come before the marker.
     let mut ahead = None;
     for line in log.lines().map(str::trim) {
         if line.starts_with(marker) {
@@ -38,7 +39,7 @@ pub fn blocks<'a>(log: &'a str, marker: &str) -> Vec<Block<'a>> {
     blocks
 }
 
-/// Section, metric and value of `[SECTION], metric, value`.
+/// Parses `[SECTION], metric, value` into its three parts.
 fn result(line: &str) -> Option<(&str, &str, &str)> {
     let (section, rest) = line.strip_prefix('[')?.split_once("],")?;
     let (metric, value) = rest.rsplit_once(',')?;
@@ -89,7 +90,7 @@ mod tests {
         assert_eq!(block.parameter("threads"), Some("21"));
         assert_eq!(block.parameter("tries"), Some("3"));
         assert_eq!(block.parameter("db.user"), Some("ann"));
-        // Part of a name, the last word, and none.
+        // A part of a name, the last word, and a missing option.
         assert_eq!(
             [block.parameter("user"), block.parameter("t"), block.parameter("y")],
             [None; 3]

@@ -1,7 +1,7 @@
-//! `nacre bench extract`: runs in logs of YCSB as CSV, a line for each run.
+//! `nacre bench extract`: converts runs in logs of YCSB to CSV, one line per run.
 //!
-//! A log has a block for each run. Older versions of YCSB begin one with their name and then have their command line; newer ones have
-//! the command line first, and write both to standard error, which has to be in the log, too:
+//! A log has one block per run. Older versions of YCSB begin a block with their name, followed by their command line; newer ones
+//! have the command line first, and write both to standard error, which must be part of the log:
 //!
 //! ```text
 //! YCSB Client 0.1                            Command line: -db … -threads 20 -t
@@ -9,8 +9,8 @@
 //! [OVERALL], Throughput(ops/sec), 348.3      [OVERALL], Throughput(ops/sec), 348.3
 //! ```
 //!
-//! `nacre bench patterns --log` writes such blocks. Names of options and properties are those of the YCSBtoCSV of the dissertation that
-//! the patterns come from.
+//! `nacre bench patterns --log` writes such blocks. Names of options and properties are those of YCSBtoCSV, a program of the
+//! dissertation that the patterns come from.
 
 mod charset;
 mod log;
@@ -23,9 +23,9 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// First words of a block, in each version of YCSB.
+/// First words of a block, in all versions of YCSB.
 const MARKER: &str = "YCSB Client ";
-/// Most digits behind the decimal symbol.
+/// Maximum number of decimal places.
 const DECIMAL_PLACES_MAX: usize = 17;
 
 /// Unit of latencies in a log.
@@ -74,7 +74,7 @@ pub struct Extract {
     latencies_in: Unit,
 }
 
-/// Options and properties together.
+/// The settings from options and properties.
 struct Settings {
     input: PathBuf,
     output: PathBuf,
@@ -87,7 +87,7 @@ struct Settings {
     unit: Unit,
 }
 
-/// How numbers are written.
+/// The format of numbers.
 #[derive(Clone, Copy)]
 struct NumberFormat {
     places: usize,
@@ -156,7 +156,7 @@ impl Extract {
             output: path(&self.output_file, "outputFile").unwrap_or_else(|| PathBuf::from("-")),
             parameters: list(&self.ycsb_params, "ycsbParams"),
             results,
-            // Files of properties have the marker in quotes, which are none of its characters.
+            // Property files have the marker in quotes, which are not part of it.
             marker: marker.unwrap_or(MARKER).trim_matches('"').to_owned(),
             charset: Charset::of(charset)?,
             format: NumberFormat { places, symbol },
@@ -168,7 +168,7 @@ impl Extract {
 }
 
 impl Settings {
-    /// A row for each block, below the names of its columns. What a block does not have is an empty cell.
+    /// Returns the names of the columns, and a row for each block. Missing values are empty cells.
     fn csv(&self, blocks: &[Block<'_>]) -> Result<String, String> {
         let mut writer =
             csv::WriterBuilder::new().delimiter(self.separator).from_writer(Vec::new());

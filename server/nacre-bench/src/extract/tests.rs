@@ -1,10 +1,10 @@
-//! Logs and what is made of them. The first log has the layout of YCSB 0.7, the second one that of newer versions with standard
-//! error in it, the third one is written by `nacre bench patterns`.
+//! Tests of logs and their CSV. The first log has the layout of YCSB 0.7, the second that of newer versions including standard
+//! error, and the third is written by `nacre bench patterns`.
 
 use super::*;
 use clap::Parser;
 
-/// Five runs with growing numbers of clients; the third one has failures, the fourth one no reads.
+/// Five runs with an increasing number of clients; the third has failures, the fourth has no reads.
 const OLD: &str = "\
 YCSB Client 0.1
 Command line: -db com.yahoo.ycsb.BasicDB -P workloads/workloadc -p tries=10 -threads 1 -t
@@ -56,7 +56,7 @@ struct Command {
     extract: Extract,
 }
 
-/// Runs the command over a log; what it made.
+/// Runs the command over a log. Returns its output.
 fn extracted(log: &[u8], options: &[&str]) -> Result<String, String> {
     let folder = tempfile::tempdir().unwrap();
     let (input, output) = (folder.path().join("log"), folder.path().join("csv"));
@@ -90,7 +90,7 @@ fn numbers_are_written_as_readers_of_the_file_want_them() {
     8;5000,5
     16;9000,2
     ");
-    // A decimal comma between commas is in quotes.
+    // Numbers with a decimal comma are quoted in a comma-separated file.
     let options = ["-r", "INSERT.AverageLatency(us),OVERALL.Throughput(ops/sec)", "-s", ","];
     let csv = extracted(NEW.as_bytes(), &options).unwrap();
     assert!(csv.contains("\"117,25\",\"5000,50\""), "{csv}");
@@ -106,7 +106,7 @@ fn a_file_has_the_options_under_the_names_of_the_original() {
     let file = properties.to_str().unwrap();
     let csv = extracted(OLD.as_bytes(), &["-P", file]).unwrap();
     assert_eq!(csv, "threads;OVERALL.RunTime(ms)\n1;2871\n2;1122\n3;\n4;\n5;\n");
-    // An option is preferred, and the marker of another version has no blocks here.
+    // Options take precedence, and this log has no blocks with the marker of another version.
     assert!(extracted(OLD.as_bytes(), &["-P", file, "-d", "1"]).unwrap().contains("2871,0"));
     assert_eq!(extracted(NEW.as_bytes(), &["-P", file]).unwrap().lines().count(), 3);
     assert_eq!(extracted(b"", &["-P", file]).unwrap().lines().count(), 1);

@@ -1,4 +1,4 @@
-//! One client of a run, and what a pattern is to it.
+//! A client of a run, and the interface of patterns.
 
 use super::connections::Connections;
 use super::measurements::Measurements;
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 /// A workload: documents that are loaded first, and transactions.
 pub trait Pattern: Sync {
-    /// Makes what must be there before documents are, such as indexes.
+    /// Creates what documents need, such as indexes.
     fn prepare(&self, _client: &mut Client) -> Result<(), Failure> {
         Ok(())
     }
@@ -17,40 +17,40 @@ pub trait Pattern: Sync {
     /// Number of steps that load documents.
     fn loads(&self) -> u64;
 
-    /// Takes the step `number` of loading, from 0 on.
+    /// Executes step `number` of loading, from 0.
     ///
     /// # Errors
-    /// Why nothing can be recorded. A failure of the server is recorded.
+    /// Why results cannot be recorded. A failure of the server is recorded.
     fn load(&self, client: &mut Client, number: u64) -> Result<(), String>;
 
-    /// Waits until what was loaded can be found.
+    /// Waits until loaded documents can be found.
     fn settle(&self, _client: &mut Client) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Carries out the transaction `number`, from 0 on; numbers are unique in a run.
+    /// Executes transaction `number`, from 0; numbers are unique in a run.
     ///
     /// # Errors
-    /// Why nothing can be recorded. A failure of the server is recorded.
+    /// Why results cannot be recorded. A failure of the server is recorded.
     fn transact(&self, client: &mut Client, number: u64) -> Result<(), String>;
 }
 
-/// A client: it does one thing after the other.
+/// A client, which executes one operation at a time.
 pub struct Client {
     /// Its connections.
     pub connections: Connections,
     /// Measurements of this client.
     pub measurements: Measurements,
-    /// Its own randomness.
+    /// Its random number generator.
     pub random: StdRng,
-    /// Where it is in pages that only it reads.
+    /// The position in pages that only this client reads.
     pub page: Option<u64>,
-    /// How requests are repeated.
+    /// The policy for repeating requests.
     pub policy: RetryPolicy,
 }
 
 impl Client {
-    /// Sends a request, again while the policy says so.
+    /// Sends a request, and repeats it according to the policy.
     ///
     /// # Errors
     /// The last failure.
@@ -62,7 +62,7 @@ impl Client {
         policy.run(&mut measurements.retries, std::thread::sleep, || request(connections))
     }
 
-    /// Carries out a transaction of one or more requests, and records how long it took.
+    /// Executes a transaction of one or more requests, and records its duration.
     ///
     /// # Errors
     /// Why it cannot be recorded.
@@ -76,17 +76,17 @@ impl Client {
         self.measurements.record(name, begun.elapsed(), outcome)
     }
 
-    /// Letters, as many bytes.
+    /// Returns random letters of this length.
     pub fn text(&mut self, bytes: usize) -> String {
         (0..bytes).map(|_| char::from(self.random.random_range(b'a'..=b'z'))).collect()
     }
 
-    /// A UUID of random bits, in its usual form.
+    /// Returns a random UUID in text form.
     ///
     /// Source: RFC 4122, version 4.
     pub fn uuid(&mut self) -> String {
         let bits: u128 = self.random.random();
-        // The version is 4, the variant binary 10.
+        // The version is 4, the variant is binary 10.
         let bits = bits & !(0xf << 76) | 4 << 76;
         let bits = bits & !(0b11 << 62) | 0b10 << 62;
         let digits = format!("{bits:032x}");
@@ -94,7 +94,7 @@ impl Client {
         parts.join("-")
     }
 
-    /// A user as the workloads have it: twenty fields and what `more` names, as JSON.
+    /// Returns a user document of the workloads as JSON: twenty fields and the members in `more`.
     pub fn user(&mut self, more: &[(&str, String)], field_bytes: usize) -> String {
         let mut user = String::from(r#"{"doctype":"user""#);
         for (name, value) in more {

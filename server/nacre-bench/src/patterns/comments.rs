@@ -1,44 +1,44 @@
-//! A post with comments: as an array of the post, or as documents whose keys can be counted up.
+//! A post with comments: in an array of the post, or in documents with consecutively numbered keys.
 
 use super::client::{Client, Pattern};
 use super::retry::Failure;
 use rand::Rng;
 
-/// Bytes of a post and of a comment, without what is around them.
+/// Size of the content of a post and of a comment, in bytes.
 const POST_BYTES: usize = 2000;
 const COMMENT_BYTES: usize = 200;
-/// Comments of a page.
+/// Number of comments on a page.
 const PAGE: u64 = 10;
 
-/// Where comments are, and how one is added or a page read.
+/// Where comments are stored, and how one is added or a page is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
     /// In the post, which the client reads and writes as a whole.
     WholeList,
-    /// In the post; the server appends an element, or reads the elements of a page.
+    /// In the post; the server appends an element, or returns the elements of a page.
     ListPaths,
-    /// Each in a document of its own, whose number comes from a counter.
+    /// Each in a separate document, whose number comes from a counter.
     EnumerableKeys,
 }
 
-/// Transaction of a client.
+/// The transaction of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// A comment is added.
+    /// Adds a comment.
     Post,
-    /// A page is read, the next one each time.
+    /// Reads a page, each time the next one.
     Paginate,
 }
 
 /// Comments of one post.
 pub struct Comments {
-    /// Where they are.
+    /// Where they are stored.
     pub means: Means,
     /// The transaction.
     pub work: Work,
     /// UUID of the post.
     pub post: String,
-    /// Comments that are loaded before pages are read.
+    /// Number of comments that are loaded before pages are read.
     pub loaded: u64,
 }
 
@@ -55,7 +55,7 @@ impl Comments {
         format!("comment::{}:{number}", self.post)
     }
 
-    /// A post; its comments come last, so that a client can append one without understanding the others.
+    /// Returns a post whose comments are the last member, so that a client can append one without parsing the others.
     fn post(&self, client: &mut Client, comments: u64) -> String {
         let head = format!(
             r#"{{"doctype":"post","creationDate":"2015-01-01T00:00:00Z","content":"{}""#,
@@ -68,13 +68,13 @@ impl Comments {
         format!(r#"{head},"comments":[{}]}}"#, comments.join(","))
     }
 
-    /// Reads the post, appends to it, and writes it if it is still the same; at once again if it is not.
+    /// Reads the post, appends to it, and writes it with its CAS; repeats immediately if the post has changed.
     fn append(&self, client: &mut Client, comment: &str) -> Result<(), Failure> {
         let key = self.post_key();
         loop {
             let post = client.submit(|connections| connections.get(&key))?;
             let changed = with_comment(&post.value, comment)?;
-            // Another version is no reason for a pause: the next one is read right away, as often as it takes.
+            // A CAS mismatch needs no pause: the new version is read immediately, as often as necessary.
             let mut outcome = Ok(());
             client.submit(|connections| match connections.replace(&key, &changed, post.cas) {
                 Err(failure) if failure.is_conflict() => {
@@ -107,7 +107,7 @@ impl Comments {
         }
     }
 
-    /// Reads the comments behind the first `index`. Returns how many there are, up to a page.
+    /// Reads the comments after the first `index`. Returns their number, at most a page.
     fn page(&self, client: &mut Client, index: u64) -> Result<usize, Failure> {
         let numbers = index..(index + PAGE).min(self.loaded);
         match self.means {
@@ -131,7 +131,7 @@ impl Comments {
         }
     }
 
-    /// Writes the post and, for pages of a list, its comments.
+    /// Writes the post, and for pages of a list its comments.
     fn begin(&self, client: &mut Client) -> Result<(), String> {
         let comments = if self.work == Work::Paginate { self.loaded } else { 0 };
         let (key, post) = (self.post_key(), self.post(client, comments));
@@ -195,8 +195,8 @@ fn comment(client: &mut Client) -> String {
     )
 }
 
-/// A post with one more comment at its end. Other comments are not read: the work of a client that understands them would be
-/// measured, and not that of the server.
+/// Appends a comment to a post. Other comments are not parsed, because that would measure the work of the client instead of
+/// the server's.
 fn with_comment(post: &[u8], comment: &str) -> Result<Vec<u8>, Failure> {
     let head = post
         .strip_suffix(b"]}")

@@ -1,4 +1,4 @@
-//! Several clusters at once, and the connections of one client to them.
+//! Several clusters, and the connections of one client to them.
 
 use super::properties::Properties;
 use super::retry::Failure;
@@ -13,14 +13,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Refusals that pass are for the policy of the run. Only that a vBucket has moved is looked up by the client itself.
+/// The client library itself retries only after vBuckets have moved; the run's policy handles temporary refusals.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// Flags of a text, as SDKs send them.
+/// Flags of text, as SDKs send them.
 const TEXT_FLAGS: u32 = 0x0400_0000;
 
-/// A cluster that clients connect to.
+/// A cluster to which clients connect.
 pub struct Cluster {
-    /// Name in properties.
+    /// Its name in properties.
     pub name: String,
     server: Server,
     /// Addresses of the key-value service.
@@ -31,10 +31,10 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The clusters that `clusters` and `nodes.NAME` name, or the one of `server`.
+    /// Returns the clusters in the properties `clusters` and `nodes.NAME`, or the one at `server`.
     ///
     /// # Errors
-    /// The address that cannot be reached.
+    /// The address that is not reachable.
     pub fn all(
         server: &Server,
         bucket: &str,
@@ -81,15 +81,15 @@ impl Cluster {
         Ok(Cluster { name: name.to_owned(), server, keys, queries, login })
     }
 
-    /// The bucket's name.
+    /// Returns the name of the bucket.
     pub fn bucket(&self) -> &str {
         &self.login.bucket
     }
 
-    /// Nodes with documents, and copies of each besides the active one.
+    /// Returns the number of nodes with documents, and the number of replicas.
     ///
     /// # Errors
-    /// Why they cannot be found out.
+    /// Why they cannot be determined.
     pub fn size(&self) -> Result<(usize, u64), String> {
         let bucket = self
             .server
@@ -99,7 +99,7 @@ impl Cluster {
         Ok((nodes, bucket["replicaNumber"].as_u64().unwrap_or(0)))
     }
 
-    /// Removes all documents, and waits for that.
+    /// Removes all documents, and waits until that is done.
     ///
     /// # Errors
     /// The refusal of the cluster.
@@ -113,18 +113,18 @@ impl Cluster {
     }
 }
 
-/// Connections of one client; opened when they are first needed.
+/// The connections of one client, opened on first use.
 pub struct Connections {
     clusters: Arc<Vec<Cluster>>,
     durability: Option<nacre_client::Durability>,
     keys: Vec<Option<Bucket>>,
     queries: Option<QueryClient>,
-    /// Names of statements that were prepared, by their texts.
+    /// Names of prepared statements by their text.
     prepared: BTreeMap<String, String>,
 }
 
 impl Connections {
-    /// A client of `clusters` that is not connected yet.
+    /// Creates a client of `clusters` that is not connected yet.
     pub fn new(clusters: &Arc<Vec<Cluster>>, durability: Durability) -> Connections {
         Connections {
             clusters: Arc::clone(clusters),
@@ -145,12 +145,12 @@ impl Connections {
     /// Connects to the key-value services of all clusters.
     ///
     /// # Errors
-    /// The address that cannot be reached.
+    /// The address that is not reachable.
     pub fn open(&mut self) -> Result<(), Failure> {
         (0..self.clusters.len()).try_for_each(|cluster| self.keys(cluster).map(drop))
     }
 
-    /// The bucket of a cluster, by its place in `clusters`.
+    /// Returns the bucket of a cluster, by its position in `clusters`.
     fn keys(&mut self, cluster: usize) -> Result<&mut Bucket, Failure> {
         let Cluster { keys, login, .. } = &self.clusters[cluster];
         if self.keys[cluster].is_none() {
@@ -165,7 +165,7 @@ impl Connections {
         StoreOptions { durability: self.durability, ..StoreOptions::default() }
     }
 
-    /// Adds to a counter; one that is missing becomes `initial`.
+    /// Adds to a counter; a missing counter is created with the value `initial`.
     pub fn count(
         &mut self,
         cluster: usize,
@@ -177,25 +177,25 @@ impl Connections {
         Ok(self.keys(cluster)?.counter(key, delta, initial, durability)?)
     }
 
-    /// Writes a document that does not exist yet.
+    /// Writes a document that must not exist.
     pub fn insert(&mut self, key: &str, value: &str) -> Result<Mutation, Failure> {
         let options = self.options();
         Ok(self.keys(0)?.add(Key::of_default(key.as_bytes()), value.as_bytes(), options)?)
     }
 
-    /// Writes a document of JSON.
+    /// Writes a JSON document.
     pub fn upsert(&mut self, key: &str, value: &str) -> Result<Mutation, Failure> {
         let options = self.options();
         Ok(self.keys(0)?.set(Key::of_default(key.as_bytes()), value.as_bytes(), options)?)
     }
 
-    /// Writes a document that is a text.
+    /// Writes a text document.
     pub fn upsert_text(&mut self, key: &str, text: &str) -> Result<Mutation, Failure> {
         let options = StoreOptions { flags: TEXT_FLAGS, ..self.options() };
         Ok(self.keys(0)?.set(Key::of_default(key.as_bytes()), text.as_bytes(), options)?)
     }
 
-    /// Writes a document that still has the version `cas`.
+    /// Writes a document that must have the CAS `cas`.
     pub fn replace(&mut self, key: &str, value: &[u8], cas: u64) -> Result<Mutation, Failure> {
         let options = StoreOptions { cas, ..self.options() };
         Ok(self.keys(0)?.replace(Key::of_default(key.as_bytes()), value, options)?)
@@ -207,13 +207,13 @@ impl Connections {
         found.ok_or_else(|| Failure::new("KEY_ENOENT", format!("{key} is not there: load first")))
     }
 
-    /// Reads documents, all requests before any answer. Returns how many there are.
+    /// Reads documents, sending all requests before reading any answer. Returns how many exist.
     pub fn get_many(&mut self, keys: &[String]) -> Result<usize, Failure> {
         let keys: Vec<_> = keys.iter().map(|key| Key::of_default(key.as_bytes())).collect();
         Ok(self.keys(0)?.get_many(&keys)?.iter().flatten().count())
     }
 
-    /// Appends an element to an array of a document, at the server.
+    /// Appends an element to an array of a document on the server.
     pub fn push(&mut self, key: &str, path: &str, element: &str) -> Result<Mutation, Failure> {
         let options = self.options();
         let mutation = PathMutation {
@@ -227,7 +227,7 @@ impl Connections {
         Ok(self.keys(0)?.mutate_in(key, &[mutation], options)?)
     }
 
-    /// Reads paths of a document, 16 at most. Returns the values of those that are there.
+    /// Reads at most 16 paths of a document. Returns the values of those that exist.
     pub fn look_up(&mut self, key: &str, paths: &[String]) -> Result<Vec<Vec<u8>>, Failure> {
         let lookups: Vec<_> = paths.iter().map(|path| Lookup { path, is_xattr: false }).collect();
         let found = self.keys(0)?.lookup_in(Key::of_default(key.as_bytes()), &lookups)?;
@@ -235,7 +235,7 @@ impl Connections {
         Ok(found.ok_or_else(missing)?.into_iter().flatten().collect())
     }
 
-    /// Carries out a statement whose text is sent each time.
+    /// Executes a statement whose text is sent each time.
     pub fn query(&mut self, request: &Value) -> Result<Vec<Value>, Failure> {
         let Cluster { queries, login, .. } = &self.clusters[0];
         let client = match self.queries.take() {
@@ -246,13 +246,13 @@ impl Connections {
         let client = self.queries.insert(client);
         let rows = client.rows(&request.to_string());
         rows.map_err(|reason| {
-            // The rest of a broken answer would be taken for the next one.
+            // The rest of a broken answer would be mistaken for the next answer.
             self.queries = None;
             Failure::new("query", reason)
         })
     }
 
-    /// Carries out a statement that is prepared when it is first needed.
+    /// Executes a statement that is prepared on first use.
     pub fn execute(&mut self, statement: &str, mut request: Value) -> Result<Vec<Value>, Failure> {
         let name = match self.prepared.get(statement) {
             Some(name) => name.clone(),

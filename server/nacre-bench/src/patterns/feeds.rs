@@ -1,14 +1,14 @@
-//! Feeds: the activities of those whom a user follows, collected when a page is read or when an activity is saved.
+//! Feeds: the activities of the users that a user follows, collected when a page is read or when an activity is saved.
 //!
 //! ```text
-//! following::U   ["V", …]                             whom U follows      followers::U   ["T", …]
-//! activity::U::T {"author": U, "at": T, …}            index (author, at DESC, content), spread by author
-//! feed::R::T::U  {"reader": R, "at": T, "friend": U}  index (reader, at DESC, friend, content), spread by reader
+//! following::U   ["V", …]                             users that U follows  followers::U   ["T", …]
+//! activity::U::T {"author": U, "at": T, …}            index (author, at DESC, content), partitioned by author
+//! feed::R::T::U  {"reader": R, "at": T, "friend": U}  index (reader, at DESC, friend, content), partitioned by reader
 //! feed::R::N     the same under a number              no index; feedcount::R is the greatest number
 //! ```
 //!
-//! Both indexes keep all entries of one user on one node, in their order, and cover what a page shows: a page of a feed is one range
-//! of one node.
+//! Both indexes keep all entries of one user on one node, in order, and cover the content of a page, so a page of a feed is one
+//! range on one node.
 
 use super::client::{Client, Pattern};
 use super::retry::Failure;
@@ -18,28 +18,28 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// First second of activities: 2015-01-01T00:00:00Z.
+/// Time of the first activity: 2015-01-01T00:00:00Z.
 const FIRST_S: u64 = 1_420_070_400;
-/// A time behind all activities.
+/// A time after all activities.
 const END: &str = "9999";
 
-/// When a feed is made, and of what.
+/// The time at which a feed is built, and its sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
-    /// When a page is read, from the activities of each user who is followed.
+    /// When a page is read, from the activities of each followed user.
     Read,
-    /// When an activity is saved, as documents that an index has in their order.
+    /// When an activity is saved, as documents that an index keeps in order.
     Write,
-    /// When an activity is saved, as documents with numbers.
+    /// When an activity is saved, as numbered documents.
     WriteByNumber,
 }
 
-/// Transaction of a client.
+/// The transaction of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// An activity is saved.
+    /// Saves an activity.
     Save,
-    /// A page of a feed is read, the next one each time.
+    /// Reads a page of a feed, each time the next one.
     Paginate,
 }
 
@@ -48,26 +48,26 @@ pub enum Work {
 pub struct Sizes {
     /// Number of users.
     pub users: u64,
-    /// Users whom each follows, and by whom each is followed.
+    /// Number of users that each user follows, and of followers of each user.
     pub friends_per_user: u64,
-    /// Users whose activities are on a page that is made when it is read.
+    /// Number of users whose activities are on a page that is built when it is read.
     pub friends_per_page: u64,
-    /// Activities that each user saves.
+    /// Number of activities that each user saves.
     pub activities_per_user: u64,
-    /// Activities of each of them on such a page.
+    /// Number of activities of each of them on such a page.
     pub activities_per_friend: u64,
-    /// Activities on a page of a feed.
+    /// Number of activities on a page of a feed.
     pub activities_per_page: u64,
-    /// Bytes of the content of an activity.
+    /// Size of the content of an activity, in bytes.
     pub content_bytes: usize,
 }
 
 /// Position of a user in pages.
 #[derive(Default)]
 struct Position {
-    /// Pages that were read.
+    /// Number of pages that have been read.
     pages: u64,
-    /// The last time that was read, by the user who is followed; of a feed, under the reader's own name.
+    /// The last time that has been read, by followed user; for a feed, under the reader's own name.
     before: BTreeMap<String, String>,
     /// The number of the next entry.
     number: Option<u64>,
@@ -79,25 +79,25 @@ pub struct Feeds {
     work: Work,
     sizes: Sizes,
     bucket: String,
-    /// Where users are in their pages; a client that reads one for a user keeps others away.
+    /// Positions of users in their pages; a client locks that of the user for whom it reads.
     positions: Vec<Mutex<Position>>,
     next_reader: AtomicU64,
 }
 
 impl Feeds {
-    /// Feeds that are not loaded yet.
+    /// Creates feeds that are not loaded yet.
     pub fn new(means: Means, work: Work, sizes: Sizes, bucket: &str) -> Feeds {
         let positions = (0..sizes.users).map(|_| Mutex::default()).collect();
         let next_reader = AtomicU64::new(0);
         Feeds { means, work, sizes, bucket: bucket.to_owned(), positions, next_reader }
     }
 
-    /// The user `number`, from 0 on, as documents name them.
+    /// Returns the name of user `number`, from 0, in documents.
     fn name(&self, number: u64) -> String {
         unsigned_hash(number % self.sizes.users + 1).to_string()
     }
 
-    /// Index, what it is spread by, and the rest of it.
+    /// Returns the name of the index, its partition key, and its other keys.
     fn index(&self) -> Option<(&'static str, &'static str, &'static str)> {
         match self.means {
             Means::Read => Some(("patterns_activity", "author", "content")),
@@ -106,7 +106,7 @@ impl Feeds {
         }
     }
 
-    /// The statement of a page: activities of one user, the newest first, before a time.
+    /// Returns the statement for a page: activities of one user before a time, newest first.
     fn statement(&self) -> Option<String> {
         let (_, by, rest) = self.index()?;
         let bucket = &self.bucket;
@@ -129,7 +129,7 @@ impl Feeds {
         client.submit(|connections| connections.execute(&statement, request.clone()))
     }
 
-    /// Writes whom a user follows and by whom the user is followed: a ring, in which each follows the next ones.
+    /// Writes the users that a user follows, and the user's followers. Users form a ring in which each follows the next ones.
     fn save_friends(&self, client: &mut Client, user: u64) -> Result<(), String> {
         let Sizes { users, friends_per_user, .. } = self.sizes;
         let steps = 1..=friends_per_user;
@@ -146,7 +146,7 @@ impl Feeds {
         })
     }
 
-    /// Saves the activity `number`; users take turns.
+    /// Saves activity `number`; users take turns.
     fn save(&self, client: &mut Client, number: u64) -> Result<(), String> {
         let (author, at) = (self.name(number), time_of(number));
         let content = client.text(self.sizes.content_bytes);
@@ -180,7 +180,7 @@ impl Feeds {
         })
     }
 
-    /// Entries of the page of a reader.
+    /// Reads a page of a reader. Returns its number of entries.
     fn page(
         &self,
         client: &mut Client,
@@ -197,7 +197,7 @@ impl Feeds {
         }
     }
 
-    /// The next activities of one user, or of one feed.
+    /// Reads the next activities of one user or one feed.
     fn part_of_page(
         &self,
         client: &mut Client,
@@ -257,7 +257,7 @@ impl Feeds {
         Ok(client.submit(|connections| connections.get_many(&keys))? as u64)
     }
 
-    /// Pages until a reader has seen all.
+    /// Returns the number of pages until a reader has seen everything.
     fn pages_per_user(&self) -> u64 {
         let Sizes { friends_per_user, activities_per_user, activities_per_page, .. } = self.sizes;
         let Sizes { friends_per_page, activities_per_friend, .. } = self.sizes;
@@ -304,7 +304,7 @@ impl Pattern for Feeds {
         if self.work == Work::Save {
             return self.save(client, number);
         }
-        // The next reader for whom no other client reads.
+        // The next reader for whom no other client is reading.
         let (reader, mut position) = loop {
             let reader = self.next_reader.fetch_add(1, Ordering::Relaxed) % self.sizes.users;
             if let Ok(position) = self.positions[reader as usize].try_lock() {
@@ -326,7 +326,7 @@ impl Pattern for Feeds {
     }
 }
 
-/// The time of an activity, one second after the one before it.
+/// Returns the time of an activity, one second after the previous one.
 fn time_of(number: u64) -> String {
     let seconds = FIRST_S + number;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -335,11 +335,11 @@ fn time_of(number: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}Z", second % 60)
 }
 
-/// Year, month and day of a number of days since 1970-01-01.
+/// Returns year, month and day for a number of days since 1970-01-01.
 ///
 /// Source: H. Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
 fn civil(days: u64) -> (u64, u64, u64) {
-    // Years begin with March, so that a leap day is the last day of its year; eras of 400 years are alike.
+    // Years begin in March, so that a leap day is the last day of its year; all eras of 400 years are alike.
     let days = days + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -359,7 +359,7 @@ mod tests {
     fn activities_are_a_second_apart() {
         assert_eq!(time_of(0), "2015-01-01T00:00:00Z");
         assert_eq!(time_of(59 + 23 * 3600 + 59 * 60), "2015-01-01T23:59:59Z");
-        // Over a leap day.
+        // Across a leap day.
         assert_eq!(time_of((365 + 31 + 28) * 86_400), "2016-02-29T00:00:00Z");
         assert_eq!(time_of((365 + 366) * 86_400), "2017-01-01T00:00:00Z");
     }

@@ -1,33 +1,33 @@
-//! Users who are found by their e-mail address: by an index of the server, or by lookup documents.
+//! Users that are found by their e-mail address: by an index of the server, or by lookup documents.
 //!
-//! The address of the user `n` is a hash of `n`, so that clients know all addresses without sharing anything.
+//! The address of user `n` is a hash of `n`, so clients know all addresses without communication.
 
 use super::client::{Client, Pattern};
 use super::retry::Failure;
 use crate::hash::unsigned_hash;
 use serde_json::{Value, json};
 
-/// Transaction of a client.
+/// The transaction of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// A user is written.
+    /// Writes a user.
     Insert,
-    /// A user is looked up.
+    /// Looks up a user.
     Query,
 }
 
 /// How users are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
-    /// An index whose entries are where the documents are: all nodes are asked.
+    /// An index whose entries are on the nodes of their documents: all nodes are asked.
     LocalIndex,
-    /// An index that is spread by the hash of the address: one node is asked.
+    /// An index that is partitioned by the hash of the address: one node is asked.
     HashIndex,
-    /// A document for each address, with the key of its user.
+    /// A document for each address, which contains the key of its user.
     IndexTable,
 }
 
-/// Users who are written or found.
+/// Users to write or find.
 pub struct Users {
     /// How they are found.
     pub means: Means,
@@ -35,13 +35,13 @@ pub struct Users {
     pub work: Work,
     /// The number of the first user.
     pub first: u64,
-    /// Users that are loaded before they are found.
+    /// Number of users that are loaded before lookups.
     pub loaded: u64,
-    /// Bytes of a field of a user.
+    /// Size of a user's field in bytes.
     pub field_bytes: usize,
     /// The bucket.
     pub bucket: String,
-    /// How fresh an index must be when it is asked.
+    /// The consistency of index scans.
     pub consistency: String,
 }
 
@@ -50,7 +50,7 @@ impl Users {
         unsigned_hash(self.first + number).to_string()
     }
 
-    /// Name of the index, so that both kinds can be there.
+    /// Returns the name of the index; both kinds can exist at the same time.
     fn index(&self) -> &'static str {
         match self.means {
             Means::LocalIndex => "patterns_email",
@@ -91,7 +91,7 @@ impl Users {
         }
     }
 
-    /// The statement of the original workload, which is not prepared, and one address.
+    /// Returns the statement of the original workload, which is not prepared, with one address.
     fn request(&self, address: &str, consistency: &str) -> Value {
         let fields: Vec<String> = (1..=20).map(|number| format!("field{number}")).collect();
         let statement = format!(

@@ -1,4 +1,4 @@
-//! Latencies by transaction, and their log in the form that YCSB has.
+//! Latencies by transaction, and their log in the format of YCSB.
 
 use super::retry::{Failure, Retries};
 use crate::load::latencies;
@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// First line of a block. Programs that read logs of YCSB find it by its first words.
+/// First line of a block. Programs that read logs of YCSB recognise its first words.
 const MARKER: &str = concat!("YCSB Client nacre-", env!("CARGO_PKG_VERSION"));
 
-/// Measurements of one client, or of all.
+/// Measurements of one client or of all.
 #[derive(Default)]
 pub struct Measurements {
-    /// Latencies in nanoseconds, by transaction. Those that failed have a name of their own, which ends with `-FAILED`.
+    /// Latencies in nanoseconds by transaction. Failed transactions have separate names, which end with `-FAILED`.
     pub transactions: BTreeMap<String, Histogram<u64>>,
-    /// Requests that were repeated or given up.
+    /// Requests that were repeated or abandoned.
     pub retries: Retries,
-    /// Writes that met another version of their document and were made again.
+    /// Number of writes that were repeated because their document had changed.
     pub conflicts: u64,
     /// The first failure.
     pub failure: Option<Failure>,
@@ -27,7 +27,7 @@ impl Measurements {
     /// Records one transaction.
     ///
     /// # Errors
-    /// When there is no memory for latencies.
+    /// Fails if there is no memory for latencies.
     pub fn record(
         &mut self,
         transaction: &str,
@@ -49,10 +49,10 @@ impl Measurements {
         Ok(())
     }
 
-    /// Adds what another client has seen.
+    /// Adds the measurements of another client.
     ///
     /// # Errors
-    /// When there is no memory for latencies.
+    /// Fails if there is no memory for latencies.
     pub fn add(&mut self, other: Measurements) -> Result<(), String> {
         for (name, latencies) in other.transactions {
             match self.transactions.get_mut(&name) {
@@ -67,45 +67,46 @@ impl Measurements {
         Ok(())
     }
 
-    /// Number of transactions, also of those that failed.
+    /// Returns the number of transactions, including failed ones.
     pub fn count(&self) -> u64 {
         self.transactions.values().map(Histogram::len).sum()
     }
 }
 
-/// A phase of a run that is over.
+/// A completed phase of a run.
 pub struct Outcome {
     /// Measurements of all clients.
     pub measurements: Measurements,
     /// Time of the first request.
     pub started: SystemTime,
-    /// From the first request to the last answer.
+    /// Time from the first request to the last answer.
     pub elapsed: Duration,
-    /// The sum, over all clients, of the time from the first request until the client had done its share.
+    /// Sum over all clients of the time from the first request until the client had completed its share.
     pub at_work: Duration,
-    /// Clients at once.
+    /// Number of concurrent clients.
     pub threads: usize,
 }
 
 impl Outcome {
-    /// Transactions in a second.
+    /// Returns the number of transactions per second.
     pub fn throughput(&self) -> f64 {
         self.measurements.count() as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// The sum of all latencies, in nanoseconds.
+    /// Returns the sum of all latencies in nanoseconds.
     pub fn busy_ns(&self) -> f64 {
         let all = self.measurements.transactions.values();
         all.map(|one| one.mean() * one.len() as f64).sum()
     }
 
-    /// Average number of transactions under way while all clients are at work: the number of clients, unless clients spend time outside of
-    /// transactions. Clients that contend for a document end at different times, so the time of each client counts by itself.
+    /// Returns the average number of transactions in progress while all clients work: the number of clients, unless clients spend
+    /// time outside of transactions. Clients that contend for a document end at different times, so the time of each client is
+    /// counted separately.
     pub fn in_flight(&self) -> f64 {
         self.busy_ns() * self.threads as f64 / self.at_work.as_nanos().max(1) as f64
     }
 
-    /// Writes the outcome as a block of a log. `command` is what the block was made by.
+    /// Returns the outcome as a block of a log. `command` is the command line of the run.
     pub fn log(&self, command: &str) -> String {
         let since = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut log = format!("{MARKER}\nCommand line: {command}\n");
@@ -172,7 +173,7 @@ mod tests {
             let line = log.lines().find(|line| line.contains(metric)).unwrap();
             line.rsplit_once(", ").unwrap().1.parse().unwrap()
         };
-        // Latencies have three digits.
+        // Latencies have three significant digits.
         assert!((number("AverageLatency(us)") - 2000.0).abs() < 3.0, "{log}");
         assert!((number("MaxLatency(us)") - 3000.0).abs() < 5.0, "{log}");
         assert!((number("Throughput(ops/sec)") - 500.0).abs() < 0.01, "{log}");
@@ -181,7 +182,7 @@ mod tests {
             log.starts_with("YCSB Client nacre-") && log.contains("\nCommand line: -threads 1\n")
         );
     }
-    /// Two clients, of which one has done its share after half of the time.
+    /// Two clients, one of which has completed its share after half of the time.
     #[test]
     fn a_client_that_has_done_its_share_is_not_missed() {
         let measurements = seen(&[("A", 1000, true), ("A", 3000, true), ("A", 2000, true)]);

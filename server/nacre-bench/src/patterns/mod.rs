@@ -1,4 +1,5 @@
-//! `nacre bench patterns`: the workloads of a dissertation about scalability patterns, each the naive way and by the pattern.
+//! `nacre bench patterns`: the workloads of a dissertation about scalability patterns, each in a naive version and with the
+//! pattern.
 //!
 //! ```text
 //! Patterns ── Workload ─► Pattern: prepare, load, settle, transact
@@ -6,9 +7,10 @@
 //!    └────────► Client: Connections ◄──┘   RetryPolicy, Measurements ─► table, CSV, log as of YCSB, curves
 //! ```
 //!
-//! A client does one transaction after the other, each of one or more requests; its latency is that of all of them together. Names of
-//! properties and transactions are those of the original programs, and latencies are microseconds where these printed milliseconds under
-//! that name. Source: C. H. Costa, "Scalability Patterns for Distributed NoSQL Databases", 2017; the code is our own.
+//! A client executes one transaction at a time, each of one or more requests; the latency is that of all of them together. Names
+//! of properties and transactions are those of the original programs. Latencies are in microseconds, where those programs printed
+//! milliseconds under the same name. Source: C. H. Costa, "Scalability Patterns for Distributed NoSQL Databases", 2017; the code
+//! is our own.
 
 mod client;
 mod comments;
@@ -45,7 +47,7 @@ use std::time::{Duration, Instant, SystemTime};
 use sweep::Point;
 use workload::Workload;
 
-/// Names of the columns that come before latencies, and of those behind them.
+/// Names of the columns before and after the latencies.
 const COLUMNS: [&str; 9] = [
     "workload",
     "round",
@@ -58,7 +60,7 @@ const COLUMNS: [&str; 9] = [
     "p95_us",
 ];
 const LAST_COLUMNS: [&str; 3] = ["retries", "given_up", "conflicts"];
-/// Clients that load, at most.
+/// Maximum number of clients that load.
 const LOADERS_MAX: usize = 8;
 
 #[derive(Args, Clone, Debug)]
@@ -96,7 +98,7 @@ pub struct Patterns {
     files: report::Files,
 }
 
-/// All that the workloads of one command share.
+/// The state that the workloads of one command share.
 struct Runner<'a> {
     options: &'a Patterns,
     properties: &'a Properties,
@@ -104,14 +106,14 @@ struct Runner<'a> {
     policy: RetryPolicy,
     durability: Durability,
     start: Start,
-    /// Transactions of a run.
+    /// Number of transactions of a run.
     operations: u64,
     points: Vec<Point>,
-    /// Seeds of the clients' randomness, so that no two make the same UUIDs.
+    /// Seed of the clients' random numbers, so that no two generate the same UUIDs.
     seed: u64,
 }
 
-/// A step of a client: the number of what it does.
+/// A step of a client, which receives its number.
 type Step<'a> = dyn Fn(&mut Client, u64) -> Result<(), String> + Sync + 'a;
 
 impl Patterns {
@@ -165,7 +167,7 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// Prints the settings on which the figures depend. It writes to standard error, so that tables stay tables.
+    /// Prints the settings that affect the results to standard error, so that standard output contains only tables.
     fn print_settings(&self) -> Result<(), String> {
         for cluster in self.clusters.iter() {
             let (nodes, replicas) = cluster.size()?;
@@ -195,7 +197,7 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// Has as many clients take `count` steps, each an equal part of them.
+    /// Runs `count` steps, divided equally among `threads` clients.
     fn phase(
         &mut self,
         threads: usize,
@@ -246,7 +248,7 @@ impl<'a> Runner<'a> {
                     self.clusters.iter().try_for_each(Cluster::flush)?;
                     self.load(&*pattern)?;
                 }
-                // Numbers of transactions differ from one run to the next, so that what is inserted differs.
+                // Transaction numbers differ between runs, so that inserted documents differ.
                 let runs = (round - 1) * threads.len() + place;
                 let first = operations * runs as u64;
                 let step = |client: &mut Client, number| pattern.transact(client, first + number);
@@ -259,7 +261,7 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Makes indexes and documents; nothing, if the pattern needs none. A failed request ends the command.
+    /// Creates indexes and documents; returns `None` if the pattern needs none. A failed request ends the command.
     fn load(&mut self, pattern: &dyn Pattern) -> Result<Option<Outcome>, String> {
         let failed = |failure: retry::Failure| format!("loading failed: {}", failure.text);
         let mut client = self.client()?;
@@ -309,7 +311,7 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Keeps a run for the curves and the log.
+    /// Records a run for the curves and the log.
     fn note(&mut self, workload: Workload, outcome: &Outcome) -> Result<(), String> {
         let count = outcome.measurements.count().max(1);
         let busy_s = outcome.busy_ns() / 1e9;

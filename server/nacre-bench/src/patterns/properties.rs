@@ -1,12 +1,12 @@
-//! Properties of a run, under the names that the workloads of the dissertation have.
+//! Properties of a run, under the names of the dissertation's workloads.
 //!
-//! A file has a line `name=value` for each; what is given on the command line is preferred.
+//! A file has one line `name=value` per property; the command line takes precedence.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Names that mean something here. Others are ignored with a word about it, as files for YCSB have some for other programs.
+/// Known names. Others are ignored with a warning, because files for YCSB contain properties for other programs.
 const KNOWN: [&str; 30] = [
     "clusters",
     "recordcount",
@@ -25,7 +25,7 @@ const KNOWN: [&str; 30] = [
     "incrementingKey.remoteCounter",
     "secondaryIndex.counterStart",
     "indexTable.counterStart",
-    // As the original workload for Couchbase spells it.
+    // The spelling of the original workload for Couchbase.
     "indexTable.counterStar",
     "enumerableKeys.postUuid",
     "enumerableKeys.pagination.commentCount",
@@ -40,7 +40,7 @@ const KNOWN: [&str; 30] = [
     "fow.friendsPerUser",
     "fow.activitiesPerUser",
 ];
-/// The same, of names that end with that of a cluster, and of the rest.
+/// Known prefixes: of names that end with the name of a cluster, and of others.
 const KNOWN_STARTS: [&str; 3] = ["nodes.", "keys.", "fow.activitiesPerPage"];
 
 /// Values by name.
@@ -48,7 +48,7 @@ const KNOWN_STARTS: [&str; 3] = ["nodes.", "keys.", "fow.activitiesPerPage"];
 pub struct Properties(BTreeMap<String, String>);
 
 impl Properties {
-    /// Reads files, later ones over earlier ones, and then `given`, each `name=value`.
+    /// Reads files, of which later ones take precedence, and then `given`, each `name=value`.
     ///
     /// # Errors
     /// A file that cannot be read, or a line that is not `name=value`.
@@ -69,7 +69,7 @@ impl Properties {
         Ok(properties)
     }
 
-    /// Takes a line; comments and empty ones have nothing.
+    /// Adds a line; comments and empty lines are ignored.
     fn add(&mut self, line: &str) -> Result<(), String> {
         let line = line.trim();
         if line.is_empty() || line.starts_with(['#', '!']) {
@@ -82,7 +82,7 @@ impl Properties {
         Ok(())
     }
 
-    /// Names that mean nothing here.
+    /// Returns the unknown names.
     pub fn unknown(&self) -> impl Iterator<Item = &str> {
         let is_known = |name: &&String| {
             KNOWN.contains(&name.as_str())
@@ -91,15 +91,15 @@ impl Properties {
         self.0.keys().filter(move |name| !is_known(name)).map(String::as_str)
     }
 
-    /// Returns the value of a name.
+    /// Returns the value of a property.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Returns the value of a name as a number or another type that can be read from text.
+    /// Returns the value of a property as a number or another type that can be parsed.
     ///
     /// # Errors
-    /// The value that is none.
+    /// The invalid value.
     pub fn get<T: FromStr>(&self, name: &str, default: T) -> Result<T, String> {
         match self.text(name) {
             None => Ok(default),
@@ -109,10 +109,10 @@ impl Properties {
         }
     }
 
-    /// Returns a count, which begins at 1.
+    /// Returns a count, which is at least 1.
     ///
     /// # Errors
-    /// The value that is none.
+    /// The invalid value.
     pub fn count(&self, name: &str, default: u64) -> Result<u64, String> {
         match self.get(name, default)? {
             0 => Err(format!("{name} begins at 1")),
@@ -120,7 +120,7 @@ impl Properties {
         }
     }
 
-    /// Returns the elements of a list, which are separated by commas.
+    /// Returns the elements of a comma-separated list.
     pub fn list(&self, name: &str) -> Vec<&str> {
         let elements = self.text(name).unwrap_or_default().split(',').map(str::trim);
         elements.filter(|element| !element.is_empty()).collect()

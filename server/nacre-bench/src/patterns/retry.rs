@@ -1,28 +1,28 @@
-//! Repetition of requests that fail, by the rules of the dissertation's clients.
+//! Repeats failed requests according to the rules of the dissertation's clients.
 //!
-//! A request is tried `tries` times. The first repetition is immediate; before the others a client pauses 2, 4, 8, … milliseconds,
-//! `max_backoff` at most. Failures that are listed are not repeated. Source: C. H. Costa, "Scalability Patterns for Distributed NoSQL
-//! Databases", section 4.1, and the code of its clients.
+//! A request is tried `tries` times. The first repetition is immediate; before the others a client pauses 2, 4, 8, …
+//! milliseconds, at most `max_backoff`. Listed failures are not repeated. Source: C. H. Costa, "Scalability Patterns for
+//! Distributed NoSQL Databases", section 4.1, and the code of its clients.
 
 use nacre_protocol::Status;
 use std::time::Duration;
 
-/// Failure of one try.
+/// The failure of one try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Name by which a policy can list it: the symbol of a status, such as `ETMPFAIL`, or `connection`, `query` or `answer`.
+    /// The name by which a policy can list it: the symbol of a status, such as `ETMPFAIL`, or `connection`, `query` or `answer`.
     pub name: String,
-    /// Sentence for the person at the terminal.
+    /// A message for the terminal.
     pub text: String,
 }
 
 impl Failure {
-    /// A failure that is not one of the key-value protocol.
+    /// Creates a failure outside of the key-value protocol.
     pub fn new(name: &str, text: impl Into<String>) -> Failure {
         Failure { name: name.to_owned(), text: text.into() }
     }
 
-    /// Returns true if the document has another version than the one that was given, or exists already.
+    /// Returns true if the document has another CAS than required, or already exists.
     pub fn is_conflict(&self) -> bool {
         self.name == symbol(Status::KeyExists as u16)
     }
@@ -35,34 +35,34 @@ impl From<nacre_client::Error> for Failure {
     }
 }
 
-/// Symbol of a status as the error map has it.
+/// Returns the symbol of a status as in the error map.
 fn symbol(status: u16) -> String {
     let known = Status::TABLE.iter().find(|(known, ..)| *known as u16 == status);
     known.map_or_else(|| format!("0x{status:02x}"), |(_, symbol, ..)| (*symbol).to_owned())
 }
 
-/// How requests are repeated.
+/// The policy for repeating requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Most tries of a request, at least 1.
+    /// Maximum number of tries of a request, at least 1.
     pub tries: u64,
-    /// Longest pause.
+    /// Maximum pause.
     pub max_backoff: Duration,
     /// Names of failures that are not repeated.
     pub not_retried: Vec<String>,
 }
 
-/// Counts of a policy at work.
+/// Counts of repetitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retries {
     /// Tries after the first.
     pub repeated: u64,
-    /// Requests that were given up.
+    /// Requests that were abandoned.
     pub given_up: u64,
 }
 
 impl RetryPolicy {
-    /// Tries a request until it succeeds or the policy gives it up. `pause` waits.
+    /// Tries a request until it succeeds or the policy abandons it. `pause` waits.
     ///
     /// # Errors
     /// The last failure.
@@ -84,7 +84,7 @@ impl RetryPolicy {
                 return Err(failure);
             }
             retries.repeated += 1;
-            // The pauses double, so that 40 of them are more than a thousand years.
+            // Pauses double, so 40 of them already exceed a thousand years.
             let exponent = u32::try_from(tried - 1).unwrap_or(u32::MAX).min(40);
             if exponent > 0 {
                 pause(Duration::from_millis(1 << exponent).min(self.max_backoff));

@@ -1,21 +1,21 @@
-//! A common start of clients that do not know each other.
+//! A common start of clients that do not communicate.
 //!
-//! Clients in several places that are started within the same minute begin at the same minute: `waitingTime=N` begins N minutes after
-//! the minute of the start, whose seconds do not count. 10:35:15 and 10:35:47 with 10 both begin at 10:45:00, whatever the time zones
-//! are. All that is needed is clocks that agree. Source: C. H. Costa, "Scalability Patterns for Distributed NoSQL Databases", 4.1.
+//! Clients on several machines that are started within the same minute begin at the same time: `waitingTime=N` begins N minutes
+//! after the minute of the start, whose seconds are ignored. With 10, both 10:35:15 and 10:35:47 begin at 10:45:00, whatever the
+//! time zones are. The clocks must agree. Source: C. H. Costa, "Scalability Patterns for Distributed NoSQL Databases", 4.1.
 
 use super::properties::Properties;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The time of an end of sleep that is given to the busy wait after it, as systems wake up late.
+/// The last part of the wait, which is a busy wait because systems wake up late.
 const BUSY: Duration = Duration::from_millis(2);
 
-/// Time at which a run begins.
+/// The time at which a run begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// As soon as clients are connected.
+    /// As soon as the clients are connected.
     Now,
-    /// At that time, which is in the past for clients that take too long to connect.
+    /// At this time, which may have passed if clients take too long to connect.
     At(SystemTime),
 }
 
@@ -23,7 +23,7 @@ impl Start {
     /// Reads `waitingTime`, in minutes, or `startAt`, in milliseconds since the Unix epoch.
     ///
     /// # Errors
-    /// The value that is none, or both given.
+    /// An invalid value, or both properties are given.
     pub fn of(properties: &Properties, now: SystemTime) -> Result<Start, String> {
         match (properties.text("waitingTime"), properties.text("startAt")) {
             (None, None) => Ok(Start::Now),
@@ -37,7 +37,7 @@ impl Start {
         }
     }
 
-    /// Waits for the time, if it is still to come.
+    /// Waits until the time, unless it has passed.
     pub fn wait(self) {
         let Start::At(time) = self else { return };
         while let Ok(left) = time.duration_since(SystemTime::now()) {
@@ -49,7 +49,7 @@ impl Start {
     }
 }
 
-/// The start of the minute of `now`, and so many minutes later.
+/// Returns the time `minutes` after the start of the minute of `now`.
 fn minutes_after(now: SystemTime, minutes: u32) -> SystemTime {
     let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     UNIX_EPOCH + Duration::from_secs((seconds / 60 + u64::from(minutes)) * 60)
@@ -64,7 +64,7 @@ mod tests {
         Start::of(&Properties::read(&[] as &[&std::path::Path], &given)?, now)
     }
 
-    /// A time of a day, where the epoch began.
+    /// Returns a time on the first day of the epoch.
     fn at(hour: u64, minute: u64, second: u64) -> SystemTime {
         UNIX_EPOCH + Duration::from_millis(((hour * 60 + minute) * 60 + second) * 1000 + 789)
     }
@@ -76,7 +76,7 @@ mod tests {
             assert_eq!(start(&["waitingTime=10"], at(10, 35, second)), Ok(begins));
         }
         assert_ne!(start(&["waitingTime=10"], at(10, 36, 0)), Ok(begins));
-        // A whole number of hours away, in another time zone.
+        // A whole number of hours later, as in another time zone.
         let elsewhere = Start::At(at(16, 45, 0) - Duration::from_millis(789));
         assert_eq!(start(&["waitingTime=10"], at(16, 35, 47)), Ok(elsewhere));
     }

@@ -1,17 +1,17 @@
-//! Throughput and average latency by the number of clients, as SVG: a panel for each, a curve for each workload.
+//! Throughput and average latency by number of clients, as SVG: one panel each, with one curve per workload.
 
 use std::fmt::Write;
 
-/// The value of a point that a panel shows.
+/// Returns the value of a point that a panel shows.
 type Measure = fn(&Point) -> f64;
 
 /// One run of a workload.
 pub struct Point {
-    /// Workload.
+    /// The workload.
     pub workload: String,
-    /// Clients at once.
+    /// Number of concurrent clients.
     pub threads: usize,
-    /// Transactions in a second.
+    /// Transactions per second.
     pub throughput: f64,
     /// Average latency in milliseconds.
     pub latency_ms: f64,
@@ -24,12 +24,12 @@ const LEFT: f64 = 80.0;
 const TOP: f64 = 30.0;
 const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 260.0;
-/// Lines across a panel.
+/// Number of horizontal lines in a panel.
 const LINES: usize = 5;
 /// Height of a line of the legend.
 const LINE: f64 = 16.0;
 
-/// Draws `points`; several runs of one workload with as many clients are averaged.
+/// Draws `points`; several runs of one workload with the same number of clients are averaged.
 pub fn svg(points: &[Point]) -> String {
     let mut workloads: Vec<&str> = Vec::new();
     for point in points {
@@ -129,7 +129,7 @@ mod tests {
             .skip(1)
             .map(|rest| rest.split('"').next().unwrap().trim())
             .collect();
-        // 200 of at most 300 is two thirds of the height; the second panel is beside the first.
+        // 200 of at most 300 is two thirds of the height; the second panel is next to the first.
         let y = |share: f64| TOP + HEIGHT * (1.0 - share);
         let expected = [
             format!("270.0,{:.1} 460.0,{:.1}", y(1.0 / 3.0), y(2.0 / 3.0)),

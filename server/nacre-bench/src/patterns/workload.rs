@@ -1,4 +1,4 @@
-//! The workloads by their names.
+//! The workloads and their names.
 
 use super::client::Pattern;
 use super::comments::{self, Comments};
@@ -8,12 +8,12 @@ use super::lookups::{self, Users};
 use super::properties::Properties;
 use clap::ValueEnum;
 
-/// UUIDs of posts, as the original workloads have them.
+/// UUIDs of posts, as in the original workloads.
 const ENUMERABLE_POST: &str = "9d7c9ac5-847f-4688-bb3d-35f8e936a6a6";
 const LIST_POST: &str = "5682c7f7-ce2a-4133-b99c-f9a3a9cd884a";
-/// Users and comments that are loaded unless a property says otherwise.
+/// Default number of users and comments that are loaded.
 const LOADED: u64 = 1000;
-/// Bytes of a field, as in the original workloads.
+/// Default size of a field in bytes, as in the original workloads.
 const FIELD_BYTES: usize = 25;
 
 /// A workload. The names of the original classes are taken, too.
@@ -76,15 +76,15 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// The pattern with the sizes that `properties` have, for `clusters` clusters.
+    /// Returns the pattern with the sizes in `properties`, for `clusters` clusters.
     ///
     /// # Errors
-    /// The property that has no such value.
+    /// A property with an invalid value.
     pub fn pattern(
         self,
         properties: &Properties,
@@ -171,7 +171,7 @@ fn comments(
     Ok(Box::new(Comments { means, work, post, loaded }))
 }
 
-/// Sizes with the defaults of the original workloads.
+/// Returns the sizes, with the defaults of the original workloads.
 fn sizes(means: feeds::Means, properties: &Properties) -> Result<Sizes, String> {
     let prefix = if means == feeds::Means::Read { "for" } else { "fow" };
     let count = |name: &str, default| properties.count(&format!("{prefix}.{name}"), default);
@@ -187,7 +187,7 @@ fn sizes(means: feeds::Means, properties: &Properties) -> Result<Sizes, String> 
     if sizes.friends_per_user >= sizes.users {
         return Err(format!("{prefix}.friendsPerUser is less than {prefix}.usersCount"));
     }
-    // Elements of a list that one request reads.
+    // Maximum number of list elements that one request reads.
     if sizes.friends_per_page > 16 {
         return Err(format!("{prefix}.friendsPerPage goes from 1 to 16"));
     }

@@ -1,4 +1,4 @@
-//! Records as documents of a bucket: by key over the key-value port, scans over the query service.
+//! Records as documents of a bucket: access by key over the key-value port, scans over the query service.
 
 use super::store::{Login, Scans, Step, Store};
 use crate::http::QueryClient;
@@ -10,11 +10,11 @@ use std::time::Duration;
 
 /// Pause before a request is repeated after a temporary failure.
 pub const AGAIN_AFTER: Duration = Duration::from_millis(5);
-/// Requests in flight while records are loaded.
+/// Number of requests in flight while records are loaded.
 const LOAD_DEPTH: usize = 64;
 const SUCCESS: u16 = Status::Success as u16;
 const NOT_FOUND: u16 = Status::KeyNotFound as u16;
-/// Flags of JSON, as SDKs send them, and no expiry.
+/// Flags of JSON as SDKs send them, and no expiry.
 const JSON: [u8; 8] = [0x02, 0, 0, 0, 0, 0, 0, 0];
 const BUSY: [u16; 4] = [
     Status::TemporaryFailure as u16,
@@ -26,24 +26,24 @@ const BUSY: [u16; 4] = [
 /// Connections of one client.
 pub struct Couchbase {
     keys: Connection,
-    /// Connection of a client that scans.
+    /// The connection for scans.
     queries: Option<QueryClient>,
     scans: Scans,
     bucket: String,
-    /// The framing extra for durability; empty without.
+    /// The framing extra for durability; empty for none.
     framing: Vec<u8>,
 }
 
 impl Couchbase {
-    /// Logs in. `level` is the durability of writes, 0 for none.
+    /// Connects and logs in. `level` is the durability of writes, 0 for none.
     ///
     /// # Errors
-    /// A sentence for the person at the terminal.
+    /// A message for the terminal.
     pub fn connect(login: &Login, level: u8) -> Result<Couchbase, String> {
         let Login { server, query, user, password, database, scans } = login;
         let keys = Connection::connect(server, None, [user, password, database], BASIC_FEATURES)?;
         let queries = scans.map(|_| QueryClient::connect(query, user, password)).transpose()?;
-        // Framing extra 1 (durability), one byte long.
+        // Framing extra 1 (durability), with a length of one byte.
         let framing = if level == 0 { Vec::new() } else { vec![0x11, level] };
         let scans = scans.unwrap_or(Scans::Documents);
         let mut store = Couchbase { keys, queries, scans, bucket: database.clone(), framing };
@@ -58,7 +58,7 @@ impl Couchbase {
         }
     }
 
-    /// Prepares the statement of scans, if there will be some.
+    /// Prepares the statement of scans, if there are any.
     fn prepare(&mut self) -> Result<(), String> {
         let (name, bucket) = (self.name(), &self.bucket);
         let result = match self.scans {
@@ -70,7 +70,7 @@ impl Couchbase {
              WHERE META(u).id >= $1 ORDER BY META(u).id LIMIT $2"
         );
         let Some(queries) = &mut self.queries else { return Ok(()) };
-        // As a primary index would be chosen, it is made first.
+        // The primary index is created first, so that the prepared plan can use it.
         let index = format!("CREATE PRIMARY INDEX IF NOT EXISTS ON `{bucket}`");
         for statement in [index, statement] {
             queries.rows(&json!({ "statement": statement }).to_string())?;
@@ -78,18 +78,18 @@ impl Couchbase {
         Ok(())
     }
 
-    /// Takes answers in whatever order they come.
+    /// Accepts answers in any order.
     ///
     /// # Errors
-    /// When the connection is gone.
+    /// Fails if the connection breaks.
     pub fn allow_any_order(&mut self) -> Result<(), String> {
         Ok(self.keys.allow_any_order()?)
     }
 
-    /// Adds a request to those that the next [`Couchbase::answer`] that has to wait sends; `number` is that of the answer.
+    /// Adds a request to those that the next waiting [`Couchbase::answer`] sends; its answer has the same `number`.
     pub fn send(&mut self, number: u32, key: &str, step: Step<'_>) {
         let vbid = self.keys.map().vbucket_of(key.as_bytes());
-        // Behind the id of the default collection.
+        // The key is prefixed with the ID of the default collection.
         let key = [&[0], key.as_bytes()].concat();
         let all = Request { vbid, opaque: number, key: &key, ..Request::default() };
         let framing = &self.framing;
@@ -111,11 +111,10 @@ impl Couchbase {
         }
     }
 
-    /// The next answer: the number of its request, and whether there was such a key; nothing when it was refused for a
-    /// moment only.
+    /// Returns the next answer: the number of its request, and true if the key exists; `None` for a temporary refusal.
     ///
     /// # Errors
-    /// When the connection is gone, or a request was refused.
+    /// Fails if the connection breaks, or a request is refused.
     pub fn answer(&mut self) -> Result<(u32, Option<bool>), String> {
         if !self.keys.has_answer()? {
             self.keys.flush()?;
@@ -128,7 +127,7 @@ impl Couchbase {
         }
     }
 
-    /// Sends many requests at once; how many keys there were.
+    /// Sends many requests at once. Returns how many keys exist.
     fn pipeline<'a>(
         &mut self,
         requests: impl ExactSizeIterator<Item = (&'a str, Step<'a>)>,
@@ -146,7 +145,7 @@ impl Couchbase {
 
 impl Store for Couchbase {
     fn load(&mut self, records: &mut dyn Iterator<Item = (String, String)>) -> Result<(), String> {
-        // Only what is measured has to be durable.
+        // Only measured writes need durability.
         self.framing.clear();
         loop {
             let batch: Vec<_> = records.take(LOAD_DEPTH).collect();
@@ -160,7 +159,7 @@ impl Store for Couchbase {
     fn ready(&mut self) -> Result<(), String> {
         let name = self.name();
         let Some(queries) = &mut self.queries else { return Ok(()) };
-        // An index that is up to date before the clock starts is what the other side has, too.
+        // The index must be up to date before the clock starts, as it is in the other database.
         let request =
             json!({"prepared": name, "args": ["", 1], "scan_consistency": "request_plus"});
         queries.rows(&request.to_string()).map(drop)
@@ -193,10 +192,10 @@ impl Store for Couchbase {
     }
 }
 
-/// Counts the rows of an answer, each of which begins a line. The work of a client on an answer is not measured: it takes
-/// as little as that of the other side.
+/// Counts the rows of an answer, each of which begins a line. The work of a client on an answer is not measured, and is as
+/// little as for the other database.
 fn rows_of(answer: &[u8]) -> Result<usize, String> {
-    // Among what comes after the rows.
+    // The status is in the text after the rows.
     if memmem::rfind(answer, b"\"status\":\"success\"").is_none() {
         return Err(format!("the server refused a scan: {}", String::from_utf8_lossy(answer)));
     }

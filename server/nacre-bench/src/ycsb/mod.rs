@@ -1,7 +1,7 @@
-//! `nacre bench ycsb`: the workloads A to F of YCSB, against a node, and against PostgreSQL beside it.
+//! `nacre bench ycsb`: the workloads A to F of YCSB, against a node or PostgreSQL.
 //!
-//! [`workload`] draws operations, a [`Store`] carries them out, and each client has one operation in flight, as in YCSB: as
-//! a thread with a connection, or as one of several that share a connection ([`shared`]). Records have ten fields of 100
+//! [`workload`] draws operations, a [`Store`] executes them, and each client has one operation in flight, as in YCSB: as a
+//! thread with a connection, or as one of several that share a connection ([`shared`]). Records have ten fields of 100
 //! bytes; an update writes one of them.
 
 mod couchbase;
@@ -26,10 +26,10 @@ use std::time::{Duration, Instant, SystemTime};
 use store::{Login, Scans, Store};
 use workload::{Operation, Popularity, Records, Source, Task, Workload};
 
-/// Threads that load records.
+/// Number of threads that load records.
 const LOADERS: usize = 4;
 
-/// Names of the columns that come before latencies.
+/// Names of the columns before the latencies.
 const COLUMNS: [&str; 5] = ["workload", "operation", "clients", "operations", "ops_per_s"];
 
 #[derive(Args, Clone, Debug)]
@@ -105,7 +105,7 @@ struct Run<'a> {
     text: &'a [u8],
     popularity: Popularity,
     until: Instant,
-    /// Operations that may still begin.
+    /// Number of operations that may still begin.
     left: AtomicU64,
 }
 
@@ -147,7 +147,7 @@ impl Ycsb {
             );
         }
         let salt = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64);
-        // Numbers of records stay below, so that keys of two runs differ.
+        // Record numbers are below 2^32, so keys of two runs differ.
         let records = Records::new(self.records, salt << 32);
         let text = workload::text(&mut StdRng::seed_from_u64(7));
         let columns = COLUMNS.into_iter().chain(report::LATENCIES).collect();
@@ -190,7 +190,7 @@ impl Ycsb {
             let mut all = numbers.map(|number| (records.key(number), source.record()));
             self.connect(false)?.load(&mut all)
         };
-        // The first to come makes the table, which others would make at the same time.
+        // The first client creates the table, so that others do not create it concurrently.
         drop(self.connect(false)?);
         each_of(LOADERS, load)?;
         self.connect(self.workload.contains(&Workload::E))?.ready()
@@ -261,13 +261,13 @@ impl Ycsb {
 }
 
 impl<'a> Run<'a> {
-    /// Where the client of this number draws from.
+    /// Returns the source of operations of a client.
     fn source(&self, client: usize) -> Result<Source<'a>, String> {
         let random = StdRng::seed_from_u64(client as u64 ^ (self.workload as u64) << 32);
         Source::new(self.records, self.text, self.popularity, random)
     }
 
-    /// The next operation, unless the run is over.
+    /// Returns the next operation, unless the run is over.
     fn task(&self, source: &mut Source<'a>) -> Option<Task<'a>> {
         let take = |left: u64| left.checked_sub(1);
         let may = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);

@@ -1,24 +1,25 @@
-//! Records as rows `(id text PRIMARY KEY, doc jsonb)` of PostgreSQL, by its protocol of version 3 with prepared statements.
+//! Records as rows `(id text PRIMARY KEY, doc jsonb)` of PostgreSQL, over version 3 of its protocol with prepared
+//! statements.
 //!
 //! ```text
-//! message = kind (1 byte), length (4, its own included), body; the first has no kind
+//! message = kind (1 byte), length (4 bytes, including itself), body; the first message has no kind
 //! ```
 //!
-//! The server must trust every connection, as one for measurements does. Source: PostgreSQL's documentation, "Message Flow".
+//! The server must trust every connection, as is usual for measurements. Source: PostgreSQL's documentation, "Message Flow".
 
 use super::store::{Login, Step, Store};
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 
 const PROTOCOL: i32 = 3 << 16;
-/// A message that is announced as longer is not believed.
+/// Maximum size of a message in bytes; longer ones are refused.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
-/// Rows of a statement's transaction while records are loaded.
+/// Number of rows per transaction while records are loaded.
 const LOAD_ROWS: usize = 64;
 
 const CREATE: &str =
     "CREATE TABLE IF NOT EXISTS usertable (id text COLLATE \"C\" PRIMARY KEY, doc jsonb NOT NULL)";
-/// Statements by name. `load` may be repeated.
+/// Statements by name. `load` can be repeated.
 const STATEMENTS: [(&str, &str); 5] = [
     ("read", "SELECT doc FROM usertable WHERE id = $1"),
     ("update", "UPDATE usertable SET doc = doc || $2::jsonb WHERE id = $1"),
@@ -37,19 +38,19 @@ pub struct Postgres {
     body: Vec<u8>,
 }
 
-/// Result of a statement.
+/// The result of a statement.
 #[derive(Default)]
 struct Done {
     rows: usize,
-    /// Rows that were read or changed, of all statements.
+    /// Number of rows that were read or changed by all statements.
     affected: u64,
 }
 
 impl Postgres {
-    /// Connects with a setting of the session, such as `synchronous_commit=off`; empty for none.
+    /// Connects with a session setting, such as `synchronous_commit=off`; empty for none.
     ///
     /// # Errors
-    /// A sentence for the person at the terminal.
+    /// A message for the terminal.
     pub fn connect(login: &Login, setting: &str) -> Result<Postgres, String> {
         let Login { server, user, database, .. } = login;
         let stream = TcpStream::connect(server)
@@ -78,7 +79,7 @@ impl Postgres {
         Ok(postgres)
     }
 
-    /// Adds a message for what is sent next.
+    /// Adds a message to the output.
     fn message(&mut self, kind: u8, write: impl FnOnce(&mut Vec<u8>)) {
         self.output.push(kind);
         let start = self.output.len();
@@ -109,13 +110,13 @@ impl Postgres {
         self.finish()
     }
 
-    /// Ends what was added, sends it, and reads all answers.
+    /// Ends the sequence of messages, sends it, and reads all answers.
     fn sync(&mut self) -> Result<Done, String> {
         self.message(b'S', |_| {});
         self.finish()
     }
 
-    /// Sends what was added, and reads until the server is ready for more.
+    /// Sends the output, and reads until the server is ready for more.
     fn finish(&mut self) -> Result<Done, String> {
         let broken = |error: std::io::Error| format!("the connection broke: {error}");
         self.stream.get_mut().write_all(&self.output).map_err(broken)?;
@@ -138,7 +139,7 @@ impl Postgres {
                 b'Z' => return failed.map_or(Ok(done), Err),
                 _ => {}
             }
-            // After an error at the start, nothing else comes.
+            // After a fatal error at the start, the server sends nothing else.
             if let (Some(failed), b"FATAL") = (&failed, severity(&self.body)) {
                 return Err(failed.clone());
             }
@@ -146,7 +147,7 @@ impl Postgres {
     }
 }
 
-/// The fields of an error, each with its kind.
+/// Returns the fields of an error, each with its kind.
 fn fields(body: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     body.split(|byte| *byte == 0)
         .filter_map(|field| field.split_first().map(|(kind, text)| (*kind, text)))
@@ -164,7 +165,7 @@ fn reason(body: &[u8]) -> String {
     )
 }
 
-/// The number at the end of what a command says of itself, such as `INSERT 0 1`.
+/// Returns the number at the end of a command tag, such as `INSERT 0 1`.
 fn affected(body: &[u8]) -> u64 {
     let text = String::from_utf8_lossy(body);
     text.trim_end_matches('\0').rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0)

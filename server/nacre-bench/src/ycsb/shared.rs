@@ -1,4 +1,4 @@
-//! Clients that share a connection: what several of them ask, or are answered, goes through the kernel at once.
+//! Clients that share a connection: requests and answers of several clients pass through the kernel together.
 
 use super::couchbase::{AGAIN_AFTER, Couchbase};
 use super::workload::{Source, Task};
@@ -6,34 +6,34 @@ use super::{Latencies, Run, there};
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// One of the clients.
+/// A client.
 struct Client<'a> {
     source: Source<'a>,
-    /// Current operation and its start; none when the run is over.
+    /// Current operation and its start; `None` when the run is over.
     current: Option<(Task<'a>, Instant)>,
-    /// Steps that were answered.
+    /// Number of answered steps.
     taken: usize,
 }
 
 impl<'a> Client<'a> {
-    /// Draws the next operation, and sends its first step.
+    /// Draws the next operation and sends its first step.
     fn begin(&mut self, number: u32, run: &Run<'a>, store: &mut Couchbase) {
         self.current = run.task(&mut self.source).map(|task| (task, Instant::now()));
         self.taken = 0;
         self.send(number, store);
     }
 
-    /// Sends the step that is due; whether there is one.
+    /// Sends the next step. Returns true if there is one.
     fn send(&self, number: u32, store: &mut Couchbase) -> bool {
         let step = self.current.as_ref().and_then(|(task, _)| Some((task, task.step(self.taken)?)));
         step.map(|(task, step)| store.send(number, &task.key, step)).is_some()
     }
 }
 
-/// Runs clients with one operation in flight each; returns the latencies of all.
+/// Runs clients with one operation in flight each. Returns the latencies of all.
 ///
 /// # Errors
-/// When the connection is gone, or a request was refused.
+/// Fails if the connection breaks, or a request is refused.
 pub fn run(run: &Run<'_>, clients: usize, mut store: Couchbase) -> Result<Latencies, String> {
     store.allow_any_order()?;
     let client = |number| Ok(Client { source: run.source(number)?, current: None, taken: 0 });
@@ -43,7 +43,7 @@ pub fn run(run: &Run<'_>, clients: usize, mut store: Couchbase) -> Result<Latenc
     }
     let mut all = Latencies::default();
     let mut busy = clients.iter().filter(|client| client.current.is_some()).count();
-    // Those that were refused for a moment, and when they ask again.
+    // Clients with a temporary refusal, and the time of their retry.
     let mut refused: VecDeque<(Instant, u32)> = VecDeque::new();
     while busy > 0 {
         if let Some((due, _)) = refused.front().filter(|_| refused.len() == busy) {

@@ -1,8 +1,8 @@
-//! Interface of a database to a workload.
+//! The interface between a workload and a database.
 
 use clap::ValueEnum;
 
-/// Way in which scans find their records.
+/// How scans find their records.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scans {
     /// One statement gives whole documents
@@ -11,46 +11,46 @@ pub enum Scans {
     Keys,
 }
 
-/// Where a database is, and as whom it is used.
+/// The addresses and credentials of a database.
 pub struct Login {
-    /// Address for keys, or for everything.
+    /// Address of the key-value port, or of the whole database.
     pub server: String,
-    /// Address for queries.
+    /// Address of the query service.
     pub query: String,
     /// User.
     pub user: String,
     /// Password.
     pub password: String,
-    /// Bucket, or database.
+    /// The bucket or database.
     pub database: String,
     /// Kind of scans, if there are any.
     pub scans: Option<Scans>,
 }
 
-/// One request for one record.
+/// A request for one record.
 #[derive(Clone, Copy)]
 pub enum Step<'a> {
-    /// All fields are read.
+    /// Reads all fields.
     Read,
-    /// One field, given by its number, is written.
+    /// Writes one field, given by its number.
     Update(usize, &'a str),
-    /// A record of JSON that was not there is written.
+    /// Writes a new record, given as JSON.
     Insert(&'a str),
 }
 
-/// One client of a database.
+/// A client of a database.
 ///
-/// All fail with what the server said, or what the connection broke of.
+/// All functions fail with the message of the server, or the error of the connection.
 pub trait Store: Send {
     /// Writes records, many at a time.
     fn load(&mut self, records: &mut dyn Iterator<Item = (String, String)>) -> Result<(), String>;
 
-    /// Waits until all that was loaded can be found.
+    /// Waits until all loaded records can be found.
     fn ready(&mut self) -> Result<(), String>;
 
-    /// Takes one step, and says whether there was such a key.
+    /// Executes one step. Returns true if the key exists.
     fn call(&mut self, key: &str, step: Step<'_>) -> Result<bool, String>;
 
-    /// Reads up to so many records in the order of their keys, and says how many there were.
+    /// Reads at most `records` records in key order, starting at `from`. Returns their number.
     fn scan(&mut self, from: &str, records: usize) -> Result<usize, String>;
 }

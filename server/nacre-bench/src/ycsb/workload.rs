@@ -1,8 +1,8 @@
-//! Workloads of YCSB: the next operation, and its record.
+//! Workloads of YCSB: draw the next operation and its record.
 //!
-//! Record `n` has the key `user` and a hash of `n` in 20 digits, so that records that were written one after another do
-//! not lie beside each other. Popular records are spread over all of them by the same hash, but for workload D, where the
-//! newest are the most popular.
+//! The key of record `n` is `user` and a hash of `n` in 20 digits, so that records written one after another are not
+//! adjacent. The same hash spreads popular records over all records, except in workload D, where the newest records are
+//! the most popular.
 //!
 //! Source: B. Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", 2010.
 
@@ -15,15 +15,15 @@ use rand_distr::{Distribution, Zipf};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-/// Fields of a record: `field0` and on.
+/// Number of fields of a record, named `field0` and so on.
 pub const FIELDS: usize = 10;
-/// Bytes of a field.
+/// Size of a field in bytes.
 pub const FIELD_BYTES: usize = 100;
-/// Records of a scan, at most; each number is as likely as another.
+/// Maximum number of records in a scan; all numbers are equally likely.
 const SCAN_RECORDS_MAX: usize = 100;
-/// Skew of the popularity of records.
+/// Skew of the zipfian distribution of records.
 const ZIPF: f64 = 0.99;
-/// Fields are cut from random text at one of so many places.
+/// Number of positions in random text from which fields are cut.
 const TEXT_STARTS: usize = 1 << 16;
 
 /// A workload of YCSB.
@@ -43,18 +43,18 @@ pub enum Workload {
     F,
 }
 
-/// Operation on one record, or from one on.
+/// An operation on one record, or on a range of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
-    /// All fields are read.
+    /// Reads all fields.
     Read,
-    /// One field is written.
+    /// Writes one field.
     Update,
-    /// A new record is written.
+    /// Writes a new record.
     Insert,
-    /// Records are read in the order of their keys.
+    /// Reads records in key order.
     Scan,
-    /// All fields are read, then one is written.
+    /// Reads all fields, then writes one.
     ReadModifyWrite,
 }
 
@@ -70,17 +70,17 @@ pub enum Popularity {
 }
 
 impl Workload {
-    /// Its letter.
+    /// Returns its letter.
     pub fn name(self) -> &'static str {
         ["a", "b", "c", "d", "e", "f"][self as usize]
     }
 
-    /// Returns the usual distribution of its records.
+    /// Returns the default distribution of its records.
     pub fn popularity(self) -> Popularity {
         if self == Workload::D { Popularity::Latest } else { Popularity::Zipfian }
     }
 
-    /// The usual operation, the other one, and how many of a hundred are the other one.
+    /// Returns the main operation, the other operation, and the percentage of the other one.
     fn mix(self) -> (Operation, Operation, u32) {
         match self {
             Workload::A => (Operation::Read, Operation::Update, 50),
@@ -94,7 +94,7 @@ impl Workload {
 }
 
 impl Operation {
-    /// Returns the name in tables.
+    /// Returns its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Operation::Read => "read",
@@ -106,10 +106,10 @@ impl Operation {
     }
 }
 
-/// Records that are there, while clients insert more at the same time.
+/// The existing records, while clients insert more concurrently.
 pub struct Records {
     loaded: u64,
-    /// Keys of inserted records differ from one run to the next.
+    /// Makes keys of inserted records differ between runs.
     salt: u64,
     grown: Mutex<Grown>,
 }
@@ -117,20 +117,20 @@ pub struct Records {
 struct Grown {
     /// The number of the next insert.
     next: u64,
-    /// All below are there.
+    /// All records below this number exist.
     known: u64,
-    /// Those at or above `known` that are there.
+    /// Existing records at or above `known`.
     apart: BTreeSet<u64>,
 }
 
 impl Records {
-    /// `loaded` records and no more; `salt` makes the keys of those to come.
+    /// Creates the state with `loaded` records; `salt` changes the keys of inserted records.
     pub fn new(loaded: u64, salt: u64) -> Records {
         let grown = Grown { next: loaded, known: loaded, apart: BTreeSet::new() };
         Records { loaded, salt, grown: Mutex::new(grown) }
     }
 
-    /// The key of record `number`.
+    /// Returns the key of record `number`.
     pub fn key(&self, number: u64) -> String {
         let salt = if number < self.loaded { 0 } else { self.salt };
         format!("user{:020}", hash(number ^ salt))
@@ -144,14 +144,14 @@ impl Records {
         self.grown().known
     }
 
-    /// The number of a record that is to be inserted.
+    /// Returns the number of a new record.
     fn begin_insert(&self) -> u64 {
         let mut grown = self.grown();
         grown.next += 1;
         grown.next - 1
     }
 
-    /// Tells that all was done, and its record, if it was inserted, is there.
+    /// Reports that an operation is complete, so that a record that it inserted exists.
     pub fn done(&self, task: &Task<'_>) {
         if let Some((number, _)) = task.inserted {
             self.inserted(number);
@@ -168,22 +168,22 @@ impl Records {
     }
 }
 
-/// An operation, and all that it needs.
+/// An operation and its parameters.
 pub struct Task<'a> {
-    /// Operation.
+    /// The operation.
     pub operation: Operation,
-    /// The record's key, or the first one's.
+    /// The key of the record, or of the first one.
     pub key: String,
-    /// Records of a scan.
+    /// The number of records in a scan.
     pub scanned: usize,
     field: usize,
     value: &'a str,
-    /// The number and the text of a record that is inserted.
+    /// The number and the text of an inserted record.
     inserted: Option<(u64, String)>,
 }
 
 impl Task<'_> {
-    /// The step that comes after so many, if there is one; a scan has none.
+    /// Returns the step after `taken` steps, if there is one; a scan has none.
     pub fn step(&self, taken: usize) -> Option<Step<'_>> {
         let update = Step::Update(self.field, self.value);
         match (self.operation, taken) {
@@ -206,16 +206,16 @@ pub struct Source<'a> {
     random: StdRng,
 }
 
-/// Random letters that [`Source`] cuts fields from.
+/// Returns the random letters from which [`Source`] cuts fields.
 pub fn text(random: &mut StdRng) -> Vec<u8> {
     (0..TEXT_STARTS + FIELD_BYTES).map(|_| random.random_range(b'a'..=b'z')).collect()
 }
 
 impl<'a> Source<'a> {
-    /// Draws of `records`, with fields of `text`.
+    /// Creates a source of operations on `records`, with fields cut from `text`.
     ///
     /// # Errors
-    /// When there are no records.
+    /// Fails if there are no records.
     pub fn new(
         records: &'a Records,
         text: &'a [u8],
@@ -226,7 +226,7 @@ impl<'a> Source<'a> {
         Ok(Source { records, text, zipf, popularity, random })
     }
 
-    /// The next operation of a workload, on a record that is there or is to be inserted.
+    /// Returns the next operation of a workload, on an existing or a new record.
     pub fn task(&mut self, workload: Workload) -> Task<'a> {
         let operation = self.operation(workload);
         let is_insert = operation == Operation::Insert;
@@ -245,7 +245,7 @@ impl<'a> Source<'a> {
         if self.random.random_range(0..100) < percent { other } else { usual }
     }
 
-    /// The key of a record that is there.
+    /// Returns the key of an existing record.
     fn key(&mut self) -> String {
         // Ranks of the distribution begin at 1.
         let rank = self.zipf.sample(&mut self.random) as u64 - 1;
@@ -264,7 +264,7 @@ impl<'a> Source<'a> {
         str::from_utf8(value).expect("letters are text")
     }
 
-    /// A whole record, as JSON.
+    /// Returns a whole record as JSON.
     pub fn record(&mut self) -> String {
         let mut record = String::with_capacity(FIELDS * (FIELD_BYTES + 12) + 2);
         for field in 0..FIELDS {

@@ -1,4 +1,4 @@
-//! Functions: a deployment a function.
+//! Functions: one deployment per function.
 
 use super::{Agreed, WorkloadKind};
 use crate::shipped::{EVENTING, QUERY};
@@ -29,7 +29,7 @@ impl WorkloadKind for Functions {
         listening.map(|(id, function)| functions::spec(&id, function, bucket)).collect()
     }
 
-    /// The component of queries comes first: functions that query would wait for it.
+    /// The component of queries comes first, because functions with queries would wait for it.
     fn components(&self, cluster: &Cluster, _: &[Arc<dyn Service>]) -> Vec<Code> {
         let deployed = || {
             let all = cluster.functions.iter().map(|(_, function)| function);

@@ -1,4 +1,4 @@
-//! Indexes: a deployment an index, or one for each set of its partitions that a node keeps.
+//! Indexes: one deployment per index, or one for each set of its partitions that a node has.
 
 use super::{Agreed, WorkloadKind};
 use crate::Runtime;
@@ -9,7 +9,7 @@ use nacre_node::service::Service;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Options of indexes of any kind, whose entries are read without the plugin.
+/// Options of indexes of all kinds, whose entries are read without the plugin.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct IndexOptions {
     /// This node's share of a partitioned index.
@@ -19,9 +19,9 @@ pub(crate) struct IndexOptions {
 /// A node's share of the partitions of an index.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Share {
-    /// Partitions that it should keep.
+    /// Partitions that the node should have.
     pub held: Arc<BTreeSet<u16>>,
-    /// True if other nodes may not have their partitions yet, so that it keeps all of its own.
+    /// True if other nodes may not have their partitions yet, so this node keeps all of its current ones.
     pub is_moving: bool,
 }
 
@@ -37,7 +37,7 @@ impl WorkloadKind for Indexes {
         Some(INDEX)
     }
 
-    /// But for those that are built later.
+    /// Returns a deployment for each index, except deferred ones.
     fn specs(&self, agreed: &Agreed<'_>, runtime: Option<&Runtime>) -> Vec<Spec> {
         let Some(runtime) = runtime else { return Vec::new() };
         let config = agreed.bucket;
@@ -99,7 +99,7 @@ fn suffix(share: &Share) -> String {
     format!("/{}", held.join("-"))
 }
 
-/// Returns the name of an index's deployment. It contains a space, as no name of a bucket or package does.
+/// Returns the name of an index's deployment. It contains a space, unlike any name of a bucket or package.
 pub(crate) fn index_name(bucket: &str, index: &Index) -> String {
     format!("index {} on {bucket}.{}.{}", index.name, index.scope, index.collection)
 }

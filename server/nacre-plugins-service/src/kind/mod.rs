@@ -1,7 +1,8 @@
 //! The kinds of workload: the differences between views, indexes, functions and packages of a bucket.
 //!
-//! The reconciler asks each kind which deployments the agreed state wants, and brings them in line in one way. A kind
-//! defines the needs and the behaviour of its deployments; nothing else asks which kind a deployment is of.
+//! The reconciler asks each kind which deployments the agreed state requires, and starts or stops all of them in the
+//! same way. A kind defines the needs and the behaviour of its deployments; no other code depends on the kind of a
+//! deployment.
 
 mod functions;
 mod indexes;
@@ -35,7 +36,7 @@ pub(super) static KINDS: [&dyn WorkloadKind; 5] = [
     &services::OfServices,
 ];
 
-/// The agreed state as a kind looks at it: one bucket on one node.
+/// The agreed state of one bucket on one node.
 pub(super) struct Agreed<'a> {
     pub cluster: &'a Cluster,
     pub node: NodeId,
@@ -54,10 +55,11 @@ pub(super) trait WorkloadKind: Sync {
         None
     }
 
-    /// Returns the deployments that the agreed state wants of a bucket. `runtime` is that of [`WorkloadKind::component`].
+    /// Returns the deployments that the agreed state requires for a bucket. `runtime` is that of
+    /// [`WorkloadKind::component`].
     fn specs(&self, agreed: &Agreed<'_>, runtime: Option<&Runtime>) -> Vec<Spec>;
 
-    /// Returns the names of deployments that others answer for while this node does not run them.
+    /// Returns the names of deployments for which other nodes answer while this node does not run them.
     fn names(&self, agreed: &Agreed<'_>) -> Vec<String> {
         let _ = agreed;
         Vec::new()
@@ -66,15 +68,16 @@ pub(super) trait WorkloadKind: Sync {
     /// Returns the components that the agreed state needs, in the order in which they are loaded.
     fn components(&self, cluster: &Cluster, services: &[Arc<dyn Service>]) -> Vec<Code>;
 
-    /// Returns in how many lanes a node takes the vBuckets of a deployment, each with a writer and a space of its own.
+    /// Returns the number of lanes among which a node divides the vBuckets of a deployment, each with its own writer
+    /// and space.
     fn lanes(&self) -> u16 {
         1
     }
 
-    /// Returns true if a deployment only keeps its state, which can be rebuilt from history at any time.
+    /// Returns true if a deployment has no effects other than its state, which can be rebuilt from history at any time.
     fn is_fold(&self, spec: &Spec) -> bool;
 
-    /// Returns true if a deployment has effects outside of its state, which a rebuild of the state would repeat.
+    /// Returns true if a deployment has external effects, which a rebuild of the state would repeat.
     fn has_effects(&self, spec: &Spec) -> bool {
         spec.acts_outside()
     }
@@ -84,13 +87,13 @@ pub(super) trait WorkloadKind: Sync {
         false
     }
 
-    /// Returns true if the state before goes on answering until a new one has caught up.
+    /// Returns true if the previous state continues to answer until a new one has caught up.
     fn builds_beside(&self, spec: &Spec) -> bool {
         let _ = spec;
         false
     }
 
-    /// Returns true if the component runs the script of somebody else.
+    /// Returns true if the component runs a user's script.
     fn runs_script(&self, spec: &Spec) -> bool {
         let _ = spec;
         false
@@ -106,7 +109,7 @@ pub(super) trait WorkloadKind: Sync {
         "replay the deployment with ?since=now or ?since=everything"
     }
 
-    /// Prepares a partition whose deployment is about to run.
+    /// Prepares a partition before its deployment runs.
     fn begin(&self, node: &Node, bucket: &Bucket, partition: &mut Partition) -> Result<(), Error> {
         let (_, _, _) = (node, bucket, partition);
         Ok(())

@@ -1,4 +1,4 @@
-//! Packages: a deployment of a component or a script that somebody has uploaded.
+//! Packages: one deployment per uploaded component or script that is deployed.
 
 use super::{Agreed, IndexOptions, WorkloadKind};
 use crate::Runtime;
@@ -20,9 +20,10 @@ pub(crate) struct PackageOptions {
     pub version: String,
     /// Digest of the package whose script runs, if it is a script.
     pub script: Option<String>,
-    /// Where the deployment begins in vBuckets of which it has nothing, if not at their first mutation.
+    /// Where the deployment begins in vBuckets that it has not read yet; by default at their first
+    /// mutation.
     pub begin: Option<Arc<BTreeMap<Vbid, ResumePoint>>>,
-    /// Counts the orders to go on after a failure. Other kinds are tried again on every occasion.
+    /// Number of requests to retry after a failure. Other kinds are retried at every opportunity.
     pub tries: u64,
 }
 
@@ -68,13 +69,13 @@ pub(crate) fn code_of(manifest: &Manifest, digest: &str) -> Code {
     }
 }
 
-/// The deployments of packages that read from `bucket`.
+/// Returns the deployments of packages that read from `bucket`.
 fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> Vec<Spec> {
     let plugins = &cluster.plugins;
     let deployed = plugins.deployments.iter().filter(|(_, one)| one.world.follows_documents());
     let specs = deployed.filter_map(|(name, wanted)| {
         let source = wanted.source.as_ref().filter(|source| source.bucket == bucket.name)?;
-        // A deployed package is never dropped, and was read before it was stored.
+        // A deployed package cannot be deleted, and its manifest was checked before it was stored.
         let package = plugins.package(&wanted.package, &wanted.version).ok()?;
         let manifest = Manifest::read(&package.manifest).ok()?;
         let code = code_of(&manifest, &package.digest);
@@ -115,7 +116,7 @@ fn of_packages(cluster: &Cluster, bucket: &nacre_cluster::Bucket) -> Vec<Spec> {
     specs.collect()
 }
 
-/// The points of a token, which was read before it was stored.
+/// Returns the points of a token, which was checked before it was stored.
 fn points_of(begin: &str) -> Option<Arc<BTreeMap<Vbid, ResumePoint>>> {
     begin.parse::<Token>().ok().map(|token| Arc::new(token.into_points()))
 }

@@ -1,4 +1,4 @@
-//! Workloads of services: a deployment each, of a component that comes with the binary.
+//! Workloads of services: one deployment each, of a component that comes with the binary.
 
 use super::{Agreed, WorkloadKind};
 use crate::Runtime;

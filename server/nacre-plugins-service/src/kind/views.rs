@@ -1,4 +1,4 @@
-//! Views: a deployment a design document.
+//! Views: one deployment per design document.
 
 use super::{Agreed, WorkloadKind};
 use crate::Runtime;
@@ -12,29 +12,30 @@ use std::time::Duration;
 /// Prefix of the names of development design documents.
 const DEVELOPMENT: &str = "dev_";
 
-/// In how many lanes a node takes the vBuckets of a design document, each with a writer and a tree of its own. Answers are merged from
-/// them as from nodes, so more of them build faster and answer slower; a state is not made again where it moves to a larger machine.
+/// Number of lanes among which a node divides the vBuckets of a design document, each with its own writer and tree. Answers are
+/// merged from lanes as from nodes, so more lanes build faster and answer slower. The number does not depend on the machine, so a
+/// state that moves to a larger machine is not rebuilt.
 const LANES: u16 = 2;
 
-/// The pace of a design document that names only a part of one. Source: Couchbase's defaults.
+/// Defaults of a pace of which a design document sets only a part. Source: Couchbase's defaults.
 const PACE_INTERVAL: Duration = Duration::from_secs(5);
 const PACE_CHANGES_MIN: u64 = 5000;
 
 /// Options of deployments of design documents.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ViewOptions {
-    /// True if the design document is being tried out, and answers from a part of the vBuckets.
+    /// True if the design document is in development and answers from a part of the vBuckets.
     pub is_development: bool,
-    /// Interval at which new changes are taken; at once if there is none.
+    /// Interval at which new changes are processed; `None` for immediately.
     pub pace: Option<Pace>,
 }
 
-/// How long a deployment lets changes gather. A query that needs them asks for an update.
+/// How long a deployment lets changes gather. A query that needs them requests an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
-    /// Interval of looking for changes.
+    /// Interval of checks for changes.
     pub interval: Duration,
-    /// Number of changes that are worth taking.
+    /// Number of changes from which they are processed.
     pub changes_min: u64,
 }
 
@@ -79,7 +80,7 @@ impl WorkloadKind for Views {
         documents.map(|name| view_name(&agreed.bucket.name, name)).collect()
     }
 
-    /// Always: a design document is checked before there is any.
+    /// Always includes the component, because a design document is checked before any exists.
     fn components(&self, _: &Cluster, _: &[Arc<dyn Service>]) -> Vec<Code> {
         vec![VIEWS]
     }
@@ -98,7 +99,8 @@ pub(crate) fn view_name(bucket: &str, name: &str) -> String {
     format!("{bucket}/{name}")
 }
 
-/// The configuration of the views plugin: the design document with its name, and whether the plugin has accepted it before.
+/// Returns the configuration of the views plugin: the design document with its name, and whether the plugin has accepted it
+/// before.
 pub(crate) fn view_config(name: &str, document: &str, is_checked: bool) -> Option<String> {
     let mut config: serde_json::Value = serde_json::from_str(document).ok()?;
     let members = config.as_object_mut()?;
@@ -110,7 +112,7 @@ pub(crate) fn view_config(name: &str, document: &str, is_checked: bool) -> Optio
 /// Returns the keyspace that a design document indexes: `"collection": "scope.name"`, or the default one.
 ///
 /// # Errors
-/// The collection does not exist.
+/// Fails if the collection does not exist.
 pub(crate) fn view_source(
     config: &nacre_cluster::Bucket,
     document: &str,
@@ -142,7 +144,7 @@ fn pace_of(document: &str) -> Option<Pace> {
     })
 }
 
-/// Names the space of a design document by all that its rows depend on.
+/// Returns the name of a design document's space, which encodes everything that its rows depend on.
 fn view_space(
     config: &nacre_cluster::Bucket,
     name: &str,

@@ -6,10 +6,10 @@
 //!                         └── refused ─► record: ABORTED ─► staged changes are removed ─► entry forgotten
 //! ```
 //!
-//! Before COMMITTED no reader sees a change, and afterwards any node that finds the entry can finish the rest. So a
-//! crash at any point leaves all or nothing, as soon as the entry is [finished](Attempt::finish). Every write names the
-//! version that it replaces, so that it never overwrites a change that another transaction, a client or a cleanup has
-//! made in between.
+//! Before COMMITTED no reader sees a change, and afterwards any node that finds the entry can complete the rest. So a
+//! crash at any point leaves all changes or none, as soon as the entry is [finished](Attempt::finish). Every write
+//! requires the CAS of the version that it replaces, so it never overwrites a change that another transaction, a client
+//! or a cleanup has made in between.
 
 use super::changes::{Changes, JSON_FLAGS, Kind, Place, Staged};
 use super::record::{self, Entry, Names, state};
@@ -17,28 +17,28 @@ use super::step::{BodyFormat, Documents, Durability, Edit, Looked, Step};
 use nacre_sandbox::{DatabaseKeyspace, KvError};
 use std::time::Duration;
 
-/// How often the unstaging of a document is tried again because the document has changed.
+/// How often the unstaging of a document is retried because the document has changed.
 const ROUNDS: usize = 8;
 
 /// Why a transaction did not commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// Something was written in between; the same statements may succeed the next time.
+    /// A concurrent write; the same statements may succeed the next time.
     Conflict(String),
-    /// The time is over.
+    /// The transaction has expired.
     Expired,
     /// It is unknown whether the transaction has committed. If it has, all of it will become visible.
     Ambiguous(String),
-    /// Something else.
+    /// Another reason.
     Failed(String),
 }
 
-/// One attempt to carry a transaction out; statements have one.
+/// An attempt to commit a transaction; a transaction of statements has only one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// The transaction.
+    /// The ID of the transaction.
     pub transaction: String,
-    /// The attempt.
+    /// The ID of the attempt.
     pub id: String,
     /// Collection for the records, if one was chosen.
     pub records: Option<DatabaseKeyspace>,
@@ -57,9 +57,9 @@ struct Moved<'a> {
 }
 
 impl Attempt {
-    /// Makes all changes, or none. `left` is the time until the commit must count.
+    /// Commits all changes, or none. `left` returns the time until the decision must be made.
     ///
-    /// Returns true if nothing is left to be done; otherwise a cleanup finishes it.
+    /// Returns true if nothing is left to do; otherwise a cleanup finishes the transaction.
     ///
     /// # Errors
     /// The reason why no change was made, except for [`Stopped::Ambiguous`].
@@ -78,12 +78,12 @@ impl Attempt {
         let names = self.names(&record);
         let mut moved = Vec::new();
         let staged = self.stage(&names, &wanted, &mut moved, documents, left);
-        // The edit of the record decides: it is one write of one document, so there is no state in between.
+        // The edit of the record decides: it is one write of one document, so there is no intermediate state.
         let committed = staged.and_then(|()| self.decide(&names, &moved, documents));
         match committed {
             Ok(()) => Ok(self.unstage(&moved, documents)),
-            // Err(stopped), => Neither undone nor finished here: the record may say COMMITTED. A cleanup finds out once
-            // the transaction has expired.
+            // The transaction is neither undone nor finished here, because the record may say COMMITTED. A cleanup
+            // decides once the transaction has expired.
             Err(stopped @ Stopped::Ambiguous(_)) => Err(stopped),
             Err(stopped) => {
                 self.abort(&wanted, documents);
@@ -100,7 +100,7 @@ impl Attempt {
         }
     }
 
-    /// Makes sure that the transaction has an entry, and says where.
+    /// Ensures that the transaction has an entry, and returns the place of its record.
     fn begin(
         &mut self,
         first: &Place,
@@ -137,7 +137,7 @@ impl Attempt {
             }
             let cas = match (staged.stored, staged.is_dirty) {
                 (Some(_), false) => staged.stored_cas,
-                // A staged insertion of an SDK that was removed again: its tombstone stays as it was.
+                // An insertion that an SDK staged and that was removed again: its tombstone is restored.
                 (Some(_), true) if staged.kind == Kind::Nothing => {
                     let restored = record::restored(staged.stored_cas);
                     self.edit(place, restored, documents)
@@ -171,7 +171,7 @@ impl Attempt {
                 outcome => return outcome.map_err(|error| conflict(place, &error)),
             }
         }
-        // Somebody may have staged something else here, before this transaction has read the document or after.
+        // Another transaction may have staged a change here, before or after this transaction has read the document.
         let paths = [record::STAGED_ATTEMPT, "txn.atr"];
         let looked = documents.look(place, &paths).map_err(|error| conflict(place, &error))?;
         let looked = looked.ok_or_else(|| conflict(place, &KvError::NotFound))?;
@@ -192,7 +192,7 @@ impl Attempt {
         self.edit(place, edit, documents).map_err(|error| conflict(place, &error))
     }
 
-    /// Returns true if another transaction, which is not over, has staged something here.
+    /// Returns true if another transaction, which has not ended, has staged a change here.
     fn is_taken(&self, looked: &Looked, documents: &dyn Documents) -> Result<bool, Stopped> {
         let [Some(attempt), Some(record)] = &looked.found[..] else { return Ok(false) };
         let (Ok(attempt), Ok(record)) = (
@@ -216,13 +216,13 @@ impl Attempt {
         };
         let place = Place { keyspace, id: id.to_owned() };
         let stated = state_of(&place, &attempt, documents).map_err(|error| failed(&error))?;
-        // A transaction without an entry is over, and left this behind.
+        // A transaction without an entry has ended, and left this change behind.
         let is_over = stated
             .is_none_or(|stated| [state::COMPLETED, state::ROLLED_BACK].contains(&stated.as_str()));
         Ok(!is_over)
     }
 
-    /// From here on all of it counts.
+    /// Marks the transaction as committed: from here on all changes count.
     fn decide(
         &self,
         names: &Names<'_>,
@@ -232,42 +232,41 @@ impl Attempt {
         let told: Vec<_> = moved.iter().map(|moved| (moved.staged.kind, moved.place)).collect();
         let edit = names.committed(&told);
         let Err(error) = self.edit(names.record, edit, documents) else { return Ok(()) };
-        // The write may have arrived although it failed.
+        // The write may have been applied although it failed.
         let stated = state_of(names.record, &self.id, documents);
         match stated.map_err(|_| Stopped::Ambiguous(error.to_string()))?.as_deref() {
             Some(state::COMMITTED) => Ok(()),
             Some(state::PENDING) if matches!(error, KvError::Temporary(_)) => {
-                // A write that was lost on its way may still arrive.
+                // A delayed write may still be applied.
                 Err(Stopped::Ambiguous(error.to_string()))
             }
-            // Somebody has ended it, as its time was over.
+            // A cleanup has ended the transaction because it had expired.
             None => Err(Stopped::Expired),
             _ => Err(Stopped::Failed(error.to_string())),
         }
     }
 
-    /// Unstages each document, and forgets the entry when that is done.
+    /// Unstages each document, and removes the entry when that is done.
     fn unstage(&self, moved: &[Moved<'_>], documents: &dyn Documents) -> bool {
         let mut is_whole = true;
         for Moved { place, staged, cas } in moved {
             let step = match staged.kind {
                 Kind::Remove => Step::Remove(*cas, self.durability),
                 kind => {
-                    // JSON is kept as it is, so it need not be sent again.
+                    // JSON is copied within the document, so it need not be sent again.
                     let edit =
                         record::unstaged(kind, *cas, BodyFormat::Json, JSON_FLAGS, staged.expiry);
                     Step::Edit(edit, self.durability)
                 }
             };
             let done = documents.write(place, step).map(drop);
-            // The transaction has committed, so a changed document is no reason to stop: `settle` looks at it and tries
-            // again.
+            // The transaction has committed, so a changed document is no reason to stop: `settle` reads it and retries.
             is_whole &= done.or_else(|_| self.settle(staged.kind, place, true, documents)).is_ok();
         }
         is_whole && self.forget(documents)
     }
 
-    /// From here on nothing of it counts; staged changes are removed.
+    /// Marks the transaction as aborted and removes staged changes.
     fn abort(&self, staged: &[(&Place, &Staged)], documents: &dyn Documents) {
         let Some(record) = &self.record else { return };
         let told: Vec<_> = staged
@@ -276,7 +275,7 @@ impl Attempt {
             .filter(|(kind, _)| *kind != Kind::Nothing)
             .collect();
         let edit = self.names(record).aborted(&told);
-        // Without an aborted state, a cleanup finds an expired entry, which has the same effect.
+        // Without the aborted state, a cleanup finds an expired entry, which has the same effect.
         let mut is_whole = self.edit(record, edit, documents).is_ok();
         for (kind, place) in told {
             is_whole &= self.settle(kind, place, false, documents).is_ok();
@@ -286,12 +285,12 @@ impl Attempt {
         }
     }
 
-    /// Finishes an entry whose time is over, as its state says. Returns whether it is gone.
+    /// Finishes the entry of an expired transaction according to its state. Returns true if the entry was removed.
     pub fn finish(&self, entry: &Entry, documents: &dyn Documents) -> bool {
         let commits = match entry.state.as_str() {
             state::COMMITTED => true,
             state::ABORTED => false,
-            // Its staged changes are not known here, and belong to no transaction without the entry.
+            // Its staged changes are not known here, and without the entry they belong to no transaction.
             state::PENDING => return self.give_up(documents),
             // Only the entry is left.
             state::COMPLETED | state::ROLLED_BACK => return self.forget(documents),
@@ -316,7 +315,7 @@ impl Attempt {
         self.edit(record, edit, documents).is_ok()
     }
 
-    /// Finishes one document, if something is left to do.
+    /// Finishes one document, if anything is left to do.
     fn settle(
         &self,
         kind: Kind,
@@ -334,7 +333,7 @@ impl Attempt {
         for _ in 0..ROUNDS {
             let looked = match documents.look(place, &paths) {
                 Ok(Some(looked)) => looked,
-                // The document was dropped with its collection.
+                // The document or its collection no longer exists.
                 Ok(None) | Err(KvError::Denied(_)) => return Ok(()),
                 Err(error) => {
                     last = error;
@@ -346,7 +345,7 @@ impl Attempt {
                 serde_json::from_slice::<String>(found.as_deref().unwrap_or_default()).ok()
             };
             if text(attempt).as_deref() != Some(self.id.as_str()) {
-                // It was done before.
+                // The document was finished before.
                 return Ok(());
             }
             let kind = text(of_type).and_then(|name| record::kind_of(&name)).unwrap_or(kind);
@@ -355,7 +354,7 @@ impl Attempt {
             let step = match (commits, kind) {
                 (true, Kind::Remove) => Step::Remove(looked.cas, self.durability),
                 (true, kind) => {
-                    // An SDK may have staged an insertion as a document, which then has its body.
+                    // An SDK may have staged an insertion as a document, which then has a body.
                     let kind = if looked.is_tombstone { Kind::Insert } else { rest_of(kind) };
                     let flags = flags.unwrap_or(JSON_FLAGS);
                     let edit = record::unstaged(kind, looked.cas, format, flags, None);

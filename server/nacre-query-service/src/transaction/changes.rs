@@ -1,14 +1,14 @@
 //! The uncommitted changes of a transaction: documents by their place, and the undo log.
 //!
-//! Nothing here reads a document: the caller passes the committed version. All changes can be undone back to a mark,
-//! which is how a rollback to a savepoint works, and how a failed statement leaves nothing behind.
+//! This module reads no documents: the caller passes the committed version. All changes can be undone back to a
+//! mark; rollbacks to savepoints and of failed statements use this.
 
 use nacre_sandbox::{Action, DatabaseKeyspace, Mutation, Row, RowRefusal};
 use std::collections::BTreeMap;
 
-/// Flags that SDKs take for JSON. Source: Couchbase's common flags.
+/// Flags that SDKs use for JSON. Source: Couchbase's common flags.
 pub const JSON_FLAGS: u32 = 0x0200_0000;
-/// Memory of a change in addition to its document.
+/// Memory of a change in addition to its document, in bytes.
 const OVERHEAD_BYTES: usize = 256;
 
 /// Address of a document.
@@ -20,50 +20,50 @@ pub struct Place {
     pub id: String,
 }
 
-/// The effect of all statements of a transaction on a document.
+/// The combined effect of all statements of a transaction on a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// There is no committed document.
+    /// No document is committed; the transaction inserts one.
     Insert,
-    /// There is one.
+    /// A document is committed; the transaction replaces it.
     Replace,
-    /// There is one, and will be none.
+    /// A document is committed; the transaction removes it.
     Remove,
     /// The document is inserted and removed within the transaction.
     Nothing,
 }
 
-/// A document as a transaction has it.
+/// A document as the transaction sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Staged {
     /// The effect.
     pub kind: Kind,
-    /// The body; empty when there will be none.
+    /// The body; empty for a removal.
     pub body: Vec<u8>,
-    /// Expiry as clients send it; `None` keeps the present one.
+    /// Expiry as clients send it; `None` keeps the current one.
     pub expiry: Option<u32>,
-    /// The version that statements see.
+    /// The CAS that statements see.
     pub cas: u64,
-    /// The version that the stored document must have when this is staged there; 0 when there must be none.
+    /// The CAS that the stored document must have when the change is staged; 0 if it must not exist.
     pub stored_cas: u64,
-    /// The effect that is staged in the store already, if any.
+    /// The effect that is already staged in the store, if any.
     pub stored: Option<Kind>,
     /// True if the stored effect is outdated.
     pub is_dirty: bool,
 }
 
 impl Staged {
-    /// Returns true if the transaction has a document here.
+    /// Returns true if the document exists within the transaction.
     pub fn is_there(&self) -> bool {
         matches!(self.kind, Kind::Insert | Kind::Replace)
     }
 
-    /// Returns true if a document is committed here.
+    /// Returns true if a document is committed.
     fn is_committed(&self) -> bool {
         matches!(self.kind, Kind::Replace | Kind::Remove)
     }
 
-    /// By how many documents it makes the collection larger.
+    /// Returns the number of documents that the change adds to the collection.
     pub fn growth(&self) -> i8 {
         i8::from(self.is_there()) - i8::from(self.is_committed())
     }
@@ -81,7 +81,7 @@ impl Staged {
     }
 }
 
-/// A moment of a transaction that can be gone back to.
+/// A position in the undo log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(usize);
 
@@ -97,22 +97,22 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Creates an empty set of changes. Versions of changed documents count on from `cas`.
+    /// Creates an empty set of changes. The CAS values of changed documents continue from `cas`.
     pub fn new(cas: u64) -> Changes {
         Changes { last_cas: cas, ..Changes::default() }
     }
 
-    /// Returns the approximate memory.
+    /// Returns the approximate memory in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns true if it has changed a document.
+    /// Returns true if the transaction has changed the document.
     pub fn knows(&self, keyspace: &DatabaseKeyspace, id: &str) -> bool {
         self.staged.contains_key(&Place { keyspace: keyspace.clone(), id: id.to_owned() })
     }
 
-    /// All that it has changed.
+    /// Returns all changes.
     pub fn iter(&self) -> impl Iterator<Item = (&Place, &Staged)> {
         self.staged.iter()
     }
@@ -128,12 +128,12 @@ impl Changes {
         those.map(|(place, staged)| (place.id.as_str(), staged))
     }
 
-    /// Takes over a change that is staged in the store already.
+    /// Adds a change that is already staged in the store.
     pub fn take_over(&mut self, place: Place, staged: Staged) {
         self.put(place, staged);
     }
 
-    /// Changes a document, of which the version `committed` is stored. Returns the new version.
+    /// Applies a mutation to a document whose stored version is `committed`. Returns the new CAS.
     ///
     /// # Errors
     /// The reason why the change is refused.
@@ -187,7 +187,7 @@ impl Changes {
         self.undo.push((place, before));
     }
 
-    /// Returns the present position of the undo log.
+    /// Returns the current position of the undo log.
     pub fn mark(&self) -> Mark {
         Mark(self.undo.len())
     }
@@ -206,13 +206,13 @@ impl Changes {
         self.savepoints.retain(|(_, savepoint)| *savepoint <= mark);
     }
 
-    /// Names where it is now. A name that is used again means the new place.
+    /// Sets a savepoint at the current position. An existing savepoint with the same name is moved.
     pub fn set_savepoint(&mut self, name: String) {
         self.savepoints.retain(|(known, _)| *known != name);
         self.savepoints.push((name, self.mark()));
     }
 
-    /// Undoes everything after a savepoint, which stays. Returns `false` if there is none of this name.
+    /// Undoes everything after a savepoint, which remains. Returns false if no savepoint has this name.
     pub fn back_to_savepoint(&mut self, name: &str) -> bool {
         let found = self.savepoints.iter().find(|(known, _)| known == name);
         let Some(mark) = found.map(|(_, mark)| *mark) else { return false };
@@ -249,7 +249,7 @@ mod tests {
         changes.iter().map(one).collect()
     }
 
-    /// Statements on one key with a committed version: the refusal of each, and their total effect.
+    /// Statements on one key with a committed version: the refusal of each, and their combined effect.
     #[test]
     fn what_statements_do_to_a_document_comes_to_one_change() {
         use Action::{Insert, Remove, Replace, Upsert};
@@ -279,7 +279,7 @@ mod tests {
         }
     }
 
-    /// The expiry of each statement on one key, where it sets one, and the total effect.
+    /// The expiry of each statement on one key, where it sets one, and the combined effect.
     #[test]
     fn a_statement_that_keeps_the_expiry_keeps_that_of_an_earlier_one() {
         use Action::{Insert, Remove, Replace, Upsert};

@@ -1,6 +1,6 @@
-//! Lost transactions: their client has ended, or the node that kept them. Each node cleans up the records that it
-//! serves, of statements and of SDKs alike. SDKs may clean up at the same time: each write names its version, so that
-//! only one of them succeeds.
+//! Lost transactions: their client or their node has ended. Each node cleans up the records that it serves, both of
+//! statements and of SDKs. SDKs may clean up at the same time: each write requires a CAS, so only one of them
+//! succeeds.
 
 use super::attempt::Attempt;
 use super::changes::Place;
@@ -16,13 +16,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long ago a transaction must have expired. Its client may still be about to end it, and clocks differ.
+/// Minimum time since the expiry of a transaction. Its client may still be about to end it, and clocks differ.
 const GRACE: Duration = Duration::from_secs(5);
-/// Longest time of a step.
+/// Maximum time of a step.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Finishes the transactions whose time is over and that are recorded in vBuckets which this node serves. Returns
-/// how many were. May wait for other nodes: not for a thread that others wait for.
+/// Finishes expired transactions whose records are in vBuckets that this node serves. Returns their number. May block
+/// on other nodes: do not call it on a thread for which others wait.
 pub fn finish_lost_transactions(node: &Arc<Node>) -> usize {
     let buckets: Vec<Arc<Bucket>> = node.buckets();
     buckets.iter().map(|bucket| finish_lost_of(node, bucket)).sum()

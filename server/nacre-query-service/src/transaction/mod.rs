@@ -1,4 +1,4 @@
-//! Transactions of statements. The node that begins a transaction keeps it, and receives all of its statements.
+//! Transactions of statements. The node on which a transaction begins keeps it, and receives all of its statements.
 //!
 //! ```text
 //! BEGIN ─► Transactions ◄─ join, leave ─► Session: statements see Changes over the stored documents
@@ -6,9 +6,8 @@
 //! COMMIT ────────┴─► Attempt: writes the stored documents, with the SDKs' protocol
 //! ```
 //!
-//! Until it commits, a transaction that begins here is in the memory of its node alone: when the node ends, the
-//! transaction is gone without a trace. A transaction that an SDK has begun may have staged documents, which the SDK
-//! cleans up then.
+//! Until it commits, a transaction that begins here exists only in the memory of its node: if the node stops, the transaction
+//! is lost without a trace. A transaction that an SDK has begun may have staged documents, which the SDK then cleans up.
 
 mod attempt;
 mod changes;
@@ -35,48 +34,48 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Transactions that a node keeps.
+/// Maximum number of transactions on a node.
 const COUNT_MAX: usize = 1024;
-/// Bytes of changes that one of them may have.
+/// Maximum size of the changes of a transaction, in bytes.
 const BYTES_MAX: usize = 128 << 20;
-/// Bytes of changes that all of them may have.
+/// Maximum size of the changes of all transactions, in bytes.
 const ALL_BYTES_MAX: usize = 512 << 20;
-/// Transactions that one user may have at once.
+/// Maximum number of simultaneous transactions of a user.
 const COUNT_OF_USER_MAX: usize = COUNT_MAX / 4;
-/// Bytes of changes that those of one user may have.
+/// Maximum size of the changes of a user's transactions, in bytes.
 const BYTES_OF_USER_MAX: usize = ALL_BYTES_MAX / 2;
 /// Default timeout of a transaction. Source: Couchbase's `txtimeout`.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// Largest timeout.
+/// Maximum timeout.
 const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 /// How long an ended transaction is remembered.
 const MEMORY_OF_ENDED: Duration = Duration::from_secs(60);
 
 /// A transaction.
 pub struct Transaction {
-    /// The transaction in the stored documents.
+    /// Its attempt to commit.
     pub attempt: Attempt,
     /// Its changes.
     pub changes: Changes,
-    /// When it is over, in monotonic nanoseconds.
+    /// The time of its expiry, in monotonic nanoseconds.
     pub ends_ns: u64,
 }
 
 /// A transaction and its owner.
 struct Slot {
     user: String,
-    /// For the memory of its changes.
+    /// Permit for the memory of its changes.
     permit: Permit,
     durability: Durability,
     timeout: Duration,
     ends_ns: u64,
-    /// When it is over, by the wall clock, in milliseconds since 1970.
+    /// The time of its expiry in milliseconds since 1970.
     ends_ms: u64,
-    /// The number of the last statement that had one.
+    /// The number of the last numbered statement.
     number: u64,
     statements: u64,
     bytes: usize,
-    /// The transaction and its expiry; the former is `None` while a request uses it.
+    /// The transaction; `None` while a request uses it, or after it expired.
     at_rest: Option<Box<Transaction>>,
 }
 
@@ -85,10 +84,10 @@ struct Slot {
 pub struct Transactions(Mutex<BTreeMap<String, Slot>>);
 
 impl Transactions {
-    /// Keeps a new one of the user whose account that is.
+    /// Adds a transaction of the user with that account.
     ///
     /// # Errors
-    /// Code 17006 when there are too many, on the node or of the user, or one of this id already.
+    /// Code 17006 if there are too many transactions, on the node or of the user, or the ID exists.
     pub fn add(
         &self,
         transaction: Box<Transaction>,
@@ -132,8 +131,8 @@ impl Transactions {
     /// Lends a transaction to a request.
     ///
     /// # Errors
-    /// Code 17004 when `user` has none of this id, 17005 when the statement comes too late, 17010 when its time is over, 17013
-    /// when another request has it.
+    /// Code 17004 if `user` has no transaction with this ID, 17005 if the statement is out of order, 17010 if the transaction
+    /// has expired, 17013 if another request uses it.
     pub fn join(
         &self,
         id: &str,
@@ -178,20 +177,20 @@ impl Transactions {
         prune(&mut all, now);
     }
 
-    /// A transaction that a request had is over.
+    /// Removes a transaction that a request has ended.
     pub fn end(&self, id: &str) {
         self.0.lock().remove(id);
     }
 
-    /// Drops those whose time is over.
+    /// Drops expired transactions.
     pub fn prune(&self, now: Now) {
         prune(&mut self.0.lock(), now);
     }
 
-    /// Checks that the changes of a transaction that a request of the user with that account has may stay.
+    /// Checks the size of a transaction's changes. `account` is that of the user.
     ///
     /// # Errors
-    /// Code 17016 when they are too much.
+    /// Code 17016 if the changes are too large.
     pub fn check_size(&self, transaction: &Transaction, account: &Account) -> Result<(), Failure> {
         let (all, bytes) = (self.0.lock(), transaction.changes.bytes());
         let others = all.iter().filter(|(id, _)| **id != transaction.attempt.id);
@@ -240,8 +239,8 @@ impl Transactions {
     }
 }
 
-/// Drops the changes of expired transactions, and forgets the transactions a while later. One that a request uses is
-/// dropped when it comes back.
+/// Drops the changes of expired transactions, and removes the transactions some time later. A transaction that a request uses
+/// is dropped when it is returned.
 fn prune(all: &mut BTreeMap<String, Slot>, now: Now) {
     let memory_ns = u64::try_from(MEMORY_OF_ENDED.as_nanos()).unwrap_or(u64::MAX);
     all.retain(|_, slot| {

@@ -1,5 +1,5 @@
-//! The stored form of a transaction: its entry in a record document, and the staged change at each of its documents.
-//! The forms are those of the SDKs. So SDKs can finish transactions of this node, and this node those of SDKs.
+//! The stored form of a transaction: its entry in a record document, and the staged change at each of its documents. The
+//! forms are those of the SDKs, so SDKs can finish transactions of this node, and this node those of SDKs.
 //!
 //! ```text
 //! _txn:atr-9-#0   {"attempts": {"<attempt>": {"st": "PENDING", "tid": "<transaction>", "tst": "<CAS>", "exp": 14998, "d": "m",
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// Prefix of the keys of documents that belong to transactions. Queries do not see them.
 pub const KEY_PREFIX: &str = "_txn:";
-/// The attribute of a document that is staged.
+/// The attribute of a document with a staged change.
 pub const STAGED: &str = "txn";
 /// The attempt that has staged the change.
 pub const STAGED_ATTEMPT: &str = "txn.id.atmpt";
@@ -27,19 +27,19 @@ pub const STAGED_ATTEMPT: &str = "txn.id.atmpt";
 pub const STAGED_TYPE: &str = "txn.op.type";
 /// The new body.
 pub const STAGED_BODY: &str = "txn.op.stgd";
-/// Staged body of a document that is not JSON.
+/// The staged body of a document that is not JSON.
 pub const STAGED_BINARY: &str = "txn.op.bin";
-/// The format of the new body, as clients name it.
+/// The flags of the new body.
 pub const STAGED_FLAGS: &str = "txn.aux.uf";
 /// The attribute of a record.
 pub const ATTEMPTS: &str = "attempts";
 
-/// Documents with records that a collection may have. The SDKs know them by their names.
+/// Maximum number of record documents in a collection. The SDKs know their keys.
 pub const RECORD_COUNT: u16 = 1024;
-/// Characters of an id of a transaction that come from elsewhere.
+/// Maximum length of a transaction ID from a client.
 const ID_LENGTH_MAX: usize = 64;
 
-/// The state of an entry.
+/// The states of an entry.
 pub mod state {
     pub const PENDING: &str = "PENDING";
     pub const COMMITTED: &str = "COMMITTED";
@@ -48,8 +48,8 @@ pub mod state {
     pub const ROLLED_BACK: &str = "ROLLED_BACK";
 }
 
-/// The key of the record of that number: with the first hexadecimal number at its end that puts it into the vBucket of its
-/// own number, of 1024. The SDKs have the same as a table.
+/// Returns the key of a record. Its suffix is the first hexadecimal number that puts the key into the vBucket with the
+/// record's number, of 1024 vBuckets. The SDKs have the same keys as a table.
 fn record_key(number: u16) -> String {
     (0u32..)
         .map(|end| format!("_txn:atr-{number}-#{end:x}"))
@@ -61,15 +61,15 @@ fn record_key(number: u16) -> String {
 pub static RECORD_KEYS: LazyLock<Vec<String>> =
     LazyLock::new(|| (0..RECORD_COUNT).map(record_key).collect());
 
-/// Returns true if that is the key of a record.
+/// Returns true if `key` is the key of a record.
 pub fn is_record_key(key: &str) -> bool {
     let number = key.strip_prefix("_txn:atr-").and_then(|rest| rest.split_once('-'));
     let number = number.and_then(|(number, _)| number.parse::<u16>().ok());
     number.is_some_and(|number| RECORD_KEYS.get(usize::from(number)).is_some_and(|own| own == key))
 }
 
-/// Returns the place of the record of a transaction that begins with that document: in `records`, if given, or in the
-/// default collection of its bucket.
+/// Returns the place of the record of a transaction whose first document is `first`: in `records` if given, or in the
+/// default collection of the document's bucket.
 pub fn record_of(first: &Place, records: Option<&DatabaseKeyspace>) -> Place {
     let default = || DatabaseKeyspace {
         bucket: first.keyspace.bucket.clone(),
@@ -83,13 +83,13 @@ pub fn record_of(first: &Place, records: Option<&DatabaseKeyspace>) -> Place {
     }
 }
 
-/// Returns true if an id can be part of a path.
+/// Returns true if an ID can be part of a path.
 pub fn is_id(id: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     !id.is_empty() && id.len() <= ID_LENGTH_MAX && id.bytes().all(is_plain)
 }
 
-/// The path of an attempt's entry.
+/// Returns the path of an attempt's entry.
 pub fn entry_path(attempt: &str) -> String {
     format!("{ATTEMPTS}.{attempt}")
 }
@@ -98,11 +98,11 @@ fn json_of(value: &Value) -> Vec<u8> {
     value.to_string().into_bytes()
 }
 
-/// Names of a transaction in its writes.
+/// The identifiers of a transaction in its writes.
 pub struct Names<'a> {
-    /// The transaction.
+    /// The ID of the transaction.
     pub transaction: &'a str,
-    /// The attempt, one of which a transaction of statements has.
+    /// The ID of the attempt; a transaction of statements has one attempt.
     pub attempt: &'a str,
     /// Place of its record.
     pub record: &'a Place,
@@ -117,7 +117,7 @@ impl Names<'_> {
         Part::Set(self.path(field), json_of(value))
     }
 
-    /// The entry before the first document is staged.
+    /// Returns the edit that creates the entry, before the first document is staged.
     pub fn pending(&self, left: Duration, durability: Durability) -> Edit {
         let add = |field: &str, value: Value| Part::Add(self.path(field), json_of(&value));
         let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
@@ -132,7 +132,7 @@ impl Names<'_> {
         Edit { presence: Presence::Any, parts, ..Edit::default() }
     }
 
-    /// From here on all of it counts. Fails when there is no entry any more, and the second time.
+    /// Returns the edit that commits the transaction. It fails if the entry no longer exists, or was committed before.
     pub fn committed(&self, documents: &[(Kind, &Place)]) -> Edit {
         let mut parts = vec![
             Part::Add(self.path("p"), b"0".to_vec()),
@@ -143,7 +143,7 @@ impl Names<'_> {
         Edit { parts, ..Edit::default() }
     }
 
-    /// From here on none of it counts.
+    /// Returns the edit that aborts the transaction.
     pub fn aborted(&self, documents: &[(Kind, &Place)]) -> Edit {
         let mut parts = vec![
             self.set("st", &state::ABORTED.into()),
@@ -162,20 +162,21 @@ impl Names<'_> {
         })
     }
 
-    /// Forgets the entry: nothing is left to be done.
+    /// Returns the edit that removes the entry when nothing is left to do.
     pub fn forgotten(&self) -> Edit {
         Edit { parts: vec![Part::Remove(entry_path(self.attempt))], ..Edit::default() }
     }
 
-    /// Forgets the entry of a transaction that may be about to commit: only one of the two edits succeeds.
+    /// Returns the edit that removes the entry of a transaction that may be about to commit: only one of the two edits
+    /// succeeds.
     pub fn given_up(&self) -> Edit {
         let parts =
             vec![Part::Add(self.path("p"), b"0".to_vec()), Part::Remove(entry_path(self.attempt))];
         Edit { parts, ..Edit::default() }
     }
 
-    /// Stages a change of a document with version `cas`. For an insertion, 0 means that there is no document at all;
-    /// another version is that of a tombstone with a staged change.
+    /// Returns the edit that stages a change of a document with CAS `cas`. For an insertion, 0 means that the document
+    /// does not exist; another CAS is that of a tombstone with a staged change.
     pub fn staged(&self, kind: Kind, body: &[u8], operation: &str, cas: u64) -> Edit {
         let body = (kind != Kind::Remove).then_some(body);
         let attribute = self.attribute(kind, body, operation);
@@ -195,7 +196,7 @@ impl Names<'_> {
         Edit { presence, cas, sees_tombstones: true, hides: inserts, parts, ..Edit::default() }
     }
 
-    /// The staged body is JSON, which is not parsed here but inserted as it is.
+    /// Returns the attribute of a staged change. The body is JSON and is inserted without parsing.
     fn attribute(&self, kind: Kind, body: Option<&[u8]>, operation: &str) -> Vec<u8> {
         let ids = json!({"txn": self.transaction, "atmpt": self.attempt, "op": operation});
         let DatabaseKeyspace { bucket, scope, collection } = &self.record.keyspace;
@@ -206,7 +207,7 @@ impl Names<'_> {
             out.extend_from_slice(b",\"stgd\":");
             out.extend_from_slice(body);
         }
-        // The document's present metadata goes into the last part.
+        // The document's current metadata goes into the last part.
         let restore = if kind == Kind::Insert { "" } else { ",\"restore\":{}" };
         out.extend_from_slice(format!("}},\"aux\":{{\"uf\":{JSON_FLAGS}}}{restore}}}").as_bytes());
         out
@@ -221,7 +222,7 @@ mod macros {
     pub const DOCUMENT_REVISION: &str = "\"${$document.revid}\"";
 }
 
-/// Makes the staged change the document. A removal is no edit.
+/// Returns the edit that turns the staged change into the document. Removals are not edits.
 pub fn unstaged(kind: Kind, cas: u64, format: BodyFormat, flags: u32, expiry: Option<u32>) -> Edit {
     let path = match format {
         BodyFormat::Json => STAGED_BODY,
@@ -239,7 +240,7 @@ pub fn unstaged(kind: Kind, cas: u64, format: BodyFormat, flags: u32, expiry: Op
     }
 }
 
-/// Leaves the document as it was before something was staged there.
+/// Returns the edit that removes a staged change and leaves the document unchanged.
 pub fn restored(cas: u64) -> Edit {
     let parts = vec![Part::Remove(STAGED.into())];
     Edit { cas, sees_tombstones: true, parts, ..Edit::default() }
@@ -254,7 +255,7 @@ fn name(kind: Kind) -> &'static str {
     }
 }
 
-/// The kind of that name.
+/// Returns the kind with that name.
 pub fn kind_of(name: &str) -> Option<Kind> {
     [Kind::Insert, Kind::Replace, Kind::Remove].into_iter().find(|kind| self::name(*kind) == name)
 }
@@ -267,24 +268,24 @@ fn told(place: &Place) -> Value {
 /// The parts of a record's entry that are needed to finish it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The state, as it is written.
+    /// The state as stored.
     pub state: String,
-    /// When it was begun, by the clock of the record's node: nanoseconds since 1970.
+    /// The time of its start by the clock of the record's node, in nanoseconds since 1970.
     pub begun_ns: u64,
-    /// For how long, in nanoseconds.
+    /// Its timeout in nanoseconds.
     pub lasts_ns: u64,
     /// The durability of its writes.
     pub durability: Durability,
     /// The transaction.
     pub transaction: String,
-    /// The documents.
+    /// The documents with staged changes.
     pub documents: Vec<(Kind, Place)>,
-    /// True if it was written by a newer protocol.
+    /// True if a newer version of the protocol has written it.
     pub is_of_newer: bool,
 }
 
 impl Entry {
-    /// Reads an entry; `None` if the value is no entry.
+    /// Reads an entry; `None` if the value is not one.
     pub fn read(value: &Value) -> Option<Entry> {
         let text = |field: &str| value.get(field).and_then(Value::as_str);
         let list = |kind: Kind, field: &str| -> Option<Vec<(Kind, Place)>> {
@@ -307,7 +308,7 @@ impl Entry {
         })
     }
 
-    /// Returns true if its time has been over for at least so long.
+    /// Returns true if the transaction expired at least `since` ago.
     pub fn is_over(&self, now_ns: u64, since: Duration) -> bool {
         let since_ns = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
         let ends_ns = self.begun_ns.saturating_add(self.lasts_ns);
@@ -326,7 +327,7 @@ fn place_of(told: &Value) -> Option<Place> {
     Some(Place { keyspace, id: text("id")? })
 }
 
-/// A CAS as macros write it: hexadecimal, its bytes from the least to the most significant. It is a time as well.
+/// Parses a CAS as written by macros: hexadecimal, least significant byte first. A CAS is also a time.
 fn cas_of_macro(text: &str) -> Option<u64> {
     let number = u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()?;
     (text.len() == 18).then(|| number.swap_bytes())
@@ -336,7 +337,7 @@ fn cas_of_macro(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Names that are known from the tables of SDKs, and the rule for all.
+    /// Keys from the tables of SDKs, and the rule for all of them.
     #[test]
     fn records_have_the_names_that_sdks_know() {
         let known = [(0, "_txn:atr-0-#14"), (9, "_txn:atr-9-#0"), (22, "_txn:atr-22-#59e8")];

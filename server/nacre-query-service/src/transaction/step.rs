@@ -1,4 +1,5 @@
-//! Operations of a transaction on one stored document: plain data, because another node may serve the document.
+//! Operations of a transaction on one stored document. They are plain data, because another node may serve the
+//! document.
 
 use super::changes::Place;
 use nacre_sandbox::KvError;
@@ -10,19 +11,19 @@ use serde::{Deserialize, Serialize};
 pub enum Durability {
     /// In memory.
     None,
-    /// In memory on most copies.
+    /// In memory on a majority of the copies.
     #[default]
     Majority,
     /// In memory on a majority, and on disk at the active copy.
     MajorityAndPersistToActive,
-    /// On disk on most copies.
+    /// On disk on a majority of the copies.
     PersistToMajority,
 }
 
 impl Durability {
-    /// Reads a name that clients use; none of an unknown one.
+    /// Reads a name as clients write it; `None` for an unknown one.
     pub fn of_name(name: &str) -> Option<Durability> {
-        // SDKs write them in two ways.
+        // SDKs use two spellings.
         Some(match name.to_ascii_lowercase().replace('_', "").as_str() {
             "" | "unset" | "majority" => Durability::Majority,
             "none" => Durability::None,
@@ -34,7 +35,7 @@ impl Durability {
         })
     }
 
-    /// The name in `system:transactions`.
+    /// Returns the name in `system:transactions`.
     pub fn name(self) -> &'static str {
         match self {
             Durability::None => "none",
@@ -44,7 +45,7 @@ impl Durability {
         }
     }
 
-    /// The name in records of transactions. Source: the SDKs.
+    /// Returns the name in records of transactions. Source: the SDKs.
     pub fn short_name(self) -> &'static str {
         match self {
             Durability::None => "n",
@@ -54,7 +55,7 @@ impl Durability {
         }
     }
 
-    /// The durability that a record names. A record that names none, or none that is known, wants the usual.
+    /// Returns the durability with this name in a record; the default for a missing or unknown name.
     pub fn of_short_name(name: &str) -> Durability {
         let all = [
             Durability::None,
@@ -64,7 +65,7 @@ impl Durability {
         all.into_iter().find(|known| known.short_name() == name).unwrap_or_default()
     }
 
-    /// The level of a write.
+    /// Returns the level of a write.
     pub fn level(self) -> Option<Level> {
         match self {
             Durability::None => None,
@@ -75,7 +76,7 @@ impl Durability {
     }
 }
 
-/// One change of a document's extended attributes or its body. Paths are those of attributes.
+/// A change of a document's extended attributes or body. Paths are paths of attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Part {
     /// Adds a value at a path, which must not exist.
@@ -86,7 +87,7 @@ pub enum Part {
     SetWhole(String, Vec<u8>),
     /// Sets a macro such as `${Mutation.CAS}` as the value.
     SetComputed(String, String),
-    /// Takes something away.
+    /// Removes the value at a path.
     Remove(String),
     /// Replaces the body.
     Body(Vec<u8>),
@@ -99,7 +100,7 @@ pub enum Part {
 pub enum BodyFormat {
     /// JSON.
     Json,
-    /// In the form that attributes have for bytes of any kind.
+    /// Binary, in the encoding that attributes use for bytes.
     Binary,
 }
 
@@ -120,17 +121,17 @@ pub enum Presence {
 pub struct Edit {
     /// The required document.
     pub presence: Presence,
-    /// The version that it must have; 0 for any.
+    /// The CAS that it must have; 0 for any.
     pub cas: u64,
-    /// Also works on a tombstone.
+    /// True if the edit also applies to a tombstone.
     pub sees_tombstones: bool,
     /// True if a created document is a tombstone.
     pub hides: bool,
-    /// Makes a document of a tombstone.
+    /// True to turn a tombstone into a document.
     pub revives: bool,
     /// Flags of the body's format; `None` keeps them.
     pub flags: Option<u32>,
-    /// When it expires, as clients say it; none keeps it.
+    /// The expiry, as clients send it; `None` keeps the current one.
     pub expiry: Option<u32>,
     /// The changes.
     pub parts: Vec<Part>,
@@ -139,16 +140,16 @@ pub struct Edit {
 /// An operation on a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Step {
-    /// Reads attributes, also those of a tombstone.
+    /// Reads attributes, including those of a tombstone.
     Look(Vec<String>),
-    /// Changes it.
+    /// Edits the document.
     Edit(Edit, Durability),
-    /// Removes it, when it has that version.
+    /// Removes the document if it has this CAS.
     Remove(u64, Durability),
 }
 
 impl Step {
-    /// Returns true if it may not be done twice.
+    /// Returns true if the step must not be repeated.
     pub fn writes(&self) -> bool {
         !matches!(self, Step::Look(_))
     }
@@ -159,14 +160,14 @@ impl Step {
 pub enum StepReply {
     /// Reply to [`Step::Look`].
     Looked(Looked),
-    /// Reply to other steps: the new version.
+    /// Reply to other steps: the new CAS.
     Written(u64),
 }
 
-/// The read part of a document or a tombstone.
+/// The values read from a document or a tombstone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Looked {
-    /// The version.
+    /// The CAS.
     pub cas: u64,
     /// True if it is a tombstone.
     pub is_tombstone: bool,
@@ -174,18 +175,18 @@ pub struct Looked {
     pub found: Vec<Option<Vec<u8>>>,
 }
 
-/// The stored documents, wherever they are served; a call may wait.
+/// The stored documents on all nodes. Calls may block.
 pub trait Documents {
     /// Carries out a step.
     ///
     /// # Errors
-    /// The reason why it was not done. After [`KvError::Temporary`] of a step that writes, it is unknown whether it was
-    /// done.
+    /// The reason of the failure. After [`KvError::Temporary`] of a step that writes, it is unknown whether the write
+    /// was applied.
     fn step(&self, place: &Place, step: Step) -> Result<StepReply, KvError>;
 }
 
 impl dyn Documents + '_ {
-    /// Reads attributes; none where there is neither a document nor a tombstone.
+    /// Reads attributes; `None` if neither a document nor a tombstone exists.
     ///
     /// # Errors
     /// As [`Documents::step`].
@@ -199,7 +200,7 @@ impl dyn Documents + '_ {
         }
     }
 
-    /// Writes. Returns the new version.
+    /// Executes a step that writes. Returns the new CAS.
     ///
     /// # Errors
     /// As [`Documents::step`].

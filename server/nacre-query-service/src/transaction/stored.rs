@@ -1,4 +1,5 @@
-//! Steps of transactions where the documents are: from here to the node that serves a document, and there to its vBucket.
+//! Steps of transactions on stored documents: from here to the node that serves a document, and on that node to its
+//! vBucket.
 
 use super::changes::Place;
 use super::record::RECORD_KEYS;
@@ -18,9 +19,9 @@ use std::time::Duration;
 
 /// The documents of all nodes.
 pub struct Stored<'a> {
-    /// The node that asks.
+    /// The node that sends the steps.
     pub node: &'a Arc<Node>,
-    /// Longest time of a step.
+    /// Maximum time of a step.
     pub patience: Duration,
 }
 
@@ -43,7 +44,7 @@ impl Documents for Stored<'_> {
     }
 }
 
-/// The keys of documents with records in a collection, of those that this node serves in some vBuckets.
+/// Returns the keys of record documents in a collection that may exist in the vBuckets `vbids` of this node.
 pub fn records_in<'a>(
     bucket: &'a Bucket,
     collection: CollectionId,
@@ -56,7 +57,7 @@ pub fn records_in<'a>(
         let meta = || bucket.apply(vbid, stored_key.prefixed(), &Command::GetMeta, now);
         match vbids.contains(vbid).then(meta).flatten() {
             Some((Ok(Reply::Meta(document)), ..)) => document.is_alive(),
-            // The store has it.
+            // The document is in the store.
             Some((Err(Refusal::NotResident), ..)) => true,
             _ => false,
         }
@@ -64,10 +65,10 @@ pub fn records_in<'a>(
     RECORD_KEYS.iter().filter(may_be_there)
 }
 
-/// Does a step with a document that this node serves.
+/// Executes a step on a document that this node serves.
 ///
 /// # Errors
-/// Why it was not done.
+/// The reason of the failure.
 pub fn answer_step(
     node: &Arc<Node>,
     bucket: &Arc<Bucket>,
@@ -115,7 +116,7 @@ fn unexpected(reply: &Reply) -> KvError {
     KvError::Temporary(format!("an unexpected reply: {reply:?}"))
 }
 
-/// When a document of that collection expires for which a client says so.
+/// Returns the absolute expiry of a document in that collection; `expiry` is as clients send it.
 fn absolute(node: &Node, bucket: &Bucket, path: &str, expiry: u32) -> u32 {
     let collection = bucket.manifest().resolve(path).ok();
     let max_ttl = collection.and_then(|collection| bucket.max_ttl(collection)).unwrap_or(0);

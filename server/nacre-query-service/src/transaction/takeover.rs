@@ -7,10 +7,10 @@ use nacre_sandbox::{Action, DatabaseKeyspace};
 use serde::Deserialize;
 use std::time::Duration;
 
-/// Documents that an SDK may have staged.
+/// Maximum number of documents that an SDK may have staged.
 const DOCUMENTS_MAX: usize = 16_384;
 
-/// `txdata` of `BEGIN`, as far as it matters here.
+/// The relevant members of `txdata` of `BEGIN`.
 #[derive(Debug, Default, Deserialize)]
 struct Told {
     id: Ids,
@@ -95,7 +95,7 @@ pub struct Takeover {
     pub record: Option<Place>,
     /// Collection for the record, if it has none.
     pub records: Option<DatabaseKeyspace>,
-    /// The durability, if that is said.
+    /// The durability, if it is given.
     pub durability: Option<Durability>,
     /// Remaining time, if given.
     pub left: Option<Duration>,
@@ -107,7 +107,7 @@ impl Takeover {
     /// Reads `txdata`.
     ///
     /// # Errors
-    /// The mistake in it.
+    /// The error in the text.
     pub fn read(text: &str) -> Result<Takeover, String> {
         let told: Told = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if !record::is_id(&told.id.txn) || !record::is_id(&told.id.atmpt) {
@@ -143,10 +143,10 @@ impl Takeover {
         })
     }
 
-    /// Returns the staged changes, as the stored documents have them.
+    /// Returns the staged changes as they are stored.
     ///
     /// # Errors
-    /// The difference from what the SDK has said.
+    /// The difference from the SDK's description.
     pub fn staged(&self, documents: &dyn Documents) -> Result<Vec<(Place, Staged)>, String> {
         self.documents.iter().map(|handed| self.look(handed, documents)).collect()
     }

@@ -1,4 +1,4 @@
-//! The way of a transaction into documents in memory that know its steps, with an end at each of them.
+//! Commits of transactions into documents in memory, with a crash at each step.
 
 use super::attempt::{Attempt, Stopped};
 use super::changes::{Changes, Kind, Place, Staged};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A document, or a tombstone when it has no body.
+/// A document, or a tombstone if it has no body.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Stored {
     cas: u64,
@@ -21,15 +21,15 @@ struct Stored {
     attributes: Map<String, Value>,
 }
 
-/// Documents that fail at a step, for good or for that time.
+/// Documents in memory that fail at a chosen step, permanently or once.
 #[derive(Default)]
 struct Memory {
     documents: RefCell<BTreeMap<String, Stored>>,
     cas: Cell<u64>,
     writes: Cell<usize>,
-    /// The write with which everything ends.
+    /// The write at which the process ends.
     ends_at: Option<usize>,
-    /// The write that is done, and whose answer is lost.
+    /// The write that is applied although its answer is lost.
     loses: Option<usize>,
 }
 
@@ -71,7 +71,7 @@ impl Memory {
         self.cas.get()
     }
 
-    /// A write of a client that knows no transactions.
+    /// Writes a document like a client without transactions.
     fn set(&self, id: &str, body: Value) -> u64 {
         let cas = self.next_cas();
         let mut documents = self.documents.borrow_mut();
@@ -85,7 +85,7 @@ impl Memory {
         documents.get(id).filter(|document| document.body.is_some()).map(|document| document.cas)
     }
 
-    /// The documents that clients see.
+    /// Returns the documents that clients see.
     fn visible(&self) -> BTreeMap<String, i64> {
         let documents = self.documents.borrow();
         let alive = documents.iter().filter(|(id, _)| !id.starts_with(record::KEY_PREFIX));
@@ -95,7 +95,7 @@ impl Memory {
         alive.filter_map(n).collect()
     }
 
-    /// Ids of documents with something that is staged.
+    /// Returns the IDs of documents with staged changes.
     fn staged(&self) -> Vec<String> {
         let documents = self.documents.borrow();
         let staged =
@@ -225,7 +225,7 @@ fn attempt(id: &str) -> Attempt {
     }
 }
 
-/// A change for each kind: `old` goes, `kept` becomes 2, `new` is inserted.
+/// One change of each kind: `old` is removed, `kept` becomes 2, `new` is inserted.
 fn changes(memory: &Memory) -> Changes {
     let mut changes = Changes::new(0);
     let made =
@@ -276,7 +276,7 @@ fn an_end_at_any_step_leaves_all_or_nothing_once_it_is_cleaned_up() {
         let entry = memory.entry(&ended);
         let is_committed =
             entry.as_ref().is_some_and(|entry| entry.state == record::state::COMMITTED);
-        // The record is edited last, so that all documents are done when it is empty.
+        // The record is edited last, so an empty record means that all documents are done.
         let is_done = entry.is_none() && outcome == Ok(true);
         if !is_committed && !is_done {
             assert_eq!(memory.visible(), before(), "after {end} writes");
@@ -295,7 +295,7 @@ fn an_end_at_any_step_leaves_all_or_nothing_once_it_is_cleaned_up() {
     assert!(committed >= 3 && undone >= 4, "{committed} and {undone}");
 }
 
-/// Another transaction that changes all that there may be.
+/// Another transaction that changes all documents.
 fn changes_again(memory: &Memory) -> Changes {
     let mut changes = Changes::new(0);
     for id in ["kept", "new", "old"] {
@@ -307,7 +307,7 @@ fn changes_again(memory: &Memory) -> Changes {
     changes
 }
 
-/// The answer to each write in turn is lost, although it was done.
+/// The answer to each write in turn is lost, although the write was applied.
 #[test]
 fn an_answer_that_is_lost_changes_nothing_about_what_counts() {
     let whole = Memory::with(&BEFORE);
@@ -338,7 +338,7 @@ fn of_two_that_change_the_same_the_first_to_commit_wins() {
 
 #[test]
 fn what_another_transaction_has_staged_is_left_alone_as_long_as_it_has_an_entry() {
-    // The process ends when all is staged, and nothing is decided.
+    // The process ends when everything is staged but nothing is decided.
     let mut memory = Memory { ends_at: Some(4), ..Memory::with(&BEFORE) };
     let mut waiting = attempt("a");
     assert!(waiting.commit(&changes(&memory), &memory, &an_hour).is_err());
@@ -383,11 +383,12 @@ fn who_was_cleaned_up_cannot_commit_any_more() {
     assert_eq!((memory.visible(), memory.entry(&slow)), (before(), None));
 }
 
-/// Changes that an SDK has staged are taken over: each is committed as it is, changed once more, or removed.
+/// Changes that an SDK has staged are taken over: each is committed unchanged, changed once more, or
+/// removed.
 #[test]
 fn what_is_staged_already_commits_and_rolls_back_with_the_rest() {
     for commits in [true, false] {
-        // The SDK has staged an insertion and a change, and this is where it hands over.
+        // The SDK has staged an insertion and a replacement, and hands over here.
         let memory = Memory::with(&BEFORE);
         let record = record::record_of(&Place { keyspace: keyspace(), id: "new".into() }, None);
         let mut attempt = attempt("a");
@@ -469,7 +470,7 @@ fn a_transaction_whose_time_is_over_is_let_go_and_forgotten_later() {
     all.add(transaction("a", 10), &ann(), Duration::from_secs(10), now(0)).unwrap();
     assert_eq!(all.rows(None, "n", now(9)).len(), 1);
     assert_eq!(all.rows(Some("bob"), "n", now(9)).len(), 0);
-    // A request that has it keeps it until it leaves.
+    // A request keeps the transaction that it uses until it leaves.
     let joined = all.join("a", None, "ann", now(9)).unwrap();
     all.leave(joined, now(11));
     assert!(all.0.lock()["a"].at_rest.is_none());

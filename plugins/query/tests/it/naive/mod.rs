@@ -1,7 +1,7 @@
-//! Random queries over random documents with random indexes give the rows that the definition of the language gives, which are
-//! computed without planner, indexes or pushdown.
+//! Random queries over random documents with random indexes return the rows that the definition of the language requires;
+//! these are computed without planner, indexes or pushdown.
 //!
-//! `NACRE_QUERIES=100000 NACRE_SEED=7 cargo test -p nacre-query --test it naive` runs more of them, or others.
+//! `NACRE_QUERIES=100000 NACRE_SEED=7 cargo test -p nacre-query --test it naive` runs more or different queries.
 
 mod query;
 mod value;
@@ -13,10 +13,10 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use value::Value;
 
-/// The field of the evaluator's documents that holds the ID; no document has it.
+/// The field of the evaluator's documents with their ID; stored documents do not have it.
 const ID: &str = "#id";
 const QUERIES: u64 = 2_000;
-/// Queries over the same documents and indexes.
+/// Number of queries over the same documents and indexes.
 const QUERIES_A_WORLD: u64 = 20;
 
 /// Index definitions, for one collection each.
@@ -77,7 +77,7 @@ fn store(world: &World, name: &'static str, documents: &[Value]) {
     world.add(name, documents.iter().map(|(id, value)| (id.as_str(), value.clone())));
 }
 
-/// Removes what only the evaluator knows.
+/// Removes the fields that only the evaluator has.
 fn without_ids(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -101,7 +101,7 @@ fn random_queries_give_the_rows_of_their_definition() {
         let world = World::new();
         let mut collections = Collections::new();
         let mut indexes = Vec::new();
-        // Of every other world there are statistics, so that plans are made by cost.
+        // Every other world has statistics, so that plans are made by cost.
         let is_described = seed % 2 == 1;
         for name in ["l", "r"] {
             let documents = documents(chance, name);

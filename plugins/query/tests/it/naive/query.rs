@@ -1,4 +1,4 @@
-//! Queries that are made by chance, and the rows that they have by definition: products of documents, filtered one by one.
+//! Generates random queries, and computes their rows by definition: products of documents, filtered one by one.
 
 use super::value::{Comparison, Expr, Kind, Row, Value};
 use rand::Rng;
@@ -17,7 +17,7 @@ enum JoinKind {
 
 #[derive(Clone, Debug)]
 enum Term {
-    /// A collection, and the condition.
+    /// A collection and the join condition.
     Join(JoinKind, &'static str, &'static str, Expr),
     /// All documents of a collection that match, as an array.
     Nest(JoinKind, &'static str, &'static str, Expr),
@@ -43,7 +43,7 @@ struct Aggregate {
     of: Expr,
 }
 
-/// Condition of WHERE with a subquery.
+/// A WHERE condition with a subquery.
 #[derive(Clone, Debug)]
 enum Subquery {
     /// `[NOT] EXISTS (SELECT 1 FROM collection AS z WHERE condition)`.
@@ -52,26 +52,26 @@ enum Subquery {
     In(Expr, &'static str, Expr, Expr),
 }
 
-/// A block SELECT.
+/// A query with one SELECT block.
 #[derive(Clone, Debug)]
 pub struct Query {
     from: &'static str,
     joins: Vec<Term>,
     filter: Option<Expr>,
     subquery: Option<Subquery>,
-    /// Keys of the groups; `None` when there are no groups.
+    /// The group keys; `None` without grouping.
     groups: Option<Vec<Expr>>,
     aggregates: Vec<Aggregate>,
-    /// COUNT(*) of each group is at least this.
+    /// The minimum of COUNT(*) of each group.
     having: Option<f64>,
     select: Vec<Expr>,
     distinct: bool,
-    /// Whether rows are ordered by all that is selected, and descending for which.
+    /// `None` for unordered rows; otherwise rows are ordered by all selected expressions, and the flags are true for descending.
     order: Option<Vec<bool>>,
     limit: Option<(usize, usize)>,
 }
 
-/// The expressions that `variables` of documents and `elements` of arrays can have.
+/// Generates expressions over `documents` and `elements` of arrays.
 pub struct Maker<'a> {
     pub chance: &'a mut StdRng,
     documents: Vec<&'static str>,
@@ -80,7 +80,7 @@ pub struct Maker<'a> {
 
 const FIELDS: [&str; 4] = ["a", "b", "c", "t"];
 
-/// A value as documents and conditions have them: few, so that they meet.
+/// Returns a value for documents and conditions; there are few, so that they match.
 pub fn any_value(chance: &mut StdRng) -> Value {
     match chance.random_range(0..12) {
         0 => Value::Null,
@@ -88,7 +88,7 @@ pub fn any_value(chance: &mut StdRng) -> Value {
         2..7 => Value::Number(f64::from(chance.random_range(0..5))),
         7 => Value::Number(1.5),
         8..11 => Value::Text((*["", "a", "ab", "b"].choose(chance).unwrap()).into()),
-        // Comparisons of arrays with a null are unknown element by element, which this evaluator leaves out.
+        // Comparisons of arrays with a null element are unknown element by element, which this evaluator does not implement.
         _ => any_array(chance, false),
     }
 }
@@ -182,7 +182,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A condition that relates a new document with those before.
+    /// Returns a condition that relates a new document to the previous ones.
     fn on(&mut self, new: &'static str) -> Expr {
         let old = *self.documents.choose(self.chance).unwrap();
         let name = |chance: &mut StdRng| *["a", "b", "c"].choose(chance).unwrap();
@@ -222,7 +222,8 @@ impl Maker<'_> {
 }
 
 impl Query {
-    /// Makes a query of groups that an index of fields can have: fields of one collection, under conditions that ranges of keys answer.
+    /// Generates a grouped query that an index on fields can answer: fields of one collection, with conditions that become key
+    /// ranges.
     fn of_fields(chance: &mut StdRng) -> Query {
         let names = |chance: &mut StdRng, count: usize| -> Vec<Expr> {
             let names = ["a", "b", "c"].choose_multiple(chance, count);
@@ -278,7 +279,7 @@ impl Query {
         }
     }
 
-    /// Makes a query over the collections `l` and `r`.
+    /// Generates a query over the collections `l` and `r`.
     pub fn any(chance: &mut StdRng) -> Query {
         if chance.random_bool(0.25) {
             return Query::of_fields(chance);
@@ -394,7 +395,7 @@ impl Query {
         text
     }
 
-    /// The rows by definition; in order if the query has one, sorted otherwise.
+    /// Returns the rows by definition; in order if the query is ordered, sorted otherwise.
     pub fn rows(&self, collections: &Collections) -> Vec<Value> {
         let mut rows: Vec<Row> = collections[self.from]
             .iter()
@@ -460,10 +461,10 @@ impl Query {
     }
 }
 
-/// A row with the names that the query gives; what is MISSING is not there.
+/// Returns a row with the names that the query gives; MISSING fields are omitted.
 fn object(values: Vec<Value>) -> Value {
     let fields = values.into_iter().enumerate().map(|(at, value)| (format!("s{at}"), value));
-    // A row is written as JSON, where nothing is MISSING.
+    // A row is written as JSON, which has no MISSING.
     let present = fields.filter(|(_, value)| !matches!(value, Value::Missing));
     Value::Object(present.collect())
 }
@@ -587,7 +588,7 @@ impl Aggregate {
         Aggregate { of: maker.operand(), ..Aggregate::of_any(maker.chance) }
     }
 
-    /// Any aggregate, of nothing in particular.
+    /// Returns a random aggregate; the caller sets its argument.
     fn of_any(chance: &mut StdRng) -> Aggregate {
         use Function::{ArrayAgg, Avg, Count, CountAll, CountDistinct, Max, Min, Sum};
         let all = [CountAll, Count, CountDistinct, Avg, Sum, Min, Max, ArrayAgg];

@@ -1,11 +1,12 @@
-//! Values and expressions of SQL++, as its documentation defines them: nothing here comes from the crates under test.
+//! Values and expressions of SQL++ as its documentation defines them, implemented independently of the crates under
+//! test.
 
 use rand::Rng;
 use rand::rngs::StdRng;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// A value. The derived order is the collation: variants from the lowest to the highest.
+/// A value. The derived order is the collation: variants are in ascending order.
 #[derive(Clone, Debug)]
 pub enum Value {
     Missing,
@@ -40,7 +41,7 @@ impl Value {
         matches!(self, Bool(true))
     }
 
-    /// Reads what a query has answered.
+    /// Reads the result of a query.
     pub fn from_json(json: &serde_json::Value) -> Value {
         match json {
             serde_json::Value::Null => Null,
@@ -131,7 +132,7 @@ impl Comparison {
     ];
 
     pub fn any(chance: &mut StdRng) -> Comparison {
-        // Equality is what indexes and joins serve most.
+        // Equality is what indexes and joins use most.
         if chance.random_bool(0.3) {
             Comparison::Equal
         } else {
@@ -174,7 +175,7 @@ impl Comparison {
 pub enum Expr {
     /// A field of a variable.
     Field(&'static str, &'static str),
-    /// A variable itself.
+    /// A variable.
     Variable(&'static str),
     /// The ID of the document of a variable.
     Id(&'static str),
@@ -185,7 +186,7 @@ pub enum Expr {
     And(Vec<Expr>),
     Or(Vec<Expr>),
     Not(Box<Expr>),
-    /// `IS NULL` and its kin.
+    /// `IS NULL` and similar tests.
     Is(Box<Expr>, Kind, bool),
     Add(Box<Expr>, Box<Expr>),
     Subtract(Box<Expr>, Box<Expr>),
