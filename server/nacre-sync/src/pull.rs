@@ -5,6 +5,7 @@
 //!                             │ a version arrives: compared as always
 //!                             └ documents that did not arrive: the hub has lost them ─► sent again
 //!                                                              the hub has purged their deletions ─► deleted
+//! ```
 
 use crate::compare::{Doubt, Step, compare, is_in_step, levelled, received, unsent};
 use crate::engine::{Engine, Key, LineId};
