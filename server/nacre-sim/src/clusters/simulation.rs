@@ -99,7 +99,7 @@ pub(super) struct Pipe {
     pub is_resting: bool,
     /// True if a user has paused it.
     pub is_paused: bool,
-    /// The last question to the target.
+    /// The last progress request to the target.
     asked: Option<Run>,
     /// Times of the target's last two answers.
     heard_ns: (u64, u64),
