@@ -5,7 +5,7 @@
 //! backups/<id>/data/<n>.nbk          blocks of records              written once, under an unused number
 //! progress/<id>/begin.json, <n>.json completed vBuckets            for resuming a backup; removed at the end
 //! backups/<id>/manifest.json         names all of the above         written last, if absent: its existence completes the backup
-//! locks/<id>.json                    backups being read or removed    expires by itself
+//! locks/<id>.json                    backups being read or removed     expires by itself
 //! ```
 //!
 //! A backup has for each vBucket a *part*: the records of `(from, to]` and its *base*, the backup whose part ends at `from`. The

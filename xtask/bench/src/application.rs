@@ -1,4 +1,5 @@
-//! `conformance/evaluation`: an application with the official Go SDK, which says in JSON what it has seen.
+//! The application of `conformance/evaluation`, which uses the official Go SDK and reports its results in
+//! JSON.
 
 use serde::de::DeserializeOwned;
 use std::io::{BufRead, BufReader, Write};
@@ -12,7 +13,7 @@ use xtask_setup::node::{PASSWORD, USER};
 pub struct Program(PathBuf);
 
 impl Program {
-    /// Compiles it.
+    /// Compiles the program.
     ///
     /// # Errors
     /// When it does not compile.
@@ -30,7 +31,7 @@ impl Program {
         Ok(Program(program))
     }
 
-    /// Starts it with these arguments on a cluster.
+    /// Starts the program with these arguments on a cluster.
     ///
     /// # Errors
     /// When the system does not.
@@ -58,7 +59,7 @@ pub struct Application {
 }
 
 impl Application {
-    /// Waits until it says that it has begun.
+    /// Waits until the program reports that it has begun.
     ///
     /// # Errors
     /// When it says something else.
@@ -69,7 +70,7 @@ impl Application {
         }
     }
 
-    /// Begins another phase.
+    /// Starts the next phase.
     ///
     /// # Errors
     /// When it has ended.
@@ -77,10 +78,10 @@ impl Application {
         writeln!(self.phases).map_err(|error| format!("the client has ended: {error}"))
     }
 
-    /// Lets it end; what it has to say.
+    /// Lets the program end; returns its result.
     ///
     /// # Errors
-    /// When that is something else, or it fails.
+    /// Fails when the result cannot be parsed, or the program fails.
     pub fn answer<T: DeserializeOwned>(self) -> Result<T, String> {
         let Application { mut process, phases, mut lines } = self;
         drop(phases);

@@ -1,10 +1,10 @@
-//! A client that writes numbered documents, many at a time.
+//! A client that writes numbered documents in batches.
 
 use nacre_conformance::kv::{KvClient, Request};
 use std::ops::Range;
 use xtask_setup::node::{Node, PASSWORD, USER};
 
-/// Requests that are sent before their replies are waited for.
+/// Requests sent before their replies are read.
 const PIPELINE: usize = 64;
 const GET: u8 = 0x00;
 const SET: u8 = 0x01;
@@ -17,7 +17,7 @@ pub struct Documents {
 }
 
 impl Documents {
-    /// Connects to `_default.{collection}` of a bucket; `body` makes the document of a number.
+    /// Connects to `_default.{collection}` of a bucket; `body` creates the document for a number.
     ///
     /// # Errors
     /// When there is no such collection.
@@ -40,7 +40,7 @@ impl Documents {
         Request { opcode, vbid, key, ..Request::default() }
     }
 
-    /// Writes the documents of these numbers.
+    /// Writes the documents with these numbers.
     ///
     /// # Errors
     /// When one is refused.
@@ -63,7 +63,7 @@ impl Documents {
         Ok(())
     }
 
-    /// Whether the document of a number is there.
+    /// Returns true if the document with a number exists.
     ///
     /// # Errors
     /// When the node does not answer.

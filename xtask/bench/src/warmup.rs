@@ -1,4 +1,4 @@
-//! `cargo xtask bench warmup`: a full node stops and starts.
+//! `cargo xtask bench warmup`: stops and starts a full node.
 
 use super::load::{self, BUCKET};
 use super::{Limit, PORT_BASE};

@@ -149,7 +149,7 @@ impl Vbucket {
     }
 }
 
-/// Passes the record of a message to `show`.
+/// Passes the record of a message to `use_it`.
 pub fn with_record<T>(
     seqno: u64,
     key: u8,

@@ -1,4 +1,4 @@
-//! The same documents and words in SQLite and PostgreSQL, for the kinds of query that they have.
+//! The same documents and words in SQLite and PostgreSQL, for the kinds of query that they support.
 
 use super::queries::{self, Kind};
 use super::table;
@@ -9,7 +9,7 @@ use std::path::Path;
 use xtask_setup::command::{output, workspace, wrapped};
 use xtask_setup::tools;
 
-/// Measures both, each with one client, and shows them. PostgreSQL is left out where it is not installed.
+/// Measures both, each with one client, and prints the results. Skips PostgreSQL if it is not installed.
 ///
 /// # Errors
 /// When one of them fails.
