@@ -454,7 +454,7 @@ pub struct RestCase {
     pub finally: Vec<RestStep>,
 }
 
-/// A request over HTTP and what is expected of its answer. `${name}` in paths, bodies and expectations stands for a variable.
+/// A request over HTTP and what is expected of its answer. `${name}` in paths, bodies and expectations is replaced by a variable.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RestStep {
@@ -463,11 +463,11 @@ pub struct RestStep {
     pub method: String,
     /// Path and query.
     pub path: String,
-    /// The service that is asked; cluster management if not given.
+    /// The service that receives the request; cluster management if not given.
     #[serde(default)]
     pub port: RestPort,
-    /// The node that is asked: 0 for the target, 1 for the first unclaimed node, and so on. Unclaimed nodes have only the port of
-    /// cluster management.
+    /// The node that receives the request: 0 for the target, 1 for the first unclaimed node, and so on. Unclaimed nodes have only
+    /// the port of cluster management.
     #[serde(default)]
     pub node: usize,
     /// The user who asks; the target's administrator if not given.
@@ -548,7 +548,7 @@ pub struct RestExpect {
     pub headers: BTreeMap<String, Json>,
 }
 
-/// A status of HTTP, or several of which one is expected.
+/// An HTTP status, or several of which one is expected.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum StatusSet {
