@@ -31,7 +31,7 @@ impl SlowLink {
     /// throughput is not limited. If the target does not answer, the client's connection is closed.
     ///
     /// # Errors
-    /// If no port is free.
+    /// Fails if no port is free.
     pub fn open(target: String, delay: Duration) -> Result<SlowLink> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;

@@ -33,7 +33,7 @@ pub fn run(options: &Attack) -> Result<(), String> {
 /// Runs the cases against `binary`: all of them, or without the slow ones.
 ///
 /// # Errors
-/// When a case fails.
+/// Fails when a case fails.
 pub fn attack(binary: &Path, short: bool, only: Option<&str>) -> Result<(), String> {
     let mut attacks = Command::new("python3");
     attacks

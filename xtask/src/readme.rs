@@ -106,7 +106,7 @@ impl Shown {
 /// Returns the first commands of the README.
 ///
 /// # Errors
-/// When it has none.
+/// Fails when it has none.
 pub fn first_commands() -> Result<String, String> {
     Ok(Shown::read()?.first)
 }

@@ -74,7 +74,7 @@ impl Call {
     /// Returns the segment captured by a parameter of the route.
     ///
     /// # Panics
-    /// If the route has no such parameter.
+    /// Panics if the route has no such parameter.
     pub fn segment(&self, parameter: &str) -> &str {
         self.found(parameter).expect("a parameter of the route")
     }

@@ -16,7 +16,7 @@ impl Program {
     /// Compiles the program.
     ///
     /// # Errors
-    /// When it does not compile.
+    /// Fails when it does not compile.
     pub fn build() -> Result<Program, String> {
         let folder = std::env::temp_dir().join("nacre-evaluation");
         std::fs::create_dir_all(&folder)
@@ -34,7 +34,7 @@ impl Program {
     /// Starts the program with these arguments on a cluster.
     ///
     /// # Errors
-    /// When the system does not.
+    /// Fails when the system does not.
     pub fn start(&self, cluster: &Cluster, arguments: &[&str]) -> Result<Application, String> {
         let mut command = Command::new(&self.0);
         command
@@ -62,7 +62,7 @@ impl Application {
     /// Waits until the program reports that it has begun.
     ///
     /// # Errors
-    /// When it says something else.
+    /// Fails when it says something else.
     pub fn wait_until_begun(&mut self) -> Result<(), String> {
         match self.line()?.trim() {
             "begun" => Ok(()),
@@ -73,7 +73,7 @@ impl Application {
     /// Starts the next phase.
     ///
     /// # Errors
-    /// When it has ended.
+    /// Fails when it has ended.
     pub fn next_phase(&mut self) -> Result<(), String> {
         writeln!(self.phases).map_err(|error| format!("the client has ended: {error}"))
     }

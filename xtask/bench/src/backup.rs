@@ -56,7 +56,7 @@ struct Bench<'a> {
 /// Takes and restores backups, with and without requests.
 ///
 /// # Errors
-/// What does not work, or which goal is missed.
+/// Reports what does not work, or which goal is missed.
 pub fn run(effort: Effort, node: Option<&Path>) -> Result<(), String> {
     let Effort { documents, rounds, limit_mb, .. } = effort;
     let binary = super::binary(node, "release")?;

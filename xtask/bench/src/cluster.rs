@@ -76,7 +76,7 @@ struct Curve {
 /// Measures clusters of up to `nodes_max` nodes with each number of documents, and writes the page.
 ///
 /// # Errors
-/// When a cluster does not do its part.
+/// Fails when a cluster does not do its part.
 pub fn run(nodes_max: usize, documents: &[usize]) -> Result<(), String> {
     let binary = node::build("release")?;
     let program = Program::build()?;

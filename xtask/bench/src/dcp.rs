@@ -17,7 +17,7 @@ const COPY_BYTES: usize = 64 << 10;
 /// Fills a bucket, then streams it and copies in turns.
 ///
 /// # Errors
-/// When documents are missing.
+/// Fails when documents are missing.
 pub fn run(documents: u32, rounds: usize) -> Result<(), String> {
     let binary = node::build("release")?;
     let node = Node::start(&binary, Some(PORT_BASE), &[], &[])?;

@@ -15,7 +15,7 @@ const CYCLES_FIRST: usize = 50;
 /// Creates deployments all at once, then one after another.
 ///
 /// # Errors
-/// When a limit is passed, or a deployment fails.
+/// Fails when a limit is passed, or a deployment fails.
 pub fn run(deployments: usize, cycles: usize) -> Result<(), String> {
     let binary = node::build("release")?;
     let folder = std::env::temp_dir().join(format!("nacre-deployments-{}", std::process::id()));

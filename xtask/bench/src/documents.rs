@@ -20,7 +20,7 @@ impl Documents {
     /// Connects to `_default.{collection}` of a bucket; `body` creates the document for a number.
     ///
     /// # Errors
-    /// When there is no such collection.
+    /// Fails when there is no such collection.
     pub fn open(
         node: &Node,
         bucket: &str,
@@ -43,7 +43,7 @@ impl Documents {
     /// Writes the documents with these numbers.
     ///
     /// # Errors
-    /// When one is refused.
+    /// Fails when one is refused.
     pub fn write(&mut self, numbers: Range<u64>) -> Result<(), String> {
         let mut numbers = numbers.peekable();
         while numbers.peek().is_some() {
@@ -66,7 +66,7 @@ impl Documents {
     /// Returns true if the document with a number exists.
     ///
     /// # Errors
-    /// When the node does not answer.
+    /// Fails when the node does not answer.
     pub fn holds(&mut self, number: u64) -> Result<bool, String> {
         let request = self.request(GET, number);
         let reply = self.client.call(&request).map_err(|error| error.to_string())?;

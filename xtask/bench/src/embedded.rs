@@ -34,7 +34,7 @@ const COLUMNS: [(&str, &str); 6] = [
 /// Measures each engine `rounds` times, one after another, and prints the sizes of the libraries.
 ///
 /// # Errors
-/// What is missing, or which goal was missed.
+/// Reports what is missing, or which goal was missed.
 pub fn run(rounds: usize, seconds: f64) -> Result<(), String> {
     let sizes = sizes()?;
     let libraries = Libraries::build()?;

@@ -60,7 +60,7 @@ struct Cell {
 /// Measures clusters of up to `nodes_max` nodes with each number of documents, and prints the tables, also to a file.
 ///
 /// # Errors
-/// When a cluster or the client does not do its part.
+/// Fails when a cluster or the client does not do its part.
 pub fn run(
     nodes_max: usize,
     documents: &[usize],

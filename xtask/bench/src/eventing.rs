@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Measures a node built with `profile`: first with the given number of documents, then for the given seconds.
 ///
 /// # Errors
-/// When the node or the function fails.
+/// Fails when the node or the function fails.
 pub fn run(documents: u64, seconds: f64, profile: &str) -> Result<(), String> {
     let binary = node::build(profile)?;
     let node = Node::start(&binary, Some(PORT_BASE), &[BUCKET], &[])?;

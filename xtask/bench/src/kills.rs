@@ -69,7 +69,7 @@ impl Endurance {
     /// Runs the test with `count` cycles, users or timers.
     ///
     /// # Errors
-    /// When it fails.
+    /// Fails when it fails.
     pub fn run(&self, count: u64) -> Result<(), String> {
         self.run_with(count, &[])
     }
@@ -77,7 +77,7 @@ impl Endurance {
     /// Runs the test with additional environment variables.
     ///
     /// # Errors
-    /// When it fails.
+    /// Fails when it fails.
     pub fn run_with(&self, count: u64, more: &[(&str, String)]) -> Result<(), String> {
         plugins::build()?;
         let mut tests = cargo();

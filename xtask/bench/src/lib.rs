@@ -416,7 +416,7 @@ const ON_SECOND: [&str; 3] = ["taskset", "-c", "1"];
 /// Runs a benchmark.
 ///
 /// # Errors
-/// What is missing, or which limit was passed.
+/// Reports what is missing, or which limit was exceeded.
 pub fn run(options: &Bench) -> Result<(), String> {
     match &options.what {
         What::Isolation { rounds, seconds, only } => {

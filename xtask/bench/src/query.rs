@@ -60,7 +60,7 @@ fn document(number: u64) -> Vec<u8> {
 /// Measures with the given number of documents, each latency for the given seconds.
 ///
 /// # Errors
-/// What is missing, or which goal was missed.
+/// Reports what is missing, or which goal was missed.
 pub fn run(documents: u64, seconds: f64) -> Result<(), String> {
     let binary = node::build("release")?;
     let node = Node::start(&binary, Some(PORT_BASE), &[], &[])?;

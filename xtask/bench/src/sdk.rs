@@ -17,7 +17,7 @@ type Figures = BTreeMap<String, f64>;
 /// Measures the official SDK and ours in turn, `rounds` times, in each language.
 ///
 /// # Errors
-/// When something is missing, or a process fails.
+/// Fails when something is missing, or a process fails.
 pub fn run(rounds: usize, seconds: f64, binary: Option<&Path>) -> Result<(), String> {
     let binary = super::binary(binary, "release")?;
     sdks::build_js()?;

@@ -36,7 +36,7 @@ const FILTERS: [u32; 5] = [1000, 500, 100, 10, 1];
 /// Measures a node and the libraries. Sends nacre's queries `rounds` times.
 ///
 /// # Errors
-/// What is missing, or which goal was missed.
+/// Reports what is missing, or which goal was missed.
 pub fn run(rounds: usize, binary: Option<&Path>) -> Result<(), String> {
     let binary = super::binary(binary, "release")?;
     let python = tools::python("vectors-1", &PACKAGES)?;

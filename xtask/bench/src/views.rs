@@ -60,7 +60,7 @@ fn document(number: u32) -> Value {
 /// Measures a node with `documents`, and with the number of the other server, `peer_documents`.
 ///
 /// # Errors
-/// What is missing, or which goal was missed.
+/// Reports what is missing, or which goal was missed.
 pub fn run(documents: u32, peer_documents: u32) -> Result<(), String> {
     let binary = node::build("release")?;
     println!("documents of 0.9 KB, two views, three rows of each document");

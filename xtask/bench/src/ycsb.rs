@@ -57,7 +57,7 @@ const COMPARED: [(&str, &str, &str); 2] = [
 /// Measures both in turn. If `only` is not empty, measures only its workloads, without durable writes.
 ///
 /// # Errors
-/// What is missing, what a server refused, or which goal was missed.
+/// Reports what is missing, what a server refused, or which goal was missed.
 pub fn run(effort: Effort, only: &[String], named: Option<&Path>) -> Result<(), String> {
     let binary = super::binary(named, "release")?;
     let peer = Postgres::start(PORT_BASE + 53)?;

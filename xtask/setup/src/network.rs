@@ -58,7 +58,7 @@ impl Network {
     /// Drops all packets from `from` to `to` from now on.
     ///
     /// # Errors
-    /// When `ip` fails.
+    /// Fails when `ip` fails.
     pub fn cut(&self, from: usize, to: usize) -> Result<(), String> {
         let lost = ["lladdr", NOBODY, "dev", "eth0", "nud", "permanent"];
         ip(&[&["-n", NAMES[from], "neigh", "replace", HOSTS[to]], &lost[..]].concat())
@@ -67,7 +67,7 @@ impl Network {
     /// Stops dropping packets.
     ///
     /// # Errors
-    /// When `ip` fails.
+    /// Fails when `ip` fails.
     pub fn heal(&self) -> Result<(), String> {
         for name in &NAMES[..self.count] {
             ip(&["-n", name, "neigh", "flush", "dev", "eth0", "nud", "permanent"])?;

@@ -80,7 +80,7 @@ impl Node {
     /// Starts a node with an administrator and `buckets`, and waits until it answers.
     ///
     /// # Errors
-    /// When it does not start.
+    /// Fails when it does not start.
     pub fn start(
         binary: &Path,
         port_base: Option<u16>,
@@ -108,7 +108,7 @@ impl Node {
     /// Starts a node without an administrator, and waits until it answers. It ends when it is dropped.
     ///
     /// # Errors
-    /// When it does not start.
+    /// Fails when it does not start.
     pub fn start_unclaimed(binary: &Path, port_base: u16) -> Result<Node, String> {
         let mut node = Node::spawn_as(binary, LOCALHOST, Some(port_base), &[], &["--unclaimed"])?;
         node.wait_until_ready()?;
@@ -172,7 +172,7 @@ impl Node {
     /// Starts the node again on the same data, after [`Node::halt`]; does not wait for it.
     ///
     /// # Errors
-    /// When the program cannot be run.
+    /// Fails when the program cannot be run.
     pub fn respawn(&mut self) -> Result<(), String> {
         self.process = spawn(&mut self.command)?;
         Ok(())
@@ -204,7 +204,7 @@ impl Node {
     /// Waits until the node answers.
     ///
     /// # Errors
-    /// When it does not start.
+    /// Fails when it does not start.
     pub fn wait_until_ready(&mut self) -> Result<(), String> {
         let begun = Instant::now();
         loop {
@@ -254,7 +254,7 @@ impl Node {
     /// Sends a request to cluster management; the body is a form.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// Fails when it does not answer.
     pub fn rest(&self, method: &str, path: &str, form: &[(&str, &str)]) -> Result<Answer, String> {
         let form: Vec<String> =
             form.iter().map(|(name, value)| format!("{name}={}", http::escape(value))).collect();
@@ -300,7 +300,7 @@ impl Node {
     /// Sends a JSON request to the query port.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// Fails when it does not answer.
     pub fn query(&self, request: &serde_json::Value) -> Result<Answer, String> {
         let body = request.to_string();
         self.request(
@@ -315,7 +315,7 @@ impl Node {
     /// Sends a request to the port of functions; the body is JSON.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// Fails when it does not answer.
     pub fn eventing(&self, method: &str, path: &str, body: &str) -> Result<Answer, String> {
         self.request(self.eventing_port(), method, path, "application/json", body.as_bytes())
     }
@@ -323,7 +323,7 @@ impl Node {
     /// Sends a request to the views port.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// Fails when it does not answer.
     pub fn views(&self, method: &str, path: &str, body: &str) -> Result<Answer, String> {
         self.request(self.views_port(), method, path, "application/json", body.as_bytes())
     }
@@ -453,7 +453,7 @@ fn spawn(command: &mut Command) -> Result<Child, String> {
 /// Returns the resident set size of a process.
 ///
 /// # Errors
-/// When there is no such process.
+/// Fails when there is no such process.
 pub fn memory_bytes(id: u32) -> Result<u64, String> {
     status_bytes(id, "VmRSS:")
 }
@@ -461,7 +461,7 @@ pub fn memory_bytes(id: u32) -> Result<u64, String> {
 /// Returns the private memory of a process, without pages of files.
 ///
 /// # Errors
-/// When there is no such process.
+/// Fails when there is no such process.
 pub fn own_memory_bytes(id: u32) -> Result<u64, String> {
     status_bytes(id, "RssAnon:")
 }

@@ -36,7 +36,7 @@ pub struct Target {
 /// Installs the official package of a language.
 ///
 /// # Errors
-/// When it cannot be installed.
+/// Fails when it cannot be installed.
 pub fn targets(language: Language) -> Result<Targets, String> {
     let target = |interpreter: &Path, package: String| Target {
         interpreter: interpreter.to_owned(),
@@ -65,7 +65,7 @@ pub fn targets(language: Language) -> Result<Targets, String> {
 /// Returns the interpreter of an environment with the official Python package.
 ///
 /// # Errors
-/// When it cannot be installed.
+/// Fails when it cannot be installed.
 pub fn official_python() -> Result<PathBuf, String> {
     let package = format!("couchbase=={PYTHON_VERSION}");
     tools::python(&format!("couchbase-{PYTHON_VERSION}"), &[&package])
@@ -98,7 +98,7 @@ pub fn command(language: Language, target: &Target, script: &str) -> Command {
 /// Compiles the JavaScript SDK.
 ///
 /// # Errors
-/// When npm is missing or it does not compile.
+/// Fails when npm is missing or it does not compile.
 pub fn build_js() -> Result<(), String> {
     let folder = workspace().join("sdk-js");
     let mut install = Command::new("npm");

@@ -53,7 +53,7 @@ impl Load {
     /// Compiles the program into `folder` and starts it.
     ///
     /// # Errors
-    /// When it does not compile.
+    /// Fails when it does not compile.
     pub fn start(folder: &Path, connection: &str, bucket: &str, seed: u64) -> Result<Load, String> {
         let binary = folder.join("load");
         let mut build = Command::new("go");
@@ -94,7 +94,7 @@ impl Load {
     /// Starts work on new documents, and waits until each was read and written.
     ///
     /// # Errors
-    /// When the program has ended.
+    /// Fails when the program has ended.
     pub fn round(&mut self, keys: &[String]) -> Result<(), String> {
         self.order(&format!("round {}", keys.join(" ")))?;
         self.answer("ready").map(drop)
@@ -103,7 +103,7 @@ impl Load {
     /// Reports a fault that affects these documents, or all.
     ///
     /// # Errors
-    /// When the program has ended.
+    /// Fails when the program has ended.
     pub fn fault(&mut self, name: &str, keys: &[&str]) -> Result<(), String> {
         self.order(&format!("fault {name} {}", keys.join(" ")))
     }
@@ -119,7 +119,7 @@ impl Load {
     /// Reads all documents again, and ends the program.
     ///
     /// # Errors
-    /// When one cannot be read.
+    /// Fails when one cannot be read.
     pub fn end(mut self) -> Result<Sums, String> {
         self.sums("end", "ended")
     }

@@ -18,7 +18,7 @@ const PORT_BASE: &str = "19600";
 /// system.
 ///
 /// # Errors
-/// When a line fails, or takes too long.
+/// Fails when a line fails, or takes too long.
 pub fn in_empty_root(archive: &Path, root: &Path, has_libraries: bool) -> Result<(), String> {
     let begun = Instant::now();
     for folder in ["bin", "work", "tmp", "home"] {
@@ -74,7 +74,7 @@ fn add_libraries(root: &Path) -> Result<(), String> {
 /// Checks the package: its content, and that its program runs.
 ///
 /// # Errors
-/// When a file is missing, or the program does not start.
+/// Fails when a file is missing, or the program does not start.
 pub fn package(package: &Path, root: &Path) -> Result<(), String> {
     create(root)?;
     run(Command::new("dpkg-deb").arg("-x").arg(package).arg(root), "unpack the package")?;
@@ -102,7 +102,7 @@ pub fn package(package: &Path, root: &Path) -> Result<(), String> {
 /// Installs from the unpacked archive, over an older version, and uninstalls.
 ///
 /// # Errors
-/// When a step fails.
+/// Fails when a step fails.
 pub fn installer(tree: &Path, home: &Path) -> Result<(), String> {
     let bin = home.join("bin");
     create(&bin)?;

@@ -122,7 +122,7 @@ pub fn run(options: &Sdk) -> Result<(), String> {
 /// Runs the tests of sdk-js that need a node in each of the runtimes, on a separate node.
 ///
 /// # Errors
-/// When a runtime cannot be installed, or a test fails in one.
+/// Fails when a runtime cannot be installed, or a test fails in one.
 fn runtimes(binary: &Path, names: &[&str]) -> Result<(), String> {
     let native = |package: &str, version: &str, path: &str| {
         // The npm packages run these files, after a script that links them.
@@ -208,7 +208,7 @@ fn live(binary: &Path, steps: u32) -> Result<(), String> {
 /// Runs the tests of embedded databases in both SDKs, with the libraries that the Rust tests have built.
 ///
 /// # Errors
-/// When a library is missing, or a test fails.
+/// Fails when a library is missing, or a test fails.
 pub fn embedded(binary: &Path) -> Result<(), String> {
     build_js()?;
     let mut python = Command::new("python3");

@@ -18,7 +18,7 @@ pub(super) enum End {
 /// The output goes through the file `log`, so that a program with much output never waits for a reader.
 ///
 /// # Errors
-/// When it cannot be started.
+/// Fails when it cannot be started.
 pub(super) fn run(
     command: &mut Command,
     limit: Duration,

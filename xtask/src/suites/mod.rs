@@ -133,7 +133,7 @@ pub fn run(options: &Conformance) -> Result<(), String> {
 /// Runs the analytics tests of the Go SDK, against a node with that service.
 ///
 /// # Errors
-/// When the suite cannot run, or a test fails.
+/// Fails when the suite cannot run, or a test fails.
 pub(crate) fn analytics(binary: &std::path::Path, wrapper: &[String]) -> Result<(), String> {
     let suite = go::prepare(&go::ANALYTICS, binary)?;
     let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();

@@ -126,7 +126,7 @@ fn one_line(said: &str) -> String {
 /// Writes the section into the page between its marks, or at the end if there are none.
 ///
 /// # Errors
-/// When the page cannot be read or written.
+/// Fails when the page cannot be read or written.
 pub(super) fn write(path: &Path, section: &str) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot write {PAGE}: {error}");
     if let Some(folder) = path.parent() {

@@ -224,7 +224,7 @@ impl Simulation {
     /// Runs the simulation to its end.
     ///
     /// # Panics
-    /// If a property is violated.
+    /// Panics if a property is violated.
     pub fn run(mut self) -> Summary {
         let steps = self.chance.between(100, 500);
         for _ in 0..steps {

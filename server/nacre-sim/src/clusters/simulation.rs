@@ -266,7 +266,7 @@ impl Simulation {
     /// Runs to the end.
     ///
     /// # Panics
-    /// If a condition is violated.
+    /// Panics if a condition is violated.
     pub fn run(mut self) -> Summary {
         while let Some(((at_ns, _), event)) = self.queue.pop_first() {
             self.now_ns = at_ns.max(self.now_ns);

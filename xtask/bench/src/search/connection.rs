@@ -80,7 +80,7 @@ impl Server {
     /// Returns the processor time used by its process.
     ///
     /// # Errors
-    /// When there is no such process.
+    /// Fails when there is no such process.
     pub fn cpu(&self) -> Result<Duration, String> {
         let process = i32::try_from(self.id).map_err(|error| error.to_string())?;
         let mut clock = 0;
@@ -102,7 +102,7 @@ impl Server {
     /// Waits until the process is almost idle, and returns the processor time used by then.
     ///
     /// # Errors
-    /// When it is still busy after two minutes.
+    /// Fails when it is still busy after two minutes.
     pub fn cpu_when_quiet(&self) -> Result<Duration, String> {
         let begun = Instant::now();
         let mut before = self.cpu()?;
@@ -204,7 +204,7 @@ impl Connection {
 /// Returns the bytes of the files in a folder and its subfolders.
 ///
 /// # Errors
-/// When it cannot be read.
+/// Fails when it cannot be read.
 pub fn folder_bytes(folder: &Path) -> Result<u64, String> {
     let failed = |error: io::Error| format!("{}: {error}", folder.display());
     let mut bytes = 0;

@@ -32,7 +32,7 @@ const INDEX: &str = "large";
 /// Indexes the given number of documents of 1 KB.
 ///
 /// # Errors
-/// What is missing, or which limit was passed.
+/// Reports what is missing, or which limit was exceeded.
 pub fn run(documents: u64, binary: Option<&Path>) -> Result<(), String> {
     let binary = crate::binary(binary, "release")?;
     let corpus = Corpus::load()?;

@@ -64,7 +64,7 @@ pub struct Effort {
 /// Measures a node and bleve.
 ///
 /// # Errors
-/// What is missing, or which goal was missed.
+/// Reports what is missing, or which goal was missed.
 pub fn run(effort: Effort, binary: Option<&Path>) -> Result<(), String> {
     let binary = super::binary(binary, "release")?;
     let corpus = Corpus::load()?;
@@ -310,7 +310,7 @@ pub fn wait_for(
 /// Sends writes, and waits until all have succeeded.
 ///
 /// # Errors
-/// When one is refused.
+/// Fails when one is refused.
 pub fn send(client: &mut KvClient, requests: &[Request]) -> Result<(), String> {
     client.send_all(requests).map_err(|error| error.to_string())?;
     for _ in requests {

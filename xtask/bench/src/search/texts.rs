@@ -12,7 +12,7 @@ use xtask_setup::tools;
 /// Measures both, each with one client, and prints the results. Skips PostgreSQL if it is not installed.
 ///
 /// # Errors
-/// When one of them fails.
+/// Fails when one of them fails.
 pub fn run(documents: &Path, kinds: &[Kind]) -> Result<(), String> {
     let folder = std::env::temp_dir().join(format!("nacre-texts-{}", std::process::id()));
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
