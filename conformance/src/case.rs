@@ -470,7 +470,7 @@ pub struct RestStep {
     /// the port of cluster management.
     #[serde(default)]
     pub node: usize,
-    /// The user who asks; the target's administrator if not given.
+    /// The user who sends the request; the target's administrator if not given.
     #[serde(default)]
     pub login: Option<RestLogin>,
     /// Fields of a form by name: a text, number or boolean, or a list of these for a field that is repeated.

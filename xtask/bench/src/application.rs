@@ -62,7 +62,7 @@ impl Application {
     /// Waits until the program reports that it has begun.
     ///
     /// # Errors
-    /// Fails when it says something else.
+    /// Fails when its output is unexpected.
     pub fn wait_until_begun(&mut self) -> Result<(), String> {
         match self.line()?.trim() {
             "begun" => Ok(()),

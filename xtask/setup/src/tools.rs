@@ -122,7 +122,7 @@ pub fn go_program(package: &str, version: &str) -> Result<PathBuf, String> {
     Ok(folder.join(name))
 }
 
-/// An npm package; gives its folder.
+/// Installs an npm package; returns its folder.
 ///
 /// # Errors
 /// One line that says what is missing.
