@@ -203,7 +203,7 @@ def heavy_queries(node):
 
 
 def lookup(connection, key, count):
-    """Sends lookups of the whole value; does not read the answers."""
+    """Sends one multi-lookup that reads the whole value `count` times; does not read the answer."""
     path = b"v"
     spec = struct.pack(">BBH", 0xC5, 0, len(path)) + path
     connection.send(kv.frame(SUBDOC_MULTI_LOOKUP, key, spec * count, vbucket=kv.vbucket_of(key)))
