@@ -17,7 +17,7 @@ NOT_CASES = {"__main__", "harness", "kv", "bystander"}
 
 
 def main():
-    """Runs the cases that the command line asks for."""
+    """Runs the cases that the command line selects."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--binary", required=True, help="the program nacre")
     parser.add_argument("--plugin-cache", default=Path(tempfile.gettempdir()) / "nacre-attack-plugins", help="compiled plugins")

@@ -1,7 +1,7 @@
-"""The attacks of web pages, made by a real Chromium (Debian: `apt-get install chromium`).
+"""Attacks by web pages in a real Chromium (Debian: `apt-get install chromium`).
 
-The pages are of `evil.example`, which Chromium takes for 127.0.0.1. It is driven over the pipe of its DevTools protocol: messages of JSON
-with a zero byte behind each.
+The pages are of `evil.example`, which Chromium resolves to 127.0.0.1. It is controlled over the pipe of its DevTools protocol:
+JSON messages, each followed by a zero byte.
 """
 
 import http.server
@@ -35,7 +35,7 @@ def program():
 
 
 class Browser:
-    """A Chromium with a profile of its own and one tab."""
+    """A Chromium with a separate profile and one tab."""
 
     def __init__(self, path):
         self.folder = tempfile.mkdtemp(prefix="nacre-chromium-")
@@ -43,7 +43,7 @@ class Browser:
         self.into, from_browser = os.pipe()
 
         def pipes():
-            # The protocol wants the descriptors 3 and 4; the copies are above them, so that none is overwritten.
+            # The protocol requires the descriptors 3 and 4; the copies are above them, so that neither is overwritten.
             read, write = os.dup(to_browser), os.dup(from_browser)
             os.dup2(read, 3)
             os.dup2(write, 4)
@@ -66,7 +66,7 @@ class Browser:
     session = None
 
     def call(self, method, **parameters):
-        """Sends a message and waits for its answer; keeps what happens meanwhile."""
+        """Sends a message and waits for its answer; keeps the events that arrive meanwhile."""
         self.number += 1
         message = {"id": self.number, "method": method, "params": parameters}
         if self.session:
@@ -93,18 +93,18 @@ class Browser:
         parameters = received.get("params", {})
         if received.get("method") == "Network.requestWillBeSent":
             self.addresses[parameters["requestId"]] = parameters["request"]["url"]
-        # This one also comes for answers that the page does not get to see.
+        # This event also comes for answers that the page cannot see.
         elif received.get("method") == "Network.responseReceivedExtraInfo":
             self.answers.append((parameters["requestId"], parameters["statusCode"]))
         return received
 
     def settle(self, seconds=1.0):
-        """Takes what happens until nothing has for some time."""
+        """Receives events until none has come for some time."""
         while self.receive(seconds) is not None:
             pass
 
     def open(self, url):
-        """Goes to an address as a person does who types it."""
+        """Opens an address as if the user had typed it."""
         self.call("Page.navigate", url=url)
         self.settle()
 
@@ -116,7 +116,7 @@ class Browser:
         return answer["result"].get("value")
 
     def act(self, script):
-        """Runs a script that leaves the page, perhaps, and waits for what follows from it."""
+        """Runs a script that may leave the page, and waits for its effects."""
         self.call("Runtime.evaluate", expression=script, userGesture=True)
         self.settle()
 
@@ -125,7 +125,7 @@ class Browser:
         return [status for request, status in self.answers if part in self.addresses.get(request, "")]
 
     def seen(self):
-        """Returns what was asked for and with which status it was answered, for a failure's message."""
+        """Returns the requests and the statuses of their answers, for the message of a failure."""
         return [(self.addresses.get(request), status) for request, status in self.answers]
 
     def close(self):
@@ -138,7 +138,7 @@ class Browser:
 
 
 class Blank(http.server.BaseHTTPRequestHandler):
-    """A site with one empty page; the scripts of an attack are run in it."""
+    """A site with one empty page, in which the scripts of an attack run."""
 
     def do_GET(self):
         """Answers every address with the page."""
@@ -155,7 +155,7 @@ class Blank(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def browsing():
-    """Gives a browser and the address of a page of another site; None where there is no Chromium."""
+    """Returns a browser and the address of a page of another site; None without Chromium."""
     path = program()
     if path is None:
         yield None, None
@@ -172,7 +172,7 @@ def browsing():
 
 
 def form(url, fields):
-    """A script that sends a form in place of the page."""
+    """Returns a script that replaces the page by a form and submits it."""
     return f"""{{
         const form = document.createElement('form');
         form.action = {json.dumps(url)}; form.method = 'POST'; form.target = '_top';
@@ -184,13 +184,13 @@ def form(url, fields):
 
 
 def write_link(node, login=""):
-    """The address of a link that writes a document."""
+    """Returns the address of a link that writes a document."""
     statement = f"UPSERT INTO {BUCKET} (KEY, VALUE) VALUES ('evil', 1)"
     return f"http://{login}127.0.0.1:{node.port('query')}/query/service?" + urllib.parse.urlencode({"statement": statement})
 
 
 def is_unchanged(node):
-    """Returns whether the administrator's login holds and nobody has written."""
+    """Returns True if the administrator's login still works and nobody has written."""
     rows = node.query(f"SELECT RAW COUNT(*) FROM {BUCKET}", scan_consistency="request_plus")
     return node.rest("GET", "/whoami").status == 200 and rows["results"] == [0]
 
@@ -249,7 +249,7 @@ def remembered_login(node):
             path = "/pools/default" if port == "mgmt" else "/admin/vitals"
             browser.open(f"http://{USER}:{PASSWORD}@127.0.0.1:{node.port(port)}{path}")
             assert browser.statuses(path)[-1] == 200, "a person reads what is typed"
-        # It is remembered: another path needs no login.
+        # The browser remembers the login: another path needs none.
         browser.open(f"http://127.0.0.1:{node.port('query')}/admin/stats")
         assert browser.statuses("/admin/stats")[-1] == 200, browser.seen()
         browser.open(site)
@@ -283,7 +283,7 @@ def rebinds(node):
             got = browser.evaluate(f"""fetch('{path}', {{method: '{method}', body: {body}, referrerPolicy: 'no-referrer', headers: {{
                 Authorization: '{basic(USER, PASSWORD)}', 'Content-Type': 'application/x-www-form-urlencoded',
                 'Accept-Language': '*', 'User-Agent': 'curl/8.5.0'}}}}).then(answer => answer.status, error => `${{error}}`)""")
-            # The policy of the page that the node has answered forbids even to ask.
+            # The policy of the page that the node has answered forbids even to send the request.
             assert got == 421 or str(got).startswith("TypeError"), (path, got)
     assert node.rest("GET", "/settings/rbac/users/local/evil").status == 404
     answer = node.rest("GET", "/pools/default/buckets", headers={"Host": "rebind.example"})
@@ -327,7 +327,7 @@ def plugin_page(node):
         browser.open(f"http://{USER}:{PASSWORD}@127.0.0.1:{node.port('mgmt')}{path}")
         assert browser.statuses(path)[-1] == 200, browser.seen()
         assert browser.evaluate("document.title + document.querySelector('p').textContent") == "pageshown"
-        # As if a user had been made to click the form's button.
+        # As if the user had been tricked into clicking the form's button.
         browser.act("document.getElementById('f').submit()")
         assert not browser.statuses("/settings/rbac/users/local/xss"), browser.seen()
     assert node.rest("GET", "/settings/rbac/users/local/xss").status == 404

@@ -1,7 +1,7 @@
-"""Attacks by web pages that a browser shows to somebody who administers the node.
+"""Attacks by web pages in the browser of a node's administrator.
 
-The headers are those that Chromium 156 was seen to send; `browser.py` has a real one send them. Each attack is tried with the login that a
-browser would add, so that only what the page cannot change stands between it and the node.
+The headers are those recorded from Chromium 156; `browser.py` runs a real one. Each attack is tried with the login that a browser
+would add, so that only the headers that the page cannot change protect the node.
 """
 
 import json
@@ -12,7 +12,7 @@ from .harness import BUCKET, PASSWORD, USER, Json, basic, case, eventually
 AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 Safari/537.36"
 FORM = "application/x-www-form-urlencoded"
 
-# To addresses, to localhost and with TLS, Chromium sends Sec-Fetch-*.
+# Chromium sends Sec-Fetch-* to addresses, to localhost and with TLS.
 COMMON = {"User-Agent": AGENT, "Accept-Language": "en-US,en;q=0.9", "Accept": "*/*"}
 LINK = {**COMMON, "Upgrade-Insecure-Requests": "1", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate",
         "Sec-Fetch-Dest": "document", "Referer": "http://evil.example/"}
@@ -35,7 +35,7 @@ PORTS = ["mgmt", "views", "query", "search", "analytics", "eventing", "backup"]
 
 
 def own_page(node, port="mgmt"):
-    """Headers of a request that a page of the node itself makes."""
+    """Returns the headers of a request from a page of the node itself."""
     origin = f"http://127.0.0.1:{node.port(port)}"
     return {**COMMON, "Origin": origin, "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
 
@@ -57,7 +57,7 @@ def claim_token(node):
     node.start("--unclaimed", "--host", "0.0.0.0", password=None)
     token = node.log().split("nacre-claim-token: ")[1].split('"')[0]
     claim = {"username": USER, "password": PASSWORD, "port": "SAME"}
-    # A proxy on the machine stands for another machine.
+    # A request through a proxy on this machine represents another machine.
     elsewhere = {"X-Forwarded-For": "192.0.2.1"}
     assert node.rest("POST", "/settings/web", claim, user=None, headers=elsewhere).status == 401
     assert node.rest("POST", "/settings/web", claim, user="claim", password="wrong", headers=elsewhere).status == 401
@@ -68,7 +68,7 @@ def claim_token(node):
                        headers={**elsewhere, "Nacre-Claim-Token": token})
     assert answer.status == 200, answer
     assert node.rest("POST", "/settings/web", claim, user="claim", password=token, headers=elsewhere).status == 200
-    # It was good for one administrator.
+    # The code was valid for one administrator only.
     again = {**claim, "username": "second"}
     assert node.rest("POST", "/settings/web", again, user="claim", password=token, headers=elsewhere).status == 401
 
@@ -126,7 +126,7 @@ def statistics_link(node):
 
 @case("a page whose name was made to resolve to the node is not served")
 def rebinding(node):
-    # Chromium sends no Sec-Fetch-* to a name without TLS, and no Origin with GET; the page has taken away Referer.
+    # Chromium sends no Sec-Fetch-* to a name without TLS, and no Origin with GET; the page has removed Referer.
     for host in ("rebind.example", "localhost.rebind.example", "127.0.0.1.rebind.example", "localhostx", "0x7f.1", "a@localhost"):
         for port in PORTS:
             named = {**COMMON, "Host": f"{host}:{node.port(port)}"}
@@ -163,7 +163,7 @@ def other_clients(node):
         {"User-Agent": "Go-http-client/1.1", "Accept-Encoding": "gzip"},
         {"User-Agent": "couchbase-cli 7.6.4"},
         {"User-Agent": "Java-http-client/21"},
-        # fetch of Node.js.
+        # The headers of fetch in Node.js.
         {"User-Agent": "node", "Accept": "*/*", "Accept-Language": "*", "Sec-Fetch-Mode": "cors"},
     ]
     for agent in agents:

@@ -1,4 +1,4 @@
-"""A well-behaved client in a process of its own: reads one document again and again, and reports what it met.
+"""A well-behaved client in a separate process: reads one document repeatedly, and reports failures and latency.
 
 Run by the harness: `python bystander.py PORT USER PASSWORD BUCKET`. Ends when its standard input ends, and then prints one line of
 JSON: `count` of reads, `failed`, `p99_ms`, and `gap_s`, the longest time without a successful read.
@@ -15,7 +15,7 @@ from kv import SUCCESS, Connection
 
 KEY = b"bystander"
 PAUSE_S = 0.002
-# This client stands for one on another machine: it does not wait for a processor that the node or the attackers hold.
+# This client represents one on another machine: it does not wait for a processor that the node or the attackers use.
 NICENESS = -15
 
 

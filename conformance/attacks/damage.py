@@ -1,4 +1,4 @@
-"""Damage: crashes, files that are missing or changed. It is reported by name, or means nothing; never is something lost in silence."""
+"""Damage: crashes, missing or changed files. A node reports harmful damage by name, and never loses data silently."""
 
 import os
 import random
@@ -19,13 +19,13 @@ def fill(node, count=200):
 
 
 def missing(node, count=200):
-    """Returns how many of the documents are not there."""
+    """Returns the number of missing documents."""
     with node.kv() as connection:
         return sum(connection.get(b"k%d" % number).value != b'{"n":%d}' % number for number in range(count))
 
 
 def own(node):
-    """Returns how the node describes itself."""
+    """Returns the node's description of itself."""
     return node.rest("GET", "/nodes/self").json()
 
 
@@ -111,7 +111,7 @@ def changed_bytes(node):
             continue
         shutil.rmtree(node.data_dir)
         shutil.copytree(kept, node.data_dir)
-        # The beginning: segments end with zeros that nobody reads.
+        # Only the beginning: segments end with zeros that are never read.
         flip(node.data_dir / name, chance.randrange(min(size, 4096)))
         before = len(node.log())
         node.start(wait=False)
@@ -125,7 +125,7 @@ def changed_bytes(node):
 
 
 def serves(node):
-    """Returns whether a node that may have lost a bucket answers."""
+    """Returns True if a node that may have lost a bucket answers."""
     try:
         return node.rest("GET", "/pools", timeout=5).status in (200, 401)
     except OSError:
@@ -133,7 +133,7 @@ def serves(node):
 
 
 def logs_in(node):
-    """Returns whether the administrator gets in."""
+    """Returns True if the administrator can log in."""
     return node.rest("GET", "/nodes/self").status == 200
 
 
@@ -156,7 +156,7 @@ def killed(node):
 
 
 def stored(connection):
-    """Returns whether everything that was written is stored."""
+    """Returns True if everything that was written is stored."""
     connection.send(kv.frame(kv.STAT, b"vbucket-details"))
     high, persisted = {}, {}
     while True:

@@ -1,4 +1,4 @@
-"""Descriptors: files and connections share them, and strangers must not take those of the store."""
+"""Descriptors: files and connections share them, and strangers must not use up those of the store."""
 
 import json
 import os
@@ -10,17 +10,17 @@ from contextlib import closing, suppress
 from . import kv
 from .harness import BUCKET, PASSWORD, USER, basic, case, eventually
 
-# Large enough that a few hundred of them need new segments.
+# Large enough that several hundred of them need new segments.
 VALUE = b'{"text":"' + b"x" * (64 << 10) + b'"}'
 
 
 def open_files(node):
-    """Returns how many descriptors the node has."""
+    """Returns the number of open descriptors of the node."""
     return len(os.listdir(f"/proc/{node.process.pid}/fd"))
 
 
 def limit_files(node, count):
-    """Sets the soft limit of open files of the node."""
+    """Sets the node's soft limit of open files."""
     hard = resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE)[1]
     resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE, (count, hard))
 
@@ -39,7 +39,7 @@ def write(connection, first, count):
 
 
 def problems(management):
-    """Returns what a node says is wrong with it, by a connection that is there."""
+    """Returns the problems that a node reports about itself, over an open connection."""
     management.request("GET", "/nodes/self", headers={"Authorization": basic(USER, PASSWORD)})
     return json.loads(management.getresponse().read())["problems"]
 

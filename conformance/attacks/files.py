@@ -1,4 +1,4 @@
-"""Files: what others on the machine read, a full disk, and directories that are used twice."""
+"""Files: permissions on the machine, a full disk, and directories that are used twice."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from .harness import USER, case, eventually
 
 
 def modes(path):
-    """Returns the permissions of a directory and of all that is in it, by path."""
+    """Returns the permissions of a directory and of everything in it, by path."""
     found = {path: stat.S_IMODE(os.lstat(path).st_mode)}
     for folder, folders, files in os.walk(path):
         for name in folders + files:
@@ -25,12 +25,12 @@ def modes(path):
 
 
 def open_to_others(path):
-    """Returns the files and directories that others may use."""
+    """Returns the files and directories that other users may access."""
     return {name: oct(mode) for name, mode in modes(path).items() if mode & 0o077}
 
 
 def refusal(node):
-    """Starts a node that must not start; returns what it says."""
+    """Starts a node that must refuse to start; returns its output."""
     before = len(node.log())
     node.start(wait=False)
     assert node.process.wait(60) != 0
@@ -80,14 +80,14 @@ def used_twice(node):
 
 
 def mounted(node, megabytes):
-    """Mounts a small disk as the data directory; returns whether that may be done here."""
+    """Mounts a small disk as the data directory; returns True if this is permitted."""
     node.data_dir.mkdir(exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(node.data_dir)]
     return subprocess.run(command, capture_output=True).returncode == 0
 
 
 def fill(path):
-    """Writes a file that leaves no space."""
+    """Writes a file that uses up all space."""
     with open(path, "wb", buffering=0) as file:
         for piece in (1 << 20, 4096, 1):
             try:

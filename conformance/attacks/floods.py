@@ -1,4 +1,6 @@
-"""Floods: many clients that take without giving. A well-behaved client goes on, memory stays bounded, and nothing is lost."""
+"""Floods: many clients that use up resources. A well-behaved client must keep working, memory must stay bounded, and nothing
+may be lost.
+"""
 
 import os
 import socket
@@ -10,24 +12,25 @@ from . import kv
 from .harness import BUCKET, MEMORY_MB, PASSWORD, basic, case, eventually
 from .memory import metric
 
-# Where the flood comes from, unlike the well-behaved client.
+# The source address of the flood, unlike that of the well-behaved client.
 FROM = "127.0.0.2"
 QUIET_S = 2.0
 FLOOD_S = 4.0
-# The 99th percentile of reads during a flood, in those without one.
+# Maximum ratio of the 99th percentile of reads during a flood to that without one.
 RATIO_MAX = 2.0
 ATTEMPTS = 3
-# Short enough that copying it in the kernel, where nothing interrupts, keeps no processor from the node.
+# Small enough that the kernel copies it quickly: the copy cannot be interrupted, and must not keep a processor from the node.
 CHUNK = bytes(32 << 10)
-# Large enough that the node begins new files meanwhile.
+# Large enough that the node starts new files meanwhile.
 VALUE = b'{"text":"' + b"x" * (64 << 10) + b'"}'
 
 
 def flood(node, attack):
-    """Runs a flood beside a well-behaved client; afterwards everything works without a restart, and what was acknowledged is there.
+    """Runs a flood with a well-behaved client. Afterwards everything must work without a restart, and acknowledged writes must
+    exist.
 
-    Gives a note on what the client met. A machine that does something else at the same time delays a client as a flood does, so a flood
-    is run again when it has delayed too much: one that takes the node's time from others does so each time.
+    Returns a note on what the client observed. Other work on the machine delays a client as a flood does, so a flood with too
+    much delay is repeated: one that takes the node's time from others does so each time.
     """
     setting = metric(node, "nacre_memory_limit_bytes")
     assert 0 < setting < MEMORY_MB << 20, setting
@@ -66,18 +69,18 @@ def quiet(node):
 
 @contextmanager
 def as_from_another_machine():
-    """Leaves the processors to the node: the calling thread, and each that it starts, runs when nothing else wants to."""
+    """Leaves the processors to the node: the calling thread and threads that it starts only use idle time."""
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     try:
         yield
     finally:
-        # The system may refuse this to an ordinary user, who then waits a little longer.
+        # The system may refuse this to an ordinary user. The client then waits slightly longer.
         with suppress(PermissionError):
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 class Meanwhile:
-    """A thread that does something until the block that it belongs to is left."""
+    """A thread that repeats an action until its block is left."""
 
     def __init__(self, node):
         self.node, self.ends = node, threading.Event()
@@ -93,18 +96,18 @@ class Meanwhile:
 
 
 class Peak(Meanwhile):
-    """Samples the memory of the node."""
+    """Samples the node's memory."""
 
     peak_bytes = 0
 
     def run(self):
-        """Looks at the resident memory twenty times a second."""
+        """Samples the resident memory twenty times per second."""
         while not self.ends.wait(0.05):
             self.peak_bytes = max(self.peak_bytes, self.node.rss_bytes())
 
 
 class Writer(Meanwhile):
-    """Writes documents, and remembers which were acknowledged."""
+    """Writes documents, and records which were acknowledged."""
 
     def __init__(self, node):
         super().__init__(node)
@@ -149,7 +152,7 @@ def works_again(node):
 
 
 def open_many(node, count, begin):
-    """Opens up to `count` connections, each begun by `begin(socket)`; returns those that the node has taken."""
+    """Opens up to `count` connections, each started by `begin(socket)`; returns those that the node has accepted."""
     taken = []
     for _ in range(count):
         with suppress(OSError):
@@ -283,7 +286,7 @@ def unread_answers(node):
                 client.connect(("127.0.0.1", node.port("views")))
                 client.sendall(request)
                 clients.append(client)
-        # The administrator can remove who does this, meanwhile.
+        # Meanwhile the administrator can remove the attacker.
         assert node.rest("GET", "/pools/default/buckets", timeout=8).status == 200
         assert node.rest("DELETE", "/settings/rbac/users/local/reader", timeout=8).status == 200
         for client in clients:

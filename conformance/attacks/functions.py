@@ -1,4 +1,4 @@
-"""Functions that are to leak secrets, reach what the node reaches, repeat their work, or outlive the rights of their owner."""
+"""Functions that try to leak secrets, access what the node can, repeat work, or outlive the rights of their owner."""
 
 import threading
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ TRIES = """function OnUpdate(doc, meta) {
 
 
 class Hook:
-    """A server on loopback that keeps what it is sent: the values of `Authorization`, in order."""
+    """A loopback server that records what it receives: the values of `Authorization`, in order."""
 
     def __init__(self):
         hook, self.calls = self, []
@@ -60,7 +60,7 @@ def collections(node):
 
 
 def definition(code, url, **auth):
-    """Returns a function `f` that listens to `s.src` and reaches `url` as `out`."""
+    """Returns a function `f` that listens to `s.src` and can access `url` as `out`."""
     curl = {"hostname": url, "value": "out", "auth_type": "no-auth", "validate_ssl_certificate": True, **auth}
     source = {"source_bucket": BUCKET, "source_scope": "s", "source_collection": "src"}
     metadata = {"metadata_bucket": BUCKET, "metadata_scope": "s", "metadata_collection": "meta"}
@@ -77,7 +77,7 @@ def ask(node, method, path, value=None, user="Administrator", scope="?bucket=def
 
 
 def status(node):
-    """Returns what is said of the function."""
+    """Returns the status of the function."""
     return ask(node, "GET", "status/f").json()["app"]
 
 
@@ -92,14 +92,14 @@ def deploy(node, defined, user="Administrator"):
 
 
 def write(node, keys, value="{}"):
-    """Writes documents into `s.src`."""
+    """Writes documents to `s.src`."""
     for key in keys:
         answer = node.query(f"UPSERT INTO default:`default`.s.src (KEY, VALUE) VALUES ('{key}', {value})")
         assert answer["status"] == "success", answer
 
 
 def author(node, name="ann"):
-    """Creates a user who may define functions of the scope and read what they listen to."""
+    """Creates a user who may define functions in the scope and read the documents that they listen to."""
     roles = f"eventing_manage_functions[{BUCKET}:s],data_dcp_reader[{BUCKET}:s:src]"
     node.add_user(name, roles)
 
@@ -161,7 +161,7 @@ def functions_stay_outside(node):
 
 
 def send_all(node, own):
-    """Has a function send each document once, and stops the node in the usual way."""
+    """Lets a function send each document once, and stops the node cleanly."""
     deploy(node, definition(SENDS, own.url))
     write(node, (f"d{number}" for number in range(DOCUMENTS)))
     eventually(lambda: len(own.calls) >= DOCUMENTS, within=60)
@@ -179,7 +179,7 @@ def flip(path):
 
 
 def damage_is_told(node, own):
-    """Shows that a function with a damaged state is paused and says so."""
+    """Checks that a function with a damaged state is paused and reports it."""
     node.start()
     told = eventually(lambda: (found := status(node)).get("reason") and found, within=60)
     assert told["composite_status"] == "paused" and "damaged state" in told["reason"], told

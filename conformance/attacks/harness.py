@@ -1,6 +1,6 @@
-"""Runs attacks against nodes that are started for them.
+"""Runs attacks, each against a node that is started for it.
 
-A case is a function that takes a running node and raises `AssertionError` when the attack works:
+A case is a function that takes a running node and raises `AssertionError` when the attack succeeds:
 
     from .harness import case
 
@@ -8,21 +8,21 @@ A case is a function that takes a running node and raises `AssertionError` when 
     def unknown_user(node):
         assert node.rest("GET", "/pools/default", user="nobody").status == 401
 
-Each case has a node of its own: one bucket `default`, the administrator `Administrator` with the password `password`, at most 1,024
-descriptors and, where the machine lets the harness make a control group, at most 2 GB of memory. The group of a case is the name of
-its module. `@case("…", heavy=True)` leaves a case out of the short form; `arguments` and `environment` go to `nacre serve`; `files` and
-`memory_mb` set other limits; `start=False` gives a node that the case starts by itself (`node.start()`).
+Each case has a separate node: one bucket `default`, the administrator `Administrator` with the password `password`, at most 1,024
+descriptors and, where the machine lets the harness create a control group, at most 2 GB of memory. The group of a case is the
+name of its module. `@case("…", heavy=True)` omits a case from the short form; `arguments` and `environment` go to `nacre serve`;
+`files` and `memory_mb` set other limits; `start=False` creates a node that the case starts itself (`node.start()`).
 
-What a case usually needs:
+Usual helpers of a case:
 
-- `node.rest(method, path, data, user=…, password=…, port="mgmt", headers={…})`: one HTTP request; `data` is bytes, text, a
-  dictionary (sent as a form) or `Json(value)`. Gives `.status`, `.headers`, `.body`, `.json()`. `user=None` sends no login.
-- `node.query(statement, user=…, **parameters)`: a SQL++ request by POST; gives the decoded answer.
-- `node.kv(user=…, password=…, bucket=…, source="127.0.0.2")`: a connection of `kv.Connection`; `node.stranger()`: one without login.
-- `node.add_user(name, roles)`: a user with the password `password`.
-- `node.bystander()`: a context manager around a flood; its result says what a well-behaved client met meanwhile.
+- `node.rest(method, path, data, user=…, password=…, port="mgmt", headers={…})`: sends one HTTP request; `data` is bytes, text, a
+  dictionary (sent as a form) or `Json(value)`. Returns `.status`, `.headers`, `.body`, `.json()`. `user=None` sends no login.
+- `node.query(statement, user=…, **parameters)`: sends a SQL++ request by POST; returns the decoded answer.
+- `node.kv(user=…, password=…, bucket=…, source="127.0.0.2")`: a `kv.Connection`; `node.stranger()`: one without a login.
+- `node.add_user(name, roles)`: creates a user with the password `password`.
+- `node.bystander()`: a context manager around a flood; its result contains what a well-behaved client observed meanwhile.
 - `node.stop()`, `node.kill()`, `node.start()`: on the same data directory. `node.data_dir`, `node.log()`, `node.rss_bytes()`.
-- `eventually(condition)`: waits until the condition gives something true, and gives that.
+- `eventually(condition)`: waits until the condition returns a true value, and returns that.
 """
 
 import base64
@@ -54,7 +54,7 @@ PORTS = 20
 
 MEMORY_MB, FILES = 2048, 1024
 
-# A well-behaved client may miss no answer for longer than this while others attack.
+# Maximum seconds without an answer for a well-behaved client while others attack.
 GAP_S = 1.0
 
 
@@ -65,14 +65,14 @@ class Json(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An HTTP answer, read whole."""
+    """A complete HTTP answer."""
 
     status: int
     headers: dict
     body: bytes
 
     def json(self):
-        """Returns the body, decoded."""
+        """Returns the decoded body."""
         return json.loads(self.body)
 
 
@@ -94,7 +94,7 @@ CASES = []
 
 
 def case(name, *, heavy=False, start=True, arguments=(), environment=None, files=FILES, memory_mb=MEMORY_MB):
-    """Registers a function as the case `name`, a sentence that says what holds."""
+    """Registers a function as the case `name`, a sentence that describes the required behaviour."""
 
     def register(function):
         group = function.__module__.rpartition(".")[2]
@@ -106,7 +106,7 @@ def case(name, *, heavy=False, start=True, arguments=(), environment=None, files
 
 
 def eventually(condition, within=20.0, every=0.02):
-    """Waits until `condition()` gives something true, and gives that; raises `AssertionError` after `within` seconds."""
+    """Waits until `condition()` returns a true value, and returns that; raises `AssertionError` after `within` seconds."""
     deadline = time.monotonic() + within
     while not (result := condition()):
         assert time.monotonic() < deadline, f"still not so after {within} s: {getattr(condition, '__name__', condition)}"
@@ -115,7 +115,9 @@ def eventually(condition, within=20.0, every=0.02):
 
 
 class Bystander:
-    """What a well-behaved client met: `count` of reads, `failed`, `p99_ms`, and `gap_s`, the longest time without an answer."""
+    """Observations of a well-behaved client: `count` of reads, `failed`, `p99_ms`, and `gap_s`, the longest time without an
+    answer.
+    """
 
     count = failed = 0
     p99_ms = gap_s = 0.0
@@ -125,7 +127,7 @@ class Bystander:
 
 
 class MemoryGroup:
-    """A control group that bounds the memory of a node, or nothing where none can be made."""
+    """A control group that limits a node's memory; does nothing where none can be created."""
 
     V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
@@ -159,7 +161,7 @@ class MemoryGroup:
 
 
 class Node:
-    """A node of its own for one case."""
+    """A separate node for one case."""
 
     def __init__(self, binary, plugin_cache, port_base, case_):
         self.binary, self.plugin_cache, self.port_base, self.case = binary, plugin_cache, port_base, case_
@@ -213,29 +215,29 @@ class Node:
             return False
 
     def is_alive(self):
-        """Returns whether the process runs."""
+        """Returns True if the process is running."""
         return self.process is not None and self.process.poll() is None
 
     def stop(self):
-        """Ends the node in the usual way; returns its exit status."""
+        """Stops the node cleanly; returns its exit status."""
         if self.is_alive():
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(60)
 
     def kill(self):
-        """Ends the node at once, as a crash would."""
+        """Kills the node, as a crash would."""
         self.process.kill()
         self.process.wait()
 
     def remove(self):
-        """Ends the node and removes all that belongs to it."""
+        """Ends the node and removes its files."""
         if self.process is not None:
             self.kill()
         self.group.remove()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def log(self):
-        """Returns what the node has logged so far."""
+        """Returns the node's log so far."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     def rss_bytes(self):
@@ -282,7 +284,7 @@ class Node:
         return self.rest("POST", "/query/service", body, user=user, password=password, port="query", timeout=timeout).json()
 
     def kv(self, user=USER, password=PASSWORD, bucket=BUCKET, **options):
-        """Returns a key-value connection that has logged in and selected the bucket."""
+        """Returns an authenticated key-value connection that has selected the bucket."""
         return kv.Connection(self.port("kv", options.get("tls", False)), user, password, bucket, **options)
 
     def stranger(self, **options):
@@ -290,7 +292,7 @@ class Node:
         return kv.Connection(self.port("kv", options.get("tls", False)), **options)
 
     def give_service(self, service):
-        """Gives the node a service that nodes have only on request, and waits until it has it."""
+        """Adds an optional service to the node, and waits until it is available."""
         own = urllib.parse.quote(self.rest("GET", "/pools/default").json()["nodes"][0]["otpNode"], safe="")
         answer = self.rest("POST", f"/controller/rebalance?knownNodes={own}&topology[{service}]={own}")
         assert answer.status == 200, answer
@@ -303,7 +305,9 @@ class Node:
 
     @contextmanager
     def bystander(self, gap_s=GAP_S):
-        """Reads documents as a well-behaved client does, meanwhile; fails when a read has no answer for longer than `gap_s`."""
+        """Reads documents meanwhile, like a well-behaved client; fails when a read has no answer for longer than
+        `gap_s`.
+        """
         with self.kv() as connection:
             assert connection.set(b"bystander", b"{}").status == kv.SUCCESS
         script = Path(__file__).with_name("bystander.py")
@@ -328,7 +332,7 @@ def basic(user, password):
 
 
 def ports_from(first):
-    """Yields port bases whose ports nobody listens on."""
+    """Yields port bases whose ports are free."""
     base = first
     while True:
         if all(_is_free(port) for port in range(base, base + PORTS)):
@@ -349,7 +353,7 @@ def _is_free(port):
 
 
 def run(cases, binary, plugin_cache, first_port):
-    """Runs the cases one after another; prints a line for each that fails; returns how many passed and failed."""
+    """Runs the cases one after another; prints a line for each failure; returns the numbers of passed and failed cases."""
     passed = failed = 0
     bases = ports_from(first_port)
     for case_ in cases:

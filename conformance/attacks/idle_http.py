@@ -10,7 +10,7 @@ STRANGERS, PER_ADDRESS = 256, 128
 
 
 def idle(node, port, tls, source, count, first=b""):
-    """Opens connections that send the beginning of something, and nothing more."""
+    """Opens connections that send the beginning of a request, and nothing more."""
     clients = []
     for _ in range(count):
         client = socket.create_connection(("127.0.0.1", node.port(port, tls)), 10, source_address=(source, 0))
@@ -24,7 +24,7 @@ def idle(node, port, tls, source, count, first=b""):
 
 
 def is_open(client):
-    """Returns whether the node has left a connection open."""
+    """Returns True if the node has left a connection open."""
     client.setblocking(False)
     try:
         return client.recv(1) != b""
@@ -60,7 +60,7 @@ def idle_strangers(node):
             clients += idle(node, "mgmt", False, f"127.0.0.{host}", PER_ADDRESS)
         eventually(lambda: sum(map(is_open, clients)) <= STRANGERS)
         assert node.rest("GET", "/whoami", timeout=5).status == 200
-        # Who has logged in keeps the connection.
+        # An authenticated client keeps its connection.
         known.request("GET", "/whoami", headers=login)
         assert known.getresponse().status == 200 and known.sock is own
     finally:

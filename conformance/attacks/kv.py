@@ -1,4 +1,4 @@
-"""A client of the key-value port for attacks: it sends what it is asked to send, valid or not."""
+"""A client of the key-value port for attacks: it sends any bytes, valid or not."""
 
 import socket
 import ssl
@@ -45,8 +45,8 @@ def vbucket_of(key, count=1024):
 class Connection:
     """A connection to the key-value port, without a login unless `user` is given.
 
-    `source` is the loopback address to connect from, so that a case can have several hosts. Raises `OSError` when the
-    server refuses or closes the connection.
+    `source` is the loopback address to connect from, so that a case can simulate several hosts. Raises `OSError` when
+    the server refuses or closes the connection.
     """
 
     def __init__(self, port, user=None, password="password", bucket=None, *, source="127.0.0.1", tls=False, timeout=10.0):
@@ -78,7 +78,7 @@ class Connection:
         self.socket.close()
 
     def send(self, data):
-        """Sends bytes as they are."""
+        """Sends bytes unchanged."""
         self.socket.sendall(data)
 
     def receive(self):
@@ -120,7 +120,7 @@ class Connection:
         return self.request(DELETE, key, vbucket=vbucket_of(key))
 
     def is_closed(self, within=5.0):
-        """Returns whether the server closes the connection within so many seconds; responses before are dropped."""
+        """Returns True if the server closes the connection within the given seconds; drops earlier responses."""
         self.socket.settimeout(within)
         try:
             while self.socket.recv(65536):

@@ -1,4 +1,4 @@
-"""Wrong passwords in bulk, and what they may cost others: time, log lines, hints about which users exist."""
+"""Wrong passwords in bulk, and their effects on others: time, log lines, hints about which users exist."""
 
 import base64
 import socket
@@ -14,7 +14,7 @@ FLOOD_S = 4.0
 
 
 class Flood:
-    """Runs `attack` on some threads until the block ends; it returns whether to go on."""
+    """Runs `attack` in several threads until the block ends; `attack` returns True to continue."""
 
     def __init__(self, attack, threads):
         self.attack, self.stop = attack, threading.Event()
@@ -137,7 +137,7 @@ def log_lines(node):
 
 
 def challenge(node, name, mechanism=b"SCRAM-SHA512"):
-    """Returns the salt and the rounds that SCRAM tells a client that names a user."""
+    """Returns the salt and the number of rounds that SCRAM sends to a client that names a user."""
     with node.stranger() as connection:
         reply = connection.request(kv.SASL_AUTH, mechanism, b"n,,n=" + name.encode() + b",r=abcdefgh")
         assert reply.status == kv.AUTH_CONTINUE, hex(reply.status)
@@ -164,7 +164,7 @@ def timing(node):
     samples = {USER: [], "nobody": []}
     for number in range(60):
         for name, times in samples.items():
-            # Few enough from one address that no answer is held back.
+            # Few enough from one address that no answer is delayed.
             with node.stranger(source=f"127.0.1.{number + 1}") as connection:
                 begun = time.monotonic()
                 assert connection.login(name, "guess").status == kv.AUTH_ERROR

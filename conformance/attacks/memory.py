@@ -1,4 +1,4 @@
-"""Attacks on the memory of a node: what requests and answers hold, and what plugins keep."""
+"""Attacks on a node's memory: by requests, answers and plugins."""
 
 import json
 import socket
@@ -19,7 +19,7 @@ SETTING_BYTES = 2048 * MIB * 8 // 10
 
 
 def metric(node, line):
-    """Returns the value of a line of `/metrics` that begins so, or 0."""
+    """Returns the value of the line of `/metrics` with the given prefix, or 0."""
     for text in node.rest("GET", "/metrics").body.decode().splitlines():
         if text.startswith(line):
             return float(text.split()[-1])
@@ -27,7 +27,7 @@ def metric(node, line):
 
 
 class Peak:
-    """Watches the resident memory of a node while it lives."""
+    """Monitors the resident memory of a node."""
 
     def __init__(self, node):
         self.node, self.bytes, self.ended = node, 0, threading.Event()
@@ -56,7 +56,7 @@ class Peak:
 
 
 def at_once(count, work):
-    """Runs `work(number)` in so many threads; returns what they gave, or the exceptions that they ended with."""
+    """Runs `work(number)` in `count` threads; returns their results, or the exceptions that ended them."""
     results = [None] * count
 
     def run(number):
@@ -95,7 +95,7 @@ def half_frames(connections):
 
 def half_frames_do_not_fill_the_memory(node, tls):
     node.add_user("mallory")
-    # Passwords are hashed before, so that the flood is of frames alone.
+    # The passwords are hashed before the flood, which then consists only of frames.
     connections = [node.kv(user="mallory", bucket=None, tls=tls, timeout=60) for _ in range(100)]
     with Peak(node) as peak, node.bystander() as bystander:
         sent = half_frames(connections)
@@ -185,7 +185,7 @@ HEAVY = (
 @case("queries that need much memory end with an error, and give it back")
 def heavy_queries(node):
     node.add_user("mallory")
-    # The first one loads the component.
+    # The first statement loads the component.
     node.query("SELECT 1", timeout=120)
     with Peak(node) as peak, node.bystander() as bystander:
         answers = at_once(20, lambda _: node.query(HEAVY, user="mallory", timeout=170))
@@ -203,7 +203,7 @@ def heavy_queries(node):
 
 
 def lookup(connection, key, count):
-    """Sends a lookup of the whole value so many times; does not read the answer."""
+    """Sends one multi-lookup that reads the whole value `count` times; does not read the answer."""
     path = b"v"
     spec = struct.pack(">BBH", 0xC5, 0, len(path)) + path
     connection.send(kv.frame(SUBDOC_MULTI_LOOKUP, key, spec * count, vbucket=kv.vbucket_of(key)))
@@ -239,7 +239,7 @@ def unread_documents(node):
         for number in range(150):
             eventually(lambda: writer.set(key, bytes([65 + number % 26]) * (18 * MIB)).status == kv.SUCCESS)
             reader = stack.enter_context(node.kv(user="mallory"))
-            # The version that it is given is soon replaced: it is held for this connection alone.
+            # The version in the answer is soon replaced: it stays in memory only for this connection.
             reader.send(kv.frame(kv.GET, key, vbucket=kv.vbucket_of(key)) * 2)
             time.sleep(0.01)
         with node.kv(user="mallory") as reader:
@@ -250,7 +250,7 @@ def unread_documents(node):
 
 
 def first_bytes(client):
-    """Returns the first bytes of an HTTP answer, with its status; nothing when the connection was closed."""
+    """Returns the first bytes of an HTTP answer, with its status; empty if the connection was closed."""
     try:
         return client.recv(12)
     except OSError:
@@ -258,7 +258,7 @@ def first_bytes(client):
 
 
 def fill(node, count, value_bytes):
-    """Writes so many documents of that size."""
+    """Writes documents of the given number and size."""
     with node.kv() as connection:
         value = json.dumps({"pad": "x" * value_bytes}).encode()
         for number in range(count):
@@ -412,7 +412,7 @@ def many_definitions(node):
         assert node.rest("POST", "/pools/default/buckets", {"name": "fits", "ramQuotaMB": 100}).status == 202
         took = time.monotonic() - begun
         assert took < 5, f"administration took {took:.1f} s"
-        # The administrator makes room.
+        # The administrator frees memory.
         for number in range(4):
             assert node.rest("DELETE", f"/api/v1/functions/f{number}{scope}", port="eventing").status == 200
         assert define(60)[0] == 200

@@ -1,4 +1,4 @@
-"""Plugins that are to read, write or keep more than who deploys or calls them may."""
+"""Plugins that try to read, write or keep more than their deployer or caller may."""
 
 import io
 import tarfile

@@ -1,4 +1,4 @@
-"""Requests over HTTP that are refused whoever sends them: bad logins, oversized and malformed requests."""
+"""HTTP requests that are refused from any sender: bad logins, oversized and malformed requests."""
 
 from .harness import BUCKET, PASSWORD, basic, case
 

@@ -1,4 +1,4 @@
-"""Services that came later, against the same kinds of attacks: search, analytics, backups, replication between clusters."""
+"""The same kinds of attacks against newer services: search, analytics, backups, replication between clusters."""
 
 import json
 import os
@@ -19,15 +19,15 @@ from .harness import BUCKET, PASSWORD, Json, basic, case, eventually
 
 REMOTES = "/pools/default/remoteClusters"
 REPOSITORIES = "/api/v1/cluster/self/repository"
-# Every endpoint, as the server's own test compares it with its tables.
+# The list of all endpoints. The server's own test compares it with its tables.
 ENDPOINTS = Path(__file__).parents[2] / "docs" / "reference" / "rest.md"
 PORT_OF = {8091: "mgmt", 8092: "views", 8093: "query", 8094: "search", 8095: "analytics", 8096: "eventing", 8097: "backup"}
-# Needs no login, by design: what kind of server it is, and whether it is ready.
+# Public by design: the kind of server, and whether it is ready.
 PUBLIC = {"/", "/pools"}
 
 
 def endpoints():
-    """Yields port, method, path and right of every endpoint; parameters of paths have values."""
+    """Yields port, method, path and right of every endpoint, with values for the parameters of paths."""
     port, seen = None, set()
     for line in ENDPOINTS.read_text().splitlines():
         if heading := re.match(r"## .*port (\d+)", line):
@@ -68,7 +68,7 @@ def no_roles(node):
 
 
 def state_of(node):
-    """Returns what an administrator has set, without what moves by itself."""
+    """Returns the administrator's settings, without values that change by themselves."""
     paths = [
         ("mgmt", "/settings/rbac/users"), ("mgmt", "/settings/rbac/groups"), ("mgmt", f"/pools/default/buckets/{BUCKET}/scopes"),
         ("mgmt", "/deployments"), ("mgmt", "/plugins"), ("mgmt", REMOTES), ("mgmt", "/settings/querySettings"), ("mgmt", "/settings/security"),
@@ -102,7 +102,7 @@ def links(node):
         streams = "treaming" in path or "/bs/" in path or path.endswith("/stream") or "_changes" in path or "_sync" in path
         if streams or method == "HEAD":
             continue
-        # Whatever changes something by POST, PUT or DELETE is asked with GET as well.
+        # Endpoints that change something by POST, PUT or DELETE are requested with GET as well.
         status = node.rest("GET", path + query, port=port, headers=LINK, timeout=60).status
         assert status != 500, (port, path)
         asked += 1
@@ -142,7 +142,7 @@ def repository(archive, **place):
     return Json({"id": "r", "repo": "r", "archive": archive, **place})
 
 
-# Without them the client of the store looks for those of the machine first.
+# Without them the store's client first looks for credentials on the machine.
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"}
 
 
@@ -168,7 +168,7 @@ def object_stores(node):
         place = {"archive": "s3://b/p", "cloud_region": "eu", "cloud_endpoint": f"http://127.0.0.1:{port}"}
         answer = node.rest("POST", f"{REPOSITORIES}/active/a", Json({"plan": "p", **place}), user="mallory", port="backup")
         assert answer.status == 200, answer
-        # The endpoint is checked for each backup, not only when the repository is made.
+        # The endpoint is checked for each backup, not only when the repository is created.
         assert node.rest("POST", "/settings/outgoingHttp", {"allow": ""}).status == 200
         answer = node.rest("POST", f"{REPOSITORIES}/active/a/backup", Json({}), user="mallory", port="backup")
         assert answer.status == 500 and b"outgoingHttp" in answer.body, answer
@@ -176,7 +176,7 @@ def object_stores(node):
 
 
 class Redirects(BaseHTTPRequestHandler):
-    """Sends whoever asks to `target`."""
+    """Redirects every request to `target`."""
 
     target, asked = "", 0
 
@@ -231,7 +231,7 @@ def waiting_searches(node):
     ask = {"query": {"match_all": {}}, "ctl": {"timeout": 1000}}
     eventually(lambda: node.rest("POST", "/api/index/i/query", Json(ask), port="search", timeout=60).status == 200, within=60)
     node.add_user("mallory", "data_reader[*],query_select[*],admin")
-    # It waits for a write that does not come.
+    # The query waits for a write that never comes.
     late = {"query": {"match_all": {}}, "ctl": {"timeout": 30_000, "consistency": {"level": "at_plus", "vectors": {"i": {"0": 1 << 40}}}}}
     body = json.dumps(late).encode()
     clients = []
@@ -251,7 +251,7 @@ def waiting_searches(node):
                         answers[client] = client.recv(12)
             return sum(answer.endswith(b" 503") for answer in answers.values())
 
-        # Once some are refused, all others wait.
+        # Once some are refused, all others are waiting.
         eventually(lambda: refused() >= 620 - 256)
         for method, path in (("GET", "/pools/default/buckets"), ("GET", "/settings/rbac/users"), ("DELETE", "/settings/rbac/users/local/mallory")):
             begun = time.monotonic()
@@ -282,7 +282,7 @@ def many_commands(node):
         for worker in workers:
             worker.start()
         while any(worker.is_alive() for worker in workers):
-            # A thread may end while it is looked at.
+            # A thread may end while it is examined.
             with suppress(OSError):
                 most = max(most, children())
         assert len(statuses) == 60 and most <= 4, (most, statuses)

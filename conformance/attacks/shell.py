@@ -1,4 +1,4 @@
-"""The shell on a terminal: what Ctrl-C ends, and what a transaction that nobody ends leaves."""
+"""The shell on a terminal: the effect of Ctrl-C, and the remains of a transaction that nobody ends."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\x1b[78]")
 
 
 class Shell:
-    """`nacre sh` on a terminal of its own."""
+    """`nacre sh` on a separate terminal."""
 
     def __init__(self, node, state):
         ours, theirs = pty.openpty()
@@ -43,7 +43,7 @@ class Shell:
         self.terminal, self.seen = ours, b""
 
     def until(self, text, seconds=20):
-        """Reads until the shell has written `text`; gives all of it."""
+        """Reads until the shell has written `text`; returns everything read."""
         end = time.monotonic() + seconds
         begun = len(self.seen)
         while time.monotonic() < end:
@@ -54,7 +54,7 @@ class Shell:
                     data = os.read(self.terminal, 1 << 16)
                 except OSError:
                     break
-                # A line editor asks where the cursor is.
+                # A line editor requests the position of the cursor.
                 for _ in range(data.count(b"\x1b[6n")):
                     os.write(self.terminal, b"\x1b[1;1R")
                 self.seen += data

@@ -1,4 +1,4 @@
-"""Statements of SQL++ and names that users share: nobody runs, replaces or displaces what belongs to another."""
+"""SQL++ statements and names that users share: nobody runs, replaces or displaces what belongs to another user."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""Clients that ask for much and read nothing, and readers whose rights are taken away."""
+"""Clients that request much and read nothing, and readers whose rights are revoked."""
 
 import json
 import socket
@@ -9,9 +9,9 @@ from .harness import BUCKET, PASSWORD, Json, basic, case, eventually
 from .plugins import deploy, runs, upload
 
 DOCUMENTS, PAD = 2000, "x" * 5000
-# 1 MB an answer: more than a piece, and not what memory is about.
+# 1 MB per answer: larger than one piece, and small for the memory limits.
 VIEW = f"/{BUCKET}/_design/dd/_view/all?stale=false&limit=200"
-# Answers to one user, or one address, that are under way at the same time: rest/streams.rs.
+# Maximum number of concurrent answers to one user, or one address: rest/streams.rs.
 PLACES = 256
 
 
@@ -26,7 +26,7 @@ def fill(node):
 
 
 def unread(node, port, request, user, source="127.0.0.1", body=b""):
-    """Sends a request and reads nothing of the answer. With short segments the sockets of both sides hold some 10 KB of it only."""
+    """Sends a request and does not read the answer. With short segments the sockets buffer only about 10 KB of it."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
@@ -39,7 +39,7 @@ def unread(node, port, request, user, source="127.0.0.1", body=b""):
 
 
 def answered_within(node, seconds, *request, **options):
-    """Sends a request of the administrator, who must have the answer in time."""
+    """Sends a request as the administrator, who must have the answer in time."""
     begun = time.monotonic()
     answer = node.rest(*request, timeout=seconds, **options)
     assert time.monotonic() - begun < seconds
@@ -47,7 +47,7 @@ def answered_within(node, seconds, *request, **options):
 
 
 def is_closed(client):
-    """Returns whether the node has closed a connection, of which all that was sent is read."""
+    """Returns True if a node has closed a connection, after reading everything that it had sent."""
     client.settimeout(10)
     try:
         while client.recv(1 << 20):
@@ -74,7 +74,7 @@ def unread_views(node):
         refused = node.rest("GET", VIEW, port="views", user="vr")
         assert refused.status == 503 and refused.headers["retry-after"], refused
         assert answered_within(node, 2, "DELETE", "/settings/rbac/users/local/vr").status == 200
-        # A client that takes nothing for a minute is cut.
+        # A client that reads nothing for a minute is disconnected.
         time.sleep(62)
         assert all(is_closed(client) for client in clients)
     finally:
@@ -92,7 +92,7 @@ def unread_query(node):
     body = json.dumps({"statement": statement, "timeout": "2s", "scan_consistency": "request_plus"}).encode()
     client = unread(node, "query", "POST /query/service", "Administrator", body=body)
     try:
-        # It is not known to be under way any more, although its client has read nothing.
+        # The query is no longer listed as active, although its client has read nothing.
         eventually(lambda: active_queries(node) > 0)
         eventually(lambda: active_queries(node) == 0, within=10)
     finally:
@@ -122,7 +122,7 @@ def unread_queries(node):
 
 
 def stream(node, port, path, user):
-    """Begins to read an answer that does not end by itself."""
+    """Starts to read an answer that does not end by itself."""
     connection = node.http(port, timeout=20)
     connection.request("GET", path, headers={"Authorization": basic(user, PASSWORD)})
     answer = connection.getresponse()
@@ -131,7 +131,7 @@ def stream(node, port, path, user):
 
 
 def ends(answer):
-    """Returns whether the answer ends, and how long that took."""
+    """Returns True if the answer ends, and the time that this took."""
     begun = time.monotonic()
     try:
         while answer.read1(1 << 16):
@@ -185,7 +185,7 @@ def streams_of_users_without_rights(node):
         others.close()
 
 
-# A plugin that holds its answer, as one that speaks CouchDB's protocol does for `_changes`.
+# A plugin that holds its answer, as a plugin with CouchDB's protocol does for `_changes`.
 HELD = """
 export function onUpdate(doc, meta) { state.put(meta.id, doc); }
 export function handle(request) {
@@ -221,7 +221,7 @@ def held_answers(node):
             writer.set(b"secret", b'{"secret": true}')
         reads.join(8)
         assert received and b"secret" not in received[0], received
-        # The answer of another user goes on, with what was written.
+        # The answer of another user continues, with the later writes.
         assert kept.readline().startswith(b"round 1")
         connection.close()
         others.close()
@@ -254,7 +254,7 @@ def long_poll(node):
 
 
 def whole(answer):
-    """Reads what there is of an answer."""
+    """Reads the available part of an answer."""
     text = b""
     try:
         while piece := answer.read1(1 << 16):
@@ -272,7 +272,7 @@ def watches(node):
     try:
         for _ in range(560):
             clients.append(unread(node, "mgmt", f"GET {path}", "reader", "127.0.0.2"))
-            # A burst of connections that have not logged in yet would meet another limit.
+            # A burst of connections without a login would meet another limit.
             statuses.append(clients[-1].recv(12)[-3:])
         assert statuses.count(b"200") == 512 and statuses.count(b"503") == 48, statuses
     finally:

@@ -1,4 +1,4 @@
-"""Users against other users: races with the administrator, roles beyond the own ones, logins that should have ended."""
+"""Users against other users: races with the administrator, roles beyond one's own, logins that should have ended."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ ROUNDS = 6
 
 
 class Repeats:
-    """Repeats what an attacker does on three threads until the block ends."""
+    """Repeats an attack in three threads until the block ends."""
 
     def __init__(self, attack):
         self.attack, self.stop = attack, threading.Event()
@@ -32,7 +32,7 @@ class Repeats:
         return self
 
     def __exit__(self, *_):
-        # The case is about requests that are under way when the administrator has acted.
+        # The case is about requests in progress when the administrator has acted.
         time.sleep(0.2)
         self.stop.set()
         for thread in self.threads:
@@ -40,19 +40,19 @@ class Repeats:
 
 
 def user_of(node, name):
-    """Returns a user as the administrator sees it, or `None`."""
+    """Returns the administrator's view of a user, or `None`."""
     answer = node.rest("GET", f"{USERS}/{name}")
     return answer.json() if answer.status == 200 else None
 
 
 def as_admin(node, method, path, form=None):
-    """Makes a change as the administrator, who is told that it was made."""
+    """Makes a change as the administrator, and checks that it succeeded."""
     answer = node.rest(method, path, form)
     assert answer.status == 200, (method, path, answer.status, answer.body)
 
 
 def own_password(node, password=PASSWORD):
-    """Has `mallory` set the own password to what it is, again and again."""
+    """Lets `mallory` set the own password to its present value repeatedly."""
     return lambda: node.rest("POST", "/controller/changePassword", {"password": password}, user="mallory", password=password)
 
 
@@ -147,7 +147,7 @@ def security_administrators(node):
         ]:
             answer = node.query(statement, user="sec")
             assert [error["code"] for error in answer["errors"]] == [13014], (role, statement, answer)
-        # The role permits these.
+        # The role permits these requests.
         assert ask("PUT", f"{USERS}/new", {"password": PASSWORD, "roles": "data_reader[default]"}) == 200
         assert ask("PATCH", f"{USERS}/new", {"locked": "true"}) == 200
         assert ask("DELETE", f"{USERS}/new") == 200

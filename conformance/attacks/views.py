@@ -1,4 +1,4 @@
-"""Views whose code is wrong: what they cost, and who says so."""
+"""Views with wrong code: their cost, and the errors that report them."""
 
 import time
 import urllib.parse

@@ -1,6 +1,7 @@
 """Backs up a bucket into an S3-compatible store and restores it from there.
 
-The store is moto's server, in this process; boto3 sees what it holds. Usage: s3.py NACRE URL USER PASSWORD, with the bucket `default`.
+The store is moto's server in this process; boto3 lists its objects. Usage: s3.py NACRE URL USER PASSWORD, with the bucket
+`default`.
 """
 
 import json
@@ -20,7 +21,7 @@ DOCUMENTS = 500
 
 
 def nacre(*arguments, environment=None, stdin=None):
-    """Runs a command of the binary; returns its exit code and all that it has printed."""
+    """Runs a command of the binary; returns its exit code and its complete output."""
     done = subprocess.run(
         [BINARY, *arguments],
         env={**os.environ, **(environment or {})},
@@ -65,13 +66,13 @@ def main():
     )
     client = boto3.client("s3", endpoint_url=endpoint)
     client.create_bucket(Bucket=BUCKET)
-    # An object whose name begins like the repository's does not belong to it.
+    # An object whose name begins like the repository's, but which does not belong to it.
     client.put_object(Bucket=BUCKET, Key="nacre/daily-report.txt", Body=b"not a backup")
 
     succeed("import", "json", "-", "--bucket", "default", "--key", "%id%", stdin=lines("first"))
     code, said = nacre("backup", "list", REPOSITORY)
     assert code != 0 and "there is no repository" in said, said
-    # The store and a folder pass the same checks, of which nothing is left.
+    # The store and a folder pass the same checks, which leave no objects behind.
     empty = names(client)
     with tempfile.TemporaryDirectory() as folder:
         for place in [REPOSITORY, folder]:
@@ -98,7 +99,7 @@ def main():
     said = succeed("backup", "diff", REPOSITORY, "--bucket", "default", "--with", "copy")
     assert f"{DOCUMENTS} documents the same, 0 different" in said, said
 
-    # Verification names an object that the store has damaged.
+    # Verification names the object that is damaged in the store.
     victim = next(name for name in names(client) if name.endswith(".nbk"))
     body = bytearray(client.get_object(Bucket=BUCKET, Key=victim)["Body"].read())
     body[len(body) // 2] ^= 1
@@ -106,7 +107,7 @@ def main():
     code, said = nacre("backup", "verify", REPOSITORY, "--read-data")
     assert code != 0 and victim.removeprefix("nacre/daily/") in said, said
 
-    # Addresses that lead nowhere are errors that name them.
+    # Invalid addresses cause errors that name them.
     code, said = nacre("backup", "list", "s3://missing/nacre")
     assert code != 0 and "s3://missing/nacre" in said, said
     code, said = nacre("backup", "create", "s3://missing/nacre", "--bucket", "default", "--quiet")

@@ -1,4 +1,4 @@
-"""Reads what nacre exports with pandas and pyarrow, and keeps a repository of backups with restic.
+"""Reads what nacre exports with pandas and pyarrow, and stores a backup repository with restic.
 
 Usage: tools.py NACRE URL USER PASSWORD RESTIC, with the bucket `default`.
 """
@@ -17,12 +17,12 @@ import pyarrow.parquet
 
 BINARY, URL, USER, PASSWORD, RESTIC = sys.argv[1:6]
 DOCUMENTS = 5000
-# More than one group of rows, of 32 MiB.
+# Larger than one row group of 32 MiB.
 LARGE_DOCUMENTS, LARGE_BYTES = 72, 1 << 20
 
 
 def run(*arguments, stdin=None, text=True):
-    """Runs a command that has to succeed; returns what it has printed."""
+    """Runs a command that must succeed; returns its output."""
     done = subprocess.run(arguments, input=stdin, text=text, capture_output=True, timeout=300)
     assert done.returncode == 0, f"{arguments}: {done.stdout!r}{done.stderr!r}"
     return done.stdout
@@ -33,7 +33,7 @@ def nacre(*arguments, **options):
 
 
 def document(n):
-    """A document with members of all types, some of which are missing or null in some documents."""
+    """Returns a document with members of all types, some of which are missing or null in some documents."""
     found = {"id": f"key-{n}", "n": n - 100, "price": n / 4, "active": n % 3 == 0, "tags": [n, "é"]}
     if n % 7 == 0:
         del found["price"]
@@ -48,7 +48,7 @@ def rows(documents):
 
 
 def check_parquet(folder, documents):
-    """Files of Parquet have the documents, with the types that were asked for."""
+    """Parquet files contain the documents, with the requested types."""
     path = os.path.join(folder, "all.parquet")
     nacre("export", "parquet", "--bucket", "default", "--output", path, "--quiet")
     table = pyarrow.parquet.read_table(path)
@@ -60,7 +60,7 @@ def check_parquet(folder, documents):
         row = found[key]
         assert (row["scope"], row["collection"]) == ("_default", "_default"), row
         assert json.loads(row["document"]) == expected, row
-    # Standard output is written as a file is; the order of rows is that of the streams.
+    # Standard output has the same content as a file; the order of rows is that of the streams.
     printed = nacre("export", "parquet", "--bucket", "default", "--threads", "1", "--quiet", text=False)
     assert pyarrow.parquet.read_table(io.BytesIO(printed)).num_rows == DOCUMENTS
 
@@ -84,7 +84,7 @@ def check_parquet(folder, documents):
 
 
 def check_text(documents):
-    """Lines and CSV are read by pandas."""
+    """pandas reads JSON lines and CSV."""
     frame = pandas.read_json(io.StringIO(nacre("export", "json", "--bucket", "default", "--quiet")), lines=True)
     assert sorted(frame["id"]) == sorted(documents), frame
     printed = nacre("export", "csv", "--bucket", "default", "--fields", "id,n,name", "--quiet")
@@ -94,7 +94,7 @@ def check_text(documents):
 
 
 def check_groups(folder):
-    """A file of several groups of rows has all of them."""
+    """A file with several row groups contains all of them."""
     nacre("bucket", "create", "large", "--ram-mb", "256")
     large = ({"id": f"large-{n}", "filler": chr(97 + n % 26) * LARGE_BYTES} for n in range(LARGE_DOCUMENTS))
     nacre("import", "json", "-", "--bucket", "large", "--key", "%id%", "--quiet", stdin=rows(large))
@@ -108,7 +108,7 @@ def check_groups(folder):
 
 
 def check_restic(folder):
-    """A repository that restic has kept is the same."""
+    """A repository restored by restic is unchanged."""
     repository, kept, back = (os.path.join(folder, name) for name in ["backups", "kept", "back"])
     nacre("backup", "create", repository, "--bucket", "default", "--quiet")
     nacre("import", "json", "-", "--bucket", "default", "--key", "%id%", "--quiet", stdin=rows([document(1)]))

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// Journal has every operation, in the order in which they ended.
+// Journal contains every operation, in the order in which they ended.
 type Journal struct {
 	begun time.Time
 	file  *os.File
 	out   *bufio.Writer
 	mutex sync.Mutex
-	// Those of this round, by document.
+	// The operations of this round, by document.
 	operations map[string][]*Operation
 }
 
@@ -49,7 +49,7 @@ func (j *Journal) write(o *Operation) {
 	must(err)
 }
 
-// Whether such an operation began since then, and has ended.
+// has reports whether a wanted operation began since the given time, and has ended.
 func (j *Journal) has(key string, wanted func(*Operation) bool, since int64) bool {
 	j.mutex.Lock()
 	defer j.mutex.Unlock()
@@ -62,7 +62,7 @@ func (j *Journal) has(key string, wanted func(*Operation) bool, since int64) boo
 	return false
 }
 
-// What the SDK said of the last operation that failed, with what the node had answered meanwhile.
+// said returns the SDK's message about the last failed operation, with the node's answers meanwhile.
 func (j *Journal) said(key string) string {
 	j.mutex.Lock()
 	defer j.mutex.Unlock()
@@ -80,7 +80,8 @@ func isRead(o *Operation) bool {
 
 func isWrite(o *Operation) bool { return o.Kind != get && o.Outcome == succeeded }
 
-// The longest time, from the instant on, in which no operation of the document succeeded that is wanted.
+// gap returns the longest time, from the given instant, without a successful wanted operation on the
+// document.
 func gap(operations []*Operation, wanted func(*Operation) bool, from, to int64) int64 {
 	var longest int64
 	last := from

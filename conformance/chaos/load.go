@@ -19,27 +19,27 @@ import (
 )
 
 const (
-	// Clients of a document that write, and those that only read: nobody who reads waits for a write.
+	// Clients of a document that write, and those that only read, so that readers never wait for a write.
 	writers = 2
 	readers = 1
-	// How long a client waits between two operations, at most.
+	// The maximum pause of a client between two operations.
 	pauseMax = 100 * time.Millisecond
-	// How long a check of one document may take.
+	// Time limit for a check of one document.
 	patience = time.Minute
-	// How long the documents may take until they can be read again.
+	// Time limit until the documents can be read again.
 	readPatience = 2 * time.Minute
-	// Bytes that follow a value in its document, so that a disk has something to do.
+	// Bytes after the value in a document, so that disks have work to do.
 	ballast = 2048
 )
 
-// document is what is stored: the value, and bytes that hardly compress.
+// document returns the stored body: the value, and bytes that hardly compress.
 func (c *client) document(value string) string {
 	bytes := make([]byte, ballast/2)
 	c.random.Read(bytes)
 	return fmt.Sprintf("%s %x", value, bytes)
 }
 
-// valueOf is the value that is stored.
+// valueOf returns the value in a stored body.
 func valueOf(document string) string {
 	value, _, _ := strings.Cut(document, " ")
 	return value
@@ -52,7 +52,7 @@ var levels = map[string]gocb.DurabilityLevel{
 	"none":            gocb.DurabilityLevelNone,
 }
 
-// Load is the clients, and what is known of the documents.
+// Load contains the clients, and the state of the documents.
 type Load struct {
 	documents *gocb.Collection
 	journal   *Journal
@@ -62,7 +62,7 @@ type Load struct {
 	faults    []fault
 	stop      context.CancelFunc
 	clients   sync.WaitGroup
-	// What is left to be checked at the end: by document.
+	// Operations left to check at the end, by document.
 	left map[string][]*Operation
 	sums Sums
 }
@@ -73,31 +73,32 @@ type fault struct {
 	at   int64
 }
 
-// Sums are of a round, or of all.
+// Sums are the figures of a round, or of all rounds.
 type Sums struct {
 	Operations int `json:"operations"`
 	Unknown    int `json:"unknown"`
-	// Documents of which no register could have said what was said.
+	// Documents that are not linearizable.
 	Violations []string `json:"violations"`
-	// Acknowledged writes that were not durable, and are gone.
+	// Lost acknowledged writes without durability.
 	Lost   int            `json:"lost"`
 	Errors map[string]int `json:"errors"`
 	Gaps   []Gap          `json:"gaps"`
 }
 
-// Gap is the longest time in which a document of the fault could not be read, or written; in milliseconds.
+// Gap is the longest time in which a document affected by the fault could not be read, or written, in
+// milliseconds.
 type Gap struct {
 	Fault  string  `json:"fault"`
 	Reads  float64 `json:"reads"`
 	Writes float64 `json:"writes"`
-	// The same of all other documents.
+	// The same for all other documents.
 	OtherReads  float64 `json:"other_reads"`
 	OtherWrites float64 `json:"other_writes"`
 }
 
 func levelOf(key string) string { return strings.SplitN(key, "-", 2)[0] }
 
-// Starts the clients of new documents, and waits until each document was read and written.
+// begin starts the clients of new documents, and waits until each document was read and written.
 func (l *Load) begin(keys []string) {
 	l.round++
 	l.keys, l.faults = keys, nil
@@ -111,7 +112,7 @@ func (l *Load) begin(keys []string) {
 	for place, key := range keys {
 		count := writers
 		if levelOf(key) == "none" {
-			// One alone, so that it is known which write was the last.
+			// A single writer, so that the last write is known.
 			count = 1
 		}
 		for number := range count + readers {
@@ -134,7 +135,7 @@ func (l *Load) fault(name string, keys []string) {
 	l.faults = append(l.faults, fault{name, keys, l.journal.now()})
 }
 
-// Ends the round. What is left of each document is its value, and what may happen to it yet.
+// rest ends the round. For each document it keeps the value, and operations that may still take effect.
 func (l *Load) rest() Sums {
 	l.settle()
 	l.stop()
@@ -191,7 +192,7 @@ func (l *Load) rest() Sums {
 	return round
 }
 
-// Waits until each document was read and written since now.
+// settle waits until each document was read and written after the call.
 func (l *Load) settle() {
 	begun := l.journal.now()
 	for _, key := range l.keys {
@@ -204,12 +205,12 @@ func (l *Load) settle() {
 	}
 }
 
-// Reads every document of every round once more.
+// end reads every document of every round again.
 func (l *Load) end() Sums {
 	l.journal.operations = map[string][]*Operation{}
 	for key, left := range l.left {
 		l.readAgain(key)
-		// Its last value is one that somebody wrote.
+		// The last value must be one that was written.
 		last := *left[0]
 		last.Kind, last.Outcome = upsert, succeeded
 		if last.Value == "" {
@@ -227,7 +228,7 @@ func (l *Load) end() Sums {
 	return l.sums
 }
 
-// Where a violation is shown: beside the history.
+// page returns the path of the page that shows a violation, next to the history.
 func (l *Load) page(key string) string {
 	if l.journal.file.Name() == "/dev/null" {
 		return ""
@@ -235,7 +236,7 @@ func (l *Load) page(key string) string {
 	return filepath.Join(filepath.Dir(l.journal.file.Name()), key+".html")
 }
 
-// Reads a document when all is well again.
+// readAgain reads a document after the repair.
 func (l *Load) readAgain(key string) {
 	c := &client{load: l, key: key, number: writers + readers}
 	for begun := time.Now(); ; {
@@ -248,7 +249,8 @@ func (l *Load) readAgain(key string) {
 	}
 }
 
-// Acknowledged writes of the one writer that are newer than what was read in the end.
+// lost returns the number of acknowledged writes of the single writer that are newer than the last value
+// read.
 func lost(operations []*Operation) int {
 	number := func(value string) int {
 		n, _ := strconv.Atoi(value[strings.LastIndex(value, ".")+1:])
@@ -274,7 +276,7 @@ func (s *Sums) add(round Sums) {
 	}
 }
 
-// One client of one document.
+// client is one client of one document.
 type client struct {
 	load    *Load
 	key     string
@@ -282,7 +284,7 @@ type client struct {
 	reads   bool
 	random  *rand.Rand
 	written int
-	// The last value that it knows, and how that is named.
+	// The last known value, and its CAS.
 	value string
 	cas   gocb.Cas
 }
@@ -329,7 +331,7 @@ func (c *client) get() *Operation {
 	return o
 }
 
-// Writes somehow; the first time for certain.
+// write makes a random write. If certainly is set, it always writes.
 func (c *client) write(certainly bool) *Operation {
 	c.written++
 	value := fmt.Sprintf("%s.%d.%d", c.key, c.number, c.written)
@@ -373,13 +375,13 @@ func (c *client) write(certainly bool) *Operation {
 	c.note(o, err)
 	c.load.journal.write(o)
 	if o.Outcome == changed {
-		// It reads what is there, as an application would.
+		// It first reads the current value, like an application.
 		c.get()
 	}
 	return o
 }
 
-// Errors of the SDK, what they mean, and how they are counted; the first that fits.
+// kinds are the errors of the SDK with their outcome and their name; the first match is used.
 var kinds = []struct {
 	err     error
 	name    string
@@ -393,16 +395,16 @@ var kinds = []struct {
 	{gocb.ErrUnambiguousTimeout, "unambiguous timeout", refused},
 	{gocb.ErrAmbiguousTimeout, "ambiguous timeout", unknown},
 	{gocb.ErrRequestCanceled, "request canceled", unknown},
-	// The SDK does not send: too much has timed out.
+	// The SDK does not send: too many requests have timed out.
 	{gocb.ErrCircuitBreakerOpen, "circuit breaker open", refused},
-	// How the SDK says that a connection ended while it waited for the answer, or as it sent the request.
+	// The SDK's errors for a connection that ended while it waited for the answer, or sent the request.
 	{io.EOF, "connection closed", unknown},
 	{syscall.ECONNRESET, "connection closed", unknown},
 	{syscall.EPIPE, "connection closed", unknown},
 	{net.ErrClosed, "connection closed", unknown},
 }
 
-// Says what came of an operation.
+// note records the outcome of an operation.
 func (c *client) note(o *Operation, err error) {
 	switch {
 	case err == nil:
@@ -421,7 +423,7 @@ func (c *client) note(o *Operation, err error) {
 				return
 			}
 		}
-		// No error that a client is told to expect: counted by its own words.
+		// An unexpected error, counted by its message.
 		o.Outcome, o.Error = unknown, "unexpected: "+err.Error()
 	}
 }

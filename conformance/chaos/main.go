@@ -1,15 +1,15 @@
-// Load on a cluster that something else puts through faults, and the judgement of what its clients have seen.
+// Load on a cluster under external faults, and a check of what its clients have observed.
 //
-// It is told what to do line by line, and answers each line with one, or with none:
+// The program reads commands line by line, and answers each with one line or none:
 //
 //	round KEY…           new documents, and clients that work on them; "ready" once each was read and written
-//	fault NAME [KEY…]    from now on, gaps of these documents are the fault's; those of all, if none is named
+//	fault NAME [KEY…]    from now on, gaps of these documents belong to the fault; without keys, those of all
 //	rest                 the clients end; "rested" and the round as JSON, once it was read again and checked
-//	end                  all documents of all rounds are read again and checked: "ended" and the sums as JSON
+//	end                  reads and checks all documents of all rounds again: "ended" and the sums as JSON
 //
-// Documents of which the name begins with a level of durability are registers: whatever was said of them, at whatever
-// time, must be what one register could have said (it is linearizable). An operation whose outcome nobody knows may
-// have happened, at any time since it began. Those that begin with "none" may lose writes, which is counted.
+// Documents whose names begin with a durability level must be linearizable registers: all answers about a document,
+// at any time, must be possible for a single register. An operation with an unknown outcome may take effect at any
+// time after it began. Documents whose names begin with "none" may lose writes, which are counted.
 package main
 
 import (

@@ -21,33 +21,32 @@ const (
 	missing   = "missing"
 	exists    = "exists"
 	changed   = "changed"
-	// It did not happen: for certain.
+	// It certainly did not happen.
 	refused = "refused"
-	// It may have happened, or happen yet.
+	// It may have happened, or may still happen.
 	unknown = "unknown"
 )
 
-// Operation is what one client did with one document. Values are unique, so that whoever knows a value's CAS names the
-// value by it.
+// Operation is an operation of one client on one document. Values are unique, so that a CAS identifies its value.
 type Operation struct {
 	Key    string `json:"key"`
 	Client int    `json:"client"`
 	Kind   string `json:"kind"`
-	// What is written; what was read.
+	// The written value, or the value read.
 	Value string `json:"value,omitempty"`
-	// What a replacement or removal takes to be there: by CAS.
+	// The value that a replacement or removal expects, by its CAS.
 	Expected string `json:"expected,omitempty"`
 	Outcome  string `json:"outcome"`
-	// How the SDK names its error.
+	// The SDK's name of the error.
 	Error string `json:"error,omitempty"`
-	// What it says of it, with all that it knows.
+	// The SDK's complete message.
 	said string
-	// Nanoseconds since the program began, by its monotonic clock.
+	// Nanoseconds since the start of the program, by its monotonic clock.
 	Begun int64 `json:"begun"`
 	Ended int64 `json:"ended"`
 }
 
-// The register: its state is the value, or nothing where there is no document.
+// register is the model: its state is the value, or empty if there is no document.
 var register = porcupine.Model{
 	Init: func() any { return "" },
 	Step: func(state, input, _ any) (bool, any) {
@@ -59,7 +58,7 @@ var register = porcupine.Model{
 	},
 }
 
-// Whether the register could have said that in this state, and its state afterwards.
+// step reports whether the operation is possible in this state, and returns the state afterwards.
 func (o *Operation) step(state string) (bool, any) {
 	there := state != ""
 	as := there && (o.Expected == "" || o.Expected == state)
@@ -87,14 +86,15 @@ func (o *Operation) step(state string) (bool, any) {
 	case changed:
 		return there && !as, state
 	}
-	// Nobody knows.
+	// The outcome is unknown.
 	if happens {
 		return true, after
 	}
 	return true, state
 }
 
-// Whether a register could have said all that; if not, a page that shows it is written.
+// linearizable reports whether a register could have answered all operations; if not, it writes a page that shows
+// them.
 func linearizable(operations []*Operation, page string) bool {
 	var latest int64
 	for _, o := range operations {

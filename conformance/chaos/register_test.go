@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// Operations of one document, each a line: when it began and ended, and what it was.
+// Operations of one document, one per line: start, end, and operation.
 func TestWhatARegisterSaysAndWhatNot(t *testing.T) {
 	w := func(begun, ended int64, kind, value, outcome string) *Operation {
 		return &Operation{Kind: kind, Value: value, Outcome: outcome, Begun: begun, Ended: ended}

@@ -2,9 +2,9 @@
 //
 //     node access.mjs ENGINE PACKAGE FOLDER SECONDS
 //
-// ENGINE is `nacre`, `lmdb` or `libsql`. A document is JSON of about 200 bytes, of 10,000 keys; a read ends with the parsed
-// document, a write begins with it. Writes are in memory or in the operating system; durable ones are on disk when the
-// call or its promise ends.
+// ENGINE is `nacre`, `lmdb` or `libsql`. There are 10,000 documents of about 200 bytes of JSON; a read includes parsing, a
+// write includes serialization. Writes are in memory or in the operating system; durable ones are on disk when the call or
+// its promise completes.
 
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
@@ -17,7 +17,7 @@ const DOCUMENT = { name: 'Ada Lovelace', tags: ['a', 'b', 'c'], address: { city:
 const key = (number) => `bench-${number % KEY_COUNT}`
 const require = createRequire(import.meta.url)
 
-/** Mean microseconds of an operation; what it returns is waited for if it is a promise. */
+/** Returns the mean microseconds of an operation; waits for its result if that is a promise. */
 async function measure(operation, portion = PORTION) {
   const begun = performance.now()
   let count = 0

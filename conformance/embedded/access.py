@@ -2,9 +2,9 @@
 
     python3 access.py ENGINE FOLDER SECONDS
 
-ENGINE is ``nacre``, ``sqlite``, ``lmdb`` or ``rocksdb``. A document is JSON of about 200 bytes, of 10,000 keys; a read ends
-with the parsed document, a write begins with it. Writes are in memory or in the operating system; durable ones are
-on disk when the call returns.
+ENGINE is ``nacre``, ``sqlite``, ``lmdb`` or ``rocksdb``. There are 10,000 documents of about 200 bytes of JSON; a read
+includes parsing, a write includes serialization. Writes are in memory or in the operating system; durable ones are on disk
+when the call returns.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ def key(number):
 
 
 def measure(operation, seconds, portion=PORTION):
-    """Mean microseconds of an operation."""
+    """Returns the mean microseconds of an operation."""
     begun, count = time.perf_counter(), 0
     while time.perf_counter() - begun < seconds:
         for number in range(count, count + portion):

@@ -1,8 +1,9 @@
-"""One client of the official Python SDK: how long inserts, updates, queries, searches and deletes of documents take.
+"""One client with the official Python SDK: times of inserts, updates, queries, searches and deletes of documents.
 
     evaluation.py --connection couchbase://127.0.0.1 --count 1000 --durability majority
 
-prints one line of JSON: milliseconds of all documents by operation, one after the other, and of the slowest single one.
+prints one line of JSON: the milliseconds of all documents by operation, one after the other, and of the slowest single
+one.
 """
 
 import argparse
@@ -31,10 +32,10 @@ LEVELS = {
     "majorityAndPersistActive": DurabilityLevel.MAJORITY_AND_PERSIST_TO_ACTIVE,
     "persistToMajority": DurabilityLevel.PERSIST_TO_MAJORITY,
 }
-#: How long the search index may take to have all documents.
+#: Time limit for the search index to have all documents.
 PATIENCE_S = 120
 TEXT_INDEX = "by_name"
-#: A mapping that takes the fields as what they look like.
+#: A dynamic mapping.
 MAPPING = {"mapping": {"default_mapping": {"enabled": True, "dynamic": True}}}
 
 
@@ -43,12 +44,12 @@ def key(number):
 
 
 def document(number, revision):
-    """Some two hundred bytes; a name is one word that no other document has."""
+    """Returns a document of about two hundred bytes; its name is a word that no other document has."""
     return {"ordinal": number, "name": f"name{number}", "round": revision, "text": "all work and no play " * 6}
 
 
 def only(rows, number):
-    """Checks that the one row is that of the document."""
+    """Checks that the single row is the document's."""
     found = list(rows)
     if len(found) != 1 or found[0]["ordinal"] != number:
         raise SystemExit(f"asked for {number}, got {found}")

@@ -1,10 +1,10 @@
-// What an application with the official Go SDK sees of a cluster, in figures.
+// The performance of a cluster for an application with the official Go SDK.
 //
-//	evaluation -count N -durability LEVEL documents    one client inserts, updates, asks for and deletes N documents
-//	evaluation -seconds S curve                        many clients read and write; what they got done by and by
-//	evaluation -rate R waits                           R operations begin in each second; how long they waited, by phases
+//	evaluation -count N -durability LEVEL documents    one client inserts, updates, queries and deletes N documents
+//	evaluation -seconds S curve                        many clients read and write; their throughput over time
+//	evaluation -rate R waits                           R operations begin per second; their latency, by phases
 //
-// All print one line of JSON; "curve" and "waits" say "begun" before. A line of input begins a phase of "waits".
+// Each prints one line of JSON; "curve" and "waits" print "begun" before. A line of input starts a phase of "waits".
 package main
 
 import (
@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	// Clients of each kind that the curve is of.
+	// Clients of each kind.
 	clients = 16
-	// Documents that they work on.
+	// Documents that the clients use.
 	documents = 1000
-	// How long the curve adds up for one of its points.
+	// The time covered by one point of the curve.
 	step = 100 * time.Millisecond
 )
 
@@ -36,7 +36,7 @@ var levels = map[string]gocb.DurabilityLevel{
 	"persistToMajority":        gocb.DurabilityLevelPersistToMajority,
 }
 
-// Document is what is stored: some two hundred bytes of JSON.
+// Document is a stored document: about two hundred bytes of JSON.
 type Document struct {
 	Ordinal int    `json:"ordinal"`
 	Name    string `json:"name"`
@@ -77,7 +77,7 @@ func main() {
 	}
 }
 
-// How long each kind of operation takes for all documents, one after the other, in milliseconds; and the slowest of them all.
+// timed returns the milliseconds of each kind of operation for all documents, one after the other, and of the slowest one.
 func timed(cluster *gocb.Cluster, bucket string, collection *gocb.Collection, count int, level gocb.DurabilityLevel) map[string]float64 {
 	_, err := cluster.Query("CREATE INDEX by_ordinal IF NOT EXISTS ON `"+bucket+"`(ordinal)", nil)
 	must(err)
@@ -116,7 +116,7 @@ func timed(cluster *gocb.Cluster, bucket string, collection *gocb.Collection, co
 	took := map[string]float64{}
 	for _, operation := range operations {
 		if operation.name == "query" {
-			// The index has all that was written.
+			// The index has all earlier writes.
 			_, err := cluster.Query(statement, &gocb.QueryOptions{
 				PositionalParameters: []any{0}, ScanConsistency: gocb.QueryScanConsistencyRequestPlus,
 			})
@@ -133,7 +133,7 @@ func timed(cluster *gocb.Cluster, bucket string, collection *gocb.Collection, co
 	return took
 }
 
-// Operations that succeeded, in each step of time.
+// curve returns the number of successful operations in each step of time.
 func curve(collection *gocb.Collection, lasts time.Duration) map[string][]int64 {
 	for number := range documents {
 		_, err := collection.Upsert(key(number), document(number, 0), nil)

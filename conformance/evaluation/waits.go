@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// Few, so that somebody asks for each of them every few milliseconds.
+	// Few, so that each of them is requested every few milliseconds.
 	waitDocuments = 100
-	// One operation of so many writes.
+	// One operation in this many is a write.
 	waitWrites = 4
-	// How often operations begin.
+	// The interval at which operations start.
 	waitTick = time.Millisecond
 )
 
-// Waits is how long the operations of a phase took, from when they were to begin; in milliseconds.
+// Waits contains the latencies of a phase's operations, from their scheduled start, in milliseconds.
 type Waits struct {
 	Operations int     `json:"operations"`
 	Failed     int     `json:"failed"`
@@ -28,11 +28,11 @@ type Waits struct {
 	P99        float64 `json:"p99"`
 	// The longest wait for each of the documents.
 	Longest []float64 `json:"longest"`
-	// The documents' waits.
+	// The waits of each document.
 	all [waitDocuments][]float64
 }
 
-// Has operations begin at a steady rate, whether earlier ones have ended or not, until the input ends.
+// waits starts operations at a steady rate, regardless of pending ones, until the input ends.
 func waits(collection *gocb.Collection, rate int) []*Waits {
 	for number := range waitDocuments {
 		_, err := collection.Upsert(key(number), document(number, 0), nil)

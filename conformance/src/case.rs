@@ -1,4 +1,4 @@
-//! The cases as data. `README.md` and `schema/case.schema.json` describe the same format for other languages.
+//! The cases as data. `README.md` and `schema/case.schema.json` describe the format for other languages.
 
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KvFile {
-    /// What the cases have in common.
+    /// The common subject of the cases.
     pub about: String,
-    /// Where the rules come from.
+    /// The source of the rules.
     pub source: String,
-    /// The cases; each stands for itself.
+    /// The cases, independent of each other.
     pub cases: Vec<KvCase>,
 }
 
@@ -20,16 +20,16 @@ pub struct KvFile {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KvCase {
-    /// What it shows, as a sentence in snake case; unique within all files.
+    /// The tested behaviour, as a sentence in snake case; unique within all files.
     pub name: String,
-    /// Where this rule comes from, if elsewhere than the file says.
+    /// The source of this rule, if it differs from the file's.
     #[serde(default)]
     pub source: Option<String>,
-    /// Requests, one after the other.
+    /// The requests, in order.
     pub steps: Vec<Step>,
 }
 
-/// A request and what is expected of its reply.
+/// A request and its expected reply.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
@@ -38,10 +38,10 @@ pub struct Step {
     /// The key.
     #[serde(default)]
     pub key: Option<Key>,
-    /// The id of the collection.
+    /// The collection ID.
     #[serde(default)]
     pub collection: u32,
-    /// The key whose vBucket a request without key is about.
+    /// The key whose vBucket a request without a key is sent to.
     #[serde(default)]
     pub vbucket_of: Option<String>,
     /// Extras by name, or `{"hex": "…"}`.
@@ -65,19 +65,19 @@ pub struct Step {
     /// The CAS to send: a number, or `$step.cas`.
     #[serde(default)]
     pub cas: Option<Json>,
-    /// Keeps the expiry of the document (framing extras).
+    /// True to keep the expiry of the document (framing extras).
     #[serde(default)]
     pub preserve_expiry: bool,
     /// The durability level by name (framing extras).
     #[serde(default)]
     pub durability: Option<String>,
-    /// A name under which later steps find this reply.
+    /// A name by which later steps refer to this reply.
     #[serde(default, rename = "as")]
     pub name: Option<String>,
-    /// Repeats the step until the expectation holds, for at most so many milliseconds.
+    /// Repeats the step until the expectation is met, for at most this many milliseconds.
     #[serde(default)]
     pub eventually_ms: Option<u64>,
-    /// What the reply has to be.
+    /// The expected reply.
     #[serde(default)]
     pub expect: Expect,
 }
@@ -86,9 +86,9 @@ pub struct Step {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Key {
-    /// Behind the prefix of the case.
+    /// A key with the prefix of the case.
     Name(String),
-    /// As it is, or filled up.
+    /// A literal or padded key.
     Special(SpecialKey),
 }
 
@@ -96,17 +96,17 @@ pub enum Key {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SpecialKey {
-    /// The prefix of the case filled up to so many bytes in all.
+    /// The prefix of the case padded to this many bytes in total.
     Bytes(usize),
-    /// Exactly this.
+    /// Exactly this key.
     Raw(String),
 }
 
-/// A value, to send or to expect.
+/// A value to send or to expect.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Value {
-    /// JSON: sent compactly, compared by what it means.
+    /// JSON: sent compactly, compared by meaning.
     Json(Json),
     /// Text, byte for byte.
     Text(String),
@@ -118,7 +118,7 @@ pub enum Value {
     Repeat {
         /// The text.
         text: String,
-        /// How often.
+        /// The number of repetitions.
         count: usize,
     },
     /// A number of 64 bits, big-endian: given or as `$step.field`.
@@ -142,11 +142,11 @@ pub struct Spec {
     pub value: Option<Value>,
 }
 
-/// What a reply has to be. What is not given may be anything.
+/// The expected reply. Omitted members may be anything.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expect {
-    /// The status by name, or several of which one has to be; SUCCESS if not given.
+    /// The status by name, or several alternatives; SUCCESS if omitted.
     #[serde(default)]
     pub status: Option<OneOrMore>,
     /// The value.
@@ -155,7 +155,7 @@ pub struct Expect {
     /// The key of the reply.
     #[serde(default)]
     pub key: Option<Key>,
-    /// The CAS: `new` (other than all before in the case), `zero`, `locked` (all ones), or `$step.cas`.
+    /// The CAS: `new` (unlike all previous ones in the case), `zero`, `locked` (all ones), or `$step.cas`.
     #[serde(default)]
     pub cas: Option<String>,
     /// Named parts of the reply: a value, `$step.field`, `{"at_least": …}`, `{"more_than": …}` or `{"other_than": …}`.
@@ -164,7 +164,7 @@ pub struct Expect {
     /// The answers of a multi request.
     #[serde(default)]
     pub results: Option<Vec<SpecResult>>,
-    /// No reply is sent at all (quiet requests).
+    /// True if no reply is sent (quiet requests).
     #[serde(default)]
     pub no_reply: bool,
 }
@@ -173,10 +173,10 @@ pub struct Expect {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SpecResult {
-    /// The position of the operation, for mutations.
+    /// The index of the operation, for mutations.
     #[serde(default)]
     pub index: Option<u8>,
-    /// The status by name; SUCCESS if not given.
+    /// The status by name; SUCCESS if omitted.
     #[serde(default)]
     pub status: Option<String>,
     /// The value.
@@ -184,13 +184,13 @@ pub struct SpecResult {
     pub value: Option<Value>,
 }
 
-/// A name, or several of which one has to be.
+/// A name, or several alternatives.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum OneOrMore {
-    /// Just this.
+    /// Exactly this name.
     One(String),
-    /// Any of these.
+    /// Any of these names.
     More(Vec<String>),
 }
 
@@ -205,19 +205,18 @@ impl OneOrMore {
     }
 }
 
-/// A file of cases for views: documents and views, and queries over them.
+/// A file of cases for views: documents, views, and queries.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ViewFile {
-    /// What the cases have in common.
+    /// The common subject of the cases.
     pub about: String,
-    /// Where the rules come from.
+    /// The source of the rules.
     pub source: String,
-    /// Documents by key.
+    /// The documents by key.
     #[serde(default)]
     pub documents: BTreeMap<String, Value>,
-    /// Documents that differ by a number only: so many for each name, which is the beginning of their keys. The one
-    /// with number 7 is `{"n": 7}`.
+    /// Documents that differ only by a number: for each key prefix, the number of documents. The one with number 7 is `{"n": 7}`.
     #[serde(default)]
     pub numbered: BTreeMap<String, u32>,
     /// Views by name.
@@ -230,65 +229,65 @@ pub struct ViewFile {
 #[derive(Clone, Debug, Deserialize, serde::Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct View {
-    /// The map function. `$PREFIX` stands for the prefix of the documents' keys.
+    /// The map function. `$PREFIX` is replaced by the prefix of the documents' keys.
     pub map: String,
     /// The reduce function or its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reduce: Option<String>,
 }
 
-/// A query and what it has to give.
+/// A query and its expected answer.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ViewCase {
-    /// What it shows, as a sentence in snake case; unique within all files.
+    /// The tested behaviour, as a sentence in snake case; unique within all files.
     pub name: String,
-    /// Where this rule comes from, if elsewhere than the file says.
+    /// The source of this rule, if it differs from the file's.
     #[serde(default)]
     pub source: Option<String>,
-    /// What becomes of documents before the query, one set after the other: a new value, or none to delete. The views
-    /// have seen each set before the next comes. Afterwards the documents are what they were.
+    /// Changes of documents before the query, one set after the other: a new value, or none to delete. The views process each set
+    /// before the next one. Afterwards the documents are restored.
     #[serde(default)]
     pub changes: Vec<BTreeMap<String, Option<Value>>>,
-    /// Views that the design document has instead of the file's for this case.
+    /// The views of the design document for this case, in place of the file's.
     #[serde(default)]
     pub design: Option<BTreeMap<String, View>>,
-    /// The view; need not exist. Either this or `path` is given.
+    /// The view, which need not exist. Either this or `path` is given.
     #[serde(default)]
     pub view: Option<String>,
-    /// Path and query, sent as they are but for `$BUCKET` and `$DESIGN`.
+    /// Path and query, sent unchanged except for `$BUCKET` and `$DESIGN`.
     #[serde(default)]
     pub path: Option<String>,
-    /// Parameters of the view: texts go as they are, all else as JSON.
+    /// Parameters of the view: strings are sent unchanged, other values as JSON.
     #[serde(default)]
     pub params: BTreeMap<String, Json>,
-    /// The method; GET without a body and POST with one if not given. What a PUT makes is deleted afterwards.
+    /// The method; if omitted, GET without a body and POST with one. Objects created by PUT are deleted afterwards.
     #[serde(default)]
     pub method: Option<String>,
     /// A body.
     #[serde(default)]
     pub body: Option<Json>,
-    /// A body, byte for byte.
+    /// A body as literal text.
     #[serde(default)]
     pub body_text: Option<String>,
-    /// Nobody is logged in.
+    /// True to send no login.
     #[serde(default)]
     pub anonymous: bool,
-    /// What the answer has to be.
+    /// The expected answer.
     pub expect: ViewExpect,
 }
 
-/// What the answer to a query has to be. What is not given may be anything.
+/// The expected answer to a query. Omitted members may be anything.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ViewExpect {
-    /// The status of HTTP; 200 if not given.
+    /// The HTTP status; 200 if omitted.
     #[serde(default)]
     pub status: Option<u16>,
-    /// All rows in order; the documents' ids without prefix.
+    /// All rows in order, with the documents' ids without their prefix.
     #[serde(default)]
     pub rows: Option<Vec<Json>>,
-    /// How many rows there are.
+    /// The number of rows.
     #[serde(default)]
     pub row_count: Option<u64>,
     /// The number of rows in the view.
@@ -300,13 +299,13 @@ pub struct ViewExpect {
     /// The `reason` member of the answer.
     #[serde(default)]
     pub reason: Option<String>,
-    /// How many `errors` stand beside the rows; none, if rows are expected and this is not given.
+    /// The number of `errors` in addition to the rows; 0 if rows are expected and this is omitted.
     #[serde(default)]
     pub error_count: Option<u64>,
-    /// Members that the answer has to have, with any value.
+    /// Members that the answer must have, with any value.
     #[serde(default)]
     pub members: Vec<String>,
-    /// The whole answer.
+    /// The complete answer.
     #[serde(default)]
     pub body: Option<Json>,
 }
@@ -315,33 +314,33 @@ pub struct ViewExpect {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EventingFile {
-    /// What the cases have in common.
+    /// The common subject of the cases.
     pub about: String,
-    /// Where the rules come from.
+    /// The source of the rules.
     pub source: String,
-    /// The cases; each has collections and a function of its own.
+    /// The cases, each with separate collections and a separate function.
     pub cases: Vec<EventingCase>,
 }
 
-/// A function, documents, and what it makes of them.
+/// A function, documents, and its expected effects.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EventingCase {
-    /// What it shows, as a sentence in snake case; unique within all files.
+    /// The tested behaviour, as a sentence in snake case; unique within all files.
     pub name: String,
-    /// Where this rule comes from, if elsewhere than the file says.
+    /// The source of this rule, if it differs from the file's.
     #[serde(default)]
     pub source: Option<String>,
-    /// The code. `src` and `dst` are aliases of the source and of another collection, `ro` is the latter to be read only,
-    /// `all` is every collection of the scope; `$SERVER` is the URL of a server that echoes.
+    /// The code. `src` and `dst` are aliases of the source and of another collection, `ro` is a read-only alias of the latter,
+    /// `all` is every collection of the scope; `$SERVER` is the URL of an echo server.
     pub code: String,
-    /// `typescript`, or JavaScript when it is not given.
+    /// `typescript`, or JavaScript if omitted.
     #[serde(default)]
     pub language: Option<String>,
     /// Files that the code imports, by names such as `./lib.js`.
     #[serde(default)]
     pub modules: BTreeMap<String, String>,
-    /// Settings of the function.
+    /// The settings of the function.
     #[serde(default)]
     pub settings: BTreeMap<String, Json>,
     /// Constants: JavaScript texts by alias.
@@ -350,49 +349,49 @@ pub struct EventingCase {
     /// Servers by alias.
     #[serde(default)]
     pub urls: BTreeMap<String, EventingUrl>,
-    /// The collection that is listened to, when it is not the case's own.
+    /// The source collection, if it differs from the case's own.
     #[serde(default)]
     pub source_collection: Option<String>,
-    /// The collection for metadata, when it is not the usual one.
+    /// The metadata collection, if it differs from the usual one.
     #[serde(default)]
     pub metadata_collection: Option<String>,
-    /// What is in the other collection from the start.
+    /// The documents of the other collection before the function is deployed.
     #[serde(default)]
     pub given: Vec<EventingWrite>,
-    /// What is in the source before the function is deployed.
+    /// The documents of the source before the function is deployed.
     #[serde(default)]
     pub before: Vec<EventingWrite>,
-    /// What is written to the source then, in order.
+    /// Later writes to the source, in order.
     #[serde(default)]
     pub writes: Vec<EventingWrite>,
-    /// What has to come of it, sooner or later.
+    /// The expected effects, sooner or later.
     pub expect: EventingExpect,
 }
 
-/// A server that a function may ask.
+/// A server that a function may call.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EventingUrl {
-    /// Its URL.
+    /// The URL.
     pub url: String,
-    /// The kind of authentication; none if not given.
+    /// The kind of authentication; none if omitted.
     #[serde(default)]
     pub auth: Option<String>,
-    /// True if its cookies are kept.
+    /// True to keep its cookies.
     #[serde(default)]
     pub cookies: bool,
-    /// Members of the binding that it needs.
+    /// Further members of its binding.
     #[serde(default)]
     pub credentials: BTreeMap<String, String>,
 }
 
-/// A document that is written, or deleted when it has no value.
+/// A document to write, or to delete if it has no value.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EventingWrite {
-    /// Its key.
+    /// The key.
     pub key: String,
-    /// Its body.
+    /// The body.
     #[serde(default)]
     pub value: Option<Value>,
     /// Seconds until it expires; 0 for never.
@@ -400,23 +399,23 @@ pub struct EventingWrite {
     pub expiry: u32,
 }
 
-/// What has to come of a function. What is not given may be anything.
+/// The expected effects of a function. Omitted members may be anything.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EventingExpect {
-    /// True if the function undeploys itself; then only its documents are looked at.
+    /// True if the function undeploys itself; then only its documents are checked.
     #[serde(default)]
     pub undeployed: bool,
-    /// The name of the error that it is refused with, when it is defined or deployed.
+    /// The name of the error that refuses its definition or deployment.
     #[serde(default)]
     pub refused: Option<String>,
-    /// Documents of the other collection; null for none.
+    /// The documents of the other collection; null for a missing one.
     #[serde(default)]
     pub destination: BTreeMap<String, Option<Value>>,
-    /// Documents of the source; null for none.
+    /// The documents of the source; null for a missing one.
     #[serde(default)]
     pub source: BTreeMap<String, Option<Value>>,
-    /// Texts that lines of the log contain, in that order; there may be others between them.
+    /// Texts in lines of the log, in this order; other lines may be between them.
     #[serde(default)]
     pub log: Vec<String>,
     /// Statistics by name: a number, or `{"at_least": …}`.
@@ -455,7 +454,7 @@ pub struct RestCase {
     pub finally: Vec<RestStep>,
 }
 
-/// A request over HTTP and what is expected of its answer. `${name}` in paths, bodies and expectations stands for a variable.
+/// A request over HTTP and what is expected of its answer. `${name}` in paths, bodies and expectations is replaced by a variable.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RestStep {
@@ -464,14 +463,14 @@ pub struct RestStep {
     pub method: String,
     /// Path and query.
     pub path: String,
-    /// The service that is asked; cluster management if not given.
+    /// The service that receives the request; cluster management if not given.
     #[serde(default)]
     pub port: RestPort,
-    /// The node that is asked: 0 for the target, 1 for the first unclaimed node, and so on. Unclaimed nodes have only the port of
-    /// cluster management.
+    /// The node that receives the request: 0 for the target, 1 for the first unclaimed node, and so on. Unclaimed nodes have only
+    /// the port of cluster management.
     #[serde(default)]
     pub node: usize,
-    /// The user who asks; the target's administrator if not given.
+    /// The user who sends the request; the target's administrator if not given.
     #[serde(default)]
     pub login: Option<RestLogin>,
     /// Fields of a form by name: a text, number or boolean, or a list of these for a field that is repeated.
@@ -549,7 +548,7 @@ pub struct RestExpect {
     pub headers: BTreeMap<String, Json>,
 }
 
-/// A status of HTTP, or several of which one is expected.
+/// An HTTP status, or several of which one is expected.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum StatusSet {

@@ -1,4 +1,4 @@
-//! A request of HTTP/1.1 at a time, each on a connection of its own.
+//! Sends one HTTP/1.1 request at a time, each on a separate connection.
 
 use crate::kv::REPLY_TIMEOUT;
 use crate::kv::frame::invalid;
@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// The largest answer that is read.
+/// Maximum bytes of an answer.
 const ANSWER_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// An answer.
@@ -16,22 +16,22 @@ const ANSWER_BYTES_MAX: u64 = 256 * 1024 * 1024;
 pub struct Answer {
     /// The status code, such as 200.
     pub status: u16,
-    /// The headers, their names in lower case.
+    /// The headers; names are lower-case.
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
 }
 
 impl Answer {
-    /// The body as text, for messages.
+    /// Returns the body as text, for messages.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The body as JSON.
+    /// Returns the body as JSON.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] when it is none.
+    /// [`io::ErrorKind::InvalidData`] when the body is not JSON.
     pub fn json(&self) -> io::Result<serde_json::Value> {
         serde_json::from_slice(&self.body)
             .map_err(|_| invalid(&format!("no JSON: {}", self.text())))
@@ -42,7 +42,7 @@ impl Answer {
 /// name and a password for Basic authentication.
 ///
 /// # Errors
-/// Those of the socket, and [`io::ErrorKind::InvalidData`] when the answer is no HTTP.
+/// The errors of the socket, and [`io::ErrorKind::InvalidData`] when the answer is not HTTP.
 pub fn request(
     address: &str,
     method: &str,
@@ -54,7 +54,7 @@ pub fn request(
     request_within(REPLY_TIMEOUT, address, method, path, auth, content_type, body)
 }
 
-/// As [`request`], with another patience than that of clients.
+/// Like [`request`], with a time limit.
 ///
 /// # Errors
 /// As for [`request`].
@@ -96,7 +96,7 @@ pub fn basic(user: &str, password: &str) -> String {
     format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
 }
 
-/// Escapes everything but letters, digits and `-._~`, for a part of a path or query.
+/// Escapes everything except letters, digits and `-._~`, for a part of a path or query.
 pub fn escape(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes()
@@ -104,7 +104,7 @@ pub fn escape(text: &str) -> String {
         .collect()
 }
 
-/// Reads a whole answer, as it is when the server has closed the connection.
+/// Parses a complete answer, which the server ends by closing the connection.
 fn parse(answer: &[u8]) -> io::Result<Answer> {
     let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
     let end = end.ok_or_else(|| invalid("answer without a head"))?;

@@ -1,10 +1,10 @@
-//! Language-neutral conformance cases and the runner that plays them against any host.
+//! Language-neutral conformance cases, and the runner that runs them against any host.
 //!
-//! The cases are data (`cases/`, described by `schema/case.schema.json`), so that a runner in another language can
-//! play them too. This crate is the reference runner, and the clients it is made of, for other tests to use:
-//! [`kv::KvClient`] speaks the binary protocol, [`http`] is a request at a time, and [`slow_link`] is a distance between two places.
+//! The cases are data (`cases/`, described by `schema/case.schema.json`), so that runners in other languages can use them too.
+//! This crate is the reference runner. Other tests use the clients that it consists of: [`kv::KvClient`] speaks the binary
+//! protocol, [`http`] sends one request at a time, and [`slow_link`] simulates a distance between two places.
 //!
-//! Nothing here comes from the server's crates: frames are encoded and decoded anew, so that an error on one side
+//! The crate uses none of the server's crates: it has separate code to encode and decode frames, so that an error on one side
 //! cannot hide on the other.
 
 #![expect(

@@ -1,4 +1,4 @@
-//! Plays the conformance cases against a host and prints what failed, then a table.
+//! Runs the conformance cases against a host; prints the failures, then a table.
 
 #![expect(clippy::disallowed_methods, reason = "the run's name comes from the clock")]
 
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
             eprintln!("bucket {} does not exist", target.bucket);
             return ExitCode::FAILURE;
         }
-        // The cases need no management: a host without it is still worth a try.
+        // The cases do not need management: a host without it can still be tested.
         Err(error) => eprintln!("cluster management at port {}: {error}", target.mgmt_port),
     }
     if target.bucket != SQLPP_BUCKET && arguments.analytics_port.is_none() {

@@ -5,7 +5,7 @@ macro_rules! table {
         $(#[$doc])*
         pub const $constant: &[(&str, $width)] = &[$((stringify!($name), $code),)*];
 
-        /// The number of that name.
+        /// Returns the number of a name.
         pub fn $by_name(name: &str) -> Option<$width> {
             $constant.iter().find(|entry| entry.0 == name).map(|entry| entry.1)
         }
@@ -71,7 +71,7 @@ table! {
     majority = 1, majority_and_persist_to_active = 2, persist_to_majority = 3,
 }
 
-/// The name of a status, or its number in hexadecimal.
+/// Returns the name of a status, or its number in hexadecimal.
 pub fn status_name(status: u16) -> String {
     match STATUSES.iter().find(|entry| entry.1 == status) {
         Some((name, _)) => (*name).to_owned(),

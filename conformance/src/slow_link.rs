@@ -1,4 +1,4 @@
-//! A slow link between two places: a proxy whose bytes arrive later, in both directions, and which can be cut.
+//! A slow link between two places: a proxy that delivers bytes later, in both directions, and can be cut.
 
 use std::collections::VecDeque;
 use std::io::{Read, Result, Write};
@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const PORTION_BYTES: usize = 64 << 10;
 
 /// A link to one port. Its threads end with their connections.
@@ -27,11 +27,11 @@ fn lock(traffic: &Mutex<Traffic>) -> MutexGuard<'_, Traffic> {
 }
 
 impl SlowLink {
-    /// Listens on a port of this machine, and connects to `target` for each connection. Bytes arrive `delay` later, in the order in which
-    /// they were sent; the throughput is not limited. A client whose target does not answer sees its connection closed.
+    /// Listens on a local port, and connects to `target` for each connection. Bytes arrive `delay` later, in order; the
+    /// throughput is not limited. If the target does not answer, the client's connection is closed.
     ///
     /// # Errors
-    /// If no port is free.
+    /// Fails if no port is free.
     pub fn open(target: String, delay: Duration) -> Result<SlowLink> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
@@ -60,7 +60,7 @@ impl SlowLink {
         self.address
     }
 
-    /// Cuts the link, or restores it. A cut ends all connections and refuses others.
+    /// Cuts or restores the link. A cut ends all connections and refuses new ones.
     pub fn set_cut(&self, is_cut: bool) {
         let mut traffic = lock(&self.traffic);
         traffic.is_cut = is_cut;
@@ -71,7 +71,7 @@ impl SlowLink {
     }
 }
 
-/// Carries one direction of a connection, until it ends.
+/// Forwards one direction of a connection, until it ends.
 fn carry(mut from: TcpStream, to: TcpStream, delay: Duration) {
     let (send, receive) = channel();
     std::thread::spawn(move || {

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// Nobody listens there.
+/// A port on which nobody listens.
 const PORT: &str = "1";
 
 #[test]

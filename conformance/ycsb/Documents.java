@@ -23,10 +23,10 @@ import site.ycsb.Status;
 import site.ycsb.StringByteIterator;
 
 /**
- * Records of YCSB as documents, by the official Java client; the threads of a run share one client, as those of an application do.
+ * YCSB records as documents, with the official Java client; the threads of a run share one client, as in an application.
  *
  * <p>Properties: {@code nacre.connection}, {@code nacre.user}, {@code nacre.password}, {@code nacre.bucket}, and {@code
- * nacre.durability}, a level as the client names it.
+ * nacre.durability}, a level by the client's name.
  */
 public class Documents extends DB {
   private static final Duration PATIENCE = Duration.ofSeconds(60);
@@ -135,7 +135,7 @@ public class Documents extends DB {
     }
   }
 
-  /** Takes the wanted fields of a record, or all. */
+  /** Copies the wanted fields of a record, or all. */
   private static void take(JsonObject record, Set<String> fields, Map<String, ByteIterator> result) {
     for (String field : fields == null ? record.getNames() : fields) {
       result.put(field, new StringByteIterator(record.getString(field)));

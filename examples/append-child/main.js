@@ -1,13 +1,12 @@
-// Children of a parent under keys that can be counted up: `post::1::1`, `post::1::2`, …, and a counter, `post::1::count`,
-// which says how many there ever were. Appending is two small writes, whatever the number of children, and nobody waits
-// for anybody; a page is some reads of known keys.
+// Children of a parent under numbered keys: `post::1::1`, `post::1::2`, …, and a counter, `post::1::count`, which
+// contains the number of children ever created. Appending takes two small writes, regardless of the number of children,
+// and no writer waits for another one; a page takes several reads of known keys.
 //
-// A number without a child (it was deleted, or its writer failed between the two writes) is a gap, which a page steps
-// over.
+// A number without a child (it was deleted, or its writer failed between the two writes) is a gap, which a page skips.
 
 const { keyspace = "blog.comments" } = config;
 const PAGE_CHILDREN = 10, PAGE_CHILDREN_MAX = 100;
-/** Keys that one request looks at, so that a parent of which nearly all is deleted does not take too long. */
+/** Maximum number of keys per request, so that a parent with nearly all children deleted does not take too long. */
 const KEYS_MAX = 1000;
 
 /** @type {nacre.Handle} */
@@ -37,7 +36,7 @@ function append(parent, request) {
     return Response.json({ key: key(parent, number), number }, { status: 201 });
 }
 
-/** Children `from` on, upwards or downwards; `next` is the `from` of the next page, where there may be one. */
+/** Returns the children from `from`, upwards or downwards; `next` is the `from` of the next page, if there may be one. */
 function page(parent, parameters) {
     const { from, size = PAGE_CHILDREN, order = "up" } = parameters;
     const last = Number(kv.get(counter(parent), { keyspace })?.value ?? 0);

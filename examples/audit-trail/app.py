@@ -1,15 +1,15 @@
-"""An audit trail: every change of a collection, to be asked for by document and time.
+"""An audit trail: every change of a collection, queried by document and time.
 
 State:
 
-    trail/<id>/<time>/<seqno>    the change of a document, JSON
-    time/<time>/<vb>/<seqno>     the id of the document that was changed then
-    sweep                        there while the timer of that name is set
+    trail/<id>/<time>/<seqno>    the change of a document, as JSON
+    time/<time>/<vb>/<seqno>     the id of the document changed at that time
+    sweep                        exists while the timer of that name is set
 
-Ids are percent-encoded, so that none is the beginning of another's key; numbers are hexadecimal of
-fixed length, so that keys are in order of time. The time of a change is its CAS, which is the same
-whenever the change is seen: a trail that is built anew has the same entries, and a change that
-comes twice is kept once.
+Ids are percent-encoded, so that no id is a prefix of another one's key; numbers are hexadecimal of
+fixed length, so that keys are in order of time. The time of a change is its CAS, which never
+changes: a trail that is rebuilt has the same entries, and a change that arrives twice is stored
+once.
 
 Configuration: ``{"retention_days": 365}``; 0 keeps everything.
 """
@@ -64,7 +64,7 @@ class AuditTrail(Service):
         timer.set("sweep", due_us)
 
     def on_timer(self, now_us: int, due: Timer) -> None:
-        """Removes what is older than the retention, and comes again when the next entry is."""
+        """Removes entries older than the retention, and sets a timer for the next one."""
         state.delete("sweep")
         for removed, (key, document) in enumerate(state.scan_prefix("time/")):
             at_us, _, seqno = numbers(key)
@@ -75,10 +75,10 @@ class AuditTrail(Service):
             state.delete(trail_key(document.decode(), at_us, seqno))
 
     def rollback(self, vb: int, seqno: int) -> int | None:
-        """Removes the changes of a vBucket that never were, the newest first.
+        """Removes the changes of a vBucket that were rolled back, the newest first.
 
-        What was removed by age is not in the state, so the walk ends at a change that stays, or at
-        the last that is kept.
+        Entries removed by age are not in the state, so the walk ends at a change that stays, or at
+        the last existing entry.
         """
         for key, document in state.scan_prefix("time/", reverse=True):
             at_us, of_vb, of_seqno = numbers(key)
@@ -101,9 +101,9 @@ class AuditTrail(Service):
 
 
 def page(document: str, args: dict[str, str]) -> dict[str, Any]:
-    """Changes of a document, or of all when it is empty: ``from <= time < to``, oldest first.
+    """Returns changes of a document, or of all if empty: ``from <= time < to``, oldest first.
 
-    ``next``, when there is more, is what ``from`` has to be for the next page: more than a time, as
+    ``next``, if there are more, is the ``from`` of the next page. It is more than a time, because
     changes of one time may be on two pages.
     """
     limit = int(args.get("limit", PAGE_ENTRIES))
@@ -124,7 +124,7 @@ def of_all(key: bytes, id: str) -> dict[str, Any]:
 
 
 def bound(text: str) -> str:
-    """Where a time begins in the order of keys: of a time as ISO 8601, or what ``next`` said."""
+    """Returns the position in key order of a time in ISO 8601 or of a ``next`` value."""
     if text in ("", LAST) or "/" in text:
         return text
     at = datetime.fromisoformat(text)
@@ -133,14 +133,14 @@ def bound(text: str) -> str:
 
 
 def last(id: str) -> dict[str, Any]:
-    """The newest change of a document that is kept; empty when there is none."""
+    """Returns the newest stored change of a document; empty if there is none."""
     for _, entry in state.scan_prefix(f"trail/{quote(id, safe='')}/", limit=1, reverse=True):
         return dict(json.loads(entry))
     return {}
 
 
 def changed(before: Any, after: Any) -> list[str]:
-    """The members that differ."""
+    """Returns the members that differ."""
     before, after = (side if isinstance(side, dict) else {} for side in (before, after))
     names = sorted(before.keys() | after.keys())
     return [name for name in names if before.get(name, ...) != after.get(name, ...)]
@@ -155,7 +155,7 @@ def time_key(at_us: int, vb: int, seqno: int) -> str:
 
 
 def numbers(time_key: bytes) -> tuple[int, int, int]:
-    """Time, vBucket and seqno that a key of ``time/`` was made of."""
+    """Returns the time, vBucket and seqno in a key of ``time/``."""
     _, at_us, vb, seqno = time_key.split(b"/")
     return int(at_us, 16), int(vb, 16), int(seqno, 16)
 

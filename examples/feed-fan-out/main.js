@@ -1,13 +1,13 @@
-// Feeds: who follows whom is told by documents, and an activity, `{author, at, …}`, is copied as a reference into the
-// feed of each follower, so that a page of a feed is one scan. Authors with more followers than a limit are read when a
-// page is, as copying their activities would take longer than reading them.
+// Feeds: documents contain who follows whom. An activity, `{author, at, …}`, is copied as a reference into the feed of
+// each follower, so that a page of a feed takes one scan. Activities of authors with more followers than a limit are
+// read on demand, because copying them would take longer than reading them.
 //
 // State, all in order of time:
 //
 //     feed/<follower>/<at>/<id>     a reference to an activity, with its author
-//     own/<author>/<at>/<id>        the same for the author's own
-//     copied/<id>                   where the references of an activity are, so that they can be removed
-//     famous/<author>               there once an activity of the author was not copied
+//     own/<author>/<at>/<id>        the same for the author's own activities
+//     copied/<id>                   the places of an activity's references, for their removal
+//     famous/<author>               exists once an activity of the author was not copied
 
 const {
     follows = "social.follows",
@@ -39,31 +39,31 @@ export function handle({ path, parameters }) {
     }
     const famous = names("following", user).filter((name) => state.get("famous/" + name));
     const sources = [place("feed", user), ...famous.map((name) => place("own", name))];
-    // By their order, as who has become famous has references in both places.
+    // Keyed by their order, because an author above the limit has references in both places.
     const found = new Map(sources.flatMap((source) => newest(source, parameters.before, limit + 1)));
     const orders = [...found.keys()].sort().reverse();
     const entries = orders.slice(0, limit).map((order) => found.get(order));
     return orders.length > limit ? { entries, next: orders[limit - 1] } : { entries };
 }
 
-/** What a document tells; undefined when it is no activity. Without a time of its own, it has that of its write. */
+/** Returns the activity in a document; undefined if it is none. Without a time, it has the time of its write. */
 function activityOf(doc, cas) {
     if (typeof doc?.author !== "string") return undefined;
     const at = Date.parse(doc.at);
     return { author: doc.author, at: at >= 0 ? at : Number(BigInt(cas) / 1000000n) };
 }
 
-/** The names in the document `followers::<user>` or `following::<user>`. */
+/** Returns the names in the document `followers::<user>` or `following::<user>`. */
 function names(list, user) {
     const found = kv.get(`${list}::${user}`, { keyspace: follows })?.value;
     return Array.isArray(found) ? found : [];
 }
 
 const place = (list, user) => `${list}/${encodeURIComponent(user)}/`;
-/** The order of time, in which activities of one time follow their ids. */
+/** Returns the sort key of an activity: by time, then by id. */
 const order = (id, at) => `${String(at).padStart(16, "0")}/${id}`;
 
-/** Writes the references of an activity. The same ones when it comes again, and none twice. */
+/** Writes the references of an activity. If it arrives again, it writes the same ones, and none twice. */
 function copy(id, { author, at }) {
     const followers = names("followers", author);
     const isFamous = followers.length > followers_max;
@@ -86,7 +86,7 @@ function remove(id, copied) {
 }
 
 /**
- * The newest references of a source by their order, those before `before` when that is given.
+ * Returns the newest references of a source by their order, those before `before` if it is given.
  * @returns {[order: string, entry: {id: string, author: string, at: string}][]}
  */
 function newest(source, before, limit) {

@@ -1,11 +1,11 @@
 // A lookup document for each value of a member: `mail::ann@example.com` is "user::1", so that a user is found by two
-// reads, each of one document, wherever they lie.
+// reads, each of one document, on any node.
 //
-// State: `doc/<id>` is the value that a document has, and whether the lookup is its own; `waiting/<value>/<id>` is there
-// for a document whose value belongs to another.
+// State: `doc/<id>` is the value of a document, and whether the lookup belongs to it; `waiting/<value>/<id>` exists for a
+// document whose value belongs to another one.
 //
-// A lookup and the state are not one commit: after a crash the lookup may be there without its state, or the state without
-// its lookup. So each step asks what is there and can be done again.
+// A lookup and the state are not one commit: after a crash the lookup may exist without its state, or the state without
+// its lookup. So each step checks what exists and can be repeated.
 
 const {
     member = "email",
@@ -37,7 +37,7 @@ export function handle({ path }) {
     return waiting.map(({ value, id }) => ({ value, id, owner: ownerOf(value) }));
 }
 
-/** What a document is looked up by; undefined when it has no such value. */
+/** Returns the value by which a document is looked up; undefined if it has none. */
 function valueOf(doc) {
     const value = doc?.[member];
     return typeof value === "string" && value.trim() ? normal(value) : undefined;
@@ -47,7 +47,7 @@ const ownerOf = (value) => kv.get(prefix + value, { keyspace: lookup })?.value;
 const normal = (value) => value.trim().toLowerCase();
 const waitingKey = (value, id) => `waiting/${encodeURIComponent(value)}/${id}`;
 
-/** Makes `value` belong to `id`, unless it belongs to another document. */
+/** Assigns `value` to `id`, unless it belongs to another document. */
 function claim(value, id) {
     const owner = settle(value, id);
     state.put("doc/" + id, { value, owner: owner === id });
@@ -60,7 +60,7 @@ function claim(value, id) {
     console.log(`${value} of ${id} belongs to ${owner}`);
 }
 
-/** Whose `value` is once `id` has asked for it. */
+/** Determines the owner of `value` after `id` has requested it. */
 function settle(value, id) {
     const key = prefix + value;
     try {
@@ -72,19 +72,19 @@ function settle(value, id) {
     const found = kv.get(key, { keyspace: lookup });
     if (found === undefined) return settle(value, id);
     if (found.value === id || hasValue(found.value, value)) return found.value;
-    // Left over: its document went while nobody kept lookups.
+    // A remnant: its document was deleted while no plugin maintained lookups.
     kv.replace(key, id, { keyspace: lookup, cas: found.cas });
     return id;
 }
 
-/** Whether the document has the value: as the feed told, or, for one that is still to come, as it is now. */
+/** Returns true if the document has the value: according to the feed or, if it has not arrived there, at present. */
 function hasValue(id, value) {
     const known = state.get("doc/" + id);
     if (known !== undefined) return known.value === value && known.owner;
     return valueOf(kv.get(id, { keyspace: documents })?.value) === value;
 }
 
-/** Takes back what a document had, and gives its value to one that waits for it. */
+/** Removes the lookup of a document, and assigns its value to a document that waits for it. */
 function forget(id, known) {
     if (known === undefined) return;
     const { value, owner } = known;

@@ -3,7 +3,7 @@
     python load.py --connection couchbase://127.0.0.1 --user demo --password secret1 \
         --bucket demo --collection vega.movies --from-row 1601 movies.json
 
-Documents get the keys movie_<row>, rows counting from 1, as `nacre import --key movie_#MONO_INCR#` gives them.
+Documents get the keys movie_<row>, counting rows from 1, like `nacre import --key movie_#MONO_INCR#`.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-// Sends each change of a collection to a URL, and tries again what is not taken.
+// Sends each change of a collection to a URL, and retries failed requests.
 //
-// State: "wait/<id>" and "lost/<id>" are what is to be sent of a document and what was given up, as [attempt]. The timer of a
-// document has its id as its name.
+// State: "wait/<id>" contains the change of a document to send and "lost/<id>" the one that was given up, as [attempt]. The
+// timer of a document has its id as its name.
 package main
 
 import (
@@ -13,19 +13,19 @@ import (
 	"nacre"
 )
 
-// The longest pause is 2 to the power of that, in seconds: 68 minutes.
+// The maximum number of doublings of the pause: 2^12 seconds are 68 minutes.
 const doublingsMax = 12
 
 type webhooks struct {
-	// URL is where to send.
+	// URL is the receiver.
 	URL string `json:"url"`
-	// Attempts is how often, for one change.
+	// Attempts is the maximum number of attempts per change.
 	Attempts int `json:"attempts"`
 }
 
 func init() { nacre.Run(&webhooks{}) }
 
-// The compiler says what a method lacks to be one of a plugin.
+// The compiler reports missing or wrong methods of a plugin.
 var _ interface {
 	nacre.Initializer
 	nacre.Updater
@@ -34,19 +34,19 @@ var _ interface {
 	nacre.Handler
 } = &webhooks{}
 
-// Go asks for it; a plugin is called by its methods.
+// Go requires main; the host calls the methods.
 func main() {}
 
-// change is what is sent.
+// change is the body that is sent.
 type change struct {
 	ID   string `json:"id"`
 	Kind string `json:"kind"`
-	// CAS is another one for each change: by it a receiver knows what has come twice.
+	// CAS differs for each change: a receiver recognizes repeated changes by it.
 	CAS      uint64          `json:"cas,string"`
 	Document json.RawMessage `json:"document,omitempty"`
 }
 
-// attempt is a change that was sent in vain.
+// attempt is a change whose sending failed.
 type attempt struct {
 	Change json.RawMessage `json:"change"`
 	Tries  int             `json:"tries"`
@@ -73,12 +73,12 @@ func (hooks *webhooks) OnUpdate(event nacre.Event) error {
 	return hooks.begin(event, change{Kind: "update", Document: event.Body})
 }
 
-// OnDelete sends that a document was deleted, or has expired.
+// OnDelete sends the deletion or expiry of a document.
 func (hooks *webhooks) OnDelete(event nacre.Event) error {
 	return hooks.begin(event, change{Kind: "delete"})
 }
 
-// begin takes the place of an earlier change of the document that still waits: what comes late must not be older.
+// begin replaces an earlier change of the document that still waits: a late one must not be older.
 func (hooks *webhooks) begin(event nacre.Event, change change) error {
 	change.ID, change.CAS = event.ID(), event.CAS
 	text, err := json.Marshal(change)
@@ -89,7 +89,7 @@ func (hooks *webhooks) begin(event nacre.Event, change change) error {
 	return hooks.send(event.Now, change.ID, attempt{Change: text})
 }
 
-// OnTimer sends once more.
+// OnTimer sends a change again.
 func (hooks *webhooks) OnTimer(now time.Time, timer nacre.Timer) error {
 	var again attempt
 	if found, err := nacre.State.GetJSON("wait/"+timer.Name, &again); !found {
@@ -110,7 +110,7 @@ func (hooks *webhooks) send(now time.Time, id string, this attempt) error {
 	this.Tries++
 	this.Reason = fmt.Sprintf("the status %d", response.Status)
 	if err != nil {
-		// Returned, it would have the call made again until it goes well, and all documents behind this one wait.
+		// A returned error would repeat the call until it succeeds, and delay all later documents.
 		this.Reason = err.Error()
 	}
 	if this.Tries >= hooks.Attempts {
@@ -124,7 +124,7 @@ func (hooks *webhooks) send(now time.Time, id string, this attempt) error {
 	return nacre.State.PutJSON("wait/"+id, this)
 }
 
-// Handle answers with what waits, and what was given up.
+// Handle returns the waiting changes, and those given up.
 func (hooks *webhooks) Handle(nacre.Request) (nacre.Response, error) {
 	answer := map[string]map[string]attempt{"wait": {}, "lost": {}}
 	for kind, attempts := range answer {

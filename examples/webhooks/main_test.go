@@ -8,7 +8,7 @@ import (
 	"nacre"
 )
 
-// receiver is a server that may be down, and remembers what has come.
+// receiver is a server that may be down, and records what it receives.
 type receiver struct {
 	isDown bool
 	came   []string

@@ -57,8 +57,7 @@ export interface Reading {
 
 /**
  * Parses a map received from `host`. If a node has no host name in the map, its name is `host`. With TLS, the ports of
- * services are
- * those with TLS.
+ * services are those with TLS.
  *
  * @throws DecodingFailureError if it is not JSON, or is incomplete.
  */

@@ -94,7 +94,7 @@ export class EventingFunctionManager {
   }
 
   /**
-   * A function.
+   * Returns a function.
    *
    * @throws EventingFunctionNotFoundError if it does not exist.
    */

@@ -98,8 +98,8 @@ export class KvClient {
    * Fetches the map from the first seed that has one.
    *
    * @throws UnambiguousTimeoutError if no node answers in time.
-   * @throws AuthenticationFailureError, BucketNotFoundError a node says so, and no other gives a map. That is not tried
-   *   again.
+   * @throws AuthenticationFailureError, BucketNotFoundError if a node reports this, and no other node returns a map.
+   * This is not retried.
    */
   async bootstrap(options: OperationOptions, defaultMs: number): Promise<ClusterMap> {
     const context: ErrorContext = { operation: 'connect' }

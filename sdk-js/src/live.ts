@@ -157,7 +157,7 @@ export class Live<TRow = any> implements AsyncIterable<LiveUpdate<TRow>> {
   }
 }
 
-/** A flag that something is to be done, and the wait for it. */
+/** A flag for pending work, and the wait for it. */
 class Wake {
   #isDue = false
   #failure: unknown

@@ -188,8 +188,8 @@ const RELATIVE_SECONDS_MAX = 30 * 86_400
 /**
  * Returns an expiry in the format of the protocol: 0 for never, relative up to 30 days, else a Unix time.
  *
- * @throws InvalidArgumentError it is neither a whole number of seconds from 0 nor a time after 1970, or beyond what
- *   32 bits can say.
+ * @throws InvalidArgumentError if it is neither a whole number of seconds from 0 nor a time after 1970, or exceeds
+ * 32 bits.
  */
 export function wireExpiry(expiry: number | Date = 0, nowMs: number = Date.now()): number {
   const seconds = expiry instanceof Date ? unixSeconds(expiry) : relativeSeconds(expiry, nowMs)

@@ -1,6 +1,6 @@
 /**
- * Spans and durations for OpenTelemetry, whose package this one does not depend on: what an application has registered there
- * is found where that package keeps it.
+ * Spans and durations for OpenTelemetry. This package does not depend on OpenTelemetry's package: it finds the providers
+ * that an application has registered in the registry of that package.
  *
  *     connect(url, { tracer: getOTelTracer(), meter: getOTelMeter() })
  */

@@ -27,7 +27,7 @@ export interface EventNames {
   item: string
   /** Metadata of the result. */
   meta?: string
-  /** The request only reads: it is sent when first asked for, and again for whoever asks again after `for await`. */
+  /** True if the request only reads. It is sent on the first request for its result, and again after `for await`. */
   repeats?: boolean
 }
 

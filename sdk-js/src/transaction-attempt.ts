@@ -282,7 +282,10 @@ export class TransactionAttemptContext {
     })
   }
 
-  /** Carries out a statement, which sees what the attempt has staged; from then on the query service keeps the attempt. */
+  /**
+   * Executes a statement, which sees the changes that the attempt has staged. From then on the query service manages the
+   * attempt.
+   */
   async query<TRow = any>(
     statement: string,
     options: TransactionQueryOptions = {},

@@ -1,10 +1,10 @@
 /*
- * nacre in the process: a folder or memory as a database of JSON documents, without a server.
+ * Embedded nacre: a database of JSON documents in the process, in a folder or in memory, without a server.
  *
- * Every function that can fail returns a status: NACRE_OK, or a number whose text nacre_error_message() has, in the calling
- * thread and until its next call. Handles may be used by several threads; each is freed once by the function named for it, and freeing
- * NULL does nothing. Bytes that go in are copied before the call returns. Nothing is called back: when there may be news for a session
- * or a listener, the descriptor of nacre_wake_fd() becomes readable.
+ * Every function that can fail returns a status: NACRE_OK, or a number whose text nacre_error_message() returns in the same thread
+ * until its next call that fails. Several threads may use a handle; each handle is freed once, by the function named for it, and freeing
+ * NULL does nothing. Input bytes are copied before the call returns. There are no callbacks: when a session or a listener may have
+ * news, the descriptor of nacre_wake_fd() becomes readable.
  *
  * Structs begin with `size`, which the caller sets to sizeof the struct, so that later versions can have more members.
  *
@@ -28,12 +28,12 @@
 #define NACRE_REMOVED 1
 
 /*
- The document has expired.
+ The document expired.
  */
 #define NACRE_EXPIRED 2
 
 /*
- Writes are on disk after a while: `sync_delay_us` microseconds.
+ Writes are on disk within `sync_delay_us` microseconds after they return.
  */
 #define NACRE_SYNC_AFTER 0
 
@@ -48,17 +48,17 @@
 #define NACRE_SYNC_NEVER 2
 
 /*
- The store is nacre's log.
+ The store is nacre's segmented log.
  */
 #define NACRE_STORE_LOG 0
 
 /*
- The store is sled, if the library has it.
+ The store is sled, if the library was built with it.
  */
 #define NACRE_STORE_SLED 1
 
 /*
- Writes a document, whether there is one or not.
+ Writes a document, whether it exists or not.
  */
 #define NACRE_UPSERT 0
 
@@ -73,17 +73,17 @@
 #define NACRE_REPLACE 2
 
 /*
- The call was carried out.
+ The call succeeded.
  */
 #define NACRE_OK 0
 
 /*
- No such document.
+ The document does not exist.
  */
 #define NACRE_NOT_FOUND 1
 
 /*
- The document exists already.
+ The document already exists.
  */
 #define NACRE_EXISTS 2
 
@@ -93,7 +93,7 @@
 #define NACRE_CAS_MISMATCH 3
 
 /*
- Somebody has locked the document.
+ The document is locked.
  */
 #define NACRE_LOCKED 4
 
@@ -103,7 +103,7 @@
 #define NACRE_NOT_LOCKED 5
 
 /*
- The document of a counter is no number.
+ The document of a counter is not a number.
  */
 #define NACRE_NOT_A_NUMBER 6
 
@@ -123,22 +123,22 @@
 #define NACRE_INVALID_ARGUMENT 9
 
 /*
- No such scope.
+ The scope does not exist or was dropped.
  */
 #define NACRE_SCOPE_NOT_FOUND 10
 
 /*
- No such collection, or it was dropped.
+ The collection does not exist or was dropped.
  */
 #define NACRE_COLLECTION_NOT_FOUND 11
 
 /*
- The scope or collection exists already.
+ The scope or collection already exists.
  */
 #define NACRE_KEYSPACE_EXISTS 12
 
 /*
- The folder is open already; the message has the number of the process.
+ The folder is already open; the message contains the process ID.
  */
 #define NACRE_IN_USE 13
 
@@ -163,7 +163,7 @@
 #define NACRE_QUOTA_EXCEEDED 17
 
 /*
- The disk failed, and nothing more is stored.
+ The disk failed, and no more writes are stored.
  */
 #define NACRE_BROKEN 18
 
@@ -193,12 +193,12 @@
 #define NACRE_SESSION_ENDED 23
 
 /*
- There is nothing now, or nothing more.
+ Nothing is available now, or there are no more results.
  */
 #define NACRE_NOTHING 24
 
 /*
- A defect of this library.
+ A bug in this library.
  */
 #define NACRE_INTERNAL 99
 
@@ -208,7 +208,7 @@
 #define NACRE_PART_GET 0
 
 /*
- Fails when there is nothing at a path.
+ Fails when the path does not exist.
  */
 #define NACRE_PART_EXISTS 1
 
@@ -253,17 +253,17 @@
 #define NACRE_PART_ARRAY_PREPEND 9
 
 /*
- Adds elements before one.
+ Inserts elements before the element at the path.
  */
 #define NACRE_PART_ARRAY_INSERT 10
 
 /*
- Adds a value to an array that does not hold it.
+ Adds a value to an array that does not contain it.
  */
 #define NACRE_PART_ARRAY_ADD_UNIQUE 11
 
 /*
- Adds a decimal number to one.
+ Adds a decimal number to the number at the path.
  */
 #define NACRE_PART_COUNTER 12
 
@@ -273,12 +273,12 @@
 #define NACRE_PART_XATTR 1
 
 /*
- Parents that are missing are created.
+ Missing parents are created.
  */
 #define NACRE_PART_CREATE_PATH 2
 
 /*
- Macros in the value are replaced.
+ Macros in the value are expanded.
  */
 #define NACRE_PART_EXPAND_MACROS 4
 
@@ -298,7 +298,7 @@ typedef struct nacre_changes nacre_changes;
 typedef struct nacre_collection nacre_collection;
 
 /*
- What was read of a document.
+ The result of a lookup or of a change of parts.
  */
 typedef struct nacre_parts nacre_parts;
 
@@ -313,7 +313,7 @@ typedef struct nacre_scan nacre_scan;
 typedef struct nacre_session nacre_session;
 
 /*
- Sync that runs.
+ A running sync.
  */
 typedef struct nacre_sync nacre_sync;
 
@@ -354,21 +354,21 @@ typedef struct nacre_change {
    */
   uint64_t cas;
   /*
-   The place in the history of its vBucket.
+   The position in the history of its vBucket.
    */
   uint64_t seqno;
   /*
-   The memory, for nacre_change_release().
+   The owner of the memory, for nacre_change_release().
    */
   void *owner;
 } nacre_change;
 
 /*
- Bytes for the caller; freed by nacre_buffer_free().
+ Bytes that the caller must free with nacre_buffer_free().
  */
 typedef struct nacre_buffer {
   /*
-   The bytes; NULL if there are none.
+   The bytes; NULL for no bytes.
    */
   uint8_t *data;
   /*
@@ -378,7 +378,7 @@ typedef struct nacre_buffer {
 } nacre_buffer;
 
 /*
- A document as it was read. It does not change; its memory is the database's until it is released.
+ A document as read. It does not change; the database owns its memory until it is released.
  */
 typedef struct nacre_document {
   /*
@@ -402,15 +402,15 @@ typedef struct nacre_document {
    */
   size_t body_size;
   /*
-   The version; UINT64_MAX of a document that somebody else has locked.
+   The version; UINT64_MAX for a document that is locked.
    */
   uint64_t cas;
   /*
-   The number that was written with it.
+   The flags, a number that the writer stored with the document.
    */
   uint32_t flags;
   /*
-   The Unix second at which it expires; 0 for never.
+   The Unix second at which the document expires; 0 for never.
    */
   uint32_t expiry;
   /*
@@ -418,13 +418,13 @@ typedef struct nacre_document {
    */
   int is_json;
   /*
-   The memory, for nacre_document_release().
+   The owner of the memory, for nacre_document_release().
    */
   void *owner;
 } nacre_document;
 
 /*
- What is chosen when a database is opened. Members that are 0 are the defaults.
+ Options of a database. 0 selects the default of a member.
  */
 typedef struct nacre_options {
   /*
@@ -436,7 +436,7 @@ typedef struct nacre_options {
    */
   int sync;
   /*
-   NACRE_STORE_LOG or NACRE_STORE_SLED, for a folder that is created.
+   NACRE_STORE_LOG or NACRE_STORE_SLED, for a new folder.
    */
   int store;
   /*
@@ -444,23 +444,23 @@ typedef struct nacre_options {
    */
   uint64_t sync_delay_us;
   /*
-   Memory for documents in MiB, 4 or more; 64 by default.
+   Memory for documents in MiB, at least 4; 64 by default.
    */
   uint64_t quota_mib;
   /*
-   The number of vBuckets of a folder that is created, 1 to 1024; 16 by default.
+   The number of vBuckets of a new folder, 1 to 1024; 16 by default.
    */
   uint32_t vbuckets;
   /*
-   Bytes of a segment of the log, 65536 or more; 1 MiB by default.
+   Bytes of a segment of the log, at least 65536; 1 MiB by default.
    */
   uint32_t segment_bytes;
   /*
-   Not 0: the library starts no thread, and nacre_poll() is called instead.
+   Not 0: the library starts no thread, and the application calls nacre_poll().
    */
   int no_thread;
   /*
-   Not 0: the folder must be a database already.
+   Not 0: opens only an existing database.
    */
   int no_create;
 } nacre_options;
@@ -474,15 +474,15 @@ typedef struct nacre_figures {
    */
   size_t size;
   /*
-   Documents that exist.
+   Existing documents.
    */
   uint64_t documents;
   /*
-   Bytes of memory.
+   Bytes of memory used.
    */
   uint64_t memory_bytes;
   /*
-   Bytes of files.
+   Bytes of the files.
    */
   uint64_t disk_bytes;
   /*
@@ -496,7 +496,7 @@ typedef struct nacre_figures {
 } nacre_figures;
 
 /*
- How a document is written. Members that are 0 ask for nothing.
+ Options of a write. 0 selects the default of a member.
  */
 typedef struct nacre_write {
   /*
@@ -504,19 +504,19 @@ typedef struct nacre_write {
    */
   size_t size;
   /*
-   The version that the document must have.
+   The version that the document must have; 0 for any.
    */
   uint64_t cas;
   /*
-   A number to store beside the document.
+   A number to store with the document.
    */
   uint32_t flags;
   /*
-   Seconds up to 30 days, else the Unix second at which the document expires.
+   Seconds until the document expires, up to 30 days; a larger number is a Unix second.
    */
   uint32_t expiry;
   /*
-   Not 0: a document that exists keeps its expiry.
+   Not 0: an existing document keeps its expiry.
    */
   int keep_expiry;
   /*
@@ -526,7 +526,7 @@ typedef struct nacre_write {
 } nacre_write;
 
 /*
- The version that a write has made.
+ The version that a write created.
  */
 typedef struct nacre_stored {
   /*
@@ -542,7 +542,7 @@ typedef struct nacre_stored {
    */
   uint64_t vb_uuid;
   /*
-   The place in it.
+   The position in that history.
    */
   uint64_t seqno;
   /*
@@ -580,7 +580,7 @@ typedef struct nacre_part {
    */
   const uint8_t *value;
   /*
-   Bytes of that.
+   Bytes of the value.
    */
   size_t value_size;
 } nacre_part;
@@ -590,8 +590,8 @@ extern "C" {
 #endif // __cplusplus
 
 /*
- Listens to the changes of `collection`, or of all with NULL. `since` is NULL for everything that there is, "now" for what is written
- from now on, or a text of nacre_changes_token().
+ Listens to the changes of `collection`, or of all collections with NULL. `since` is NULL for the whole history, "now" for
+ future writes only, or a text from nacre_changes_token().
  */
 int nacre_changes_open(const struct nacre *db,
                        const struct nacre_collection *collection,
@@ -599,31 +599,32 @@ int nacre_changes_open(const struct nacre *db,
                        struct nacre_changes **changes);
 
 /*
- Takes the next change, and waits for it up to `timeout_ms`. NACRE_NOTHING when there is none. Release the change.
+ Returns the next change and waits for it up to `timeout_ms`; NACRE_NOTHING when none came. Release the change.
  */
 int nacre_changes_next(const struct nacre_changes *changes,
                        uint64_t timeout_ms,
                        struct nacre_change *change);
 
 /*
- Gives a change's memory back. Releasing it again does nothing.
+ Returns the memory of a change. Releasing it again does nothing.
  */
 void nacre_change_release(struct nacre_change *change);
 
 /*
- Writes where the listener is, as a text to keep for nacre_changes_open(). Free the buffer, whose text has no zero at its end.
+ Returns the position of the listener as a text, to be stored and passed to nacre_changes_open(). Free the buffer; its text is
+ not zero-terminated.
  */
 int nacre_changes_token(const struct nacre_changes *changes,
                         struct nacre_buffer *token);
 
 /*
- Ends a listener.
+ Ends a listener and frees it.
  */
 void nacre_changes_free(struct nacre_changes *changes);
 
 /*
- Opens the collection `path`, "scope.collection" or "collection", which is created with its scope if need be; NULL is
- "_default._default".
+ Opens the collection `path`, "scope.collection" or "collection", and creates it and its scope if they are missing;
+ NULL opens "_default._default".
  */
 int nacre_collection_open(const struct nacre *db,
                           const char *path,
@@ -635,7 +636,7 @@ int nacre_collection_open(const struct nacre *db,
 void nacre_collection_free(struct nacre_collection *collection);
 
 /*
- Begins a scan of the keys from `start` on and before `end`; NULL for no bound. Ascending by the bytes of keys.
+ Opens a scan of the keys from `start`, included, to `end`, excluded; NULL for no bound. Keys are in byte order.
  */
 int nacre_scan_open(const struct nacre_collection *collection,
                     const uint8_t *start,
@@ -650,51 +651,52 @@ int nacre_scan_open(const struct nacre_collection *collection,
 int nacre_scan_next(const struct nacre_scan *scan, struct nacre_document *document);
 
 /*
- Ends a scan.
+ Ends a scan and frees it.
  */
 void nacre_scan_free(struct nacre_scan *scan);
 
 /*
- Opens the database in the folder `path`; ":memory:" is a new one in memory. `options` may be NULL.
+ Opens the database in the folder `path`; ":memory:" opens a new one in memory. `options` may be NULL.
  */
 int nacre_open(const char *path, const struct nacre_options *options, struct nacre **db);
 
 /*
- Stores what there is to store, closes the database and frees the handle, also when it fails. Collections, sessions and listeners
- of it fail with NACRE_CLOSED from then on, and are freed on their own.
+ Stores all unsaved writes, closes the database and frees the handle, also on failure. Its collections, sessions and listeners
+ fail with NACRE_CLOSED from then on, and must be freed separately.
  */
 int nacre_close(struct nacre *db);
 
 /*
- Stores all writes that returned before, and waits until they survive a power cut.
+ Stores all writes that have returned, and waits until they survive a power cut.
  */
 int nacre_flush(const struct nacre *db);
 
 /*
- Gives back all the disk space that it can.
+ Frees as much disk space as possible.
  */
 int nacre_compact(const struct nacre *db);
 
 /*
- Does what is due, for a database without a thread. `wait_us` gets the microseconds after which something will be due, or
+ Does the work that is due, for a database without a thread. Writes to `wait_us` the microseconds until more work is due, or
  UINT64_MAX.
  */
 int nacre_poll(const struct nacre *db,
                uint64_t *wait_us);
 
 /*
- Fills in figures of the database.
+ Reads the figures of the database.
  */
 int nacre_stats(const struct nacre *db, struct nacre_figures *figures);
 
 /*
  Returns a descriptor that becomes readable when a session or a listener of the database may have news. Wait for it, call
- nacre_wake_clear(), and then ask each. It is closed with the last handle that needs it. -1 if there is none left.
+ nacre_wake_clear(), and then check each session and listener. It is closed with the last handle that needs it. Returns -1 on
+ failure.
  */
 int nacre_wake_fd(const struct nacre *db);
 
 /*
- Makes the descriptor of nacre_wake_fd() unreadable until there is more.
+ Makes the descriptor of nacre_wake_fd() unreadable until there is more news.
  */
 int nacre_wake_clear(const struct nacre *db);
 
@@ -704,12 +706,12 @@ int nacre_wake_clear(const struct nacre *db);
 int nacre_scope_create(const struct nacre *db, const char *scope);
 
 /*
- Drops a scope with its collections and their documents.
+ Drops a scope, its collections and their documents.
  */
 int nacre_scope_drop(const struct nacre *db, const char *scope);
 
 /*
- Creates a collection, whose documents live for at most `max_ttl_s` seconds; 0 for no limit.
+ Creates a collection. Its documents live for at most `max_ttl_s` seconds; 0 for no limit.
  */
 int nacre_collection_create(const struct nacre *db,
                             const char *scope,
@@ -717,7 +719,7 @@ int nacre_collection_create(const struct nacre *db,
                             uint32_t max_ttl_s);
 
 /*
- Drops a collection with its documents.
+ Drops a collection and its documents.
  */
 int nacre_collection_drop(const struct nacre *db, const char *scope, const char *name);
 
@@ -727,8 +729,8 @@ int nacre_collection_drop(const struct nacre *db, const char *scope, const char 
 int nacre_collections(const struct nacre *db, struct nacre_buffer *names);
 
 /*
- Answers a request of the management protocol about scopes and collections, as SDKs send them: `method` and `path` of HTTP, and
- a form as its body. `http_status` gets the status, `answer` the body.
+ Answers an SDK's request of the management protocol about scopes and collections. `method` and `path` are those of HTTP,
+ `body` is a form. Writes the HTTP status to `http_status` and the body of the answer to `answer`.
  */
 int nacre_manage(const struct nacre *db,
                  const char *method,
@@ -739,7 +741,7 @@ int nacre_manage(const struct nacre *db,
                  struct nacre_buffer *answer);
 
 /*
- Reads a document. Release it.
+ Reads a document. Release the document.
  */
 int nacre_get(const struct nacre_collection *collection,
               const uint8_t *key,
@@ -747,12 +749,12 @@ int nacre_get(const struct nacre_collection *collection,
               struct nacre_document *document);
 
 /*
- Gives a document's memory back to the database. The document is empty then; releasing it again does nothing.
+ Returns the memory of a document to the database. The document is empty afterwards; releasing it again does nothing.
  */
 void nacre_document_release(struct nacre_document *document);
 
 /*
- Says in `exists` whether there is such a document: 1 or 0.
+ Sets `exists` to 1 if the document exists, else to 0.
  */
 int nacre_exists(const struct nacre_collection *collection,
                  const uint8_t *key,
@@ -806,7 +808,7 @@ int nacre_unlock(const struct nacre_collection *collection,
                  uint64_t cas);
 
 /*
- Adds to a number. A document that is missing becomes `*initial`; with NULL there must be one. `value` gets the sum.
+ Adds to a number. A missing document becomes `*initial`; with NULL it must exist. Writes the sum to `value`.
  */
 int nacre_add(const struct nacre_collection *collection,
               const uint8_t *key,
@@ -818,7 +820,7 @@ int nacre_add(const struct nacre_collection *collection,
               struct nacre_stored *stored);
 
 /*
- Puts bytes behind the body of a document.
+ Appends bytes to the body of a document.
  */
 int nacre_append(const struct nacre_collection *collection,
                  const uint8_t *key,
@@ -829,7 +831,7 @@ int nacre_append(const struct nacre_collection *collection,
                  struct nacre_stored *stored);
 
 /*
- Puts bytes before the body of a document.
+ Prepends bytes to the body of a document.
  */
 int nacre_prepend(const struct nacre_collection *collection,
                   const uint8_t *key,
@@ -840,12 +842,13 @@ int nacre_prepend(const struct nacre_collection *collection,
                   struct nacre_stored *stored);
 
 /*
- Frees the bytes of a buffer, which is empty then.
+ Frees the bytes of a buffer. The buffer is empty afterwards.
  */
 void nacre_buffer_free(struct nacre_buffer *buffer);
 
 /*
- Returns the text of the last failure in this thread. It is valid until the thread's next call that fails.
+ Returns the message of the last failure in this thread. It is valid until the thread's next call that
+ fails.
  */
 const char *nacre_error_message(void);
 
@@ -860,8 +863,8 @@ const char *nacre_version(void);
 int nacre_session_open(const struct nacre *db, struct nacre_session **session);
 
 /*
- Takes requests, of which the last may be cut anywhere. `responses` gets whole frames, perhaps none: free it. More may come: see
- nacre_session_poll(). After a failure, responses may be there all the same, and the session has ended.
+ Accepts requests, the last of which may be incomplete. `responses` receives complete frames, or none: free it. More may become
+ ready later: see nacre_session_poll(). A failure ends the session, but there may be responses nevertheless.
  */
 int nacre_session_receive(const struct nacre_session *session,
                           const uint8_t *requests,
@@ -869,18 +872,18 @@ int nacre_session_receive(const struct nacre_session *session,
                           struct nacre_buffer *responses);
 
 /*
- Gives responses that have become ready: free them. Called when the descriptor of nacre_wake_fd() was readable.
+ Returns responses that have become ready: free them. Call it when the descriptor of nacre_wake_fd() is readable.
  */
 int nacre_session_poll(const struct nacre_session *session,
                        struct nacre_buffer *responses);
 
 /*
- Ends a session.
+ Ends a session and frees it.
  */
 void nacre_session_free(struct nacre_session *session);
 
 /*
- Reads parts of a document, up to 16. Free `found`, whose parts are numbered as those asked for.
+ Reads up to 16 parts of a document. Free `found`; its parts have the indexes of the request.
  */
 int nacre_lookup_in(const struct nacre_collection *collection,
                     const uint8_t *key,
@@ -890,8 +893,8 @@ int nacre_lookup_in(const struct nacre_collection *collection,
                     struct nacre_parts **found);
 
 /*
- Changes parts of a document, up to 16: all or none. `mode` is as for nacre_put(). `results` may be NULL; else free it: the numbers
- of counters have the new values.
+ Changes up to 16 parts of a document: all or none. `mode` is as for nacre_put(). `results` may be NULL; otherwise free it: the
+ indexes of counters have the new values.
  */
 int nacre_mutate_in(const struct nacre_collection *collection,
                     int mode,
@@ -909,8 +912,8 @@ int nacre_mutate_in(const struct nacre_collection *collection,
 uint64_t nacre_parts_cas(const struct nacre_parts *parts);
 
 /*
- Gives the value of one part, which is valid until the parts are freed. NACRE_PATH when it could not be read, NACRE_NOTHING when it
- has no value.
+ Returns the value of one part, which is valid until the parts are freed. NACRE_PATH when it could not be read, NACRE_NOTHING
+ when it has no value.
  */
 int nacre_parts_get(const struct nacre_parts *parts,
                     size_t index,
@@ -923,44 +926,44 @@ int nacre_parts_get(const struct nacre_parts *parts,
 void nacre_parts_free(struct nacre_parts *parts);
 
 /*
- Keeps the database in step with a bucket, on a thread of its own, until nacre_sync_free(). `options` is JSON:
+ Keeps the database in step with a bucket, on a separate thread, until nacre_sync_free(). `options` is JSON:
  {"url": "https://host:18091/bucket", "user": "..", "password": "..", "collections": ["scope.collection"],
  "conflicts": "log" | "server", "direction": "both" | "pull", "certificates": PEM, "device": "..", "allow_plain": false};
- the members from conflicts on may be missing. A database has one sync at a time.
+ "conflicts" and the members after it are optional. A database can have one sync at a time.
  */
 int nacre_sync_start(const struct nacre *db,
                      const char *options,
                      struct nacre_sync **sync);
 
 /*
- Gives figures as JSON: state ("offline", "connecting", "catching_up", "live" or "stopped"), reason, trouble, pulled, pushed,
+ Returns figures as JSON: state ("offline", "connecting", "catching_up", "live" or "stopped"), reason, trouble, pulled, pushed,
  conflicts, parked, remaining, on_the_way. Free the buffer.
  */
 int nacre_sync_status(const struct nacre_sync *sync,
                       struct nacre_buffer *status);
 
 /*
- Waits until the device has everything that the hub has now, and the hub everything that the device has written: NACRE_OK, or
- NACRE_NOTHING after `timeout_ms` milliseconds.
+ Waits until the device has everything that the hub has now, and the hub has everything that the device has written: NACRE_OK,
+ or NACRE_NOTHING after `timeout_ms` milliseconds.
  */
 int nacre_sync_wait(const struct nacre_sync *sync,
                     uint64_t timeout_ms);
 
 /*
- Gives the next event as JSON, {"event": "state" | "conflict" | "parked" | "no_collection" | "again", ..}, and waits for it up to
- `timeout_ms` milliseconds: NACRE_OK, or NACRE_NOTHING. Free the buffer.
+ Returns the next event as JSON, {"event": "state" | "conflict" | "parked" | "no_collection" | "again", ..}, and waits for it
+ up to `timeout_ms` milliseconds: NACRE_OK, or NACRE_NOTHING. Free the buffer.
  */
 int nacre_sync_next_event(const struct nacre_sync *sync,
                           uint64_t timeout_ms,
                           struct nacre_buffer *event);
 
 /*
- Tries to connect at once, as after a hint that there is a network.
+ Connects at once instead of after the current pause, for example when the network is back.
  */
 int nacre_sync_retry(const struct nacre_sync *sync);
 
 /*
- Ends sync, and waits for its thread. What was not sent is sent by the next one.
+ Ends sync, and waits for its thread. The next sync sends what was not sent.
  */
 void nacre_sync_free(struct nacre_sync *sync);
 

@@ -1,7 +1,7 @@
-//! `cargo xtask analytics`: builds the process of analytics and tests it: alone, behind a node with official SDKs as its clients, and against
-//! another engine.
+//! `cargo xtask analytics`: builds the analytics process and tests it: alone, behind a node with official SDKs as its clients,
+//! and against another engine.
 //!
-//! Its workspace is one of its own, so that nothing else compiles its engine.
+//! It has a separate workspace, so that nothing else compiles its engine.
 
 use crate::suites;
 use clap::{Args, ValueEnum};
@@ -15,18 +15,18 @@ use xtask_setup::node::{self, Node, PASSWORD, USER};
 use xtask_setup::sdks::NODE_VERSION;
 use xtask_setup::tools;
 
-/// Bucket of the clients' runs.
+/// The bucket for the clients' runs.
 const BUCKET: &str = "shells";
-/// Services of the node.
+/// The services of the node.
 const SERVICES: &str = "kv,n1ql,index,cbas";
 const PYTHON_SDK: &str = "couchbase==4.6.3";
 const DUCKDB: &str = "duckdb==2.0.1";
-/// First of the ports of the node, and the distance of that of analytics from it.
+/// The first port of the node, and the offset of the analytics port from it.
 const PORT_BASE: u16 = 9700;
 const PORT_OFFSET: u16 = 4;
-/// Time in which a process that was killed has to answer again, with all documents.
+/// Time limit for a killed process to answer again, with all documents.
 const AGAIN_WITHIN: Duration = Duration::from_secs(60);
-/// The short form divides the documents of a warehouse by this.
+/// The divisor of a warehouse's documents in the short form.
 const DIVISOR_SHORT: &str = "50";
 
 /// Options of `cargo xtask analytics`.
@@ -64,13 +64,13 @@ enum Step {
     Go,
 }
 
-/// Steps behind a node of their own.
+/// Steps that need a separate node.
 const BEHIND_A_NODE: [Step; 4] = [Step::Cases, Step::Python, Step::Node, Step::Kill];
 
 /// Runs the chore.
 ///
 /// # Errors
-/// The first step that fails, in one line.
+/// The first failed step, in one line.
 pub fn run_chore(options: &Analytics) -> Result<(), String> {
     let program = build(&options.profile)?;
     if options.build {
@@ -97,14 +97,14 @@ pub fn run_chore(options: &Analytics) -> Result<(), String> {
     Ok(())
 }
 
-/// A command of cargo in the workspace of analytics.
+/// Returns a cargo command in the analytics workspace.
 fn of_analytics(command: &str) -> Command {
     let mut cargo = cargo();
     cargo.arg(command).arg("--manifest-path").arg(workspace().join("server/analytics/Cargo.toml"));
     // The variables that unify features apply to the node's workspace, not to this one.
     cargo.env_remove("CARGO_RESOLVER_FEATURE_UNIFICATION");
     cargo.env_remove("CARGO_UNSTABLE_FEATURE_UNIFICATION");
-    // So does a target folder: this workspace has its own, next to its lock file.
+    // Likewise the target folder: this workspace has its own, next to its lock file.
     cargo.env_remove("CARGO_TARGET_DIR");
     cargo
 }
@@ -122,12 +122,12 @@ fn build(profile: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(target).join(folder).join("nacre-analytics"))
 }
 
-/// A wrapper of the node's command line that names the program, which may be elsewhere than the node's.
+/// Returns a wrapper of the node's command line that names the program, which may be in another folder than the node's.
 fn wrapper(program: &Path) -> [String; 2] {
     ["env".to_owned(), format!("NACRE_ANALYTICS={}", program.display())]
 }
 
-/// Starts a node with analytics and plays the steps that need one.
+/// Starts a node with analytics and runs the steps that need one.
 fn behind_a_node(options: &Analytics, program: &Path, wanted: &[Step]) -> Result<(), String> {
     let binary = node::build(&options.profile)?;
     let wrapper = wrapper(program);
@@ -146,10 +146,11 @@ fn behind_a_node(options: &Analytics, program: &Path, wanted: &[Step]) -> Result
     node.stop()
 }
 
-/// Gives a node that was just started the service of analytics, and a bucket afterwards: with a bucket, services stay as they are.
+/// Adds the analytics service to a node that was just started, and then creates a bucket: services of a node with a bucket cannot
+/// change.
 ///
 /// # Errors
-/// What the node says.
+/// Reports the node's refusal.
 pub(crate) fn give_services(node: &Node, bucket: &str) -> Result<(), String> {
     let services = [("services", SERVICES)];
     let answer = node.rest("POST", "/node/controller/setupServices", &services)?;
@@ -164,7 +165,7 @@ pub(crate) fn give_services(node: &Node, bucket: &str) -> Result<(), String> {
     }
 }
 
-/// Plays the conformance cases for analytics.
+/// Runs the conformance cases for analytics.
 fn cases(node: &Node) -> Result<(), String> {
     let target = Target {
         host: "127.0.0.1".into(),
@@ -192,7 +193,7 @@ fn cases(node: &Node) -> Result<(), String> {
     }
 }
 
-/// Plays the cases of the official Python SDK.
+/// Runs the cases of the official Python SDK.
 fn python(node: &Node) -> Result<(), String> {
     let python = tools::python("couchbase-4.6.3", &[PYTHON_SDK])?;
     let mut sdk = Command::new(python);
@@ -203,7 +204,7 @@ fn python(node: &Node) -> Result<(), String> {
     run(&mut sdk, "play the cases of the Python SDK")
 }
 
-/// Plays the steps of the official Node SDK.
+/// Runs the steps of the official Node SDK.
 fn node_sdk(node: &Node) -> Result<(), String> {
     let package = tools::npm("couchbase", NODE_VERSION)?;
     let modules = package.parent().expect("a package is in a folder");
@@ -216,7 +217,8 @@ fn node_sdk(node: &Node) -> Result<(), String> {
     run(&mut steps, "play the steps of the Node SDK (Node.js is needed)")
 }
 
-/// Kills the process while the node works: keys and queries are served all the time, and analytics answers again with all documents.
+/// Kills the process while the node works: keys and queries must be served without interruption, and analytics must answer again
+/// with all documents.
 fn kill(node: &Node) -> Result<(), String> {
     const DOCUMENTS: usize = 500;
     let values: Vec<String> = (0..DOCUMENTS)
@@ -237,10 +239,10 @@ fn kill(node: &Node) -> Result<(), String> {
     };
     wait_for(node, is_whole)?;
     let process = child_of(node.id())?;
-    // SAFETY: kill takes numbers only; the process is a child of the node, which waits for it.
+    // SAFETY: kill takes only numbers; the process is a child of the node, which waits for it.
     unsafe { libc::kill(process, libc::SIGKILL) };
     let killed = Instant::now();
-    // Nothing of the node has ended with it.
+    // Nothing else of the node has ended.
     write()?;
     wait_for(node, is_whole)?;
     println!(
@@ -253,7 +255,7 @@ fn kill(node: &Node) -> Result<(), String> {
     }
 }
 
-/// Waits until the count of the documents of the test is as it has to be.
+/// Waits until the number of the test's documents is as expected.
 fn wait_for(node: &Node, is_expected: impl Fn(&http::Answer) -> bool) -> Result<(), String> {
     let began = Instant::now();
     let statement = "SELECT VALUE COUNT(*) FROM killed k";
@@ -298,7 +300,7 @@ fn ask_once(node: &Node, statement: &str) -> Result<http::Answer, String> {
         .map_err(|error| format!("{address}{path}: {error}"))
 }
 
-/// Runs a statement that has to succeed.
+/// Runs a statement that must succeed.
 fn ask(node: &Node, statement: &str) -> Result<http::Answer, String> {
     let answer = ask_once(node, statement)?;
     match answer.status {
@@ -307,7 +309,7 @@ fn ask(node: &Node, statement: &str) -> Result<http::Answer, String> {
     }
 }
 
-/// Number of the process of analytics of a node.
+/// Returns the process ID of a node's analytics process.
 fn child_of(parent: u32) -> Result<i32, String> {
     let entries = std::fs::read_dir("/proc").map_err(|error| format!("/proc: {error}"))?;
     for entry in entries.flatten() {
@@ -325,7 +327,7 @@ fn child_of(parent: u32) -> Result<i32, String> {
     Err("the node has no process of analytics".to_owned())
 }
 
-/// Runs CH2 over one warehouse and compares the answers with those of DuckDB, before and after a third of the documents has changed.
+/// Runs CH2 over one warehouse and compares the answers with DuckDB's, before and after a third of the documents has changed.
 fn compare(options: &Analytics) -> Result<(), String> {
     let python = tools::python("python-duckdb", &[DUCKDB])?;
     let folder = std::env::temp_dir().join(format!("nacre-ch2-{}", std::process::id()));

@@ -1,4 +1,5 @@
-//! `cargo xtask attack`: attacks nodes as hostile strangers, users, browsers and neighbours would, and shows that they hold.
+//! `cargo xtask attack`: attacks nodes like hostile strangers, users, browsers and neighbours, and checks that they
+//! withstand.
 
 use clap::Args;
 use std::path::Path;
@@ -23,16 +24,16 @@ pub struct Attack {
 /// Builds a node and runs the cases in `conformance/attacks` against it.
 ///
 /// # Errors
-/// What does not compile, or that a case failed.
+/// Reports what does not compile, or that a case failed.
 pub fn run(options: &Attack) -> Result<(), String> {
     let binary = node::build(&options.profile)?;
     attack(&binary, options.short, options.only.as_deref())
 }
 
-/// Runs the cases against `binary`: all of them, or without those that take long.
+/// Runs the cases against `binary`: all of them, or without the slow ones.
 ///
 /// # Errors
-/// When a case fails.
+/// Fails when a case fails.
 pub fn attack(binary: &Path, short: bool, only: Option<&str>) -> Result<(), String> {
     let mut attacks = Command::new("python3");
     attacks

@@ -20,13 +20,14 @@ pub struct Console {
     profile: String,
 }
 
-/// Ports of the nodes that the tests use, the first of which nobody administers yet: far from the defaults and from those of other chores.
+/// Ports of the nodes of the tests, the first of which has no administrator yet: far from the defaults and from those of other
+/// chores.
 const PORT_BASES: [u16; 3] = [19_700, 19_740, 19_780];
 
-/// Builds the console, then a node with it, and tests both in a browser.
+/// Builds the console and a node with it, and tests both in a browser.
 ///
 /// # Errors
-/// What is missing, does not build, or fails.
+/// Reports what is missing, does not build, or fails.
 pub fn run(options: &Console) -> Result<(), String> {
     build()?;
     if options.build {
@@ -48,13 +49,13 @@ fn npm(arguments: &[&str]) -> Command {
     npm
 }
 
-/// Installs what `console/package-lock.json` names, checks the sources and builds them into `console/dist`.
+/// Installs the packages of `console/package-lock.json`, checks the sources and builds them into `console/dist`.
 fn build() -> Result<(), String> {
     let locked = std::fs::read(folder().join("package-lock.json")).unwrap_or_default();
     let marker = folder().join("node_modules/.installed");
     if std::fs::read(&marker).unwrap_or_default() != locked {
-        // Not `ci`: Vite names an optional package for another system that no registry has, and newer versions of npm refuse a
-        // lock file without it. This installs what is locked, too, and writes nothing.
+        // Not `ci`: Vite names an optional package for another system that is in no registry, and newer versions of npm refuse a
+        // lock file without it. `install` also uses the locked versions, and writes nothing.
         run_command(
             &mut npm(&[
                 "install",
@@ -77,7 +78,7 @@ fn unit() -> Result<(), String> {
     run_command(&mut npm(&["run", "--silent", "unit"]), "pass the console's tests")
 }
 
-/// Tests the built console in Chromium: with a made-up node, or with the one that `binary` is.
+/// Tests the built console in Chromium, with a simulated node or with `binary`.
 fn browser(binary: Option<&Path>, shots: bool) -> Result<(), String> {
     let mut tests = Command::new("node");
     tests.current_dir(folder()).args(["--test", "--test-reporter=spec"]);

@@ -1,4 +1,5 @@
-//! `cargo xtask demo`: real data in, views out, each answer checked against a count by hand.
+//! `cargo xtask demo`: loads real data, queries views, and checks each answer against an
+//! independent count.
 
 use clap::Args;
 use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
@@ -23,13 +24,13 @@ pub struct Demo {
 
 const BUCKET: &str = "demo";
 const FLIGHTS: usize = 20_000;
-/// Rows of movies that `nacre import` loads; the official SDK loads the rest.
+/// Movies that `nacre import` loads; the official SDK loads the rest.
 const MOVIES_IMPORTED: usize = 1_600;
 
 /// Builds a server and runs the demonstration.
 ///
 /// # Errors
-/// What is missing, or which answer was wrong.
+/// Reports what is missing, or which answer was wrong.
 pub fn run(options: &Demo) -> Result<(), String> {
     show(options, &node::build("dev")?)
 }
@@ -139,7 +140,7 @@ fn load(node: &Node, binary: &Path, data: &Path, python: &Path) -> Result<(), St
     run_command(&mut sdk, "load movies with the official Python SDK")
 }
 
-/// Shows the first rows, and compares all of them with what was counted from the file.
+/// Prints the first rows, and compares all rows with those counted from the file.
 fn present(
     title: &str,
     header: &[&str],
@@ -163,7 +164,7 @@ fn present(
     }
 }
 
-/// Text of a JSON value as a table shows it.
+/// Returns a JSON value in the form of a table cell.
 fn shown(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

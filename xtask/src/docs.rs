@@ -1,7 +1,8 @@
-//! `cargo xtask docs`: the documentation as one site with search, made by mdBook, with the references of the SDKs by TypeDoc and pdoc.
+//! `cargo xtask docs`: the documentation as one searchable site, built by mdBook, with the SDK references by TypeDoc and pdoc.
 //!
-//! `docs/README.md` is the table of contents: its sections and links are those of the site, and each page has its own title. What pages
-//! link to, as images and READMEs of other folders, keeps its place, so that no link differs between the repository and the site.
+//! `docs/README.md` is the table of contents: the site has its sections and links, and each page has its own title. Files that
+//! pages link to, such as images and READMEs of other folders, keep their relative paths, so that links are the same in the
+//! repository and on the site.
 
 use clap::Args;
 use std::collections::BTreeSet;
@@ -15,10 +16,10 @@ use xtask_setup::tools;
 const MDBOOK: &str = "0.5.4";
 const TYPEDOC: &str = "0.28.20";
 const PDOC: &str = "pdoc==16.0.0";
-/// Folders of the site with the references of the SDKs.
+/// Folders of the SDK references on the site.
 const JS_REFERENCE: &str = "api/js";
 const PY_REFERENCE: &str = "api/py";
-/// The page that has all others, and the first page of the site.
+/// The page that lists all others, and the first page of the site.
 const CONTENTS: &str = "docs/README.md";
 const FIRST: &str = "README.md";
 const BOOK: &str = "[book]
@@ -39,10 +40,10 @@ pub struct Docs {
     to: Option<PathBuf>,
 }
 
-/// Makes the site and follows all its links.
+/// Builds the site and checks all its links.
 ///
 /// # Errors
-/// A page that cannot be read, or links that lead nowhere.
+/// Reports a page that cannot be read, or broken links.
 pub fn run_chore(options: &Docs) -> Result<(), String> {
     let program = mdbook()?;
     let book = target_dir()?.join("docs");
@@ -70,7 +71,7 @@ pub fn run_chore(options: &Docs) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the references of the SDKs from their comments; each public name has one, or this fails.
+/// Builds the SDK references from their comments; fails if a public name has no comment.
 fn references(site: &Path) -> Result<(), String> {
     let typedoc = tools::npm("typedoc", TYPEDOC)?;
     let mut js = Command::new("node");
@@ -93,7 +94,7 @@ fn references(site: &Path) -> Result<(), String> {
     py.args(["--docformat", "google", "--output-directory"]).arg(site.join(PY_REFERENCE));
     py.env("PYTHONPATH", workspace().join("sdk-py/src"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        // It warns of each member that a class inherits from one of a private module.
+        // pdoc warns about each member that a class inherits from a private module.
         .env("PYTHONWARNINGS", "ignore");
     run(&mut py, "make the reference of sdk-py with pdoc")
 }
@@ -120,7 +121,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// The name of a file on the site: a folder's README is its index.
+/// Returns the name of a file on the site: a folder's README becomes its index.
 fn on_site(file: &Path) -> PathBuf {
     match file.file_name() {
         Some(name) if name == "README.md" => file.with_file_name("index.md"),
@@ -128,7 +129,7 @@ fn on_site(file: &Path) -> PathBuf {
     }
 }
 
-/// Copies a file; links to READMEs lead to what those are on the site.
+/// Copies a file, and changes its links to READMEs into links to their names on the site.
 fn copy(from: &Path, to: &Path) -> Result<(), String> {
     let cannot = |error| format!("{}: {error}", from.display());
     fs::create_dir_all(to.parent().unwrap_or(to)).map_err(cannot)?;
@@ -146,7 +147,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
     fs::copy(from, to).map(drop).map_err(cannot)
 }
 
-/// Targets of the links of a text that stay in the repository, without fragments. Code has none.
+/// Returns the targets of a text's links within the repository, without fragments. Code has no links.
 fn links(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut is_code = false;
@@ -167,7 +168,7 @@ fn links(text: &str) -> Vec<&str> {
     found
 }
 
-/// `link`, seen from the folder of `page`, as a path from the top of the repository.
+/// Returns `link` on `page` as a path from the root of the repository.
 fn resolve(page: &Path, link: &str) -> PathBuf {
     let mut path = page.parent().unwrap_or(page).to_owned();
     for part in Path::new(link).components() {
@@ -184,7 +185,7 @@ fn is_page(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "md")
 }
 
-/// All files to which links lead from the first page and from the contents, by paths from the top of the repository.
+/// Returns all files that can be reached by links from the first page and the contents, as paths from the root of the repository.
 fn reachable(root: &Path) -> Result<BTreeSet<PathBuf>, String> {
     let mut found = BTreeSet::new();
     let mut waiting = vec![PathBuf::from(FIRST), PathBuf::from(CONTENTS)];
@@ -198,7 +199,7 @@ fn reachable(root: &Path) -> Result<BTreeSet<PathBuf>, String> {
     Ok(found)
 }
 
-/// The title of a page: its first heading.
+/// Returns the title of a page: its first heading.
 fn title(root: &Path, page: &Path) -> Result<String, String> {
     let text = read(&root.join(page))?;
     let heading = text.lines().find_map(|line| line.strip_prefix("# "));
@@ -207,7 +208,8 @@ fn title(root: &Path, page: &Path) -> Result<String, String> {
         .ok_or_else(|| format!("{} has no title", page.display()))
 }
 
-/// The contents as mdBook reads them: the sections of [`CONTENTS`], the decisions below their own page, and then all other pages.
+/// Returns the contents in mdBook's form: the sections of [`CONTENTS`], the decisions below their own page, and then all other
+/// pages.
 fn summary(root: &Path, files: &BTreeSet<PathBuf>) -> Result<String, String> {
     let pages = || files.iter().map(PathBuf::as_path).filter(|path| is_page(path));
     let mut left: BTreeSet<&Path> = pages().collect();
@@ -251,7 +253,7 @@ fn summary(root: &Path, files: &BTreeSet<PathBuf>) -> Result<String, String> {
     Ok(text)
 }
 
-/// Links and images of the pages of the site that lead to no file of it, each with its page.
+/// Returns links and images on the site that lead to no file, each with its page.
 fn broken_links(site: &Path, files: &BTreeSet<PathBuf>) -> Result<Vec<String>, String> {
     let mut broken = Vec::new();
     for page in files.iter().filter(|path| is_page(path)) {

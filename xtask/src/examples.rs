@@ -1,4 +1,4 @@
-//! The plugins among the examples: their scripts and tests, and those without a state on a node; and projects as they begin.
+//! Tests of the example plugins: their scripts and tests, stateless ones on a node, and new projects.
 
 use nacre_conformance::kv::KvClient;
 use serde_json::{Value, json};
@@ -9,18 +9,18 @@ use xtask_setup::node::{self, Node, PASSWORD, USER};
 
 /// Ports of the node.
 const PORT_BASE: u16 = 19_600;
-/// The worlds and languages of projects that no lesson begins.
+/// Worlds and languages of projects that no lesson creates.
 const PROJECTS: [(&str, &str); 4] =
     [("functions", "rust"), ("functions", "py"), ("resolver", "rust"), ("index-type", "rust")];
-/// Two buckets that stand for two clusters.
+/// Two buckets that represent two clusters.
 const SIDES: [&str; 2] = ["left", "right"];
-/// Of 2020, as a CAS.
+/// A CAS from 2020.
 const CAS: u64 = 1_600_000_000_000_000_000;
 
-/// Tests all of them.
+/// Tests all examples.
 ///
 /// # Errors
-/// The first that failed.
+/// Reports the first failure.
 pub fn run(binary: &Path) -> Result<(), String> {
     let folder = workspace().join("examples");
     let entries = std::fs::read_dir(&folder).map_err(|error| format!("examples: {error}"))?;
@@ -33,7 +33,7 @@ pub fn run(binary: &Path) -> Result<(), String> {
         let name = project.display();
         if project.join("Cargo.toml").exists() {
             let mut tests = cargo();
-            // A clone stays as it is: what its lock lacks is told, and not added.
+            // The clone stays unchanged: a missing entry in its lock file is an error, and is not added.
             tests.args(["test", "--quiet", "--locked"]).current_dir(&project);
             tests.env("CARGO_TARGET_DIR", lesson_dir()?);
             run_command(&mut tests, &format!("pass the tests of {name}"))?;
@@ -57,8 +57,8 @@ pub fn run(binary: &Path) -> Result<(), String> {
     couch(binary)
 }
 
-/// PouchDB, an SDK, hostile clients and the cases of CouchDB's protocol against the example `couch`, on a node that they start. `npm test`
-/// in its folder `clients` also syncs through restarts of the node, and plays the cases against another server.
+/// Runs PouchDB, an SDK, hostile clients and the cases of CouchDB's protocol against the example `couch`, on a node that they
+/// start. `npm test` in its folder `clients` also syncs through restarts of the node, and runs the cases against another server.
 fn couch(binary: &Path) -> Result<(), String> {
     let project = workspace().join("examples/couch");
     let clients = project.join("clients");
@@ -74,7 +74,7 @@ fn couch(binary: &Path) -> Result<(), String> {
     run_command(&mut tests, "serve clients of CouchDB's protocol")
 }
 
-/// A new project passes its own scripts.
+/// Checks that a new project passes its own scripts.
 fn begin(binary: &Path, world: &str, language: &str) -> Result<(), String> {
     let folder = std::env::temp_dir().join(format!("nacre-projects-{}", std::process::id()));
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -106,7 +106,7 @@ fn deploy(binary: &Path, node: &Node, example: &str, options: &[&str]) -> Result
     run_command(&mut command, &format!("deploy {example}"))
 }
 
-/// Every function of the example, called by a query.
+/// Calls every function of the example in a query.
 fn functions(binary: &Path, node: &Node) -> Result<(), String> {
     deploy(binary, node, "functions", &[])?;
     for (name, parameters) in [("distance_km", "a, b"), ("slug", "text"), ("levenshtein", "a, b")] {
@@ -120,7 +120,7 @@ fn functions(binary: &Path, node: &Node) -> Result<(), String> {
     is(&rows(node, &statement)?, &json!([[2005, "shells-pearls", 3]]), &statement)
 }
 
-/// Of three places the two that are near each other begin with the same letters.
+/// Checks that of three places the two that are near each other have a common prefix.
 fn index_type(binary: &Path, node: &Node) -> Result<(), String> {
     let bucket = SIDES[0];
     let place = |id: &str, lat: f64, lon: f64| {
@@ -153,7 +153,7 @@ fn is(found: &Value, wanted: &Value, what: &str) -> Result<(), String> {
     if found == wanted { Ok(()) } else { Err(format!("{what}: {found}, not {wanted}")) }
 }
 
-/// A version of a document on its way from one cluster to the other.
+/// A version of a document in transit from one cluster to the other.
 #[derive(Clone)]
 struct Version {
     cas: u64,
@@ -161,7 +161,7 @@ struct Version {
     body: Vec<u8>,
 }
 
-/// Two buckets get the versions of a document in two orders, and then what the other one has made of them.
+/// Sends the versions of a document to two buckets in different orders, and then each bucket's result to the other.
 fn resolver(binary: &Path, node: &Node) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("the key-value port: {error}");
     let mut clients = Vec::new();
@@ -209,7 +209,7 @@ fn resolver(binary: &Path, node: &Node) -> Result<(), String> {
     Ok(())
 }
 
-/// SetWithMeta. That the version here stays is an answer like any other.
+/// Sends SetWithMeta. An answer that the existing version stays is accepted.
 fn send(client: &mut KvClient, version: &Version) -> std::io::Result<()> {
     let extras = [&[0; 8][..], &version.rev.to_be_bytes(), &version.cas.to_be_bytes()].concat();
     let reply = client.document(0xa2, b"shop/1", &extras, &version.body, 0)?;

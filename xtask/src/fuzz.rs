@@ -1,11 +1,11 @@
-//! `cargo xtask fuzz`: looks for bytes over which a decoder or the planner falls, by the paths that they take through it.
+//! `cargo xtask fuzz`: coverage-guided fuzzing of the decoders and the planner.
 
 use clap::Args;
 use std::fs;
 use std::process::Command;
 use xtask_setup::command::{cargo, output, run as run_command, target_dir, workspace};
 
-/// What has the compiler count the paths that are taken, as libFuzzer expects it. Source: LLVM's reference of SanitizerCoverage.
+/// Compiler options that count the executed paths, as libFuzzer expects. Source: LLVM's reference of SanitizerCoverage.
 const COUNTING: [&str; 7] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -26,10 +26,10 @@ pub struct Fuzz {
     pub seconds: u64,
 }
 
-/// Tries the targets, one after another.
+/// Fuzzes the targets, one after another.
 ///
 /// # Errors
-/// The first target that falls over something, which is kept in a file.
+/// Reports the first target that crashed; its input is kept in a file.
 pub fn run(options: &Fuzz) -> Result<(), String> {
     let target = target_dir()?.join("fuzz");
     let host = output(Command::new("rustc").arg("-vV"), "ask rustc what it compiles for")?;

@@ -1,7 +1,7 @@
 //! Project chores: `cargo xtask demo | test | plugins | dist | monitor | bench | sim | chaos | attack | console | analytics | docs | sdk |
 //! conformance`.
 //!
-//! Each installs or builds what it needs into folders of the project's own, or says in one line what is missing.
+//! Each chore installs or builds what it needs into folders of the project, or reports in one line what is missing.
 #![expect(
     clippy::disallowed_methods,
     reason = "a chore reads and writes files, starts programs and reads the clock"

@@ -1,7 +1,7 @@
-//! `cargo xtask monitor`: alert rules and dashboard, checked by Prometheus itself.
+//! `cargo xtask monitor`: checks alert rules and dashboard with Prometheus.
 //!
-//! `promtool` checks the rules and runs their tests. Then Prometheus scrapes a running node that has a view, and every expression of the
-//! dashboard and of the rules must be one that it evaluates; those of the dashboard must have values.
+//! `promtool` checks the rules and runs their tests. Then Prometheus scrapes a running node that has a view. It must be able to
+//! evaluate every expression of the dashboard and the rules; those of the dashboard must have values.
 
 use clap::Args;
 use nacre_conformance::http;
@@ -16,7 +16,7 @@ use xtask_setup::tools;
 /// Ports of the node and of Prometheus.
 const NODE_PORT_BASE: u16 = 19_700;
 const PROMETHEUS_PORT: u16 = 19_790;
-/// Time in which each expression must have a value.
+/// Time limit for each expression to have a value.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Options of `cargo xtask monitor`.
@@ -30,7 +30,7 @@ pub struct Monitor {
 /// Checks rules and dashboard.
 ///
 /// # Errors
-/// What is wrong with which expression.
+/// Reports the wrong expression and its error.
 pub fn run_chore(options: &Monitor) -> Result<(), String> {
     let programs = programs()?;
     let rules = workspace().join("packaging/prometheus/nacre.rules.yaml");
@@ -55,7 +55,7 @@ pub fn run_chore(options: &Monitor) -> Result<(), String> {
     outcome
 }
 
-/// The programs of Prometheus: those of the machine, or else of Debian's package.
+/// Returns the folder of Prometheus's programs: installed ones, or else those of Debian's package.
 fn programs() -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let has_both =
@@ -74,7 +74,7 @@ fn programs() -> Result<PathBuf, String> {
     Ok(folder.join("usr/bin"))
 }
 
-/// Refuses alerts without a section in the page for operators.
+/// Checks that the page for operators has a section for each alert.
 fn every_alert_is_explained(rules: &Path) -> Result<(), String> {
     let read = |path: &Path| {
         std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
@@ -92,7 +92,7 @@ fn every_alert_is_explained(rules: &Path) -> Result<(), String> {
     if count == 0 { Err("there are no alerts".to_owned()) } else { Ok(()) }
 }
 
-/// Prometheus, which scrapes a node. It ends with the value.
+/// A Prometheus that scrapes a node. It ends when this value is dropped.
 struct Prometheus {
     process: Child,
     folder: PathBuf,
@@ -123,7 +123,7 @@ impl Prometheus {
         Ok(Prometheus { process, folder })
     }
 
-    /// Evaluates every expression until each of the dashboard has a value.
+    /// Evaluates every expression until each expression of the dashboard has a value.
     fn evaluate(&self) -> Result<(), String> {
         let page = workspace().join("packaging/grafana/nacre.json");
         let page = std::fs::read_to_string(&page).map_err(|error| error.to_string())?;
@@ -167,7 +167,7 @@ impl Prometheus {
         if count == 0 { Err("Prometheus has no rules".to_owned()) } else { Ok(()) }
     }
 
-    /// Number of series that an expression has.
+    /// Returns the number of series of an expression.
     fn values(&self, expression: &str) -> Result<usize, String> {
         let path = format!("/api/v1/query?query={}", http::escape(expression));
         let Ok(answer) = self.ask(&path) else { return Ok(0) };

@@ -1,4 +1,4 @@
-//! `cargo xtask sim --mutants`: whether the simulations find faults that are put in on purpose.
+//! `cargo xtask sim --mutants`: checks that the simulations find deliberately inserted faults.
 
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use xtask_setup::command::{cargo, run as run_command, target_dir, workspace};
 
-/// How long the seeds may take with one fault, in seconds of a processor: then the kernel ends them.
+/// Time limit of the seeds with one fault, in processor seconds: the kernel enforces it.
 const SECONDS_MAX: u64 = 3000;
 
 /// Files that list the faults of one cluster, of backups and of devices.
@@ -18,9 +18,9 @@ const LISTS: [&str; 3] = [
     "server/nacre-backup/mutants.toml",
     "server/nacre-embedded/mutants.toml",
 ];
-/// File that lists the faults of clusters that follow each other.
+/// The file that lists the faults of clusters that replicate to each other.
 const LIST_OF_CLUSTERS: &str = "server/nacre-sim/mutants-clusters.toml";
-/// Seeds of a simulation that is a test; each takes a few milliseconds.
+/// Number of seeds of a simulation that is a test; each takes a few milliseconds.
 const TEST_SEEDS: &str = "2000";
 
 #[derive(Deserialize)]
@@ -28,11 +28,11 @@ struct List {
     mutant: Vec<Mutant>,
 }
 
-/// One fault: some text instead of another.
+/// One fault: a text and its replacement.
 #[derive(Deserialize)]
 struct Mutant {
     name: String,
-    /// Package whose tests find it; without one the simulation of whole nodes does.
+    /// The package whose tests find it; `None` for the simulation of complete nodes.
     tests: Option<String>,
     file: PathBuf,
     from: String,
@@ -40,7 +40,7 @@ struct Mutant {
 }
 
 impl Mutant {
-    /// The file with the fault.
+    /// Returns the file's text with and without the fault.
     fn text(&self, tree: &Path) -> Result<(String, String), String> {
         let path = tree.join(&self.file);
         let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -66,11 +66,11 @@ fn read(lists: &[&str]) -> Result<Vec<Mutant>, String> {
     Ok(mutants)
 }
 
-/// Puts one fault after another into a copy of the sources and goes through at most `seeds` seeds with each: of one cluster, or
-/// of as many as `clusters` says.
+/// Inserts one fault after another into a copy of the sources and runs at most `seeds` seeds with each: of one cluster, or of
+/// as many as `clusters` says.
 ///
 /// # Errors
-/// The faults that were not found, or what does not build.
+/// Reports the faults that were not found, or what does not build.
 pub fn run(seeds: u64, clusters: Option<&str>, only: &[String]) -> Result<(), String> {
     let tree = target_dir()?.join("mutants");
     copy(&tree)?;
@@ -100,7 +100,7 @@ pub fn run(seeds: u64, clusters: Option<&str>, only: &[String]) -> Result<(), St
     if missed.is_empty() { Ok(()) } else { Err(format!("not found: {}", missed.join("; "))) }
 }
 
-/// The sources as they are, and no others, in a folder of their own.
+/// Copies exactly the present sources into a separate folder.
 fn copy(tree: &Path) -> Result<(), String> {
     let listed = Command::new("git")
         .current_dir(workspace())
@@ -113,7 +113,7 @@ fn copy(tree: &Path) -> Result<(), String> {
     for name in listed.lines() {
         let (from, to) = (workspace().join(name), tree.join(name));
         let Ok(bytes) = fs::read(&from) else { continue };
-        // What has not changed need not be built again.
+        // Unchanged files need not be built again.
         if fs::read(&to).is_ok_and(|known| known == bytes) {
             continue;
         }
@@ -124,7 +124,7 @@ fn copy(tree: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Removes the files of a folder that are not among `names`: two places of a module would be one too many.
+/// Removes the files of a folder that are not in `names`: a module with two files would not compile.
 fn remove_others(folder: &Path, names: &BTreeSet<PathBuf>) -> io::Result<()> {
     let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
     for entry in entries {
@@ -138,12 +138,12 @@ fn remove_others(folder: &Path, names: &BTreeSet<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// How many seeds it takes until something is not as it must be.
+/// Returns the seed at which a condition is violated.
 fn find(tree: &Path, seeds: u64, clusters: Option<&str>) -> Result<Option<u64>, String> {
     let target = tree.join("target");
     let mut build = cargo();
     build.current_dir(tree).env("CARGO_TARGET_DIR", &target);
-    // The assertions of the nodes look for faults, too, as they do in tests; most of the time is spent in running.
+    // The assertions of the nodes also detect faults, as in tests. Most of the time is spent running, so optimize.
     build.env("CARGO_PROFILE_DEV_OPT_LEVEL", "2");
     build.args(["build", "--quiet", "-p", "nacre-sim"]);
     run_command(&mut build, "build the simulation with the fault")?;
@@ -169,7 +169,7 @@ fn find(tree: &Path, seeds: u64, clusters: Option<&str>) -> Result<Option<u64>, 
     })
 }
 
-/// The seed at which a test of `package` fails; 0 if it fails without one.
+/// Returns the seed at which a test of `package` fails; 0 if it fails without a seed.
 fn find_by_tests(tree: &Path, package: &str) -> Result<Option<u64>, String> {
     let mut command = cargo();
     command.current_dir(tree).env("CARGO_TARGET_DIR", tree.join("target"));

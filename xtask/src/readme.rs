@@ -1,11 +1,11 @@
-//! Runs what the README and the lessons show, as a reader would paste it.
+//! Runs the commands of the README and the lessons as a reader would paste them.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 use xtask_setup::command::{target_dir, workspace};
 use xtask_setup::node;
 
-/// The fenced blocks of a page, with their languages.
+/// Returns the fenced blocks of a page, with their languages.
 fn blocks(page: &str) -> Vec<(&str, &str)> {
     let mut blocks = Vec::new();
     let mut rest = page;
@@ -18,12 +18,12 @@ fn blocks(page: &str) -> Vec<(&str, &str)> {
     blocks
 }
 
-/// Runs all commands of a lesson in order, in a folder of its own, and compares what they print: a block without a
-/// language has lines that the block of commands before it prints, and `…` where it leaves some out. `nacre dev` alone is the other terminal. The commands
-/// find `programs` before those of the machine.
+/// Runs all commands of a lesson in order, in a separate folder, and compares their output. A block without a language contains
+/// lines that the previous block of commands prints, and `…` in place of omitted ones. A lone `nacre dev` represents the other
+/// terminal. The commands find `programs` before the installed ones.
 ///
 /// # Errors
-/// When a command fails, or prints something else than the page says.
+/// Fails when a command fails, or its output differs from the page.
 pub fn follow(page: &str, programs: &[&Path]) -> Result<(), String> {
     let text = std::fs::read_to_string(workspace().join(page))
         .map_err(|error| format!("{page}: {error}"))?;
@@ -64,22 +64,22 @@ pub fn follow(page: &str, programs: &[&Path]) -> Result<(), String> {
     Ok(())
 }
 
-/// Stands on a line of its own where a page leaves out what commands print.
+/// A line with only this text marks omitted output.
 const OMISSION: &str = "…";
-/// Between the outputs of two blocks.
+/// Separates the outputs of two blocks.
 const SECTION: &str = "--- block ";
 
-/// The first block of commands in the README, what they print, and the pages that follow.
+/// The first block of commands in the README, its output, and the blocks after it.
 struct Shown {
-    /// First commands: a node, a document, a query.
+    /// The first commands: a node, a document, a query.
     first: String,
     /// Lines that the first commands print.
     answers: String,
     /// Commands with the reader's own data.
     then: String,
-    /// Lines that these print.
+    /// Lines that these commands print.
     rows: String,
-    /// Program for the official Python SDK.
+    /// The program for the official Python SDK.
     sdk: String,
 }
 
@@ -106,7 +106,7 @@ impl Shown {
 /// Returns the first commands of the README.
 ///
 /// # Errors
-/// When it has none.
+/// Fails when it has none.
 pub fn first_commands() -> Result<String, String> {
     Ok(Shown::read()?.first)
 }
@@ -114,15 +114,15 @@ pub fn first_commands() -> Result<String, String> {
 /// Returns lines that the first commands of the README print.
 ///
 /// # Errors
-/// When it shows none.
+/// Fails when the README shows none.
 pub fn first_answers() -> Result<String, String> {
     Ok(Shown::read()?.answers)
 }
 
-/// Runs the commands of the README, and the Python that follows, against `binary`.
+/// Runs the commands of the README, and the Python program after them, against `binary`.
 ///
 /// # Errors
-/// When a command fails, or prints something else than the page says.
+/// Fails when a command fails, or its output differs from the page.
 pub fn run(binary: &Path, python: &Path) -> Result<(), String> {
     let shown = Shown::read()?;
     let folder = std::env::temp_dir().join(format!("nacre-readme-{}", std::process::id()));
@@ -148,7 +148,7 @@ pub fn run(binary: &Path, python: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs commands as if pasted into a shell that has `programs` in its path; gives what they print. `folder` is removed.
+/// Runs commands as if pasted into a shell with `programs` in its path; returns their output. Removes `folder` at the end.
 fn paste(page: &str, script: &str, folder: &Path, programs: &[&Path]) -> Result<String, String> {
     let mut path = String::new();
     for program in programs {
@@ -159,7 +159,7 @@ fn paste(page: &str, script: &str, folder: &Path, programs: &[&Path]) -> Result<
         .args(["-e", "-c", script])
         .current_dir(folder)
         .env("PATH", path)
-        // Plugins in Rust are built once for all runs.
+        // Rust plugins share one build folder in all runs.
         .env("CARGO_TARGET_DIR", target_dir()?.join("lesson"))
         .env("NACRE_PLUGIN_CACHE", node::aot_dir()?)
         .env("NACRE_LOG", "warn")

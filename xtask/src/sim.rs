@@ -1,4 +1,5 @@
-//! `cargo xtask sim`: a cluster, or several ones that follow each other, in one thread, under faults that a seed decides.
+//! `cargo xtask sim`: a cluster, or several clusters that replicate to each other, in one thread, under faults determined by a
+//! seed.
 
 use crate::mutants;
 use clap::Args;
@@ -37,10 +38,10 @@ pub struct Sim {
     pub dev: bool,
 }
 
-/// Goes through the seeds.
+/// Runs the seeds.
 ///
 /// # Errors
-/// The first seed at which something was not as it must be, with what happened before.
+/// Reports the first seed with a violated condition, with the events before it.
 pub fn run(options: &Sim) -> Result<(), String> {
     if options.mutants {
         return mutants::run(options.seeds, options.clusters.as_deref(), &options.only);
@@ -65,7 +66,7 @@ pub fn run(options: &Sim) -> Result<(), String> {
     run_command(&mut simulation, "go through all seeds")
 }
 
-/// Runs the tests that cut the power of databases in the process; they print how many cuts they made.
+/// Runs the tests that cut the power of embedded databases; they print the number of cuts.
 fn cut_power(cuts: u64, dev: bool) -> Result<(), String> {
     let mut tests = cargo();
     tests.current_dir(workspace()).args(["test", "--quiet", "-p", "nacre-embedded"]);
@@ -77,7 +78,7 @@ fn cut_power(cuts: u64, dev: bool) -> Result<(), String> {
     run_command(&mut tests, "open databases after all power cuts")
 }
 
-/// The simulation, built; with everything optimised as one piece, for which the product's own profile has no time.
+/// Builds the simulation, optimized as one unit, which takes too long for the product's own profile.
 fn build(dev: bool) -> Result<Command, String> {
     let mut build = cargo();
     build.current_dir(workspace()).args([

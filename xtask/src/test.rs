@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that must hold, on a machine with nothing but the language tools.
+//! `cargo xtask test`: all checks, on a machine with only the language tools.
 
 use crate::demo::{self, Demo};
 use crate::suites::java;
@@ -23,7 +23,7 @@ pub struct Test {
     only: Option<String>,
 }
 
-/// What the names of the steps that run contain.
+/// The text that the names of the selected steps contain.
 static ONLY: OnceLock<String> = OnceLock::new();
 
 /// Ports of the nodes that the steps start: far from the defaults and from each other.
@@ -34,18 +34,18 @@ const NODE_SDK_PORT_BASE: u16 = 19_350;
 const OBJECT_STORE_PORT_BASE: u16 = 19_375;
 const TOOLS_PORT_BASE: u16 = 19_600;
 const API_PORT_BASE: u16 = 19_575;
-/// The first of the unclaimed nodes of the conformance cases; each has 20 ports.
+/// The first port of the unclaimed nodes for the conformance cases; each node has 20 ports.
 const UNCLAIMED_PORT_BASE: u16 = 19_400;
-/// As many as the cases for HTTP need.
+/// The number that the HTTP cases need.
 const UNCLAIMED_NODES: u16 = 8;
 
-/// Tests at a time: the long ones wait for nodes to notice that another is gone.
+/// Number of concurrent tests: the slow ones wait for nodes to notice that another one is gone.
 const TEST_THREADS: &str = "3";
 
 /// Seeds of the simulation.
 const SIM_SEEDS: u64 = 1000;
 
-/// The pages whose commands are run, and what their steps are called.
+/// The pages whose commands are run, and the names of their steps.
 const LESSONS: [(&str, &str); 16] = [
     ("lesson on views", "docs/start/first-view.md"),
     ("lesson on functions", "docs/guides/react-to-changes.md"),
@@ -65,18 +65,18 @@ const LESSONS: [(&str, &str); 16] = [
     ("lesson on edge gateways", "docs/guides/run-an-edge-gateway.md"),
 ];
 
-/// Runs all tests: a list of steps, in the order in which they say most. What waits for nodes most of the time runs in two lists
-/// side by side: one has the default ports to itself, as pages and some clients need them.
+/// Runs all tests: a list of steps, the most informative first. Steps that mostly wait for nodes run in two parallel lists: only
+/// one uses the default ports, which pages and some clients need.
 ///
 /// # Errors
-/// The first step that failed.
+/// Reports the first failed step.
 pub fn run(options: &Test) -> Result<(), String> {
     ONLY.get_or_init(|| options.only.clone().unwrap_or_default());
     sources()?;
     if options.rust_only {
         return Ok(());
     }
-    // The tests have built the server; building it by itself would choose other features and compile much of it again.
+    // The tests have built the server; a separate build would choose other features and compile much of it again.
     let binary = node::built("dev")?;
     step("demo", || demo::show(&Demo { once: true, port_base: Some(DEMO_PORT_BASE) }, &binary))?;
     let elsewhere = || {
@@ -106,7 +106,7 @@ pub fn run(options: &Test) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs two lists of steps at a time, each to its end or its first failure.
+/// Runs two lists of steps in parallel, each to its end or its first failure.
 fn side_by_side(
     left: impl FnOnce() -> Result<(), String> + Send,
     right: impl FnOnce() -> Result<(), String>,
@@ -118,7 +118,7 @@ fn side_by_side(
     })
 }
 
-/// Formatting, lints, the tests in Rust and the simulation.
+/// Checks formatting and lints, and runs the Rust tests and the simulation.
 fn sources() -> Result<(), String> {
     step("format", || {
         run_command(
@@ -126,13 +126,13 @@ fn sources() -> Result<(), String> {
             "find everything formatted: run `cargo fmt`",
         )
     })?;
-    // Most of the time a plugin is compiled on one processor, and lints do not look at what comes of it.
+    // Compiling the plugins uses one processor most of the time, and lints do not depend on its result.
     side_by_side(
         || step("plugins", || plugins::build().map(drop)),
         || {
             let mut clippy = cargo();
             clippy.args(["clippy", "--quiet", "--workspace", "--all-targets"]);
-            // What only a benchmark asks for is to compile as well.
+            // Code that only a benchmark uses must compile, too.
             clippy.args(["--features", "nacre-store/fjall"]);
             clippy.args(["--", "-D", "warnings"]);
             step("lints", || run_command(&mut clippy, "pass the lints"))
@@ -154,7 +154,7 @@ fn sources() -> Result<(), String> {
     })
 }
 
-/// A program that the tests in Rust have built: Cargo does so for packages that have tests of their own in `tests`.
+/// Returns a program that the Rust tests have built: Cargo builds the programs of packages with tests in `tests`.
 fn of_the_tests(name: &str) -> Result<PathBuf, String> {
     Ok(target_dir()?.join("debug").join(name))
 }
@@ -184,11 +184,11 @@ fn cases(binary: &Path) -> Result<(), String> {
     node.stop()
 }
 
-/// The official Python SDK; gives the Python that has it.
+/// Tests the official Python SDK; returns the Python interpreter that has it.
 fn python_sdk(binary: &Path) -> Result<PathBuf, String> {
     let python = tools::python("couchbase-4.6.3", &["couchbase==4.6.3"])?;
     step("official Python SDK", || {
-        // On the default ports, as an application finds a server.
+        // On the default ports, where an application expects a server.
         let node = Node::start(binary, None, &["default"], &[])?;
         let mut operations = Command::new(&python);
         operations.arg(workspace().join("conformance/sdk/python/operations.py"));
@@ -200,7 +200,7 @@ fn python_sdk(binary: &Path) -> Result<PathBuf, String> {
     Ok(python)
 }
 
-/// Backups in an object store, as one from the package index keeps them.
+/// Tests backups in an object store, provided by a package from the package index.
 fn object_store(binary: &Path) -> Result<(), String> {
     let python = tools::python("moto-5.2.5", &["moto[server]==5.2.5"])?;
     let node = Node::start(binary, Some(OBJECT_STORE_PORT_BASE), &["default"], &[])?;
@@ -211,7 +211,7 @@ fn object_store(binary: &Path) -> Result<(), String> {
     node.stop()
 }
 
-/// Exports as pandas and pyarrow read them, and a repository of backups that restic keeps.
+/// Tests exports with pandas and pyarrow, and a backup repository with restic.
 fn other_tools(binary: &Path) -> Result<(), String> {
     let python = tools::python("data-tools-1", &["pyarrow==26.0.1", "pandas==3.1.1"])?;
     let restic = tools::go_program("github.com/restic/restic/cmd/restic", "v0.18.1")?;
@@ -225,7 +225,7 @@ fn other_tools(binary: &Path) -> Result<(), String> {
 
 fn node_sdk(binary: &Path) -> Result<(), String> {
     let node = Node::start(binary, Some(NODE_SDK_PORT_BASE), &["default"], &[])?;
-    // As outside of a network of containers: there is no such name here.
+    // As outside of a container network: this name does not exist here.
     node.cluster(binary, &["init", "--host-name", "nacre.invalid"])?;
     node.cluster(binary, &["elsewhere", "127.0.0.1"])?;
     let package = tools::npm("couchbase", NODE_VERSION)?;
@@ -245,7 +245,7 @@ fn node_sdk(binary: &Path) -> Result<(), String> {
     node.stop()
 }
 
-/// What README and guides say.
+/// Tests the README and the guides.
 fn pages(binary: &Path, python: &Path) -> Result<(), String> {
     step("README", || readme::run(binary, python))?;
     let edge = of_the_tests("nacre-edge")?;
@@ -293,7 +293,7 @@ fn own_sdks(binary: &Path) -> Result<(), String> {
     node.stop()
 }
 
-/// The description of the HTTP API against its answers, and the official client of the protocol of agents.
+/// Checks the description of the HTTP API against its answers, and tests the official MCP client.
 fn http_api(binary: &Path) -> Result<(), String> {
     let packages = ["mcp==2.3.0", "openapi-spec-validator==0.9.0"];
     let python = tools::python("http-api-1", &packages)?;
@@ -305,7 +305,7 @@ fn http_api(binary: &Path) -> Result<(), String> {
     node.stop()
 }
 
-/// The guest kit in Go, where it runs and where its tests do; and whether all of Go that projects begin with is formatted.
+/// Tests the Go guest kit on its targets, and the formatting of all Go files of new projects.
 fn go_kit() -> Result<(), String> {
     let kit = workspace().join("plugins/nacre-plugin-go");
     let sources = [

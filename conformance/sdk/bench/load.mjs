@@ -1,9 +1,9 @@
-// Loads a node through an SDK for JavaScript, and prints what was measured as one line of JSON.
+// Measures a node through a JavaScript SDK, and prints the results as one line of JSON.
 //
 //     node load.mjs PACKAGE URL USER PASSWORD BUCKET SECONDS
 //
-// PACKAGE is the file or folder of the SDK. Each cell is an operation at a number of requests at a time; documents are
-// JSON of about 200 bytes, keys are 10,000.
+// PACKAGE is the file or folder of the SDK. Each cell is an operation with a number of concurrent requests; there are
+// 10,000 documents of about 200 bytes of JSON.
 
 import { createRequire } from 'node:module'
 import { pathToFileURL } from 'node:url'
@@ -37,7 +37,7 @@ async function measure(operation, concurrency, ms) {
   const start = performance.now()
   const used = process.cpuUsage()
   const work = async () => {
-    // Once at least, so that each cell has figures, however slow the machine is.
+    // At least once, so that each cell has results even on a slow machine.
     let now = performance.now()
     do {
       await operation(next++)

@@ -1,9 +1,9 @@
-"""Loads a node through an SDK for Python (asyncio), and prints what was measured as one line of JSON.
+"""Measures a node through a Python SDK (asyncio), and prints the results as one line of JSON.
 
     python3 load.py PACKAGE URL USER PASSWORD BUCKET SECONDS
 
-PACKAGE is ``acouchbase`` or ``nacre``. Each cell is an operation at a number of requests at a time; documents are JSON
-of about 200 bytes, keys are 10,000.
+PACKAGE is ``acouchbase`` or ``nacre``. Each cell is an operation with a number of concurrent requests; there are
+10,000 documents of about 200 bytes of JSON.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ TIMEOUT = timedelta(seconds=20)
 
 
 def rss():
-    """Bytes of memory that the process has had at most."""
+    """Returns the maximum resident memory of the process in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 async def measure(operation, concurrency, seconds):
-    """One cell."""
+    """Measures one cell."""
     latencies = []
     begun = time.perf_counter()
     end = begun + seconds
@@ -41,7 +41,7 @@ async def measure(operation, concurrency, seconds):
     async def work():
         nonlocal number
         now = time.perf_counter()
-        # Once at least, so that each cell has figures, however slow the machine is.
+        # At least once, so that each cell has results even on a slow machine.
         while True:
             number += 1
             await operation(f"bench-{number % KEY_COUNT}")
@@ -60,7 +60,7 @@ async def measure(operation, concurrency, seconds):
 
 
 async def main():
-    """Measures."""
+    """Measures all cells."""
     package, url, user, password, bucket_name, seconds = sys.argv[1:]
     other = "couchbase" if package == "acouchbase" else package
     before, begun = rss(), time.perf_counter()

@@ -1,9 +1,10 @@
-// Follows the changes of a collection through our SDK, leaves the feed again and again and goes on from its token.
+// Follows the changes of a collection with our SDK; repeatedly leaves the feed and continues from its token.
 //
 //     node follow.mjs PACKAGE URL USER PASSWORD BUCKET DISCONNECTS TABLE
 //
-// Says `ready` when it has begun, and ends when it has seen the last number of each document in the file TABLE, which the writer leaves
-// when it is done. Prints what it has seen as JSON. Fails if a change is missing, or a vBucket's changes come out of order.
+// Prints `ready` when it has begun, and ends when it has seen the last number of each document in the file TABLE, which the
+// writer creates at its end. Prints its observations as JSON. Fails if a change is missing, or a vBucket's changes are out of
+// order.
 
 import { existsSync, readFileSync } from 'node:fs'
 import { pathToFileURL } from 'node:url'
@@ -33,7 +34,7 @@ function missing() {
 async function pass() {
   const stop = new AbortController()
   const feed = collection.changes({ since: token, signal: stop.signal })
-  // The last pass goes on to the end; the others are left after a moment.
+  // The last pass continues to the end; the others stop after a moment.
   const timer = passes < Number(disconnects) ? setTimeout(() => stop.abort(), PASS_MS) : undefined
   const watch = setInterval(() => {
     if (finished === undefined && existsSync(table)) {

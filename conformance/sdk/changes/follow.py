@@ -1,9 +1,9 @@
-"""Follows the changes of a collection through our SDK, leaves the feed again and again and goes on from its token.
+"""Follows the changes of a collection with our SDK; repeatedly leaves the feed and continues from its token.
 
     python3 follow.py PACKAGE URL USER PASSWORD BUCKET DISCONNECTS TABLE
 
-Says `ready` when it has begun, and ends when it has seen the last number of each document in the file TABLE, which the writer
-leaves when it is done. Prints what it has seen as JSON. Fails if a change is missing.
+Prints `ready` when it has begun, and ends when it has seen the last number of each document in the file TABLE, which the
+writer creates at its end. Prints its observations as JSON. Fails if a change is missing.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ PASS_SECONDS = 1
 
 
 class Follower:
-    """What was seen in all passes, and what there is to see."""
+    """The observations of all passes, and the expected documents."""
 
     def __init__(self, collection, disconnects, table):
         self.collection, self.disconnects, self.table = collection, disconnects, table
@@ -29,13 +29,13 @@ class Follower:
         self.finished, self.end = None, float("inf")
 
     def missing(self):
-        """The documents whose last number was not seen; None as long as the writer writes."""
+        """Returns the documents whose last number was not seen; None while the writer is writing."""
         if self.finished is None:
             return None
         return [key for key, number in self.finished.items() if self.seen.get(key) != number]
 
     async def read(self):
-        """Reads a feed from the token on, until its task is cancelled."""
+        """Reads a feed from the token, until its task is cancelled."""
         options = {} if self.token is None else {"since": self.token}
         feed, sequence = self.collection.changes(**options), {}
         try:
@@ -49,7 +49,7 @@ class Follower:
             self.token = feed.token
 
     async def follow(self):
-        """Goes on until everything was seen, or nothing comes any more."""
+        """Continues until everything was seen, or no more changes come."""
         while True:
             task = asyncio.create_task(self.read())
             begun = time.monotonic()
@@ -73,7 +73,7 @@ class Follower:
 
 
 async def main():
-    """Follows, and prints what was seen."""
+    """Follows the changes, and prints the observations."""
     package, url, user, password, bucket, disconnects, table = sys.argv[1:]
     cluster = await importlib.import_module(package).connect(url, username=user, password=password)
     async with cluster:

@@ -1,8 +1,8 @@
-// Writes documents again and again through our SDK, each durably, while nodes of the cluster fail.
+// Repeatedly writes documents with our SDK, each durably, while nodes of the cluster fail.
 //
 //     node write.mjs PACKAGE URL USER PASSWORD BUCKET MUTATIONS TABLE
 //
-// Prints the share of the writes that are done, in whole per cent, as lines. The file TABLE gets the last number of each document.
+// Prints the completed share of the writes, in whole per cent, as lines. The file TABLE gets the last number of each document.
 
 import { renameSync, writeFileSync } from 'node:fs'
 import { pathToFileURL } from 'node:url'
@@ -21,7 +21,7 @@ const last = new Map()
 let done = 0
 let printed = -1
 
-/** Writes until the node has confirmed it: a write whose outcome is unknown is repeated with the same number. */
+/** Writes until the node has confirmed the write: a write with an unknown outcome is repeated with the same number. */
 async function write(key, number) {
   const end = Date.now() + PATIENCE_MS
   for (;;) {
@@ -34,7 +34,7 @@ async function write(key, number) {
   }
 }
 
-// A worker has keys of its own, so that the order of the writes of a key is known.
+// Each worker has separate keys, so that the order of the writes of a key is known.
 async function work(worker) {
   for (let turn = worker; turn < total; turn += WORKERS) {
     const key = `change-${worker}-${Math.floor(turn / WORKERS) % Math.ceil(KEYS / WORKERS)}`
@@ -46,7 +46,7 @@ async function work(worker) {
   }
 }
 await Promise.all(Array.from({ length: WORKERS }, (_, worker) => work(worker)))
-// Readers look for the file, which must be whole when it is there.
+// Readers look for the file, which must be complete when it appears.
 writeFileSync(`${table}.part`, JSON.stringify(Object.fromEntries(last)))
 renameSync(`${table}.part`, table)
 await cluster.close()

@@ -21,19 +21,20 @@ import java.util.Set;
 import java.util.TreeMap;
 
 /**
- * Keeps a copy of a bucket by the official DCP client for Java, in a file that says where the copy stands.
+ * Maintains a copy of a bucket with the official DCP client for Java, in a file that contains the copy and its position.
  *
- * <p>{@code Follow CONNECTION USER PASSWORD BUCKET FILE die COUNT} halts in the middle of the COUNT-th change, as if it
- * were killed; {@code … catch-up} writes the file and ends once it has all that there was when it began; {@code … until
- * SIGNAL} makes a file SIGNAL.ready once it streams, and does so when there is a file SIGNAL. All begin where the file says.
+ * <p>{@code Follow CONNECTION USER PASSWORD BUCKET FILE die COUNT} halts in the middle of the COUNT-th change, as if killed;
+ * {@code … catch-up} writes the file and ends once it has everything that existed when it began; {@code … until SIGNAL}
+ * creates a file SIGNAL.ready once it streams, and does the same when a file SIGNAL appears. All start from the position in
+ * the file.
  *
- * <p>A line of the file is {@code offset vBucket uuid seqno start end} or {@code document vBucket key content}. It is only
- * ever replaced as a whole.
+ * <p>A line of the file is {@code offset vBucket uuid seqno start end} or {@code document vBucket key content}. The file is
+ * only ever replaced as a whole.
  */
 public class Follow implements DatabaseChangeListener {
-  /** Changes after which the file is written. */
+  /** Number of changes between two writes of the file. */
   private static final int SAVE_INTERVAL = 10_000;
-  /** Bytes that may be on their way. */
+  /** Maximum bytes in flight. */
   private static final int WINDOW_BYTES = 1 << 20;
 
   private final Path file;
@@ -130,7 +131,7 @@ public class Follow implements DatabaseChangeListener {
     opened.add(log.getVbucket());
   }
 
-  /** Documents do not say what they replaced: the vBucket is copied anew. */
+  /** Documents do not record what they replaced: the vBucket is copied again. */
   @Override
   public synchronized void onRollback(Rollback rollback) {
     rollbacks += 1;

@@ -2,7 +2,7 @@
 //
 //     NODE_PATH=…/node_modules node analytics.cjs couchbase://127.0.0.1 Administrator password default
 //
-// A line for each step, then the exit code: 1 if any failed.
+// Prints a line for each step; the exit code is 1 if any failed.
 'use strict'
 
 const assert = require('node:assert')

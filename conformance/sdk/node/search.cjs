@@ -2,7 +2,7 @@
 //
 //     NODE_PATH=…/node_modules node search.cjs couchbase://127.0.0.1 Administrator password default
 //
-// A line for each step, then the exit code: 1 if any failed.
+// Prints a line for each step; the exit code is 1 if any failed.
 'use strict'
 
 const assert = require('node:assert')
@@ -78,7 +78,7 @@ const steps = {
   },
 }
 
-/** A scope of this run with a collection and an index of it. */
+/** Creates a scope of this run with a collection and its index. */
 async function setUp(cluster) {
   const collections = cluster.bucket(bucketName).collections()
   const scopeName = `node-search-${Date.now()}`

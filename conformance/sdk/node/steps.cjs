@@ -1,4 +1,4 @@
-// Runs named steps with the official Node SDK, one after the other: a line for each, then the exit code, which is 1 if any failed.
+// Runs named steps with the official Node SDK in order; prints a line for each, and exits with 1 if any failed.
 //
 // The command line names the node, as `couchbase://127.0.0.1 Administrator password default`.
 'use strict'
@@ -7,7 +7,7 @@ const couchbase = require('couchbase')
 
 const [url, username, password, bucketName] = process.argv.slice(2)
 
-/** `setUp` makes from the cluster what each step gets; its member `tidy`, if it has one, removes that again. */
+/** Runs the steps. `setUp` creates their argument from the cluster; the argument's optional member `tidy` cleans up. */
 async function runSteps(steps, setUp) {
   const cluster = await couchbase.connect(url, { username, password })
   const world = await setUp(cluster)

@@ -2,7 +2,7 @@
 
     python analytics.py --connection couchbase://127.0.0.1 --user U --password P --bucket B
 
-Each function is a case; the last line says how many passed. `cargo xtask analytics` runs it.
+Each function is a case; the last line contains the number of passed cases. `cargo xtask analytics` runs it.
 """
 
 import argparse
@@ -145,7 +145,7 @@ def a_large_answer_comes_whole(env):
 
 def a_query_that_takes_too_long_is_ended(env):
     began = time.monotonic()
-    # The option `timeout` of this SDK sends microseconds as milliseconds.
+    # The SDK sends the option `timeout` in microseconds instead of milliseconds.
     with refused(UnAmbiguousTimeoutException):
         list(env.cluster.analytics_query("SELECT sleep('some value', 10000) AS v",
                                          AnalyticsOptions(raw={"timeout": "1s"})))

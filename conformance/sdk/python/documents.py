@@ -14,12 +14,12 @@ from couchbase.transcoder import RawBinaryTranscoder, RawStringTranscoder
 from support import eventually, refused
 
 SHORT = timedelta(milliseconds=400)
-# The SDK tries a locked document again until its time is over.
+# The SDK retries a locked document until its timeout.
 LOCKED = (DocumentLockedException, AmbiguousTimeoutException, UnAmbiguousTimeoutException)
 
 
 def _expiry(env, key):
-    """When the document expires, as Unix time; 0 for never."""
+    """Returns the Unix time at which the document expires; 0 for never."""
     moment = env.collection.get(key, GetOptions(with_expiry=True)).expiryTime
     return int(moment.timestamp()) if moment else 0
 

@@ -1,4 +1,4 @@
-"""Functions: definition, deployment, what they do, and what is refused."""
+"""Functions: definition, deployment, effects, and refusals."""
 
 from couchbase.exceptions import (
     BucketNotFoundException,
@@ -28,7 +28,7 @@ _WITHIN_S = 60
 
 
 def _collections(env):
-    """Scope with collections for a function, made once a run; gives its name."""
+    """Returns a scope with collections for a function, created once per run."""
     if not hasattr(env, "functions"):
         manager, scope = env.bucket.collections(), env.name("functions")
         manager.create_scope(scope)

@@ -30,7 +30,7 @@ def _bucket(env, **settings):
 
 
 def _open(env, name):
-    """The default collection of a bucket that may just have been created."""
+    """Returns the default collection of a bucket that may just have been created."""
     opened = []
     eventually(lambda: opened.append(env.cluster.bucket(name)) is None)
     collection = opened[-1].default_collection()

@@ -1,12 +1,12 @@
 """Plays every operation of the official Python SDK that the server offers against a running server.
 
-The SDK stands on the C++ core, which reads replies differently from the Go and Rust cores, so that it finds what those
-let pass. Needs `pip install couchbase==4.6.3` and a bucket; documents, scopes, users, buckets and design documents
-are named after the run and removed afterwards.
+The SDK is based on the C++ core, which parses replies differently from the Go and Rust cores, so that it finds errors
+that those miss. Needs `pip install couchbase==4.6.3` and a bucket; documents, scopes, users, buckets and design
+documents are named after the run and removed afterwards.
 
     python operations.py --user Administrator --password password --bucket default
 
-A line for each operation that fails, then `N passed, M failed`; the exit code is 1 if any failed.
+Prints a line for each failed operation, then `N passed, M failed`; the exit code is 1 if any failed.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from support import Environment, cases
 
 
 def arguments():
-    """The options of the command line."""
+    """Returns the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--host", default="127.0.0.1", help="name or address of the server")
     parser.add_argument("--connection-string", help="instead of --host, for other ports or several hosts")
@@ -50,7 +50,7 @@ def arguments():
 
 
 def connect(options, user, password):
-    """A cluster that answers; its timeouts are short, since the server is near."""
+    """Returns a cluster that answers; its timeouts are short because the server is near."""
     timeouts = ClusterTimeoutOptions(
         kv_timeout=timedelta(seconds=5),
         management_timeout=timedelta(seconds=20),
@@ -64,7 +64,7 @@ def connect(options, user, password):
 
 
 def main():
-    """Plays the cases; gives the exit code."""
+    """Runs the cases; returns the exit code."""
     options = arguments()
     try:
         cluster = connect(options, options.user, options.password)
@@ -84,7 +84,7 @@ def main():
             passed += 1
             if options.table:
                 print(f"ok   {name}")
-        except Exception as error:  # A failed operation may raise anything; the next one is played all the same.
+        except Exception as error:  # A failed operation may raise anything; the next one still runs.
             failed += 1
             place = traceback.extract_tb(error.__traceback__)
             line = next((frame for frame in reversed(place) if "couchbase" not in frame.filename), place[-1])

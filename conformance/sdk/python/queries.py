@@ -16,7 +16,7 @@ FRESH = QueryScanConsistency.REQUEST_PLUS
 
 
 def _shells(env, count=3):
-    """A scope whose collection `shells` has documents `0`, `1` and so on."""
+    """Creates a scope whose collection `shells` has the documents `0`, `1` and so on."""
     name, manager = env.name("scope"), env.bucket.collections()
     manager.create_scope(name)
     env.later(lambda: manager.drop_scope(name))

@@ -8,7 +8,7 @@ from support import refused
 
 
 def _documents(env, count):
-    """Keys of as many documents, with a prefix that no other has, and that prefix."""
+    """Creates `count` documents with a unique prefix; returns their keys, and the prefix."""
     prefix = env.name("scan") + "-"
     keys = [f"{prefix}{n:03}" for n in range(count)]
     for n, key in enumerate(keys):

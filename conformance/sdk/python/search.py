@@ -45,7 +45,7 @@ _SHELLS = [
 
 
 def _index(env):
-    """An index of the documents of this run, made once: its name, and the keys of the documents."""
+    """Returns the name of an index of this run's documents, created once, and the documents' keys."""
     if not hasattr(env, "shells"):
         manager, name = env.cluster.search_indexes(), env.name("fts")
         manager.upsert_index(
@@ -64,7 +64,7 @@ def _index(env):
 
 
 def _ask(env, wanted, **options):
-    """Rows of a query among the documents of this run, which it sees all, and the result."""
+    """Returns the rows of a query over this run's documents, all of which the index has, and the result."""
     name, _, state = _index(env)
     own = query.ConjunctionQuery(query.MatchQuery(env.run, field="beach"), wanted)
     result = env.cluster.search(name, own, SearchOptions(consistent_with=state, **options))

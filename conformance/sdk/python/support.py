@@ -1,4 +1,4 @@
-"""What the operations share: where they are played, and how they are found and judged."""
+"""Shared helpers: the environment of the operations, their discovery, and checks."""
 
 import time
 from contextlib import contextmanager
@@ -7,11 +7,11 @@ from couchbase.exceptions import CouchbaseException
 
 
 class Environment:
-    """A bucket to play in, and names that belong to this run alone."""
+    """A bucket for the cases, and names that belong only to this run."""
 
     def __init__(self, cluster, log_in, bucket, run):
         self.cluster = cluster
-        #: Gives the cluster as another user sees it: takes a name and a password.
+        #: Returns the cluster as seen by another user: takes a name and a password.
         self.log_in = log_in
         self.bucket_name = bucket
         self.bucket = cluster.bucket(bucket)
@@ -21,18 +21,18 @@ class Environment:
         self._names = 0
 
     def name(self, of="doc"):
-        """A name that nothing had before."""
+        """Returns an unused name."""
         self._names += 1
         return f"{self.run}-{of}-{self._names}"
 
     def key(self):
-        """The key of a document that does not exist, and is removed at the end."""
+        """Returns the key of a document that does not exist and is removed at the end."""
         key = self.name()
         self.later(lambda: self.collection.remove(key))
         return key
 
     def document(self, value):
-        """The key of a new document, and the result of storing it."""
+        """Stores a new document; returns its key and the result."""
         key = self.key()
         return key, self.collection.insert(key, value)
 
@@ -41,7 +41,7 @@ class Environment:
         self._undo.append(undo)
 
     def clean(self):
-        """Removes what the run has left; what an operation itself has removed is missing, and that is fine."""
+        """Removes the objects of the run; objects that an operation has already removed are not an error."""
         for undo in reversed(self._undo):
             try:
                 undo()
@@ -50,7 +50,7 @@ class Environment:
 
 
 def cases(*modules):
-    """The functions of the modules that take an environment, in the order they are written."""
+    """Returns the functions of the modules that take an environment, in source order."""
     for module in modules:
         for name, value in vars(module).items():
             if callable(value) and getattr(value, "__module__", "") == module.__name__ and not name.startswith("_"):
@@ -59,7 +59,7 @@ def cases(*modules):
 
 @contextmanager
 def refused(*errors):
-    """Requires that the operation within is refused with one of `errors`."""
+    """Requires that the operation within raises one of `errors`."""
     try:
         yield
     except errors:
@@ -68,7 +68,7 @@ def refused(*errors):
 
 
 def eventually(condition, seconds=10):
-    """Waits until `condition` holds; an error counts as not yet."""
+    """Waits until `condition` is true; an exception counts as false."""
     end = time.monotonic() + seconds
     while True:
         try:

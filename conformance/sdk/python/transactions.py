@@ -1,4 +1,4 @@
-"""ACID transactions: the SDK makes them of sub-document operations, attributes and durable writes."""
+"""ACID transactions, which the SDK implements with sub-document operations, attributes and durable writes."""
 
 from couchbase.exceptions import DocumentNotFoundException, TransactionFailed
 from couchbase.options import GetOptions, InsertOptions, TransactionGetOptions, TransactionReplaceOptions
@@ -8,7 +8,7 @@ from support import refused
 
 
 def _accounts(env):
-    """Keys of two documents that share ten."""
+    """Returns the keys of two documents whose amounts sum to ten."""
     one, _ = env.document({"amount": 10})
     other, _ = env.document({"amount": 0})
     return one, other
@@ -83,7 +83,7 @@ def what_a_transaction_has_staged_is_seen_by_itself_alone(env):
 
 
 def _amounts_by_query(env, context, *keys):
-    """What a query of the transaction sees of documents."""
+    """Returns what a query of the transaction reads of documents."""
     rows = context.query(f"SELECT RAW amount FROM `{env.bucket_name}` USE KEYS {list(keys)}")
     return list(rows.rows())
 
@@ -152,7 +152,7 @@ def a_transaction_with_queries_that_fails_changes_nothing(env):
         env.cluster.transactions.run(transfer)
     assert _amounts(env, one, other) == [10, 0]
     _is_gone(env, receipt)
-    # Nothing is staged any more, so that the next one finds nobody in its way.
+    # Nothing is staged any more, so that the next transaction meets no conflict.
     env.cluster.transactions.run(lambda context: context.query(f"DELETE FROM `{env.bucket_name}` USE KEYS '{one}'"))
     with refused(DocumentNotFoundException):
         env.collection.get(one)

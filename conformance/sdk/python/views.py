@@ -27,14 +27,14 @@ def _design(env, namespace=PRODUCTION):
 
 
 def _pearls(env):
-    """Documents to find, stored once a run; gives their keys in the order of the index."""
+    """Stores documents once per run; returns their keys in the order of the index."""
     if not hasattr(env, "pearls"):
         env.pearls = [env.document({"run": env.run, "colour": colour, "size": size})[0] for colour, size in _PEARLS]
     return env.pearls
 
 
 def _query(env, design, view, **options):
-    # SDK 4.6.3 leaves its own option for this, scan_consistency, out of the request.
+    # SDK 4.6.3 omits its own option for this, scan_consistency, from the request.
     fresh = {"stale": "false"}
     result = env.bucket.view_query(design, view, ViewOptions(namespace=PRODUCTION, raw=fresh, **options))
     return list(result.rows()), result

@@ -1,8 +1,8 @@
-// Moves money between documents in transactions, until it is killed: as child.py.
+// Moves money between documents in transactions, until it is killed: like child.py.
 //
 //     node child.mjs PACKAGE URL USER PASSWORD BUCKET RUN ACCOUNTS SEED SECONDS
 //
-// PACKAGE is the file of the official package or of this project's. KILL_AT takes the latter.
+// PACKAGE is the file of the official package or of this project's. KILL_AT needs the latter.
 
 import { createRequire } from 'node:module'
 import { pathToFileURL } from 'node:url'
@@ -12,7 +12,7 @@ const isOwn = path.endsWith('/index.js') && path.includes('/dist/src/')
 const sdk = isOwn ? await import(pathToFileURL(path)) : createRequire(import.meta.url)(path)
 
 let state = Number(seed) >>> 0
-/** A number below `end`. */
+/** Returns a random number below `end`. */
 function dice(end) {
   state = (Math.imul(state, 1664525) + 1013904223) >>> 0
   return Math.floor((state / 2 ** 32) * end)
@@ -37,7 +37,7 @@ if (process.env.KILL_AT) {
 
 const cluster = await sdk.connect(url, { username, password, transactions: { timeout: Number(seconds) * 1000 } })
 const collection = cluster.bucket(bucket).defaultCollection()
-// A machine that does much else takes its time to connect.
+// A busy machine takes long to connect.
 await collection.get(`${run}-account-0`, { timeout: 60_000 })
 globalThis.begin?.()
 const receipts = []

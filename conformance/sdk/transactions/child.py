@@ -2,9 +2,9 @@
 
     python3 child.py PACKAGE URL USER PASSWORD BUCKET RUN ACCOUNTS SEED SECONDS
 
-PACKAGE is ``couchbase`` or ``nacre``. Each line on the output is the key of a receipt that the next transaction inserts, and
-that a later one removes. With KILL_AT the process ends at that write to the node (KILL_WHEN ``before`` it or ``after``),
-which takes this project's package, as the official one does its requests in native code.
+PACKAGE is ``couchbase`` or ``nacre``. Each line of output is the key of a receipt that the next transaction inserts, and
+that a later one removes. With KILL_AT the process ends at that write to the node (before or after it, by KILL_WHEN
+``before`` or ``after``). This requires this project's package, because the official one sends its requests in native code.
 """
 
 import os
@@ -59,7 +59,7 @@ def connect():
 def main() -> None:
     cluster = connect()
     collection = cluster.bucket(bucket).default_collection()
-    # A machine that does much else takes its time to connect.
+    # A busy machine takes long to connect.
     collection.get(f"{run}-account-0", timeout=timedelta(minutes=1))
     if "KILL_AT" in os.environ:
         install_kill()
@@ -83,7 +83,7 @@ def main() -> None:
         try:
             cluster.transactions.run(move)
         except Exception as error:
-            # Others are first until time runs out, or somebody has taken it for dead.
+            # Other clients win until the time is over, or another client considers this one dead.
             print(f"# {type(error).__name__}: {error}"[:200].replace("\n", " "), flush=True)
             continue
         receipts.append(receipt)

@@ -1,11 +1,11 @@
-"""Transactions of the official SDKs and of this project's at the same documents, whose clients are killed at each step.
+"""Transactions of the official SDKs and of this project's on the same documents, with clients that are killed at each step.
 
     python3 run.py URL USER PASSWORD BUCKET OFFICIAL_NODE OWN_NODE STEPS
 
-Needs an interpreter with both packages. Clients of four kinds move money between the same accounts. One of each is killed
-again and again, and one is not: ours before and after each of its writes to the node, the official ones at moments that differ. At the end
-the accounts have the sum that they began with, no record says anything of what is staged, and the next transaction takes its place: what
-a client had staged that was killed before its commit is listed nowhere, and counts for nothing.
+Needs an interpreter with both packages. Clients of four kinds move money between the same accounts. One client of each kind is
+killed repeatedly, and one is not: ours before and after each of its writes to the node, the official ones at varying moments. At
+the end the accounts must have their initial sum, no record may refer to a staged change, and the next transaction must replace
+what is still staged: the changes of a client that was killed before its commit are listed nowhere and have no effect.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ url, user, password, bucket, official_node, own_node, steps = sys.argv[1:]
 HERE = Path(__file__).parent
 RUN = f"txn-{os.getpid()}-{time.time_ns()}"
 ACCOUNTS, SUM = 12, 100
-#: How long a transaction may take: so long others wait for one that was killed.
+#: Time limit of a transaction: others wait this long for a killed one.
 SECONDS = 4
 CLEAN_SECONDS_MAX = 180
 KINDS = {
@@ -40,7 +40,7 @@ KINDS = {
 
 
 async def child(kind: str, seed: int, kill: dict[str, str], delay: float | None) -> tuple[list[str], list[str]]:
-    """Runs a client until it is killed; gives its receipts, and what it could not do."""
+    """Runs a client until it is killed; returns its receipts, and its failures."""
     command = [*KINDS[kind][0], url, user, password, bucket, RUN, str(ACCOUNTS), str(seed), str(SECONDS)]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, env={**os.environ, **kill})
     assert process.stdout is not None
@@ -53,7 +53,7 @@ async def child(kind: str, seed: int, kill: dict[str, str], delay: float | None)
         if delay is not None:
             await asyncio.sleep(delay)
             end(process)
-        # One that kills itself may need some transactions for it; those that wait for others take their time.
+        # A client that kills itself may need several transactions; those that wait for others take longer.
         rest = await asyncio.wait_for(process.stdout.read(), 600)
     finally:
         end(process)
@@ -64,13 +64,13 @@ async def child(kind: str, seed: int, kill: dict[str, str], delay: float | None)
 
 
 def end(process: asyncio.subprocess.Process) -> None:
-    """Ends a client as a power failure does, unless it has ended."""
+    """Kills a client, as a power failure would, unless it has ended."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, signal.SIGKILL)
 
 
 async def steady(kind: str, seed: int, done: asyncio.Event) -> tuple[list[str], list[str]]:
-    """Runs a client that is killed when all others were."""
+    """Runs a client that is killed after all others."""
     command = [*KINDS[kind][0], url, user, password, bucket, RUN, str(ACCOUNTS), str(seed), str(SECONDS)]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -91,7 +91,7 @@ async def rounds(kind: str, count: int) -> tuple[list[str], list[str]]:
     for step in range(1, count + 1):
         for when in ("before", "after"):
             kill = {"KILL_AT": str(step), "KILL_WHEN": when} if KINDS[kind][1] else {}
-            # Three lengths: a transaction takes a hundredth of a second on one machine and a second on another.
+            # Three magnitudes: a transaction takes a hundredth of a second on one machine and a second on another.
             delay = None if kill else dice.choice((0.02, 0.2, 2)) * dice.random()
             told, failed = await child(kind, dice.randrange(1 << 30), kill, delay)
             receipts += told
@@ -154,7 +154,7 @@ async def main() -> None:
 
 
 async def is_undecided(cluster: nacre.Cluster, collection: nacre.Collection, key: str) -> bool:
-    """Whether something is staged that a record says something of."""
+    """Returns True if a change is staged to which a record refers."""
     seen = await see(collection.place(key), 60)
     if seen is None or seen.txn is None:
         return False

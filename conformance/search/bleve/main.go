@@ -2,10 +2,10 @@
 //
 //	bleve-server ADDRESS
 //
-//	POST /index?path=FOLDER   the body is a mapping; an index of kind scorch takes the place of the one before
-//	POST /documents           lines of {"id": …, "document": …}, one batch
-//	POST /query               a search request, as bleve and Couchbase Search write them
-//	GET  /count               how many documents there are
+//         POST /index?path=FOLDER   the body is a mapping; creates an index of kind scorch in place of the
+//	previous one POST /documents           lines of {"id": …, "document": …}, one batch POST /query
+//	a search request in the form of bleve and Couchbase Search GET  /count               the number of
+//	documents
 package main
 
 import (
@@ -23,10 +23,10 @@ import (
 	"github.com/blevesearch/bleve/v2/index/scorch"
 )
 
-// lineBytesMax is the longest line of a batch.
+// lineBytesMax is the maximum length of a line of a batch.
 const lineBytesMax = 64 << 20
 
-// server has one index at a time. Requests that replace it come while no others do.
+// server has one index at a time. Requests that replace it come while there are no others.
 type server struct {
 	index bleve.Index
 }
@@ -86,7 +86,7 @@ func (s *server) count(*http.Request) (any, error) {
 	return s.index.DocCount()
 }
 
-// answering makes a handler of a function that can fail.
+// answering converts a function that can fail into a handler.
 func (s *server) answering(answer func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(writer http.ResponseWriter, request *http.Request) {
 		value, err := answer(request)

@@ -1,77 +1,77 @@
-//! A consumer of history: streams of vBuckets over one connection.
+//! A DCP consumer: streams of vBuckets over one connection.
 
 use super::frame::{HEADER_BYTES, Incoming, Reply, Request, invalid};
 use super::{KvClient, expect_success};
 use std::collections::VecDeque;
 use std::io;
 
-/// Opens a producer on the other side: a flag of [`Consumer::open`].
+/// Makes the other side a producer: a flag of [`Consumer::open`].
 pub const PRODUCER: u32 = 0x01;
 
-/// Where a stream begins and ends.
+/// The range of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
     /// The last seqno that the consumer has.
     pub start: u64,
-    /// The last that it wants.
+    /// The last seqno that the consumer wants.
     pub end: u64,
-    /// The branch of history in which it counts; 0 for none.
+    /// The branch of history of `start`; 0 for none.
     pub vb_uuid: u64,
-    /// First and last seqno of the snapshot that `start` lies in.
+    /// First and last seqno of the snapshot that contains `start`.
     pub snapshot: (u64, u64),
 }
 
 impl Range {
-    /// From the first mutation on, without an end.
+    /// From the first mutation, without an end.
     pub const ALL: Range = Range { start: 0, end: u64::MAX, vb_uuid: 0, snapshot: (0, 0) };
 }
 
-/// What a stream tells.
+/// An event of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A snapshot begins: its first and last seqno.
     Snapshot(u64, u64),
     /// A document was written.
     Mutation {
-        /// Where it stands in history.
+        /// The seqno in the history.
         seqno: u64,
         /// The key, with its collection prefix.
         key: Vec<u8>,
         /// The value.
         value: Vec<u8>,
     },
-    /// A document is gone, by request or by its expiry.
+    /// A document was deleted or has expired.
     Deletion {
-        /// Where it stands in history.
+        /// The seqno in the history.
         seqno: u64,
         /// The key, with its collection prefix.
         key: Vec<u8>,
     },
-    /// History went on to here with what is not shown.
+    /// History advanced to here with changes that are not sent.
     Advanced(u64),
-    /// Something happened to a scope or a collection.
+    /// A scope or a collection has changed.
     System {
-        /// Where it stands in history.
+        /// The seqno in the history.
         seqno: u64,
     },
-    /// The stream has ended, for the reason of this number.
+    /// The stream has ended; the number is the reason.
     End(u32),
-    /// The server wants to know whether the consumer lives.
+    /// The server checks whether the consumer is alive.
     Noop,
 }
 
-/// A connection that the other side sends history on.
+/// A connection on which the other side sends history.
 pub struct Consumer {
     client: KvClient,
-    /// Those that came while a reply was waited for: their vBuckets and lengths in bytes.
+    /// Events that came while a reply was awaited, with their vBuckets and lengths in bytes.
     waiting: VecDeque<(u16, Event, usize)>,
 }
 
 impl Consumer {
-    /// Makes a connection one of a consumer.
+    /// Turns a connection into a consumer.
     ///
     /// # Errors
-    /// A refusal, and those of the socket.
+    /// A refusal, and errors of the socket.
     pub fn open(client: KvClient, name: &str, flags: u32) -> io::Result<Consumer> {
         let mut consumer = Consumer { client, waiting: VecDeque::new() };
         let extras = [[0; 4], flags.to_be_bytes()].concat();
@@ -81,19 +81,19 @@ impl Consumer {
         Ok(consumer)
     }
 
-    /// Makes a setting.
+    /// Changes a setting of the connection.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     pub fn control(&mut self, key: &str, value: &str) -> io::Result<Reply> {
         let (key, value) = (key.as_bytes().to_vec(), value.as_bytes().to_vec());
         self.call(&Request { opcode: 0x5e, key, value, ..Request::default() })
     }
 
-    /// Asks for a stream. `filter` is JSON, or nothing.
+    /// Requests a stream. `filter` is JSON, or empty.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     pub fn stream(&mut self, vbid: u16, range: Range, filter: &str) -> io::Result<Reply> {
         let mut extras = vec![0; 8];
         let Range { start, end, vb_uuid, snapshot } = range;
@@ -104,10 +104,10 @@ impl Consumer {
         self.call(&Request { opcode: 0x53, vbid, extras, value, ..Request::default() })
     }
 
-    /// The next event, its vBucket, and its length in bytes.
+    /// Returns the next event, its vBucket, and its length in bytes.
     ///
     /// # Errors
-    /// Those of the socket, and a reply that nobody waits for.
+    /// Errors of the socket, and an unexpected reply.
     pub fn next_event(&mut self) -> io::Result<(u16, Event, usize)> {
         if let Some(event) = self.waiting.pop_front() {
             return Ok(event);
@@ -121,10 +121,10 @@ impl Consumer {
         }
     }
 
-    /// Says that so many bytes were taken in.
+    /// Acknowledges `bytes` received bytes.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     pub fn acknowledge(&mut self, bytes: usize) -> io::Result<()> {
         let extras = (bytes as u32).to_be_bytes().to_vec();
         self.client.send(&Request { opcode: 0x5d, extras, ..Request::default() }).map(drop)

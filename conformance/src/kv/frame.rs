@@ -1,18 +1,19 @@
-//! Frames of the memcached binary protocol, as a client writes and reads them.
+//! Frames of the memcached binary protocol from the client's side.
 //!
 //! ```text
 //! 0 magic   1 opcode   2-3 key length   4 extras length   5 datatype   6-7 vBucket / status
 //! 8-11 body length   12-15 opaque   16-23 CAS   then: framing extras, extras, key, value
 //! ```
 //!
-//! With framing extras byte 2 is their length and byte 3 the key's; the magic says which. All numbers are big-endian.
+//! With framing extras, byte 2 is their length and byte 3 the key's; the magic distinguishes the forms. All numbers
+//! are big-endian.
 
 use std::io;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 24;
 
-/// The largest body that is read from a server (a frame is at most 30 MB).
+/// Maximum size of a body from a server (a frame is at most 30 MB).
 pub const BODY_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 const REQUEST: u8 = 0x80;
@@ -20,29 +21,29 @@ const REQUEST_FLEXIBLE: u8 = 0x08;
 const REPLY: u8 = 0x81;
 const REPLY_FLEXIBLE: u8 = 0x18;
 
-/// A request as it goes on the wire; what is left out is empty or zero.
+/// A request; omitted fields are empty or zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// What to do.
+    /// The opcode.
     pub opcode: u8,
     /// The vBucket of the key.
     pub vbid: u16,
-    /// The key, with its collection prefix if collections were agreed.
+    /// The key, with its collection prefix if collections were negotiated.
     pub key: Vec<u8>,
     /// Extras.
     pub extras: Vec<u8>,
     /// The value.
     pub value: Vec<u8>,
-    /// The CAS to check, 0 for none.
+    /// The CAS to check; 0 for none.
     pub cas: u64,
     /// Datatype bits.
     pub datatype: u8,
-    /// Framing extras, encoded; with some the flexible magic is used. At most 255 bytes.
+    /// Encoded framing extras, at most 255 bytes. If there are any, the flexible magic is used.
     pub framing: Vec<u8>,
 }
 
 impl Request {
-    /// The bytes of the frame.
+    /// Encodes the frame.
     pub fn encode(&self, opaque: u32) -> Vec<u8> {
         let body = self.framing.len() + self.extras.len() + self.key.len() + self.value.len();
         let mut out = Vec::with_capacity(HEADER_BYTES + body);
@@ -71,9 +72,9 @@ impl Request {
 pub struct Reply {
     /// The opcode of the request.
     pub opcode: u8,
-    /// What came of it, see [`crate::names::STATUSES`].
+    /// The status, see [`crate::names::STATUSES`].
     pub status: u16,
-    /// The number of the request.
+    /// The opaque of the request.
     pub opaque: u32,
     /// The document's CAS.
     pub cas: u64,
@@ -90,29 +91,29 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Whether the status is SUCCESS.
+    /// Returns true if the status is SUCCESS.
     pub fn is_success(&self) -> bool {
         self.status == 0
     }
 
-    /// The value as text, for messages.
+    /// Returns the value as text, for messages.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.value).into_owned()
     }
 }
 
-/// What a server sent.
+/// A frame from a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incoming {
     /// An answer.
     Reply(Reply),
-    /// A request of the server's own, such as a new cluster map.
+    /// A request from the server, such as a new cluster map.
     Push,
-    /// A message of a stream of history, with its vBucket. It has no status.
+    /// A message of a DCP stream, with its vBucket. It has no status.
     Message(u16, Reply),
 }
 
-/// How many bytes follow this header.
+/// Returns the number of bytes after this header.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidData`] when the length exceeds [`BODY_BYTES_MAX`].
@@ -121,7 +122,7 @@ pub fn body_bytes(header: &[u8; HEADER_BYTES]) -> io::Result<usize> {
     if length > BODY_BYTES_MAX { Err(invalid("frame too long")) } else { Ok(length) }
 }
 
-/// Reads a frame from its header and body.
+/// Decodes a frame from its header and body.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidData`] for an unknown magic or lengths that exceed the body.

@@ -8,9 +8,9 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! [`dcp::Consumer`] is a connection that streams history. One connection, one thread. [`KvClient::request`] waits for its reply; [`KvClient::send`] and
-//! [`KvClient::receive`] pipeline. Keys are given without collection prefix to the calls that work on documents, and
-//! with it (as they travel) to [`KvClient::request`] and [`KvClient::send`].
+//! [`dcp::Consumer`] is a connection that streams history. Use a connection in one thread only. [`KvClient::request`] waits for
+//! its reply; [`KvClient::send`] and [`KvClient::receive`] pipeline. Keys have no collection prefix in calls for documents, and
+//! have one, as on the wire, in [`KvClient::request`] and [`KvClient::send`].
 
 pub mod dcp;
 pub mod frame;
@@ -24,20 +24,20 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a reply may take: long, as the machine may compile meanwhile.
+/// Time limit for a reply. It is long because the machine may be compiling meanwhile.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Features that are asked for with HELLO: mutation tokens, xattrs, extended errors, bucket selection, JSON,
-/// flexible frames, durability, collections, preserved expiry, documents created as deleted, body replacement.
+/// Features requested with HELLO: mutation tokens, xattrs, extended errors, bucket selection, JSON, flexible frames, durability,
+/// collections, preserved expiry, documents created as deleted, body replacement.
 pub const FEATURES: &[u16] =
     &[0x04, 0x06, 0x07, 0x08, 0x0b, 0x10, 0x11, 0x12, 0x14, 0x17, 0x18, 0x19, 0x20];
 
-/// How to log in.
+/// The login mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Login {
     /// With a proof of the password.
     ScramSha512,
-    /// With the password as it is.
+    /// With the password itself.
     Plain,
 }
 
@@ -54,8 +54,8 @@ impl KvClient {
     /// Connects, logs in with SCRAM-SHA512 and selects `bucket`.
     ///
     /// # Errors
-    /// Those of the socket; [`io::ErrorKind::PermissionDenied`] when the server refuses the login, and
-    /// [`io::ErrorKind::Other`] with the status' name when it refuses anything else.
+    /// The errors of the socket; [`io::ErrorKind::PermissionDenied`] when the server refuses the login, and
+    /// [`io::ErrorKind::Other`] with the status name when it refuses anything else.
     pub fn connect(
         address: impl ToSocketAddrs,
         user: &str,
@@ -69,10 +69,10 @@ impl KvClient {
         Ok(client)
     }
 
-    /// Connects, without a word.
+    /// Connects without sending anything.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// The errors of the socket.
     pub fn open(address: impl ToSocketAddrs) -> io::Result<KvClient> {
         let writer = TcpStream::connect(address)?;
         writer.set_nodelay(true)?;
@@ -82,10 +82,10 @@ impl KvClient {
         Ok(KvClient { reader, writer, opaque: 0, features: Vec::new(), vbucket_count: 1024 })
     }
 
-    /// Asks for `features`; what the server granted is in [`KvClient::features`].
+    /// Requests `features`; [`KvClient::features`] returns the granted ones.
     ///
     /// # Errors
-    /// Those of the socket, and a refusal.
+    /// The errors of the socket, and a refusal.
     pub fn hello(&mut self, features: &[u16]) -> io::Result<()> {
         let agent = br#"{"a":"nacre-conformance/1","i":"0000000000000001/0000000000000001"}"#;
         let value: Vec<u8> = features.iter().flat_map(|code| code.to_be_bytes()).collect();
@@ -99,12 +99,12 @@ impl KvClient {
         Ok(())
     }
 
-    /// The features that the server granted.
+    /// Returns the features that the server granted.
     pub fn features(&self) -> &[u16] {
         &self.features
     }
 
-    /// How many vBuckets the selected bucket has.
+    /// Returns the number of vBuckets of the selected bucket.
     pub fn vbucket_count(&self) -> u16 {
         self.vbucket_count
     }
@@ -112,8 +112,8 @@ impl KvClient {
     /// Logs in.
     ///
     /// # Errors
-    /// [`io::ErrorKind::PermissionDenied`] when refused, [`io::ErrorKind::InvalidData`] when the server does not
-    /// know the password itself, and those of the socket.
+    /// [`io::ErrorKind::PermissionDenied`] when the login is refused, [`io::ErrorKind::InvalidData`] when the server does not
+    /// know the password itself, and the errors of the socket.
     pub fn log_in(&mut self, login: Login, user: &str, password: &str) -> io::Result<()> {
         let denied = |reply: &Reply| {
             let status = crate::names::status_name(reply.status);
@@ -141,10 +141,10 @@ impl KvClient {
         Ok(())
     }
 
-    /// Selects a bucket and learns how many vBuckets it has.
+    /// Selects a bucket and reads its number of vBuckets.
     ///
     /// # Errors
-    /// A refusal, and those of the socket.
+    /// A refusal, and the errors of the socket.
     pub fn select_bucket(&mut self, bucket: &str) -> io::Result<()> {
         let reply = self.request(0x89, 0, bucket.as_bytes(), &[], &[], 0)?;
         expect_success(&reply, "SELECT_BUCKET")?;
@@ -157,10 +157,10 @@ impl KvClient {
         Ok(())
     }
 
-    /// Sends a request and waits for its reply. `key` is as it travels, collection prefix included.
+    /// Sends a request and waits for its reply. `key` includes its collection prefix.
     ///
     /// # Errors
-    /// Those of the socket; a status that is no success is a reply like others.
+    /// The errors of the socket. An unsuccessful status is a reply like any other.
     pub fn request(
         &mut self,
         opcode: u8,
@@ -174,7 +174,7 @@ impl KvClient {
         self.call(&Request { opcode, vbid, key, extras, value, cas, ..Request::default() })
     }
 
-    /// As [`KvClient::request`], for a whole frame.
+    /// Like [`KvClient::request`], for a complete frame.
     ///
     /// # Errors
     /// As there, and [`io::ErrorKind::InvalidData`] when the reply is to another request.
@@ -184,19 +184,19 @@ impl KvClient {
         if reply.opaque != opaque { Err(invalid("reply to another request")) } else { Ok(reply) }
     }
 
-    /// Sends a request; gives the opaque that its reply will carry.
+    /// Sends a request; returns its opaque, which the reply repeats.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// The errors of the socket.
     pub fn send(&mut self, request: &Request) -> io::Result<u32> {
         self.send_all(std::slice::from_ref(request))?;
         Ok(self.opaque)
     }
 
-    /// Sends requests in one go, so that they are under way together.
+    /// Sends all requests in one write, so that they are in flight at the same time.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// The errors of the socket.
     pub fn send_all(&mut self, requests: &[Request]) -> io::Result<()> {
         let mut frames = Vec::new();
         for request in requests {
@@ -206,10 +206,10 @@ impl KvClient {
         self.writer.write_all(&frames)
     }
 
-    /// Waits for the next reply. What the server sends of its own accord is passed over.
+    /// Waits for the next reply. Ignores frames that the server sends unrequested.
     ///
     /// # Errors
-    /// Those of the socket, a time-out after [`REPLY_TIMEOUT`], [`io::ErrorKind::InvalidData`] for no frame.
+    /// The errors of the socket, a timeout after [`REPLY_TIMEOUT`], [`io::ErrorKind::InvalidData`] for an invalid frame.
     pub fn receive(&mut self) -> io::Result<Reply> {
         loop {
             if let Incoming::Reply(reply) = self.receive_any()? {
@@ -218,7 +218,7 @@ impl KvClient {
         }
     }
 
-    /// Waits for whatever comes next.
+    /// Waits for the next frame of any kind.
     ///
     /// # Errors
     /// As for [`KvClient::receive`].
@@ -230,22 +230,22 @@ impl KvClient {
         decode(&header, &body)
     }
 
-    /// The vBucket of a key (given without prefix).
+    /// Returns the vBucket of a key without a prefix.
     pub fn vbid(&self, key: &[u8]) -> u16 {
         vbid(key, self.vbucket_count)
     }
 
-    /// The key as it travels on this connection: behind the collection's id if collections were agreed.
+    /// Returns the key in its wire form: with the collection ID as a prefix if collections were negotiated.
     pub fn wire_key(&self, collection: u32, key: &[u8]) -> Vec<u8> {
         let mut wire = if self.features.contains(&0x12) { leb128(collection) } else { Vec::new() };
         wire.extend_from_slice(key);
         wire
     }
 
-    /// The id of a collection, named `scope.collection`.
+    /// Returns the ID of a collection, named `scope.collection`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::Other`] with the status' name when there is none, and those of the socket.
+    /// [`io::ErrorKind::Other`] with the status name when the collection does not exist, and the errors of the socket.
     pub fn collection_id(&mut self, name: &str) -> io::Result<u32> {
         let reply = self.request(0xbb, 0, &[], &[], name.as_bytes(), 0)?;
         expect_success(&reply, "GET_COLLECTION_ID")?;
@@ -254,7 +254,7 @@ impl KvClient {
         Ok(id.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte)))
     }
 
-    /// A request on a document of the default collection.
+    /// Sends a request for a document of the default collection.
     ///
     /// # Errors
     /// As [`KvClient::request`].
@@ -277,7 +277,7 @@ impl KvClient {
         self.document(0x00, key, &[], &[], 0)
     }
 
-    /// Writes a document, marked as JSON for other clients.
+    /// Writes a document and marks it as JSON.
     ///
     /// # Errors
     /// As [`KvClient::request`].
@@ -293,7 +293,7 @@ impl KvClient {
         self.document(0x02, key, &[2, 0, 0, 0, 0, 0, 0, 0], value, 0)
     }
 
-    /// Writes a document that must exist; `cas` 0 takes any version.
+    /// Writes a document that must exist; `cas` 0 matches any version.
     ///
     /// # Errors
     /// As [`KvClient::request`].
@@ -301,7 +301,7 @@ impl KvClient {
         self.document(0x03, key, &[2, 0, 0, 0, 0, 0, 0, 0], value, cas)
     }
 
-    /// Deletes a document; `cas` 0 takes any version.
+    /// Deletes a document; `cas` 0 matches any version.
     ///
     /// # Errors
     /// As [`KvClient::request`].
@@ -318,14 +318,14 @@ fn expect_success(reply: &Reply, what: &str) -> io::Result<()> {
     Err(io::Error::other(format!("{what} refused: {status} {}", reply.text())))
 }
 
-/// A nonce that no other exchange of this machine uses.
+/// Returns a nonce that no other exchange on this machine uses.
 fn nonce() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
     format!("{time:x}-{:x}-{:x}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The vBucket of a key out of `count`: the upper half of its CRC-32, cut to 15 bits, modulo `count`.
+/// Returns the vBucket of a key out of `count`: the upper half of its CRC-32, reduced to 15 bits, modulo `count`.
 pub fn vbid(key: &[u8], count: u16) -> u16 {
     let mut register = !0u32;
     for byte in key {
@@ -337,7 +337,7 @@ pub fn vbid(key: &[u8], count: u16) -> u16 {
     ((!register >> 16 & 0x7fff) % u32::from(count)) as u16
 }
 
-/// An unsigned number in LEB128.
+/// Encodes an unsigned number in LEB128.
 pub fn leb128(mut value: u32) -> Vec<u8> {
     let mut out = Vec::new();
     while value >= 0x80 {

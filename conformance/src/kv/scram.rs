@@ -7,10 +7,10 @@ use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha512};
 use std::io;
 
-/// The most rounds that a server may ask for, so that a broken one cannot keep the client busy.
+/// Maximum number of rounds, so that a broken server cannot keep the client busy.
 const ITERATIONS_MAX: u32 = 1_000_000;
 
-/// An exchange that has sent its first message.
+/// An exchange whose first message was sent.
 pub(crate) struct Client {
     password: String,
     bare: String,
@@ -18,19 +18,19 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// `nonce` is new for each exchange: printable, without commas.
+    /// Creates an exchange. `nonce` must be new for each exchange, printable, and without commas.
     pub(crate) fn new(user: &str, password: &str, nonce: &str) -> Client {
         let user = user.replace('=', "=3D").replace(',', "=2C");
         let bare = format!("n={user},r={nonce}");
         Client { password: password.to_owned(), bare, nonce: nonce.to_owned() }
     }
 
-    /// The first message.
+    /// Returns the first message.
     pub(crate) fn first(&self) -> String {
         format!("n,,{}", self.bare)
     }
 
-    /// The second message, and what the server has to answer.
+    /// Returns the second message, and the answer that the server must send.
     pub(crate) fn last(&self, server_first: &str) -> io::Result<(String, String)> {
         let mut fields = server_first.split(',');
         let mut field = |name: &str| {
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn an_exchange_gives_proof_and_signature() {
-        // Values made by an independent program: user "user", password "pencil", 4096 rounds.
+        // Values from an independent program: user "user", password "pencil", 4096 rounds.
         let client = Client::new("user", "pencil", "abc");
         assert_eq!(client.first(), "n,,n=user,r=abc");
         let (last, expected) = client.last("r=abcdef,s=c2FsdHNhbHRzYWx0c2FsdA==,i=4096").unwrap();

@@ -1,9 +1,10 @@
-//! Cases for analytics: collections of a scope that is made for the run, what follows them in analytics, and statements over that.
+//! Cases for analytics: a scope with collections for the run, the analytics collections that follow it, and statements over
+//! those.
 //!
-//! The cases for SQL++ that read documents are played as well, but for those that need the query service.
+//! The cases for SQL++ that only read documents run as well, except for those that need the query service.
 //!
-//! A case that writes documents, or defines something, leaves it as it was for the case after it: documents are written again, and the scope
-//! of definitions is dropped and created again.
+//! A case that writes documents or defines something is undone for the next case: documents are written again, and the scope of
+//! definitions is dropped and created again.
 
 use super::kv::connect;
 use super::sqlpp::{CASES as SQLPP, judge};
@@ -17,7 +18,7 @@ use serde_json::{Map, Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-/// Files of cases; those of datasets are in `data`.
+/// The files of cases; those of datasets are in `data`.
 static CASES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/cases/analytics");
 const SET: u8 = 0x01;
 const DELETE: u8 = 0x04;
@@ -40,10 +41,10 @@ struct Case {
     #[serde(default)]
     #[expect(dead_code, reason = "for readers")]
     source: Option<String>,
-    /// Documents that are written before the statements: by collection and ID, null to delete.
+    /// Documents to write before the statements: by collection and ID, null to delete.
     #[serde(default)]
     writes: BTreeMap<String, BTreeMap<String, Json>>,
-    /// Statements that have to succeed before.
+    /// Statements that must succeed before.
     #[serde(default)]
     before: Vec<String>,
     statement: String,
@@ -56,7 +57,7 @@ struct Case {
     ordered: bool,
     #[serde(default)]
     error: Option<judge::ExpectedError>,
-    /// How EXPLAIN says that the query is answered.
+    /// The engine that EXPLAIN must report for the query.
     #[serde(default)]
     engine: Option<String>,
     #[serde(default)]
@@ -77,7 +78,7 @@ struct Dataset {
     keyspaces: BTreeMap<String, BTreeMap<String, Json>>,
 }
 
-/// Plays the cases for analytics at a port, and passes the outcome of each to `report` as it ends.
+/// Runs the cases for analytics at a port, and passes the outcome of each to `report` as it ends.
 pub fn run_analytics(target: &Target, port: u16, report: impl Fn(&Outcome)) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     let done = &mut |group: &str, name: &str, problem: Option<String>| {
@@ -117,7 +118,7 @@ fn play(target: &Target, port: u16, done: Done<'_>) {
     }
 }
 
-/// Which cases for SQL++ need the query service.
+/// The cases for SQL++ that need the query service.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct QueryService {
@@ -136,7 +137,7 @@ impl QueryService {
         )
     }
 
-    /// Returns true if a case only reads documents, by the language that both services share.
+    /// Returns true if a case only reads documents, in the language that both services share.
     fn shares(&self, case: &Json) -> bool {
         let statement = case["statement"].as_str().unwrap_or_default().to_uppercase();
         let is_query =
@@ -148,7 +149,7 @@ impl QueryService {
             && !self.words.iter().any(|word| statement.contains(&word.to_uppercase()))
     }
 
-    /// Cases that both services share: dataset, group, case.
+    /// Returns the cases that both services share: dataset, group, case.
     fn shared(&self) -> Vec<(String, String, Json)> {
         let mut shared = Vec::new();
         for file in SQLPP.files() {
@@ -170,7 +171,7 @@ impl QueryService {
     }
 }
 
-/// Plays the cases for SQL++ that both services share.
+/// Runs the cases for SQL++ that both services share.
 fn play_shared(target: &Target, port: u16, done: Done<'_>) {
     let mut shared = QueryService::read().shared();
     shared
@@ -198,12 +199,12 @@ fn dataset(name: &str) -> Dataset {
     super::parse(name, file.and_then(|file| file.contents_utf8()).unwrap_or_default())
 }
 
-/// A scope with the documents of a dataset, and one of analytics that follows it.
+/// A scope with the documents of a dataset, and an analytics scope that follows it.
 struct Stage<'t> {
     target: &'t Target,
     port: u16,
     data: &'t Dataset,
-    /// Name of both scopes.
+    /// The name of both scopes.
     scope: String,
     client: KvClient,
     collections: BTreeMap<String, u32>,
@@ -227,12 +228,12 @@ impl<'t> Stage<'t> {
     }
 
     fn remove(self) {
-        // Leftovers are in the way of no other run, whose scopes have other names.
+        // Remains do not disturb other runs, whose scopes have other names.
         let _ = self.run(&format!("DROP ANALYTICS SCOPE `{}` IF EXISTS", self.scope));
         let _ = self.manage("DELETE", &format!("/{}", self.scope), "");
     }
 
-    /// Makes the scope of analytics with a collection for each of the dataset.
+    /// Creates the analytics scope, with a collection for each of the dataset.
     fn define(&self) -> Result<(), String> {
         self.run(&format!("DROP ANALYTICS SCOPE `{}` IF EXISTS", self.scope))?;
         self.run(&format!("CREATE ANALYTICS SCOPE `{}`", self.scope))?;
@@ -257,7 +258,7 @@ impl<'t> Stage<'t> {
         }
     }
 
-    /// Brings collections back to the documents of the dataset.
+    /// Restores the documents of the dataset in collections.
     fn fill<'n>(&mut self, names: impl Iterator<Item = &'n String>) -> io::Result<()> {
         let data = self.data;
         for name in names {
@@ -295,7 +296,7 @@ impl<'t> Stage<'t> {
 
     fn writes(&mut self, case: &Case) -> Result<(), String> {
         for (collection, documents) in &case.writes {
-            // Analytics has the versions of the dataset before they are replaced.
+            // Analytics must have the dataset's versions before they are replaced.
             self.run(&format!("SELECT VALUE COUNT(*) FROM `{collection}` c"))?;
             for (id, document) in documents {
                 self.write(collection, id, document).map_err(|error| error.to_string())?;
@@ -360,7 +361,7 @@ impl<'t> Stage<'t> {
         judge::has_rows(&answer, results, case["ordered"] == true)
     }
 
-    /// Runs a statement that has to succeed.
+    /// Runs a statement that must succeed.
     fn run(&self, statement: &str) -> Result<(), String> {
         let answer = self.ask(statement, &Map::new())?;
         match answer["status"] == "success" {
@@ -369,7 +370,7 @@ impl<'t> Stage<'t> {
         }
     }
 
-    /// The answer to a statement, in the scope of the dataset unless the request names another.
+    /// Returns the answer to a statement, in the scope of the dataset unless the request names another one.
     fn ask(&self, statement: &str, fields: &Map<String, Json>) -> Result<Json, String> {
         let filled = |text: &str| {
             text.replace("$SCOPE", &self.scope).replace("$BUCKET", &self.target.bucket)
@@ -418,7 +419,7 @@ mod tests {
         assert!(shared >= SHARED_MIN, "{shared}");
     }
 
-    /// A lower number means that files are no longer found.
+    /// Minimum number of cases: fewer mean that files are no longer found.
     const CASES_MIN: usize = 340;
     const SHARED_MIN: usize = 2300;
 }

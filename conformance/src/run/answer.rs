@@ -1,4 +1,4 @@
-//! Answers to view queries against what a case expects.
+//! Compares answers to view queries with what a case expects.
 
 use super::{same_json, shorten};
 use crate::case::ViewExpect;
@@ -7,7 +7,8 @@ use crate::kv::frame::invalid;
 use serde_json::Value as Json;
 use std::io;
 
-/// What is wrong with an answer; nothing if it is as expected. `prefix` is that of the documents' keys.
+/// Returns the difference of an answer from the expected one; `None` if there is none. `prefix` is that
+/// of the documents' keys.
 pub(super) fn judge(
     expect: &ViewExpect,
     prefix: &str,
@@ -17,7 +18,7 @@ pub(super) fn judge(
     if answer.status != wanted {
         return Ok(Some(differs("status", wanted, format!("{} {}", answer.status, answer.text()))));
     }
-    // What is no JSON has none of the members that are looked for.
+    // A body that is not JSON has none of the expected members.
     let body = answer.json().unwrap_or_else(|_| Json::from(answer.text()));
     if let Some(rows) = &expect.rows {
         let wanted: Json = rows.iter().map(|row| with_prefix(row, prefix)).collect();
@@ -57,7 +58,7 @@ fn differs(what: &str, wanted: impl ToString, got: impl ToString) -> String {
     format!("expected {what} {}, got {}", shorten(&wanted.to_string()), shorten(&got.to_string()))
 }
 
-/// An expected row as the server gives it: with whole ids, and `$PREFIX` replaced in all text.
+/// Returns an expected row in the server's form: with complete ids, and `$PREFIX` replaced in all text.
 fn with_prefix(row: &Json, prefix: &str) -> Json {
     let mut row = replace(row, prefix);
     if let Some(Json::String(id)) = row.get_mut("id") {
@@ -77,7 +78,7 @@ fn replace(json: &Json, prefix: &str) -> Json {
     }
 }
 
-/// The rows of an answer, each cut to what cases compare: id, key and value.
+/// Returns the rows of an answer, each reduced to the members that cases compare: id, key and value.
 fn rows_of(body: &Json) -> io::Result<Json> {
     let rows = body["rows"].as_array().ok_or_else(|| invalid("the answer has no rows"))?;
     let cut = |row: &Json| {
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// What is wrong with a whole answer of two rows and an error, as `expect` would have it.
+    /// Returns the problem of a complete answer with two rows and an error, given the expectation.
     fn problem(expect: Json) -> Option<String> {
         let body = json!({
             "total_rows": 2,
@@ -120,7 +121,7 @@ mod tests {
         }
         let fails = [
             json!({"status": 404}),
-            // Errors beside rows have to be expected.
+            // Errors in addition to rows must be expected.
             json!({"rows": rows}),
             json!({"rows": [], "error_count": 1}),
             json!({"row_count": 1}),

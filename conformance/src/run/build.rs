@@ -1,4 +1,4 @@
-//! From a step of a case to the frame that it sends.
+//! Converts a step of a case to the frame that it sends.
 
 use crate::case::{Key, Spec, SpecialKey, Step, Value};
 use crate::kv::frame::invalid;
@@ -12,17 +12,18 @@ use std::io;
 
 /// Builds the requests of one case.
 pub(super) struct Builder {
-    /// What its keys start with.
+    /// The prefix of its keys.
     pub(super) prefix: String,
     pub(super) vbucket_count: u16,
-    /// Whether keys carry the id of their collection.
+    /// True if keys include the ID of their collection.
     pub(super) collections: bool,
-    /// The named parts of the replies that steps have named.
+    /// The named parts of the replies of named steps.
     pub(super) seen: BTreeMap<String, BTreeMap<String, Json>>,
 }
 
 impl Builder {
-    /// `$step.field` within a text is that part of an earlier reply; text of other kinds stays.
+    /// Replaces `$step.field` in a text by that part of an earlier reply; leaves other texts
+    /// unchanged.
     pub(super) fn resolve(&self, json: &Json) -> Json {
         match json {
             Json::String(text) => self.reference(text).cloned().unwrap_or_else(|| json.clone()),
@@ -164,7 +165,7 @@ impl Builder {
         }
     }
 
-    /// The key as it travels.
+    /// Returns the key in its wire form.
     pub(super) fn wire_key(&self, collection: u32, key: &[u8]) -> Vec<u8> {
         let mut wire = if self.collections { leb128(collection) } else { Vec::new() };
         wire.extend_from_slice(key);
@@ -178,7 +179,7 @@ fn flags(names: &[String], number: impl Fn(&str) -> Option<u8>) -> io::Result<u8
     })
 }
 
-/// Framing extras: four bits of id, four bits of length, then the data.
+/// Encodes framing extras: four bits of ID, four bits of length, then the data.
 fn framing(step: &Step) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
     if let Some(level) = &step.durability {
@@ -220,7 +221,7 @@ mod tests {
         builder().request(&serde_json::from_str(step).unwrap()).unwrap()
     }
 
-    /// Later steps refer to earlier replies: as nothing is sent here, each named reply has every part.
+    /// Invents replies for later steps: nothing is sent here, so each named reply gets every part.
     fn pretend(builder: &mut Builder, step: &Step) {
         let parts = ["cas", "seqno", "vbuuid", "expiry", "rev_seqno"];
         let parts = parts.iter().map(|part| ((*part).to_owned(), Json::from(1u64))).collect();

@@ -1,21 +1,21 @@
-//! A server that says what it was asked, for functions that send requests.
+//! A server that returns the requests that it receives, for functions that send requests.
 //!
-//! `/text`, `/form` and `/bytes` answer with something of that type, `/gzip` and `/deflate` with a coded text, `/nothing` with an empty
-//! body, `/status/N` with that status, `/broken` with half of a JSON text, `/never` not at all; `/redirect` leads to `/moved`,
-//! `/elsewhere` to a host that nobody grants; `/digest` wants digest authentication of `ann` with the password `secret`, `/cookies` gives cookies;
-//! anything else gives the request as JSON.
+//! `/text`, `/form` and `/bytes` answer with a body of that type, `/gzip` and `/deflate` with a compressed text, `/nothing` with
+//! an empty body, `/status/N` with that status, `/broken` with half of a JSON text, `/never` not at all; `/redirect` redirects to
+//! `/moved`, `/elsewhere` to a host that is never granted; `/digest` requires digest authentication of `ann` with the password
+//! `secret`, `/cookies` sets cookies; any other path returns the request as JSON.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-/// The largest body that is read.
+/// Maximum size of a request body.
 const BODY_BYTES_MAX: u64 = 16 << 20;
 
-/// The text `plain` by gzip.
+/// The text `plain`, compressed with gzip.
 const GZIPPED: &[u8] = b"\x1f\x8b\x08\0\0\0\0\0\x02\x03+\xc8I\xcc\xcc\x03\0\xcfb \x19\x05\0\0\0";
-/// The text `plain` by zlib.
+/// The text `plain`, compressed with zlib.
 const DEFLATED: &[u8] = b"x\x9c+\xc8I\xcc\xcc\x03\0\x06H\x02\x15";
 
 /// The server; its thread ends with the process.
@@ -27,7 +27,7 @@ impl Echo {
         let address = listener.local_addr()?;
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                // Who hangs up has seen enough.
+                // A client may close the connection early.
                 std::thread::spawn(move || answer(stream));
             }
         });
@@ -57,7 +57,7 @@ fn answer(stream: TcpStream) -> io::Result<()> {
     let mut body = Vec::new();
     reader.by_ref().take(length.min(BODY_BYTES_MAX)).read_to_end(&mut body)?;
     if path == "/never" {
-        // Until the client gives up.
+        // Waits until the client gives up.
         return reader.read_to_end(&mut body).map(drop);
     }
     let (status, head, text) = reply(&method, &path, headers, &body);
@@ -69,7 +69,7 @@ fn answer(stream: TcpStream) -> io::Result<()> {
     reader.get_mut().write_all(&[head.as_bytes(), body].concat())
 }
 
-/// Returns true if the request has the digest that RFC 7616 asks for.
+/// Returns true if the request has the digest that RFC 7616 requires.
 fn knows_the_password(method: &str, path: &str, headers: &Map<String, Value>) -> bool {
     let header = headers.get("authorization").and_then(Value::as_str).unwrap_or_default();
     let Some(rest) = header.strip_prefix("Digest ") else { return false };

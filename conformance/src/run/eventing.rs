@@ -1,5 +1,5 @@
-//! Cases for functions: one is deployed on a collection of its own, documents are written, and what it makes of them is
-//! looked at until it is as expected.
+//! Cases for functions: deploys a function on a separate collection, writes documents, and checks its effects until
+//! they are as expected.
 
 use super::echo::Echo;
 use super::kv::connect;
@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long a function may take until everything is as expected.
+/// Time limit for a function to have all expected effects.
 const WITHIN: Duration = Duration::from_secs(60);
-/// How long to wait before looking again. What is as expected must be so twice.
+/// The pause between two checks. Expected effects must be observed twice.
 const PAUSE: Duration = Duration::from_millis(40);
 
 pub(super) fn play(target: &Target, group: &str, file: &EventingFile, done: super::Done<'_>) {
@@ -34,12 +34,12 @@ pub(super) fn play(target: &Target, group: &str, file: &EventingFile, done: supe
         done(group, &case.name, problem);
     }
     if let Ok(stage) = stage {
-        // Functions of the scope end with it.
+        // Functions of the scope are removed with it.
         let _ = stage.manage("DELETE", &format!("/{scope}"), "");
     }
 }
 
-/// A scope for the cases of one file, with a collection for what functions know of themselves.
+/// A scope for the cases of one file, with a collection for the metadata of functions.
 struct Stage<'t> {
     target: &'t Target,
     scope: String,
@@ -81,7 +81,7 @@ impl<'t> Stage<'t> {
         self.manage("POST", &format!("/{}/collections", self.scope), &format!("name={name}"))
     }
 
-    /// A request about the function of a case.
+    /// Sends a request about the function of a case.
     fn eventing(&self, method: &str, path: &str, query: &str, body: &str) -> io::Result<Answer> {
         let scope = format!("bucket={}&scope={}", escape(&self.target.bucket), self.scope);
         let path = format!("{path}?{scope}{query}");
@@ -124,7 +124,7 @@ impl<'t> Stage<'t> {
         Ok(problem)
     }
 
-    /// Defines and deploys a function; gives the name of the error when it is refused.
+    /// Defines and deploys a function; returns the name of the error if it is refused.
     fn deploy(
         &self,
         case: &EventingCase,
@@ -195,7 +195,7 @@ impl<'t> Stage<'t> {
                 "constants": constants.collect::<Vec<_>>(),
             },
         });
-        // What the protocol does not have is sent when a case is about it.
+        // Members that are not in the protocol are sent only if a case needs them.
         if let Some(language) = &case.language {
             definition["language"] = json!(language);
         }
@@ -205,7 +205,7 @@ impl<'t> Stage<'t> {
         definition
     }
 
-    /// A text with the address of the server that echoes.
+    /// Returns a text with the address of the echo server inserted.
     fn fill(&self, text: &str) -> String {
         text.replace("$SERVER", &self.echo.url())
     }
@@ -229,7 +229,7 @@ impl<'t> Stage<'t> {
         }
     }
 
-    /// What is not as expected now.
+    /// Returns the first difference from the expected effects.
     fn look(
         &self,
         expect: &EventingExpect,
@@ -285,7 +285,7 @@ struct Names {
     destination: String,
 }
 
-/// Collections by number.
+/// Collections by ID.
 struct Places {
     source: u32,
     destination: u32,

@@ -1,4 +1,4 @@
-//! What the cases of a file of views have in common: documents and a design document on the host.
+//! The common data of a file of view cases: documents and a design document on the host.
 
 use super::Target;
 use super::kv::{connect, prefix};
@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long a new design document may take until it can be queried.
+/// Time limit for a new design document to become queryable.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
 pub(super) struct Fixture<'t> {
     pub target: &'t Target,
     file: &'t ViewFile,
-    /// What the keys of documents start with.
+    /// The prefix of the documents' keys.
     pub prefix: String,
     /// The name of the design document.
     pub design: String,
@@ -32,7 +32,7 @@ impl<'t> Fixture<'t> {
         Fixture { target, file, prefix: prefix(target, &name), design }
     }
 
-    /// A request to the views of the host, by nobody if `anonymous`.
+    /// Sends a request to the host's views, without a login if `anonymous`.
     pub fn http(
         &self,
         method: &str,
@@ -50,7 +50,7 @@ impl<'t> Fixture<'t> {
         format!("/{}/_design/{}", escape(&self.target.bucket), escape(&self.design))
     }
 
-    /// Puts everything that the file has.
+    /// Stores all documents and views of the file.
     pub fn put(&self) -> io::Result<()> {
         let mut client = connect(self.target)?;
         for (key, value) in self.documents() {
@@ -59,7 +59,7 @@ impl<'t> Fixture<'t> {
         self.put_design(&self.file.views)
     }
 
-    /// Makes of documents and views what a case has instead of the file's.
+    /// Changes documents and views as a case requires.
     pub fn prepare(&self, case: &ViewCase) -> io::Result<()> {
         if let Some(views) = &case.design {
             self.put_design(views)?;
@@ -67,7 +67,7 @@ impl<'t> Fixture<'t> {
         case.changes.iter().try_for_each(|documents| self.change(documents))
     }
 
-    /// Makes documents and views what the file has, after a case.
+    /// Restores the file's documents and views after a case.
     pub fn restore(&self, case: &ViewCase) -> io::Result<()> {
         if !case.changes.is_empty() {
             let file: BTreeMap<String, Value> = self.documents().collect();
@@ -75,7 +75,7 @@ impl<'t> Fixture<'t> {
             for key in case.changes.iter().flat_map(BTreeMap::keys) {
                 match file.get(key) {
                     Some(value) => self.set(&mut client, key, Some(value))?,
-                    // The case may have deleted it itself.
+                    // The case may have deleted the document itself.
                     None => drop(self.set(&mut client, key, None)),
                 }
             }
@@ -92,7 +92,7 @@ impl<'t> Fixture<'t> {
         Ok(())
     }
 
-    /// The documents of the file, with those that are numbered.
+    /// Returns the documents of the file, including the numbered ones.
     fn documents(&self) -> impl Iterator<Item = (String, Value)> {
         let numbered = self.file.numbered.iter().flat_map(|(name, count)| {
             (0..*count).map(move |n| (format!("{name}{n}"), Value::Json(json!({ "n": n }))))
@@ -116,7 +116,7 @@ impl<'t> Fixture<'t> {
         Ok(())
     }
 
-    /// Changes documents whose former rows the views have.
+    /// Changes documents whose previous rows are already in the views.
     fn change(&self, documents: &BTreeMap<String, Option<Value>>) -> io::Result<()> {
         if let Some(view) = self.file.views.keys().next() {
             let path = format!("{}/_view/{}?stale=false&limit=0", self.design_path(), escape(view));
@@ -126,7 +126,7 @@ impl<'t> Fixture<'t> {
         documents.iter().try_for_each(|(key, value)| self.set(&mut client, key, value.as_ref()))
     }
 
-    /// Stores a document, or deletes it.
+    /// Stores or deletes a document.
     fn set(&self, client: &mut KvClient, key: &str, value: Option<&Value>) -> io::Result<()> {
         let whole = format!("{}{key}", self.prefix);
         let reply = match value {
@@ -141,7 +141,7 @@ impl<'t> Fixture<'t> {
     }
 }
 
-/// The body of a document.
+/// Returns the body of a document.
 fn bytes(value: &Value) -> io::Result<Vec<u8>> {
     match value {
         Value::Json(json) => Ok(json.to_string().into_bytes()),

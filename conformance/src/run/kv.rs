@@ -1,4 +1,4 @@
-//! Cases for the binary protocol: from a step to a frame, and from the reply to a verdict.
+//! Cases for the binary protocol: converts a step to a frame, and checks the reply.
 
 use super::build::Builder;
 use super::reply::{SpecReply, fields, lookup_results, mutation_results};
@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long to wait before a step is repeated.
+/// The pause before a step is repeated.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Plays the cases of a file on `client`, which is connected when needed and dropped after an error of the socket.
+/// Runs the cases of a file on `client`, which is connected on demand and dropped after an error of the socket.
 pub(super) fn play(
     target: &Target,
     group: &str,
@@ -76,21 +76,21 @@ pub(super) fn connect(target: &Target) -> io::Result<KvClient> {
     KvClient::connect(address, &target.user, &target.password, &target.bucket)
 }
 
-/// What the keys of a case start with.
+/// Returns the key prefix of a case.
 pub(super) fn prefix(target: &Target, name: &str) -> String {
     format!("{name}~{}:", target.run)
 }
 
-/// A case that is being played.
+/// A running case.
 struct Play<'c> {
     client: &'c mut KvClient,
     builder: Builder,
-    /// Every CAS that came back so far.
+    /// All CAS values received so far.
     cas: Vec<u64>,
 }
 
 impl Play<'_> {
-    /// Plays a step; gives what was not as expected.
+    /// Runs a step; returns the difference from the expectation, if any.
     fn step(&mut self, step: &Step) -> io::Result<Option<String>> {
         let request = self.builder.request(step)?;
         let end = step.eventually_ms.map(|limit| Instant::now() + Duration::from_millis(limit));
@@ -255,7 +255,7 @@ impl Play<'_> {
         }
     }
 
-    /// Removes the document that a step may have made. A locked one ends by itself.
+    /// Removes the document that a step may have created. The lock of a locked document expires by itself.
     fn remove(&mut self, step: &Step) -> io::Result<()> {
         if let Some(key @ Key::Name(_) | key @ Key::Special(SpecialKey::Bytes(_))) = &step.key {
             let key = self.builder.key(key);

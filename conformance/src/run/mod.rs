@@ -1,4 +1,4 @@
-//! Playing the cases against a host.
+//! Runs the cases against a host.
 
 mod analytics;
 mod answer;
@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io;
 
-/// The host to play against, and which cases.
+/// The host to test, and the selected cases.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// Name or address of the host.
@@ -38,18 +38,18 @@ pub struct Target {
     pub query_port: u16,
     /// Port of functions.
     pub eventing_port: u16,
-    /// Ports of cluster management of unclaimed nodes on the same host. Cases that need such nodes are played only if there are any,
-    /// and each node serves one case.
+    /// Cluster management ports of unclaimed nodes on the same host. Cases that need such nodes run only if there are any, and
+    /// each node serves one case.
     pub fresh_ports: Vec<u16>,
-    /// Who logs in.
+    /// The user.
     pub user: String,
     /// The password.
     pub password: String,
-    /// The bucket, which has to exist.
+    /// The bucket, which must exist.
     pub bucket: String,
-    /// Plays only cases whose group or name contains this.
+    /// Selects only cases whose group or name contains this text.
     pub filter: String,
-    /// Distinguishes the keys of this run from those of others; a few letters and digits.
+    /// Distinguishes the keys of this run from those of others: a few letters and digits.
     pub run: String,
 }
 
@@ -59,21 +59,21 @@ impl Target {
     }
 }
 
-/// What came of one case.
+/// The outcome of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The file of the case, such as `kv/store`.
     pub group: String,
     /// The case.
     pub name: String,
-    /// What was not as expected; nothing if the case passed.
+    /// The difference from the expectation; `None` if the case passed.
     pub problem: Option<String>,
 }
 
 /// Asks cluster management whether the bucket exists.
 ///
 /// # Errors
-/// Those of the socket, and an answer other than "here it is" and "not found".
+/// The errors of the socket, and answers other than success and "not found".
 pub fn bucket_exists(target: &Target) -> io::Result<bool> {
     let address = format!("{}:{}", target.host, target.mgmt_port);
     let path = format!("/pools/default/buckets/{}", http::escape(&target.bucket));
@@ -86,7 +86,7 @@ pub fn bucket_exists(target: &Target) -> io::Result<bool> {
     }
 }
 
-/// Plays all cases that the target wants, queries beside the others, and tells `report` of each as it ends.
+/// Runs all selected cases, queries in parallel with the others, and passes each outcome to `report`.
 pub fn run(target: &Target, report: impl Fn(&Outcome) + Sync) -> Vec<Outcome> {
     let played = |play: &dyn Fn(&Target, Done<'_>)| {
         let mut outcomes = Vec::new();
@@ -105,7 +105,7 @@ pub fn run(target: &Target, report: impl Fn(&Outcome) + Sync) -> Vec<Outcome> {
     })
 }
 
-/// Who is told what came of a case: its group, its name, and what was not as expected.
+/// Receives the outcome of a case: its group, its name, and the problem, if any.
 type Done<'a> = &'a mut dyn FnMut(&str, &str, Option<String>);
 
 fn play_others(target: &Target, done: Done<'_>) {
@@ -130,11 +130,11 @@ fn play_others(target: &Target, done: Done<'_>) {
 }
 
 fn parse<'t, T: serde::Deserialize<'t>>(group: &str, text: &'t str) -> T {
-    // The files are part of the program, and a test parses each.
+    // The files are part of the program, and a test parses each of them.
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{group}: {error}"))
 }
 
-/// A table of passed and failed cases by group, with a closing line.
+/// Formats a table of passed and failed cases by group, with a final line.
 pub fn table(outcomes: &[Outcome]) -> String {
     let mut groups: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for outcome in outcomes {
@@ -150,9 +150,9 @@ pub fn table(outcomes: &[Outcome]) -> String {
     out
 }
 
-/// Whether two JSON values mean the same: numbers by value (1 is 1.0), members in any order.
+/// Returns true if two JSON values are equal: numbers by value (1 equals 1.0), members in any order.
 ///
-/// Some servers print sums as floats, some as integers; JSON knows no difference.
+/// Some servers print sums as floats, some as integers; JSON does not distinguish them.
 fn same_json(a: &Json, b: &Json) -> bool {
     match (a, b) {
         (Json::Number(a), Json::Number(b)) => a == b || a.as_f64() == b.as_f64(),
@@ -167,7 +167,7 @@ fn same_json(a: &Json, b: &Json) -> bool {
     }
 }
 
-/// A text cut so that it fits into a message.
+/// Returns a text shortened for a message.
 fn shorten(text: &str) -> String {
     const CHARS_MAX: usize = 300;
     match text.char_indices().nth(CHARS_MAX) {

@@ -1,4 +1,4 @@
-//! Named parts of replies, so that cases need not know where they stand.
+//! Named parts of replies, so that cases need not know their positions.
 
 use crate::kv::Reply;
 use crate::kv::frame::invalid;
@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::io;
 
-/// One answer within the reply to a multi request.
+/// The result of one operation in the reply to a multi request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SpecReply {
     pub(super) index: Option<u8>,
@@ -14,9 +14,10 @@ pub(super) struct SpecReply {
     pub(super) value: Vec<u8>,
 }
 
-/// The named parts of a reply to `opcode`: those that every reply has, and those of the opcode.
+/// Returns the named parts of a reply to `opcode`: those of every reply, and those of the opcode.
 ///
-/// `cas_hex` is how `$document.CAS` prints a CAS, `cas_macro` how a macro does (its bytes reversed).
+/// `cas_hex` is a CAS in the format of `$document.CAS`, `cas_macro` in that of a macro (its bytes
+/// reversed).
 pub(super) fn fields(opcode: u8, reply: &Reply) -> BTreeMap<String, Json> {
     let mut fields = BTreeMap::new();
     let mut put = |name: &str, value: Json| {
@@ -75,7 +76,7 @@ pub(super) fn fields(opcode: u8, reply: &Reply) -> BTreeMap<String, Json> {
     fields
 }
 
-/// The answers within the reply to a multi lookup.
+/// Returns the results in the reply to a multi lookup.
 pub(super) fn lookup_results(value: &[u8]) -> io::Result<Vec<SpecReply>> {
     let mut results = Vec::new();
     let mut rest = value;
@@ -93,7 +94,7 @@ pub(super) fn lookup_results(value: &[u8]) -> io::Result<Vec<SpecReply>> {
     Ok(results)
 }
 
-/// The answers within the reply to a multi mutation: those that carry a value, or the one that failed.
+/// Returns the results in the reply to a multi mutation: those with a value, or the failed one.
 pub(super) fn mutation_results(value: &[u8]) -> io::Result<Vec<SpecReply>> {
     let mut results = Vec::new();
     let mut rest = value;
@@ -118,7 +119,7 @@ fn cut(bytes: &[u8], length: usize) -> io::Result<(&[u8], &[u8])> {
         .ok_or_else(|| invalid("results of a multi request are cut short"))
 }
 
-/// Up to eight bytes as a big-endian number.
+/// Returns up to eight bytes as a big-endian number.
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }

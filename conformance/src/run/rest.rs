@@ -10,15 +10,15 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Pause before a step is repeated.
+/// The pause before a step is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Time for an answer: adding a node or a failover takes seconds.
+/// Time limit for an answer: adding a node or a failover takes seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Members of an object that make it a pattern.
 const PATTERNS: [&str; 8] =
     ["$type", "$absent", "$contains", "$one_of", "$not", "$count", "$at_least", "$exactly"];
 
-/// Plays the cases of a file. A case that needs unclaimed nodes takes them from `fresh`.
+/// Runs the cases of a file. A case that needs unclaimed nodes takes them from `fresh`.
 pub(super) fn play(
     target: &Target,
     group: &str,
@@ -41,7 +41,7 @@ pub(super) fn play(
 /// Checks that every member of a pattern that begins with `$` is known.
 ///
 /// # Errors
-/// The name of the first one that is not.
+/// The name of the first unknown member.
 pub fn patterns_are_known(expect: &RestExpect) -> Result<(), String> {
     let patterns = expect.json.iter().chain(&expect.text).chain(expect.headers.values());
     patterns.into_iter().try_for_each(check_pattern)
@@ -61,7 +61,7 @@ fn check_pattern(pattern: &Json) -> Result<(), String> {
     }
 }
 
-/// A case that is being played.
+/// A running case.
 struct Play<'t> {
     target: &'t Target,
     /// Management ports of the unclaimed nodes.
@@ -72,7 +72,7 @@ struct Play<'t> {
 impl<'t> Play<'t> {
     fn new(target: &'t Target, case: &RestCase, nodes: Vec<u16>) -> Play<'t> {
         let mut variables = BTreeMap::new();
-        // Names of buckets may have 100 characters, those of users 128, and no test needs a readable one.
+        // Bucket names may have 100 characters, user names 128, and no test needs a readable one.
         let mark = case
             .name
             .bytes()
@@ -90,7 +90,7 @@ impl<'t> Play<'t> {
         Play { target, nodes, variables }
     }
 
-    /// Plays the steps, then cleans up; gives the first problem.
+    /// Runs the steps, then cleans up; returns the first problem.
     fn case(&mut self, case: &RestCase) -> Option<String> {
         let mut problem = None;
         for (index, step) in case.steps.iter().enumerate() {
@@ -101,7 +101,7 @@ impl<'t> Play<'t> {
             }
         }
         for step in &case.finally {
-            // A step that finds nothing to remove is as good as one that removes something.
+            // A step that finds nothing to remove has succeeded, too.
             let _ = self.request(step);
         }
         problem
@@ -169,7 +169,7 @@ impl<'t> Play<'t> {
         Ok(pairs.join("&"))
     }
 
-    /// `text` with the values of variables in place of their names.
+    /// Returns `text` with variables replaced by their values.
     fn filled(&self, text: &str) -> String {
         let mut filled = text.to_owned();
         for (name, value) in &self.variables {
@@ -234,7 +234,7 @@ impl<'t> Play<'t> {
     }
 }
 
-/// Compares a value, or none, with a pattern; `at` is its place for the message.
+/// Compares a value, or a missing one, with a pattern; `at` is its path for the message.
 fn matches(pattern: &Json, value: Option<&Json>, at: &str) -> Result<(), String> {
     let shown = || value.map_or_else(|| "nothing".to_owned(), Json::to_string);
     let fail = |wanted: &str| Err(format!("{at}: {wanted} expected, came {}", shorten(&shown())));

@@ -1,7 +1,7 @@
 //! Cases for SQL++: datasets as collections of the default scope, and statements over them.
 //!
-//! Every case is played without the indexes of its dataset and then with them. After a case that may have changed
-//! something, that is put right ([`world::World::tidy`]).
+//! Every case runs first without and then with the indexes of its dataset. After a case that may have changed
+//! something, the dataset is restored ([`world::World::tidy`]).
 
 mod effect;
 pub(super) mod judge;
@@ -15,9 +15,9 @@ use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use world::World;
 
-/// The files of cases; those of datasets lie in `data`.
+/// The files of cases; those of datasets are in `data`.
 pub(super) static CASES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/cases/sqlpp");
-/// The bucket that the paths in the cases name: on another one they are left out.
+/// The bucket that the paths in the cases name. On another bucket, the cases are skipped.
 pub const BUCKET: &str = "default";
 
 #[derive(Deserialize)]
@@ -83,7 +83,7 @@ struct Dataset {
     indexes: Vec<String>,
 }
 
-/// Plays all cases that the target wants, on the bucket that they are for.
+/// Runs all selected cases on their bucket.
 pub(super) fn play(target: &Target, done: super::Done<'_>) {
     if target.bucket != BUCKET {
         return;
@@ -157,7 +157,7 @@ fn play_steps(world: &World<'_>, case: &Case) -> Result<(), String> {
 }
 
 impl Case {
-    /// All that it has the host run.
+    /// Returns all statements that the host runs.
     fn statements(&self) -> impl Iterator<Item = &str> {
         let own = self.before.iter().chain([&self.statement]);
         own.chain(self.then.iter().map(|step| &step.statement)).map(String::as_str)

@@ -1,4 +1,4 @@
-//! Cases for views: documents and a design document are put, queries compared, and both removed.
+//! Cases for views: stores documents and a design document, compares queries, and removes both.
 
 use super::fixture::Fixture;
 use super::{Target, answer};
@@ -25,13 +25,13 @@ pub(super) fn play(target: &Target, group: &str, file: &ViewFile, done: super::D
         };
         done(group, &case.name, outcome.unwrap_or_else(|error| Some(error.to_string())));
     }
-    // What is left behind disturbs nobody: names and keys are this run's own.
+    // Remains disturb nobody: names and keys belong to this run.
     let _ = fixture.remove();
 }
 
 fn play_case(fixture: &Fixture<'_>, case: &ViewCase) -> io::Result<Option<String>> {
     let answer = fixture.prepare(case).and_then(|()| query(fixture, case));
-    // Later cases count on the file's documents and views, whatever came of this one.
+    // Later cases rely on the file's documents and views, whatever the outcome of this one.
     fixture.restore(case)?;
     answer::judge(&case.expect, &fixture.prefix, &answer?)
 }
@@ -62,7 +62,8 @@ fn path(fixture: &Fixture<'_>, case: &ViewCase) -> String {
     }
 }
 
-/// The parameters, with `stale=false` unless the case says otherwise: what was put has to be seen.
+/// Returns the parameters, with `stale=false` unless the case sets it, so that stored documents are
+/// visible.
 fn params(fixture: &Fixture<'_>, case: &ViewCase) -> String {
     let mut params: Vec<(&str, String)> = case
         .params

@@ -1,9 +1,10 @@
-// Plays the cases of conformance/cases/couch against a server.
+// Runs the cases of conformance/cases/couch against a server.
 //
-// A file is one database, whose cases are played in order. In a request `${name.path}` is a part of the answer to an earlier step. What a
-// server makes up is the same in every answer that is compared: revisions are `N-<id>`, and sequence numbers `<seq>`. Reasons of errors
-// are for people, and not compared; nor are members that only one of the servers has (`DROPPED`). Where the other server answers
-// something else, the step has that as `oracle`, and why as `differs`. Changes of one request come in any order: `sorted`.
+// A file is one database, whose cases run in order. In a request, `${name.path}` is a part of the answer to an earlier step.
+// Values that a server chooses are normalized in every compared answer: revisions become `N-<id>`, and sequence numbers `<seq>`.
+// Reasons of errors are for people, and not compared; nor are members that only one of the servers has (`DROPPED`). If the other
+// server answers differently, the step has its answer as `oracle`, and the reason as `differs`. Changes of one request are in any
+// order: `sorted`.
 
 import { readdir, readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
@@ -23,7 +24,7 @@ export async function files() {
   }));
 }
 
-/** An answer as it is compared. */
+/** Returns an answer in the form for comparison. */
 export function normal(value, key) {
   if (SEQS.has(key)) return '<seq>';
   if (typeof value === 'string') return value.replace(/^(\d+-)?([0-9a-f]{32}|[0-9a-f-]{36})$/, '$1<id>');
@@ -45,7 +46,7 @@ function filled(text, answers) {
   });
 }
 
-/** Carries out a step; gives the answer as it is compared. */
+/** Runs a step; returns the answer in the form for comparison. */
 export async function play(step, url, answers, authorization, patienceMs = 10_000) {
   const [method, path] = step.request.split(/ (.*)/s);
   const headers = { ...(authorization ? { authorization } : {}) };

@@ -1,6 +1,6 @@
-// A node of nacre for tests, which can be stopped and started again, and deployments of the plugin on it.
+// A nacre node for tests, which can be stopped and restarted, and deployments of the plugin on it.
 //
-// NACRE_BINARY names the program, COUCH_PACKAGE the package that `nacre plugin build` has made, and NACRE_PLUGIN_CACHE a folder for
+// NACRE_BINARY names the program, COUCH_PACKAGE the package built by `nacre plugin build`, and NACRE_PLUGIN_CACHE a folder for
 // compiled plugins.
 
 import { execFile, spawn } from 'node:child_process';
@@ -14,7 +14,7 @@ const run = promisify(execFile);
 const USER = 'Administrator';
 const PASSWORD = 'password';
 
-/** Runs `check` until it gives something that is true, for a minute at most. */
+/** Runs `check` until it returns a true value, for at most a minute. */
 export async function until(what, check, patienceMs = 60_000) {
   const end = Date.now() + patienceMs;
   let last;
@@ -31,7 +31,7 @@ export async function until(what, check, patienceMs = 60_000) {
   }
 }
 
-/** Ports of a node, from the base on. */
+/** Number of ports of a node, from the base. */
 const PORTS = 18;
 
 function isFree(port) {
@@ -42,7 +42,7 @@ function isFree(port) {
   });
 }
 
-/** A base of ports that nothing listens on, below those that systems give to outgoing connections. */
+/** Returns a base of free ports, below those that systems use for outgoing connections. */
 async function freePorts() {
   for (let attempt = 0; attempt < 100; attempt++) {
     const base = 15_000 + PORTS * Math.floor(Math.random() * 900);
@@ -77,7 +77,7 @@ export class Server {
     early.catch(() => {});
   }
 
-  /** Ends the node: in order, or as a crash does. */
+  /** Ends the node: cleanly, or like a crash. */
   async stop(signal = 'SIGTERM') {
     this.process.kill(signal);
     await this.ended;
@@ -115,7 +115,7 @@ export class Server {
     if (!answer.ok && !text.includes('exist')) throw new Error(`${name}: ${answer.status} ${text}`);
   }
 
-  /** Deploys the plugin for a database on a collection of that name; gives the URL of the database. */
+  /** Deploys the plugin for a database on a collection of that name; returns the URL of the database. */
   async deploy(database) {
     await this.collection('couch');
     await this.collection(database);
@@ -143,7 +143,7 @@ export class Server {
     });
   }
 
-  /** The URL of a database, as PouchDB and RxDB take it. */
+  /** Returns the URL of a database in the form for PouchDB and RxDB. */
   database(name, user = USER, password = PASSWORD) {
     return `http://${user}:${password}@127.0.0.1:${this.base}/_plugin/${name}/${name}`;
   }

@@ -1,4 +1,4 @@
-// PouchDB, RxDB and an SDK of Couchbase on the same documents.
+// PouchDB, RxDB and a Couchbase SDK on the same documents.
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
@@ -20,7 +20,7 @@ before(async () => {
 });
 after(() => server?.close());
 
-/** A promise that leaves no rejection to the process. */
+/** A promise whose rejection is never unhandled. */
 class Quiet extends Promise {
   static get [Symbol.species]() {
     return Promise;
@@ -33,8 +33,10 @@ class Quiet extends Promise {
   }
 }
 
-/** A database for live sync. After each batch PouchDB asks the source for its `info`, and handles no failure of that: without a server it
- * would be an unhandled rejection, which ends a process. */
+/**
+ * Returns a database for live sync. After each batch PouchDB requests the `info` of the source, and does not handle its failure:
+ * without a server this would be an unhandled rejection, which ends the process.
+ */
 function restarted(url) {
   const database = new PouchDB(url);
   const info = database.info.bind(database);
@@ -46,7 +48,7 @@ const local = () => new PouchDB(`local-${number++}`, { adapter: 'memory' });
 const numbers = (count, prefix) =>
   Array.from({ length: count }, (_, index) => ({ _id: `${prefix}${String(index).padStart(4, '0')}`, index }));
 
-/** The IDs and revisions of all leaves, as a text that is the same wherever they are the same. */
+/** Returns the IDs and revisions of all leaves, as a text that is equal for equal leaves. */
 async function leaves(database) {
   const { results } = await database.changes({ style: 'all_docs', batch_size: 1000 });
   const row = ({ id, changes, deleted }) => `${id} ${deleted ?? false} ${changes.map(({ rev }) => rev).sort()}`;
@@ -76,7 +78,7 @@ test('PouchDB syncs 1,000 documents each way, live, with deletions and a restart
   await until('the deletion is there', async () => (await remote.get('there0001').catch((e) => e)).reason === 'deleted');
   await until('the deletion is here', async () => (await database.get('here0001').catch((e) => e)).reason === 'deleted');
 
-  // Live sync goes on by itself after the server was away: ended in order, and killed.
+  // Live sync continues by itself after the server was away, stopped cleanly or killed.
   for (const [round, signal] of ['SIGTERM', 'SIGKILL'].entries()) {
     await server.stop(signal);
     await database.put({ _id: `away${round}`, round });
@@ -126,7 +128,7 @@ test('conflicts have the same winner everywhere, and can be resolved', async () 
     assert.equal((await database.get('a', { conflicts: true }))._conflicts, undefined);
   }
 
-  // The winner is deleted, so that the other branch comes to light.
+  // The winner is deleted, so that the other branch wins.
   await one.bulkDocs([{ _id: 'b', _rev: '1-x', n: 1 }, { _id: 'b', _rev: '1-y', n: 2 }], { new_edits: false });
   await one.sync(url);
   await remote.remove('b', '1-y');
@@ -158,7 +160,7 @@ test('documents of an SDK are revisions, and those of PouchDB are documents of a
   assert.equal(third._revisions.ids.length, 3);
   assert.equal(third._conflicts, undefined);
 
-  // Only the time of expiry changes: that is no revision.
+  // Only the expiry time changes, which is not a revision.
   await collection.touch('s', 3600);
   await collection.remove('s');
   await until('it is deleted in PouchDB', async () => (await database.get('s').catch((e) => e)).reason === 'deleted');
@@ -172,7 +174,7 @@ test('documents of an SDK are revisions, and those of PouchDB are documents of a
   assert.match(back._rev, /^5-/);
   assert.equal(back._conflicts, undefined);
 
-  // Many edits by the SDK while PouchDB edits: nothing is lost, and both end with the same.
+  // The SDK makes many edits while PouchDB edits: nothing is lost, and both end equal.
   for (let n = 0; n < 100; n++) await collection.upsert(`many${n % 10}`, { n });
   await until('all are here', async () => {
     const found = await database.allDocs({ include_docs: true, startkey: 'many', endkey: 'many\uffff' });
@@ -181,7 +183,7 @@ test('documents of an SDK are revisions, and those of PouchDB are documents of a
   const { rows } = await database.allDocs({ include_docs: true, conflicts: true });
   assert.ok(rows.every(({ doc }) => !doc._conflicts));
 
-  // What is no JSON object is not replicated, and does no harm.
+  // A document that is not a JSON object is not replicated, and does no harm.
   await collection.upsert('list', [1, 2]);
   await collection.upsert('reserved', { _secret: 1 });
   await collection.upsert('last', { n: 1 });
@@ -207,7 +209,7 @@ test('attachments are replicated both ways', async () => {
   assert.equal(found._rev, rev);
   assert.equal(Buffer.from(found._attachments['dir/note.txt'].data, 'base64').toString(), 'hello');
   assert.ok(bytes.equals(Buffer.from(found._attachments['photo.bin'].data, 'base64')));
-  // An edit keeps what it names as a stub.
+  // An edit keeps the attachments that it names as stubs.
   await one.put({ ...(await one.get('a')), edited: true });
   await one.replicate.to(url);
   assert.ok(bytes.equals(await remote.getAttachment('a', 'photo.bin')));
@@ -260,7 +262,7 @@ test('RxDB syncs 1,000 documents each way, live, with conflicts, deletions and a
   await collection.remove('sdk1');
   await until('that of the SDK, too', async () => !(await one.items.findOne('sdk1').exec()));
 
-  // Both change the same: the one that is later gets the state of the other.
+  // Both change the same document: the later one gets the state of the other.
   await Promise.all([one, other].map(async ({ items }, n) => (await items.findOne('one2').exec()).patch({ n: 1000 + n })));
   await until('both have the same', async () => {
     const [a, b] = await Promise.all([one, other].map(({ items }) => items.findOne('one2').exec()));
@@ -332,7 +334,7 @@ test('feeds that stay open say what happens, and that they are there', async () 
   const { results } = await (await waiting).json();
   assert.deepEqual(results.map(({ id }) => id), ['e']);
 
-  // 200 clients that wait hold no thread each: others are answered meanwhile.
+  // 200 waiting clients hold no thread: others are answered meanwhile.
   const control = new AbortController();
   const many = Array.from({ length: 200 }, () =>
     fetch(`${server.url}${path}/_changes?feed=longpoll&since=now&heartbeat=10000`, {
@@ -342,7 +344,7 @@ test('feeds that stay open say what happens, and that they are there', async () 
   );
   await new Promise((resolve) => setImmediate(resolve));
   await put('f');
-  // Those that began to wait after `f` get `g`.
+  // Clients that began to wait after `f` get `g`.
   const answered = Promise.all(many);
   await until('all are answered', async () => {
     await put(`g${Date.now()}`);
@@ -381,7 +383,7 @@ test('lying clients get clear errors, and memory stays bounded', async () => {
     return { status: answer.status, rows: await answer.json() };
   };
 
-  // Trees that cannot be.
+  // Invalid trees.
   const lie = (revisions, rev = '3-c') => replicated({ _id: 'lie', _rev: rev, _revisions: revisions });
   for (const revisions of [
     { start: 1, ids: ['c', 'b', 'a'] },
@@ -424,7 +426,7 @@ test('lying clients get clear errors, and memory stays bounded', async () => {
   const torn = await (await server.rest('GET', `${path}/torn?conflicts=true`)).json();
   assert.equal(torn._conflicts.length, 999);
 
-  // 100 MB at once are refused before they are held.
+  // 100 MB in one request are refused before they are buffered.
   const piece = Buffer.alloc(1 << 20, 'x');
   async function* large() {
     yield Buffer.from('{"docs":[{"_id":"large","text":"');
@@ -444,7 +446,7 @@ test('lying clients get clear errors, and memory stays bounded', async () => {
   const grown = (await server.memoryKib()) - before;
   assert.ok(grown < 600 << 10, `${grown} KiB more`);
 
-  // 20,000 documents in one request come in pieces.
+  // 20,000 documents in one request are returned in pieces.
   const docs = numbers(20_000, 'bulk');
   const rows = await (await post('_bulk_docs', { docs })).json();
   assert.equal(rows.filter(({ ok }) => ok).length, 20_000);

@@ -1,4 +1,4 @@
-//! `_all_docs` and `_design_docs`: documents in the order of their IDs, which are compared as bytes.
+//! `_all_docs` and `_design_docs`: documents in the order of their IDs, compared as bytes.
 
 use crate::documents::{Shape, render};
 use crate::http::{Problem, body, json};
@@ -10,14 +10,14 @@ use nacre_plugin::{Chunk, Fault, Response, successor, turn};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Documents that are read at once.
+/// Documents per read.
 const PAGE: u32 = 500;
-/// Milliseconds after which a piece of the answer is given.
+/// Milliseconds until a piece of the answer is returned.
 const PIECE_MS: u32 = 500;
-/// Keys of a request.
+/// Maximum number of keys in a request.
 const KEYS_MAX: usize = 10_000;
 
-/// A request, and how far it is answered.
+/// A request, and the progress of its answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Query {
     start: Vec<u8>,
@@ -37,10 +37,10 @@ impl Query {
     }
 }
 
-/// `/{db}/_all_docs`, or those whose IDs begin with `prefix`.
+/// Answers `/{db}/_all_docs`, or returns the documents whose IDs begin with `prefix`.
 ///
 /// # Errors
-/// 400 for what it does not understand.
+/// 400 for invalid parameters.
 pub fn answer(call: &Call<'_>, prefix: &str) -> Result<Response, Problem> {
     if !call.is_fresh() {
         return Ok(ask_again());
@@ -58,7 +58,7 @@ pub fn answer(call: &Call<'_>, prefix: &str) -> Result<Response, Problem> {
         Ok(match value {
             None => None,
             Some(Value::String(text)) => Some(text),
-            // Numbers and null come before all texts, arrays and objects behind them.
+            // Numbers and null sort before all texts, arrays and objects after them.
             Some(Value::Array(_) | Value::Object(_)) => Some("\u{10ffff}".into()),
             Some(_) => Some(String::new()),
         })
@@ -116,7 +116,7 @@ pub fn answer(call: &Call<'_>, prefix: &str) -> Result<Response, Problem> {
             }
         }
         (None, true) => {
-            // The range begins with its greatest ID, which belongs to it.
+            // The range begins with its greatest ID, which is part of it.
             if let Some(first) = &first {
                 query.end = [first.as_bytes(), &[0]].concat();
             }
@@ -145,10 +145,10 @@ fn cursor(query: &Query) -> Vec<u8> {
     [&b"a"[..], &serde_json::to_vec(query).unwrap_or_default()].concat()
 }
 
-/// The next piece of an answer with many rows.
+/// Returns the next piece of an answer with many rows.
 ///
 /// # Errors
-/// [`Fault::Reject`] for a cursor that is none.
+/// [`Fault::Reject`] for an invalid cursor.
 pub fn piece(store: &Store<'_>, json: &[u8]) -> Result<Chunk, Fault> {
     let mut query: Query =
         serde_json::from_slice(json).map_err(|error| Fault::Reject(error.to_string()))?;
@@ -158,7 +158,7 @@ pub fn piece(store: &Store<'_>, json: &[u8]) -> Result<Chunk, Fault> {
     Ok(Chunk { body: text.into_bytes(), cursor })
 }
 
-/// Adds rows to `text`, and the end when there are no more; gives false if it is time for a piece.
+/// Adds rows to `text`, and the end when there are no more; returns false if it is time for a piece.
 fn rows(store: &Store<'_>, query: &mut Query, text: &mut String) -> bool {
     loop {
         let page = index::documents(store.state, &query.start, &query.end, PAGE, query.descending);
@@ -205,13 +205,13 @@ fn winner(store: &Store<'_>, id: &str, shape: Shape) -> String {
     rendered.unwrap_or_else(|_| "null".into())
 }
 
-/// The row of a document that is asked for by its ID, deleted ones included.
+/// Returns the row of a document requested by its ID, including deleted ones.
 fn by_key(store: &Store<'_>, query: &Query, key: &Value) -> String {
     let missing = || format!("{{\"key\":{key},\"error\":\"not_found\"}}");
     let Value::String(id) = key else { return missing() };
     let Ok(version) = store.load(id) else { return missing() };
     if version.is_imported {
-        // What cannot be imported now is when the change stream brings it.
+        // If the import fails now, the change stream will import it.
         drop(store.import(id));
     }
     let Some(winner) = version.winner() else { return missing() };

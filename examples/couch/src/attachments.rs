@@ -1,4 +1,4 @@
-//! Attachments: those of documents that are written, and `/{db}/{id}/{name}`.
+//! Attachments of documents being written, and `/{db}/{id}/{name}`.
 
 use crate::Call;
 use crate::documents::named_rev;
@@ -11,10 +11,10 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use nacre_plugin::Response;
 
-/// Stores attachments that come with a document, and finds those that are stubs among the `known` ones.
+/// Stores attachments that come with a document, and finds stubs among the `known` ones.
 ///
 /// # Errors
-/// 412 for a stub of nothing, 400 for content that is not base64.
+/// 412 for a stub without an attachment, 400 for content that is not base64.
 pub fn resolve(
     store: &Store<'_>,
     id: &str,
@@ -56,10 +56,10 @@ pub fn resolve(
     Ok(attachments)
 }
 
-/// `/{db}/{id}/{name}`.
+/// Answers `/{db}/{id}/{name}`.
 ///
 /// # Errors
-/// The problem to be answered.
+/// The problem to answer with.
 pub fn answer(call: &Call<'_>, method: &str, id: &str, name: &str) -> Result<Response, Problem> {
     check_id(id)?;
     match method {
@@ -107,7 +107,7 @@ fn get(call: &Call<'_>, id: &str, name: &str) -> Result<Response, Problem> {
     }
 }
 
-/// The first and the last byte of a range; `None` for a header that is to be ignored.
+/// Returns the first and the last byte of a range; `None` for a header to ignore.
 fn read_range(header: &str, length: usize) -> Option<Result<(usize, usize), ()>> {
     let (first, last) = header.strip_prefix("bytes=")?.split_once('-')?;
     let range = match (first, last) {

@@ -1,4 +1,4 @@
-//! Requests about many documents: `_bulk_docs`, `_bulk_get`, `_revs_diff`, `_missing_revs`.
+//! Requests for many documents: `_bulk_docs`, `_bulk_get`, `_revs_diff`, `_missing_revs`.
 
 use crate::Call;
 use crate::documents::{Shape, edit, render, replicate};
@@ -12,24 +12,24 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Milliseconds after which a piece of the answer is given: a call may take 5 s.
+/// Milliseconds until a piece of the answer is returned: a call may take 5 s.
 const PIECE_MS: u32 = 1000;
-/// Documents of a request to `_bulk_get`.
+/// Maximum number of documents in a request to `_bulk_get`.
 const GET_MAX: usize = 10_000;
 
-/// Documents of `_bulk_docs` that are yet to be written.
+/// Documents of `_bulk_docs` that are not written yet.
 pub struct Pending {
     body: Vec<u8>,
-    /// Where they are in the body.
+    /// Their ranges in the body.
     documents: std::vec::IntoIter<Range<usize>>,
     new_edits: bool,
-    /// Distinguishes IDs that are made here.
+    /// Distinguishes IDs that are created here.
     salt: String,
     has_rows: bool,
 }
 
 impl Pending {
-    /// Writes documents for a while. Gives their rows, and a cursor while there are more documents.
+    /// Writes documents for a while. Returns their rows, and a cursor if there are more documents.
     pub fn piece(&mut self, store: &Store<'_>) -> Chunk {
         let mut text = String::new();
         let mut is_late = false;
@@ -49,7 +49,8 @@ impl Pending {
         Chunk { body: text.into_bytes(), cursor: Some(b"b".to_vec()) }
     }
 
-    /// The row of a document; of a revision that was made elsewhere only if it was not stored.
+    /// Writes a document and returns its row; a revision made elsewhere has a row only if it was not
+    /// stored.
     fn write(&self, store: &Store<'_>, document: &str, at: usize) -> Option<String> {
         let given = match read(document) {
             Ok(given) => given,
@@ -78,7 +79,7 @@ impl Pending {
     }
 }
 
-/// The ID of a document that cannot be read as a whole.
+/// The ID of a document that cannot be parsed completely.
 #[derive(Default, Deserialize)]
 struct Named {
     #[serde(rename = "_id")]
@@ -97,10 +98,10 @@ fn yes() -> bool {
     true
 }
 
-/// `POST /{db}/_bulk_docs`: writes the first documents, and gives the others.
+/// `POST /{db}/_bulk_docs`: writes the first documents, and returns the others.
 ///
 /// # Errors
-/// 400 for a request that cannot be read; nothing is written then.
+/// 400 for an invalid request; nothing is written then.
 pub fn write(call: &Call<'_>) -> Result<(Response, Option<Pending>), Problem> {
     let bytes = call.request.body.clone();
     #[derive(Deserialize)]
@@ -167,10 +168,10 @@ struct Asked {
     rev: Option<String>,
 }
 
-/// `POST /{db}/_bulk_get`.
+/// Answers `POST /{db}/_bulk_get`.
 ///
 /// # Errors
-/// 400 for a request that cannot be read.
+/// 400 for an invalid request.
 pub fn get(call: &Call<'_>) -> Result<Response, Problem> {
     let BulkGet { docs } =
         body(call.request).map_err(|_| Problem::bad("Missing JSON list of 'docs'."))?;
@@ -202,7 +203,7 @@ fn leaves(call: &Call<'_>, id: &str, rev: Option<&str>, latest: bool, shape: Sha
         Err(problem) => return vec![failed(&problem, rev.unwrap_or("undefined"))],
     };
     if version.is_imported {
-        // What cannot be imported now is when the change stream brings it.
+        // If the import fails now, the change stream will import it.
         drop(call.store.import(id));
     }
     let revs = match rev {
@@ -223,7 +224,7 @@ fn leaves(call: &Call<'_>, id: &str, rev: Option<&str>, latest: bool, shape: Sha
     revs.iter().map(one).collect()
 }
 
-/// The revisions of a request that are not known, and those that are known and may be their ancestors.
+/// Returns the unknown revisions of a request, and the known ones that may be their ancestors.
 fn unknown(call: &Call<'_>) -> Result<Vec<(String, Vec<String>, Vec<String>)>, Problem> {
     let asked: BTreeMap<String, Vec<String>> = body(call.request)?;
     let mut rows = Vec::new();
@@ -250,10 +251,10 @@ fn list(revs: &[String]) -> String {
     format!("[{}]", revs.join(","))
 }
 
-/// `POST /{db}/_revs_diff`.
+/// Answers `POST /{db}/_revs_diff`.
 ///
 /// # Errors
-/// 400 for a request that cannot be read.
+/// 400 for an invalid request.
 pub fn revs_diff(call: &Call<'_>) -> Result<Response, Problem> {
     let row = |(id, missing, ancestors): (String, Vec<String>, Vec<String>)| {
         let ancestors = match ancestors.is_empty() {
@@ -266,10 +267,10 @@ pub fn revs_diff(call: &Call<'_>) -> Result<Response, Problem> {
     Ok(json(200, format!("{{{}}}\n", rows.join(","))))
 }
 
-/// `POST /{db}/_missing_revs`.
+/// Answers `POST /{db}/_missing_revs`.
 ///
 /// # Errors
-/// 400 for a request that cannot be read.
+/// 400 for an invalid request.
 pub fn missing_revs(call: &Call<'_>) -> Result<Response, Problem> {
     let row = |(id, missing, _): (String, Vec<String>, Vec<String>)| {
         format!("{}:{}", quoted(&id), list(&missing))

@@ -1,4 +1,4 @@
-//! `_changes`: documents in the order of their newest changes, once or as they come.
+//! `_changes`: documents in the order of their newest changes, once or continuously.
 //!
 //! | feed | answer |
 //! | --- | --- |
@@ -7,8 +7,8 @@
 //! | `continuous` | a line for each change, and an empty one as heartbeat |
 //! | `eventsource` | the same as server-sent events |
 //!
-//! Where there is nothing to be said, the answer has the headers `nacre-rest` and `nacre-wait`: the node keeps the connection, and asks
-//! again once the state has moved or the heartbeat is due.
+//! If there is nothing to send, the answer has the headers `nacre-rest` and `nacre-wait`: the node keeps the connection, and
+//! calls again once the state has advanced or the heartbeat is due.
 
 use crate::documents::{Shape, render};
 use crate::http::{Problem, header, json};
@@ -22,17 +22,17 @@ use nacre_plugin::{Chunk, Fault, Response, State, turn};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Changes that are read at once.
+/// Changes per read.
 const PAGE: u32 = 200;
-/// Milliseconds after which a piece of the answer is given.
+/// Milliseconds until a piece of the answer is returned.
 const PIECE_MS: u32 = 500;
-/// Milliseconds that an answer waits for a change, and between heartbeats, unless the client says otherwise; the longest wait, too.
+/// Default and maximum milliseconds that an answer waits for a change, and default interval of heartbeats.
 const WAIT_MS: u64 = 60_000;
-/// The shortest interval of heartbeats.
+/// Minimum interval of heartbeats.
 const HEARTBEAT_MS_MIN: u64 = 100;
-/// Bytes of the body of a request whose answer waits, since the node holds it meanwhile.
+/// Maximum bytes of the body of a request whose answer waits, because the node keeps it meanwhile.
 const HELD_BODY_BYTES_MAX: usize = 64 << 10;
-/// Changes that are counted for `pending`.
+/// Maximum number of changes counted for `pending`.
 const PENDING_MAX: u32 = 10_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,14 +57,14 @@ enum Filter {
     Design,
 }
 
-/// A request, and how far it is answered.
+/// A request, and the progress of its answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Query {
     feed: Feed,
     after: u64,
     /// The epoch of `after`.
     epoch: String,
-    /// Rows that may still be given.
+    /// Number of rows that may still be returned.
     left: Option<u64>,
     descending: bool,
     all_leaves: bool,
@@ -73,14 +73,14 @@ struct Query {
     attachments: bool,
     filter: Filter,
     heartbeat_ms: Option<u64>,
-    /// When an answer without heartbeats ends, in microseconds since the Unix epoch.
+    /// The end of an answer without heartbeats, in microseconds since the Unix epoch.
     ends_us: u64,
-    /// True if a row was given.
+    /// True if a row was returned.
     has_rows: bool,
 }
 
 impl Query {
-    /// The state may have begun another epoch, or may have been built again, while the answer waited.
+    /// Handles a state that has begun another epoch, or was rebuilt, while the answer waited.
     fn catch_up(&mut self, state: &dyn State, meta: &Meta) {
         if self.epoch != meta.epoch && !self.descending {
             self.after = meta.shared(state, self.after, &self.epoch);
@@ -95,10 +95,10 @@ struct Posted {
     selector: Option<Value>,
 }
 
-/// `/{db}/_changes`.
+/// Answers `/{db}/_changes`.
 ///
 /// # Errors
-/// 400 or 404 for what it does not understand.
+/// 400 or 404 for an invalid request.
 pub fn answer(call: &Call<'_>) -> Result<Response, Problem> {
     let meta = Meta::of(call.state());
     if let Some(rest) = header(call.request, "nacre-rest") {
@@ -198,7 +198,7 @@ fn read(call: &Call<'_>, meta: &Meta) -> Result<Query, Problem> {
     })
 }
 
-/// Begins an answer, or goes on with one that has waited.
+/// Begins an answer, or continues one that has waited.
 fn go_on(call: &Call<'_>, mut query: Query, meta: &Meta, has_begun: bool) -> Response {
     let mut text = match (query.feed, has_begun) {
         (Feed::Normal | Feed::Longpoll, false) => String::from("{\"results\":[\n"),
@@ -222,7 +222,7 @@ fn go_on(call: &Call<'_>, mut query: Query, meta: &Meta, has_begun: bool) -> Res
         response
     };
     if !is_done && query.feed.is_lines() {
-        // The node asks for the next lines at once.
+        // The node calls for the next lines at once.
         return held(text, 0);
     }
     if !is_done {
@@ -250,10 +250,10 @@ fn cursor(query: &Query) -> Vec<u8> {
     [&b"c"[..], &serde_json::to_vec(query).unwrap_or_default()].concat()
 }
 
-/// The next piece of an answer with many rows.
+/// Returns the next piece of an answer with many rows.
 ///
 /// # Errors
-/// [`Fault::Reject`] for a cursor that is none.
+/// [`Fault::Reject`] for an invalid cursor.
 pub fn piece(store: &Store<'_>, cursor_json: &[u8]) -> Result<Chunk, Fault> {
     let mut query: Query =
         serde_json::from_slice(cursor_json).map_err(|error| Fault::Reject(error.to_string()))?;
@@ -378,7 +378,7 @@ fn line(
     Some(line)
 }
 
-/// The winner of a document, which may be newer than the change.
+/// Returns the winner of a document, which may be newer than the change.
 fn document(store: &Store<'_>, query: &Query, row: &BySeq) -> Option<String> {
     let shape =
         Shape { conflicts: query.conflicts, attachments: query.attachments, ..Shape::default() };
@@ -389,7 +389,7 @@ fn document(store: &Store<'_>, query: &Query, row: &BySeq) -> Option<String> {
     };
     let version = match store.load(&row.id) {
         Ok(version) if version.is_imported => {
-            // The revision is shown, so it must stay.
+            // The revision is returned to a client, so it must stay.
             store.import(&row.id).ok()?;
             version
         }

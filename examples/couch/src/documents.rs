@@ -1,4 +1,4 @@
-//! Single documents: `GET`, `PUT` and `DELETE /{db}/{id}`, and the edits that bulk requests make too.
+//! Single documents: `GET`, `PUT` and `DELETE /{db}/{id}`, and the edits that bulk requests share.
 
 use crate::Call;
 use crate::attachments::resolve;
@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use nacre_plugin::Response;
 
-/// Members of CouchDB that a client wants with a document.
+/// The CouchDB members that a client requests with a document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     /// `_revisions`.
@@ -22,14 +22,14 @@ pub struct Shape {
     pub conflicts: bool,
     /// `_deleted_conflicts`.
     pub deleted_conflicts: bool,
-    /// Contents of attachments.
+    /// The contents of attachments.
     pub attachments: bool,
     /// `_local_seq`.
     pub local_seq: bool,
 }
 
 impl Shape {
-    /// What the parameters of a request say.
+    /// Reads the parameters of a request.
     pub fn of(call: &Call<'_>) -> Shape {
         let is = |name| call.parameters.is(name);
         let meta = is("meta");
@@ -44,10 +44,10 @@ impl Shape {
     }
 }
 
-/// A leaf as clients get it.
+/// Formats a leaf for clients.
 ///
 /// # Errors
-/// 404 when its body is not kept.
+/// 404 if its body is not stored.
 pub fn render(
     store: &Store<'_>,
     version: &Version,
@@ -112,10 +112,10 @@ pub fn render(
     Ok(document(&head, &body))
 }
 
-/// Makes an edit of a document: the child of a leaf that the client names.
+/// Edits a document: adds a child to the leaf that the client names.
 ///
 /// # Errors
-/// 409 when that is none any more.
+/// 409 if it is no longer a leaf.
 pub fn edit(store: &Store<'_>, id: &str, given: &Given) -> Result<Rev, Problem> {
     check_id(id)?;
     store.update(id, |version| {
@@ -144,7 +144,7 @@ pub fn edit(store: &Store<'_>, id: &str, given: &Given) -> Result<Rev, Problem> 
 /// Stores a revision that was made elsewhere, with its path.
 ///
 /// # Errors
-/// Why it is not stored.
+/// The reason, if it is not stored.
 pub fn replicate(store: &Store<'_>, id: &str, given: &Given) -> Result<Rev, Problem> {
     check_id(id)?;
     let rev = given.rev.clone();
@@ -183,10 +183,10 @@ fn written(status: u16, id: &str, rev: &Rev) -> Response {
     response
 }
 
-/// The revision that a request names beside its body.
+/// Returns the revision that a request names outside of its body.
 ///
 /// # Errors
-/// 400 for what is none, or for two that differ.
+/// 400 for an invalid revision, or for two different ones.
 pub fn named_rev(call: &Call<'_>, in_body: Option<Rev>) -> Result<Option<Rev>, Problem> {
     let parameter = call.parameters.get("rev");
     let matched = header(call.request, "if-match").map(|value| value.trim_matches('"'));
@@ -203,7 +203,7 @@ pub fn named_rev(call: &Call<'_>, in_body: Option<Rev>) -> Result<Option<Rev>, P
     Ok(found)
 }
 
-/// `POST /{db}`.
+/// Answers `POST /{db}`.
 ///
 /// # Errors
 /// As for [`edit`].
@@ -227,10 +227,10 @@ pub fn create(call: &Call<'_>) -> Result<Response, Problem> {
     Ok(response)
 }
 
-/// `/{db}/{id}`.
+/// Answers `/{db}/{id}`.
 ///
 /// # Errors
-/// The problem to be answered.
+/// The problem to answer with.
 pub fn answer(call: &Call<'_>, method: &str, id: &str) -> Result<Response, Problem> {
     match method {
         "GET" => get(call, id),

@@ -1,4 +1,4 @@
-//! `_find` without indexes: all documents are looked at, in the order of their IDs.
+//! `_find` without indexes: examines all documents, in the order of their IDs.
 
 use crate::documents::{Shape, render};
 use crate::http::{Problem, body, json};
@@ -12,11 +12,11 @@ use serde_json::{Map, Value};
 /// The answer to `GET /{db}/_index`.
 pub const INDEXES: &str = "{\"total_rows\":1,\"indexes\":[{\"ddoc\":null,\"name\":\"_all_docs\",\"type\":\"special\",\"def\":{\"fields\":[{\"_id\":\"asc\"}]}}]}\n";
 
-/// Documents that are looked at together.
+/// Documents per read.
 const PAGE: u32 = 200;
 /// Milliseconds after which the answer ends with a bookmark.
 const ANSWER_MS: u32 = 3000;
-/// Documents of an answer.
+/// Maximum number of documents in an answer.
 const LIMIT_MAX: u64 = 10_000;
 
 #[derive(Deserialize)]
@@ -40,10 +40,10 @@ fn default_limit() -> u64 {
     25
 }
 
-/// `POST /{db}/_find`.
+/// Answers `POST /{db}/_find`.
 ///
 /// # Errors
-/// 400 for what it does not understand, and for an order that needs an index.
+/// 400 for invalid parameters, and for an order that needs an index.
 pub fn answer(call: &Call<'_>) -> Result<Response, Problem> {
     let find: Find = body(call.request)?;
     let selector = Selector::read(&find.selector)?;
@@ -55,7 +55,7 @@ pub fn answer(call: &Call<'_>) -> Result<Response, Problem> {
         return Ok(ask_again());
     }
     let (mut start, mut end) = (Vec::new(), Vec::new());
-    // A bookmark is the ID that was looked at last.
+    // A bookmark is the ID that was examined last.
     if let Some(last) = find.bookmark.as_deref().filter(|bookmark| *bookmark != "nil") {
         match descending {
             true => end = last.as_bytes().to_vec(),
@@ -138,7 +138,7 @@ fn no_index() -> Problem {
     Problem::new(400, "no_usable_index", reason)
 }
 
-/// The fields of a document that are wanted, at their paths.
+/// Returns the requested fields of a document, at their paths.
 fn picked(document: &Value, fields: &[String]) -> Value {
     let mut out = Map::new();
     for field in fields {

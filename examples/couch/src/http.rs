@@ -1,10 +1,10 @@
-//! Requests and answers in the words of CouchDB.
+//! Requests and answers in CouchDB's form.
 
 use crate::json::quoted;
 use nacre_plugin::{Request, Response, kv};
 use serde::de::DeserializeOwned;
 
-/// Why a request, or a part of one, is not carried out.
+/// The reason why a request, or a part of one, is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The HTTP status.
@@ -16,39 +16,39 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem of any kind.
+    /// Returns a problem of any kind.
     pub fn new(status: u16, error: &'static str, reason: &str) -> Problem {
         Problem { status, error, reason: reason.to_owned() }
     }
 
-    /// A malformed request.
+    /// Returns the problem of a malformed request.
     pub fn bad(reason: &str) -> Problem {
         Problem::new(400, "bad_request", reason)
     }
 
-    /// A document that cannot be.
+    /// Returns the problem of an invalid document.
     pub fn invalid(reason: &str) -> Problem {
         Problem::new(400, "doc_validation", reason)
     }
 
-    /// Something that does not exist.
+    /// Returns the problem of a missing object.
     pub fn missing(reason: &str) -> Problem {
         Problem::new(404, "not_found", reason)
     }
 
-    /// An edit of a revision that is not current.
+    /// Returns the problem of an edit of a revision that is not current.
     pub fn conflict() -> Problem {
         Problem::new(409, "conflict", "Document update conflict.")
     }
 
-    /// The answer that says so.
+    /// Returns the answer for the problem.
     pub fn response(&self) -> Response {
         let body =
             format!("{{\"error\":{},\"reason\":{}}}\n", quoted(self.error), quoted(&self.reason));
         json(self.status, body)
     }
 
-    /// The row of a bulk answer that says so.
+    /// Returns the row of a bulk answer for the problem.
     pub fn row(&self, id: &str, rev: Option<&str>) -> String {
         let rev = rev.map(|rev| format!(",\"rev\":{}", quoted(rev))).unwrap_or_default();
         let (error, reason) = (quoted(self.error), quoted(&self.reason));
@@ -70,14 +70,14 @@ impl From<kv::Error> for Problem {
     }
 }
 
-/// A JSON answer.
+/// Returns a JSON answer.
 pub fn json(status: u16, body: impl Into<Vec<u8>>) -> Response {
     let mut response = Response::json(status, body);
     response.headers.push(("cache-control".into(), "must-revalidate".into()));
     response
 }
 
-/// An answer that is given once what was written is on disk.
+/// Returns an answer that is sent once the writes are on disk.
 pub fn durable(mut response: Response) -> Response {
     response.headers.push(("nacre-durable".into(), "true".into()));
     response
@@ -88,7 +88,7 @@ pub fn durable(mut response: Response) -> Response {
 pub struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
-    /// Reads a query string.
+    /// Parses a query string.
     pub fn read(query: &str) -> Parameters {
         let pair = |pair: &str| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -97,7 +97,7 @@ impl Parameters {
         Parameters(query.split('&').filter(|pair| !pair.is_empty()).map(pair).collect())
     }
 
-    /// The value of a parameter.
+    /// Returns the value of a parameter.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -107,7 +107,7 @@ impl Parameters {
         self.get(name) == Some("true")
     }
 
-    /// A parameter that is a number.
+    /// Returns a parameter that is a number.
     ///
     /// # Errors
     /// 400 for other values.
@@ -120,7 +120,7 @@ impl Parameters {
         self.get(name).map(read).transpose()
     }
 
-    /// A parameter that is JSON.
+    /// Returns a parameter that is JSON.
     ///
     /// # Errors
     /// 400 for other values.
@@ -160,19 +160,19 @@ pub fn decode(text: &str, is_query: bool) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// A header of a request.
+/// Returns a header of a request.
 pub fn header<'a>(request: &'a Request, name: &str) -> Option<&'a str> {
     request.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
 }
 
-/// The parts of the path, decoded: a `/` within a name is kept.
+/// Returns the decoded segments of the path: a `/` within a name is kept.
 pub fn segments(request: &Request) -> Vec<String> {
     let path = header(request, "nacre-path").unwrap_or(&request.path);
     let parts = path.split('/').filter(|part| !part.is_empty());
     parts.map(|part| decode(part, false)).collect()
 }
 
-/// A body that is JSON.
+/// Parses a JSON body.
 ///
 /// # Errors
 /// 400 for other bodies.

@@ -1,4 +1,4 @@
-//! The plugin's own state: documents by ID, and by the order of their changes.
+//! The plugin's state: documents by ID, and in the order of their changes.
 //!
 //! | key | value |
 //! | --- | --- |
@@ -8,10 +8,10 @@
 //! | `t` and the ID | the revision tree, for documents whose tombstone was purged or replaced |
 //! | `e` | earlier epochs: [`Ended`], oldest first |
 //!
-//! A client gets a sequence number as `12-5f2a…`: the number, and the epoch in which it was given. Each writer begins an epoch with its
-//! first number, because a crash takes back what was not stored yet: the next writer gives the numbers above to other changes. The
-//! state has the end of each earlier epoch, so that a client goes on from the last number that its past and this state have in common.
-//! One that names an epoch that the state does not have reads from the beginning, which changes nothing for what it has.
+//! Clients get a sequence number such as `12-5f2a…`: the number, and the epoch in which it was assigned. Each writer begins an
+//! epoch with its first number, because a crash loses unstored numbers, and the next writer assigns them to other changes. The
+//! state contains the end of each earlier epoch, so that a client continues from the last number that its past and this state
+//! have in common. A client that names an unknown epoch reads from the beginning, which does not change what it already has.
 
 use crate::record::Record;
 use crate::tree::Tree;
@@ -23,7 +23,7 @@ const ID: u8 = b'd';
 const SEQ: u8 = b's';
 const TREE: u8 = b't';
 const ENDED: &[u8] = b"e";
-/// Earlier epochs that are kept.
+/// Maximum number of earlier epochs.
 const ENDED_MAX: usize = 256;
 
 /// Counters of the state.
@@ -33,26 +33,26 @@ pub struct Meta {
     pub epoch: String,
     /// The newest sequence number.
     pub seq: u64,
-    /// Documents that are alive.
+    /// Number of existing documents.
     pub documents: u64,
-    /// Documents that are deleted.
+    /// Number of deleted documents.
     pub deleted: u64,
 }
 
 impl Meta {
-    /// The counters of a state.
+    /// Returns the counters of a state.
     pub fn of(state: &dyn State) -> Meta {
         let stored = state.get(META).and_then(|json| serde_json::from_slice(&json).ok());
         stored.unwrap_or_else(|| Meta { epoch: "0".into(), ..Meta::default() })
     }
 
-    /// A sequence number as clients get it.
+    /// Returns a sequence number in the clients' form.
     pub fn token(&self, seq: u64) -> String {
         format!("{seq}-{}", self.epoch)
     }
 
-    /// The sequence number that a client names, or the last one before it that this state has in common with the client. That of an
-    /// unknown epoch is 0, and so is anything that is no sequence number.
+    /// Returns the sequence number that a client names, or the last one before it that this state has in common with the client.
+    /// Returns 0 for an unknown epoch or an invalid number.
     pub fn seq_of(&self, state: &dyn State, token: &str) -> u64 {
         let token = token.trim_matches('"');
         if token == "now" {
@@ -62,10 +62,10 @@ impl Meta {
         number.parse().map_or(0, |number| self.shared(state, number, epoch))
     }
 
-    /// The last number up to `seq` of `epoch` that this state has, too.
+    /// Returns the last number up to `seq` of `epoch` that this state has, too.
     pub fn shared(&self, state: &dyn State, seq: u64, epoch: &str) -> u64 {
         if epoch == self.epoch {
-            // A greater one was lost in a crash, and the epoch that follows has not begun.
+            // A greater number was lost in a crash, and the next epoch has not begun.
             return seq.min(self.seq);
         }
         let ended = ended(state).into_iter().find(|ended| ended.epoch == epoch);
@@ -73,13 +73,13 @@ impl Meta {
     }
 }
 
-/// An epoch that another one has followed.
+/// An epoch that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
-    /// Its name.
+    /// The name.
     #[serde(rename = "e")]
     pub epoch: String,
-    /// The last sequence number of it that the state has.
+    /// The last sequence number of the epoch in the state.
     #[serde(rename = "s")]
     pub seq: u64,
 }
@@ -94,7 +94,7 @@ fn ended(state: &dyn State) -> Vec<Ended> {
 pub struct Epoch(Option<String>);
 
 impl Epoch {
-    /// Makes the epoch of the state that of this writer. A state without numbers was built again, perhaps by the same writer: it gets
+    /// Makes the state's epoch that of this writer. A state without numbers was rebuilt, perhaps by the same writer: it gets
     /// another epoch.
     fn begin(&mut self, state: &mut dyn StateMut, meta: &mut Meta, now_us: u64) {
         if meta.seq == 0 {
@@ -114,13 +114,13 @@ impl Epoch {
     }
 }
 
-/// What is known of a document by its ID.
+/// The entry of a document by its ID.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ById {
     /// The sequence number of its newest change.
     #[serde(rename = "s")]
     pub seq: u64,
-    /// The revision that wins.
+    /// The winning revision.
     #[serde(rename = "w")]
     pub winner: String,
     /// True if it is deleted.
@@ -150,18 +150,18 @@ fn json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-/// The entry of a document.
+/// Returns the entry of a document.
 pub fn by_id(state: &dyn State, id: &str) -> Option<ById> {
     serde_json::from_slice(&state.get(&key(ID, id.as_bytes()))?).ok()
 }
 
-/// The tree of a document as of its newest change.
+/// Returns the tree of a document at its newest change.
 pub fn tree(state: &dyn State, id: &str) -> Option<Tree> {
     Some(Record::read(&state.get(&key(TREE, id.as_bytes()))?)?.tree)
 }
 
-/// Changes with `after < seq`, or with `descending` those before `after`, newest first; at most `limit`, and fewer when there are no
-/// more.
+/// Returns changes with `after < seq`, or with `descending` those before `after`, newest first; at most `limit`, and fewer only
+/// if there are no more.
 pub fn changes(state: &dyn State, after: u64, limit: u32, descending: bool) -> Vec<(u64, BySeq)> {
     let (start, end) = match descending {
         false => (key(SEQ, &(after.saturating_add(1)).to_be_bytes()), successor(&[SEQ])),
@@ -173,7 +173,7 @@ pub fn changes(state: &dyn State, after: u64, limit: u32, descending: bool) -> V
     })
 }
 
-/// Documents with IDs from `start` up to but without `end`, both as bytes; an empty `end` is no bound.
+/// Returns documents with IDs from `start`, included, to `end`, excluded, both as bytes; an empty `end` is no bound.
 pub fn documents(
     state: &dyn State,
     start: &[u8],
@@ -188,7 +188,7 @@ pub fn documents(
     })
 }
 
-/// Reads entries until there are `limit`: the host gives fewer at once when they are large.
+/// Reads entries until there are `limit`: the host returns fewer at once if they are large.
 fn scan<T>(
     state: &dyn State,
     mut start: Vec<u8>,
@@ -210,7 +210,7 @@ fn scan<T>(
     found
 }
 
-/// Notes the tree of a document. A tree with the same leaves is no change to clients, and gets no sequence number.
+/// Records the tree of a document. A tree with the same leaves is not a change for clients, and gets no sequence number.
 pub fn note(state: &mut dyn StateMut, epoch: &mut Epoch, id: &str, tree: &Tree, now_us: u64) {
     let leaves: Vec<String> = tree.leaves().iter().map(ToString::to_string).collect();
     let Some(winner) = leaves.first().cloned() else { return };
@@ -290,8 +290,8 @@ mod tests {
         }
     }
 
-    /// A client has read up to 3 when a crash takes 2 and 3 back. The next writer gives 2 and 3 to other documents, which the client
-    /// would miss if it went on from 3.
+    /// A client has read up to 3 when a crash loses 2 and 3. The next writer assigns 2 and 3 to other documents, which the client
+    /// would miss if it continued from 3.
     #[test]
     fn numbers_that_a_crash_took_back_are_read_again() {
         let (mut state, mut epoch) = (MemoryState::default(), Epoch::default());
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(meta.seq_of(&stored, "1-1"), 1);
         assert_eq!(meta.seq_of(&stored, "3-a"), 3);
 
-        // Another one, which changes nothing, begins no epoch.
+        // Another writer, which changes nothing, begins no epoch.
         let mut last = Epoch::default();
         note(&mut stored, &mut last, "x", &tree(&["1-x"], false), 20);
         assert_eq!(Meta::of(&stored), meta);

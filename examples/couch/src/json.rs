@@ -1,4 +1,5 @@
-//! Documents as clients send and get them: an object whose other members are passed on byte for byte.
+//! Documents as clients send and receive them: an object whose other members are copied byte for
+//! byte.
 
 use crate::http::Problem;
 use crate::record::Attachments;
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// The members of an object in their order, with values as they were written.
+/// The members of an object in order, with their original values.
 #[derive(Debug, Default)]
 pub struct Members<'a>(pub Vec<(String, &'a RawValue)>);
 
@@ -34,13 +35,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
-/// An attachment of a document that a client sends.
+/// An attachment of a document from a client.
 #[derive(Debug, Default, Deserialize)]
 pub struct GivenAttachment {
     /// The media type.
     #[serde(default)]
     pub content_type: Option<String>,
-    /// The content in base64; none of a stub.
+    /// The content in base64; `None` for a stub.
     #[serde(default)]
     pub data: Option<String>,
     /// True if the content is that of an earlier revision.
@@ -49,7 +50,7 @@ pub struct GivenAttachment {
     /// True if the content follows in a multipart body, which is not supported.
     #[serde(default)]
     pub follows: bool,
-    /// The generation that it came with.
+    /// The generation that added it.
     #[serde(default)]
     pub revpos: Option<u64>,
 }
@@ -60,14 +61,14 @@ struct Revisions {
     ids: Vec<String>,
 }
 
-/// A document that a client sends.
+/// A document from a client.
 #[derive(Debug, Default)]
 pub struct Given {
-    /// `_id`, if there is one.
+    /// `_id`, if given.
     pub id: Option<String>,
-    /// `_rev`, if there is one.
+    /// `_rev`, if given.
     pub rev: Option<Rev>,
-    /// `_revisions`, newest first, if there are some.
+    /// `_revisions`, newest first, if given.
     pub path: Option<Vec<Rev>>,
     /// `_deleted`.
     pub deleted: bool,
@@ -77,10 +78,10 @@ pub struct Given {
     pub attachments: Vec<(String, GivenAttachment)>,
 }
 
-/// Reads a document.
+/// Parses a document.
 ///
 /// # Errors
-/// 400, as CouchDB says it.
+/// 400, with CouchDB's reason.
 pub fn read(json: &str) -> Result<Given, Problem> {
     if !json.trim_start().starts_with('{') {
         return Err(Problem::bad("Document must be a JSON object"));
@@ -132,7 +133,7 @@ fn attachments(json: &str) -> Result<Vec<(String, GivenAttachment)>, Problem> {
     members.into_iter().map(one).collect()
 }
 
-/// An object of these members.
+/// Returns an object of these members.
 fn object(members: &[(String, &RawValue)]) -> String {
     let mut text = String::from("{");
     for (index, (name, value)) in members.iter().enumerate() {
@@ -147,15 +148,15 @@ fn object(members: &[(String, &RawValue)]) -> String {
     text
 }
 
-/// A text as JSON.
+/// Returns a text as JSON.
 pub fn quoted(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_default()
 }
 
-/// A body that a client of the key-value protocol has written, as other clients can get it.
+/// Returns a body that a key-value client has written, if other clients can read it.
 ///
 /// # Errors
-/// Why they cannot.
+/// The reason, if they cannot.
 pub fn readable(body: &[u8]) -> Result<&str, &'static str> {
     let text = std::str::from_utf8(body).map_err(|_| "the document is not JSON")?;
     let Members(members) =
@@ -166,7 +167,7 @@ pub fn readable(body: &[u8]) -> Result<&str, &'static str> {
     }
 }
 
-/// A document as a client gets it: `head` are members of CouchDB, each as name and JSON.
+/// Formats a document for a client: `head` contains CouchDB's members, each as name and JSON.
 pub fn document(head: &[(&str, String)], body: &str) -> String {
     let inner = body.trim().trim_start_matches('{').trim_end();
     let inner = inner.strip_suffix('}').unwrap_or(inner).trim();
@@ -201,7 +202,7 @@ struct Stub<'a> {
     data: Option<String>,
 }
 
-/// `_attachments` of a document, with the contents in base64 where `content` gives them.
+/// Formats the `_attachments` of a document, with the contents in base64 that `content` returns.
 pub fn stubs(attachments: &Attachments, content: impl Fn(&str) -> Option<String>) -> String {
     let mut text = String::from("{");
     for (index, (name, attachment)) in attachments.iter().enumerate() {

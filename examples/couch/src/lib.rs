@@ -7,12 +7,12 @@
 //!                                        SDKs of Couchbase
 //! ```
 //!
-//! - The winning revision of a document is its body, as plain JSON; all else is in the [attribute](record) `_couch`.
-//! - What a client of the key-value protocol writes becomes a revision when the change stream brings it.
-//! - A revision gets a sequence number once its attribute is written, so that none that a client has seen is lost.
+//! - The winning revision of a document is its body, as plain JSON; everything else is in the [attribute](record) `_couch`.
+//! - A write of a key-value client becomes a revision when it arrives in the change stream.
+//! - A revision gets a sequence number once its attribute is written, so that no revision that a client has seen is lost.
 //!
-//! What is left out: views, filter functions and `validate_doc_update` of design documents, multipart bodies, bodies of revisions
-//! that are no leaves, and buckets whose documents are on several nodes.
+//! Not supported: views, filter functions and `validate_doc_update` of design documents, multipart bodies, bodies of revisions
+//! that are not leaves, and buckets whose documents are on several nodes.
 
 pub mod all_docs;
 pub mod attachments;
@@ -40,7 +40,7 @@ use serde::Deserialize;
 use std::collections::VecDeque;
 use store::Store;
 
-/// What the deployer says.
+/// The deployer's configuration.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -50,7 +50,7 @@ pub struct Config {
     /// The collection for checkpoints of clients, attachments, and large bodies of conflicting revisions.
     #[serde(default = "default_private")]
     pub private: String,
-    /// Revisions that are remembered of each branch.
+    /// The number of revisions kept for each branch.
     #[serde(default = "default_revs_limit")]
     pub revs_limit: usize,
 }
@@ -70,13 +70,13 @@ fn default_revs_limit() -> usize {
 /// The plugin.
 pub struct Couch {
     config: Config,
-    /// The epoch of the sequence numbers that this instance gives.
+    /// The epoch of the sequence numbers that this instance assigns.
     epoch: index::Epoch,
-    /// Documents of a bulk request whose turn is yet to come.
+    /// Documents of a bulk request that are not processed yet.
     pending: Option<bulk::Pending>,
 }
 
-/// A request with what is needed to answer it.
+/// A request with everything that is needed to answer it.
 pub struct Call<'a> {
     /// The request.
     pub request: &'a Request,
@@ -92,13 +92,13 @@ impl Call<'_> {
         self.store.state
     }
 
-    /// Returns true if the state reflects everything that was written before the request.
+    /// Returns true if the state reflects all writes before the request.
     pub fn is_fresh(&self) -> bool {
         header(self.request, "nacre-fresh").is_some()
     }
 }
 
-/// The answer that has the node ask again once the state reflects everything that was written before the request.
+/// Returns the answer that makes the node call again once the state reflects all writes before the request.
 pub fn ask_again() -> Response {
     let headers = vec![("nacre-fresh".into(), "true".into())];
     Response { status: 200, headers, ..Response::default() }
@@ -131,7 +131,7 @@ impl Service for Couch {
         let now_us = events.now_us();
         for event in events.iter() {
             let Ok(id) = std::str::from_utf8(event.key) else { continue };
-            // Records of transactions and the like.
+            // Transaction records and similar documents.
             if store::check_id(id).is_err() {
                 continue;
             }
@@ -155,7 +155,7 @@ impl Service for Couch {
             let imported = Store { config: &self.config, state }.import(id);
             match imported {
                 Ok(Some(tree)) => index::note(state, &mut self.epoch, id, &tree, now_us),
-                // A newer version is on its way.
+                // A newer version will arrive.
                 Ok(None) => {}
                 Err(problem) if problem.status == 503 => return Err(Fault::Retry(problem.reason)),
                 Err(problem) => turn::failed(event.index, &problem.reason),
@@ -202,7 +202,7 @@ impl Service for Couch {
 
 nacre_plugin::export!(Couch);
 
-/// Returns true for a name that CouchDB takes for a database.
+/// Returns true for a valid database name in CouchDB.
 fn is_database_name(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_lowercase())
         && name.bytes().all(|byte| {
@@ -323,7 +323,7 @@ fn illegal_name(database: &str) -> Problem {
     Problem::new(400, "illegal_database_name", &reason)
 }
 
-/// The answer to a special path that there is none of, or not for this method.
+/// Returns the answer for an unknown special path, or a method that it does not support.
 fn unknown(method: &str, path: &str) -> Problem {
     match (method, path) {
         ("PUT", _) => Problem::new(

@@ -18,7 +18,7 @@ struct Stored {
 /// Answers a request about a local document.
 ///
 /// # Errors
-/// The problem to be answered.
+/// The problem to answer with.
 pub fn answer(call: &Call<'_>, method: &str, id: &str) -> Result<Response, Problem> {
     let config = call.store.config;
     let digest: String = Md5::digest(id).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -92,12 +92,12 @@ fn number(text: &str) -> Result<u64, Problem> {
     number.ok_or_else(|| Problem::bad("Invalid rev format"))
 }
 
-/// The revision that the query string names.
+/// Returns the revision in the query string.
 fn parameter(call: &Call<'_>) -> Result<Option<u64>, Problem> {
     call.parameters.get("rev").map(number).transpose()
 }
 
-/// Takes `_rev` out of a document.
+/// Removes `_rev` from a document.
 fn local_rev(text: &str) -> Result<(String, Option<u64>), Problem> {
     let invalid = |error: serde_json::Error| Problem::bad(&format!("invalid UTF-8 JSON: {error}"));
     let mut value: serde_json::Map<String, serde_json::Value> =

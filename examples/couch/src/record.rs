@@ -1,4 +1,4 @@
-//! The extended attribute `_couch`: the revision tree of a document, with all that the body does not hold.
+//! The extended attribute `_couch`: the revision tree of a document, with everything that is not in the body.
 //!
 //! ```json
 //! {"v": 1, "r": ["1-a", "2-b", "2-c"], "p": [-1, 0, 0], "x": [], "b": {"1": {"title": "loser"}},
@@ -6,26 +6,26 @@
 //!  "cas": "0x0000…", "crc": "0x1c291ca3"}
 //! ```
 //!
-//! `r` are revisions, `p` the positions of their parents, `x` those that delete, `b` bodies of leaves that the document's body is
-//! not, `a` attachments of leaves, `f` leaves whose body is in a document of its own because it is large. `cas` and `crc` are written
-//! by the server as macros: where neither is that of the document, a client of the key-value protocol has changed it since.
+//! `r` are revisions, `p` the indexes of their parents, `x` those that delete, `b` bodies of leaves other than the document's
+//! own, `a` attachments of leaves, `f` leaves whose body is in a separate document because it is large. The server writes `cas`
+//! and `crc` as macros: if neither matches the document, a key-value client has changed it since.
 
 use crate::tree::{Node, Rev, Tree};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-/// The name of the attribute: those that begin with `_` survive the deletion of a document.
+/// The name of the attribute: attributes that begin with `_` survive the deletion of a document.
 pub const NAME: &str = "_couch";
-/// The version of this form.
+/// The version of this format.
 const VERSION: u32 = 1;
-/// Bytes that the attribute may have. The server takes 1 MiB for all attributes together.
+/// Maximum bytes of the attribute. The server accepts 1 MiB for all attributes together.
 pub const BYTES_MAX: usize = 768 << 10;
 
 /// An attachment of a revision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
-    /// The media type, as it was given.
+    /// The media type, as given.
     #[serde(rename = "t")]
     pub content_type: String,
     /// The MD5 digest in base64.
@@ -34,7 +34,7 @@ pub struct Attachment {
     /// Bytes of the content.
     #[serde(rename = "l")]
     pub length: u64,
-    /// The generation of the revision that it came with.
+    /// The generation of the revision that added it.
     #[serde(rename = "r")]
     pub revpos: u64,
 }
@@ -45,9 +45,9 @@ pub type Attachments = BTreeMap<String, Attachment>;
 /// The content of a leaf.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
-    /// A JSON object without the members of CouchDB. `None` for a leaf whose body is the document's, or in one of its own.
+    /// A JSON object without CouchDB's members. `None` for a leaf whose body is the document's, or in a separate document.
     pub body: Option<String>,
-    /// True if the body is in a document of its own.
+    /// True if the body is in a separate document.
     pub is_far: bool,
     /// The attachments.
     pub attachments: Attachments,
@@ -60,9 +60,9 @@ pub struct Record {
     pub tree: Tree,
     /// The contents of leaves.
     pub contents: BTreeMap<Rev, Content>,
-    /// The version of the document that the attribute was written with, as the server writes it.
+    /// The version of the document when the attribute was written, in the server's format.
     pub cas: String,
-    /// The checksum of the body, as the server writes it.
+    /// The checksum of the body, in the server's format.
     pub crc: String,
 }
 
@@ -86,7 +86,7 @@ struct Stored {
 }
 
 impl Record {
-    /// Reads the attribute; `None` for another version of it, or what is none.
+    /// Parses the attribute; `None` if it is invalid or has another version.
     pub fn read(json: &[u8]) -> Option<Record> {
         let stored: Stored = serde_json::from_slice(json).ok()?;
         if stored.v != VERSION || stored.r.len() != stored.p.len() {
@@ -95,7 +95,7 @@ impl Record {
         let revs: Vec<Rev> = stored.r.iter().map(|text| Rev::parse(text)).collect::<Option<_>>()?;
         let node = |(index, rev): (usize, &Rev)| {
             let parent = usize::try_from(stored.p[index]).ok().and_then(|at| revs.get(at));
-            // What others have written into the attribute must not lead in a circle.
+            // Values that others have written into the attribute must not cause a cycle.
             let parent = parent.filter(|parent| parent.generation + 1 == rev.generation);
             let deleted = stored.x.contains(&index);
             (rev.clone(), Node { parent: parent.cloned(), deleted })
@@ -114,7 +114,7 @@ impl Record {
         Some(Record { tree, contents, cas: stored.cas, crc: stored.crc })
     }
 
-    /// The attribute without the members that the server writes.
+    /// Formats the attribute without the members that the server writes.
     pub fn write(&self) -> String {
         let positions: BTreeMap<&Rev, usize> =
             self.tree.nodes().keys().enumerate().map(|(index, rev)| (rev, index)).collect();
@@ -150,7 +150,7 @@ impl Record {
         serde_json::to_string(&stored).unwrap_or_default()
     }
 
-    /// The tree alone, for the plugin's own state.
+    /// Formats only the tree, for the plugin's state.
     pub fn write_tree(tree: &Tree) -> String {
         Record { tree: tree.clone(), ..Record::default() }.write()
     }
@@ -172,12 +172,12 @@ pub fn find(section: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// A version as the server writes it into an attribute.
+/// Returns a version in the format that the server writes into an attribute.
 pub fn cas_text(cas: u64) -> String {
     format!("0x{:016x}", cas.swap_bytes())
 }
 
-/// The checksum of a body as the server writes it into an attribute: CRC-32C.
+/// Returns the checksum of a body in the format that the server writes into an attribute: CRC-32C.
 pub fn crc_text(body: &[u8]) -> String {
     const TABLE: [u32; 256] = {
         let mut table = [0; 256];

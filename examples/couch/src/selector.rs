@@ -1,11 +1,11 @@
-//! Selectors of `_find` and of the filter `_selector`: which documents are wanted, in the language Mango.
+//! Selectors of `_find` and of the filter `_selector`, in the language Mango.
 
 use crate::http::Problem;
 use nacre_plugin::collate;
 use serde_json::Value;
 use std::cmp::Ordering;
 
-/// Levels of a selector.
+/// Maximum depth of a selector.
 const DEPTH_MAX: usize = 64;
 
 /// A selector.
@@ -44,10 +44,10 @@ enum Comparison {
 }
 
 impl Selector {
-    /// Reads a selector.
+    /// Parses a selector.
     ///
     /// # Errors
-    /// 400 for an operator that is not known, or an argument that does not fit it.
+    /// 400 for an unknown operator, or an argument that does not fit it.
     pub fn read(json: &Value) -> Result<Selector, Problem> {
         if !json.is_object() {
             return Err(invalid("the selector is not an object"));
@@ -55,7 +55,7 @@ impl Selector {
         condition(json, 0).map(Selector)
     }
 
-    /// Returns true if a document is wanted.
+    /// Returns true if a document matches.
     pub fn matches(&self, document: &Value) -> bool {
         self.0.matches(Some(document))
     }
@@ -65,7 +65,7 @@ fn invalid(reason: &str) -> Problem {
     Problem::new(400, "invalid_selector_json", reason)
 }
 
-/// The path of a field: `a.b`, where `\.` is a dot of a name.
+/// Parses the path of a field: `a.b`, where `\.` is a dot in a name.
 pub fn path(field: &str) -> Vec<String> {
     let mut path = vec![String::new()];
     let mut letters = field.chars().peekable();
@@ -82,7 +82,7 @@ pub fn path(field: &str) -> Vec<String> {
     path
 }
 
-/// The value at a path.
+/// Returns the value at a path.
 pub fn at<'a>(document: &'a Value, path: &[String]) -> Option<&'a Value> {
     path.iter().try_fold(document, |value, name| match value {
         Value::Object(members) => members.get(name),
@@ -91,11 +91,11 @@ pub fn at<'a>(document: &'a Value, path: &[String]) -> Option<&'a Value> {
     })
 }
 
-/// The order of values: that of views.
+/// Compares values in the order of views.
 pub fn compare(one: &Value, other: &Value) -> Ordering {
     let key = |value: &Value| {
         let mut key = Vec::new();
-        // A value is JSON.
+        // A value is always valid JSON.
         drop(collate::encode(&value.to_string(), &mut key));
         key
     };

@@ -1,7 +1,7 @@
-//! Documents with their revision trees, read and written by the capability `kv`.
+//! Documents with their revision trees, read and written with the capability `kv`.
 //!
-//! A document that a client of the key-value protocol has changed is read as if the change were a revision already: the child of the
-//! winner, with an ID that follows from its content, so that whoever imports it makes the same one.
+//! A document that a key-value client has changed is read as if the change were already a revision: the child of the winner, with
+//! an ID derived from its content, so that every importer creates the same revision.
 
 use crate::Config;
 use crate::http::Problem;
@@ -21,20 +21,20 @@ use nacre_plugin::kv::{
 };
 use std::collections::BTreeSet;
 
-/// Bytes of a document's key.
+/// Maximum bytes of a document's key.
 pub const KEY_BYTES_MAX: usize = 246;
-/// Leaves of a tree. CouchDB has no limit, and slows down; a client that makes more is told so.
+/// Maximum leaves of a tree. CouchDB has no limit, and becomes slow; a client that exceeds the limit gets an error.
 pub const LEAVES_MAX: usize = 1000;
-/// Bodies of leaves above this size are documents of their own.
+/// Bodies of leaves above this size are separate documents.
 const NEAR_BYTES_MAX: usize = 4096;
-/// Bytes of an attachment.
+/// Maximum bytes of an attachment.
 pub const ATTACHMENT_BYTES_MAX: usize = 16 << 20;
 /// Attempts to write a document that others write at the same time.
 const ATTEMPTS: usize = 32;
-/// The format of bodies, as SDKs mark JSON.
+/// The flags of JSON bodies, as set by SDKs.
 const JSON_FLAGS: u32 = 0x0200_0006;
 
-/// What is under a key.
+/// The state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Presence {
     Nothing,
@@ -50,9 +50,9 @@ pub struct Version {
     presence: Presence,
     /// The tree, and contents of leaves.
     pub record: Record,
-    /// The body of the document, and the leaf that it is of.
+    /// The body of the document, and its leaf.
     body: Option<(Rev, String)>,
-    /// True if a change was found that no revision tells of yet.
+    /// True if a change without a revision was found.
     pub is_imported: bool,
 }
 
@@ -62,30 +62,30 @@ impl Version {
         &self.record.tree
     }
 
-    /// The winner, unless there is no revision.
+    /// Returns the winner, unless there is no revision.
     pub fn winner(&self) -> Option<Rev> {
         self.record.tree.winner()
     }
 
-    /// The winner, if it does not delete the document.
+    /// Returns the winner, if it does not delete the document.
     pub fn alive(&self) -> Option<Rev> {
         self.winner().filter(|winner| !self.tree().is_deleted(winner))
     }
 
-    /// The attachments of a leaf.
+    /// Returns the attachments of a leaf.
     pub fn attachments(&self, rev: &Rev) -> Attachments {
         let content = self.record.contents.get(rev);
         content.map(|content| content.attachments.clone()).unwrap_or_default()
     }
 
-    /// Gives a leaf its content.
+    /// Sets the content of a leaf.
     pub fn set(&mut self, rev: Rev, body: String, attachments: Attachments) {
         let content = Content { body: Some(body), is_far: false, attachments };
         self.record.contents.insert(rev, content);
     }
 }
 
-/// The ID of a revision: equal edits of equal revisions are the same revision wherever they are made.
+/// Returns the ID of a revision: equal edits of equal revisions are the same revision everywhere.
 pub fn rev_id(
     parent: Option<&Rev>,
     deleted: bool,
@@ -115,7 +115,7 @@ fn hex(bytes: &[u8]) -> String {
 /// Checks the ID of a document.
 ///
 /// # Errors
-/// 400.
+/// 400 for an invalid ID.
 pub fn check_id(id: &str) -> Result<(), Problem> {
     if id.is_empty() {
         return Err(Problem::new(400, "illegal_docid", "Document id must not be empty"));
@@ -141,10 +141,10 @@ pub struct Store<'a> {
 }
 
 impl Store<'_> {
-    /// Reads a document with its tree. One that was never there has an empty tree.
+    /// Reads a document with its tree. A document that never existed has an empty tree.
     ///
     /// # Errors
-    /// Why it cannot be read, or cannot be a document of CouchDB.
+    /// The reason, if it cannot be read, or cannot be a CouchDB document.
     pub fn load(&self, id: &str) -> Result<Version, Problem> {
         let lookup = |operation, path: &str| LookupSpec {
             operation,
@@ -228,10 +228,10 @@ impl Store<'_> {
         version.is_imported = true;
     }
 
-    /// The body of a leaf.
+    /// Returns the body of a leaf.
     ///
     /// # Errors
-    /// 404 for a revision whose body is not kept.
+    /// 404 for a revision whose body is not stored.
     pub fn body(&self, version: &Version, rev: &Rev) -> Result<String, Problem> {
         if let Some((of, body)) = &version.body
             && of == rev
@@ -255,11 +255,11 @@ impl Store<'_> {
         }
     }
 
-    /// Changes a document, again when others change it at the same time. `change` returns its result, and true if there is something
-    /// to be written.
+    /// Changes a document, and retries when others change it at the same time. `change` returns its result, and true if something
+    /// must be written.
     ///
     /// # Errors
-    /// That of `change`, or why the document is not written.
+    /// The error of `change`, or the reason why the document is not written.
     pub fn update<T>(
         &self,
         id: &str,
@@ -281,11 +281,10 @@ impl Store<'_> {
         Err(Problem::new(503, "service_unavailable", reason))
     }
 
-    /// Writes a change that a client of the key-value protocol has made as a revision. Returns the tree, or `None` if the document has
-    /// changed again meanwhile.
+    /// Writes a key-value client's change as a revision. Returns the tree, or `None` if the document has changed again meanwhile.
     ///
     /// # Errors
-    /// Why it is not written.
+    /// The reason, if it is not written.
     pub fn import(&self, id: &str) -> Result<Option<Tree>, Problem> {
         let version = self.load(id)?;
         if version.tree().is_empty() {
@@ -301,7 +300,7 @@ impl Store<'_> {
         }
     }
 
-    /// Writes a document with its tree, if it is still as it was read.
+    /// Writes a document with its tree, if it has not changed since it was read.
     fn save(&self, mut version: Version) -> Result<Tree, Refused> {
         version.record.tree.stem(self.config.revs_limit);
         let leaves = version.tree().leaves();
@@ -367,13 +366,13 @@ impl Store<'_> {
             Err(error) => return Err(Problem::from(error).into()),
         }
         for rev in dropped {
-            // What is left of it costs space and nothing else.
+            // A document that remains only costs space.
             drop(kv::remove(&self.config.private, &self.far_key(&version.id, &rev), None));
         }
         Ok(version.record.tree)
     }
 
-    /// Keeps the contents of leaves only, each where it belongs. Returns revisions whose body is a document that nobody needs.
+    /// Keeps only the contents of leaves, each in its place. Returns revisions whose body document is no longer needed.
     fn sort_contents(
         &self,
         version: &mut Version,
@@ -420,7 +419,7 @@ impl Store<'_> {
     /// Stores the content of an attachment.
     ///
     /// # Errors
-    /// 413 when it is too large, or why it is not stored.
+    /// 413 if it is too large, or the reason why it is not stored.
     pub fn put_attachment(
         &self,
         id: &str,
@@ -442,10 +441,10 @@ impl Store<'_> {
         Ok(Attachment { content_type: content_type.to_owned(), digest, length, revpos })
     }
 
-    /// The content of an attachment.
+    /// Returns the content of an attachment.
     ///
     /// # Errors
-    /// 404 when it is gone.
+    /// 404 if it no longer exists.
     pub fn attachment(&self, id: &str, attachment: &Attachment) -> Result<Vec<u8>, Problem> {
         let key = self.attachment_key(id, &attachment.digest);
         match kv::get(&self.config.private, &key) {
@@ -456,11 +455,11 @@ impl Store<'_> {
     }
 }
 
-/// Why a document was not written.
+/// The reason why a document was not written.
 pub enum Refused {
     /// Others have changed it meanwhile.
     Moved,
-    /// For another reason.
+    /// Another reason.
     Problem(Problem),
 }
 

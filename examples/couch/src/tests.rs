@@ -1,4 +1,4 @@
-//! The plugin as plain Rust: requests, and the change stream that brings back what they have written.
+//! Tests of the plugin as native Rust: requests, and the change stream that returns their writes.
 
 use super::*;
 use crate::tree::Rev;
@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 const KEYSPACE: &str = "_default._default";
 
-/// A database, whose changes are fed after each request.
+/// A database, whose changes are fed to the plugin after each request.
 struct Database {
     harness: Harness<Couch>,
-    /// Versions that were fed, by key; those of tombstones as the attribute has them.
+    /// Versions that were fed, by key; for tombstones in the attribute's format.
     fed: BTreeMap<String, String>,
 }
 
@@ -78,7 +78,7 @@ impl Database {
         self.ask(&format!("GET {path}"), Value::Null).1
     }
 
-    /// Writes as a client of the key-value protocol does.
+    /// Writes like a key-value client.
     fn write(&mut self, key: &str, body: &Value) {
         let body = body.to_string();
         self.harness.store(KEYSPACE, key, &kv::Content::from(body.as_str()));
@@ -142,7 +142,7 @@ fn tombstones_are_created_kept_and_revived() {
     assert_eq!(database.ask("POST /db/_bulk_docs", body.clone()), (201, json!([])));
     assert_eq!(database.get("/db/t")["reason"], "deleted");
     assert_eq!(database.get("/db/_changes")["results"][0]["deleted"], true);
-    // The same again is no change.
+    // The same revision again is not a change.
     assert_eq!(database.ask("POST /db/_bulk_docs", body), (201, json!([])));
     assert!(database.get("/db/_changes")["last_seq"].as_str().unwrap().starts_with("1-"));
     let (status, revived) = database.ask("PUT /db/t", json!({"again": true}));

@@ -1,4 +1,4 @@
-//! Revision trees: the history of a document as far as it is known, with all branches that edits in several places have made.
+//! Revision trees: the known history of a document, with all branches from edits in several places.
 //!
 //! ```text
 //! 1-a ── 2-b ── 3-c      a leaf: the winner, as its generation is the highest
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! - A revision is a generation and an ID; a node has at most one parent, of the generation before.
-//! - Merging is idempotent and commutative, so that replicas that have seen the same revisions agree.
+//! - Merging is idempotent and commutative, so that replicas with the same revisions agree.
 //! - The winner is the greatest leaf by (not deleted, generation, ID as bytes), as in CouchDB.
 //!
 //! Source: the replication protocol of CouchDB.
@@ -14,24 +14,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Characters of a revision ID.
+/// Maximum length of a revision ID.
 const ID_BYTES_MAX: usize = 256;
-/// Revisions of a path that a client sends.
+/// Maximum number of revisions in a path from a client.
 pub const PATH_MAX: usize = 5000;
-/// The greatest generation: JavaScript counts up to here.
+/// The maximum generation: JavaScript counts exactly up to here.
 const GENERATION_MAX: u64 = (1 << 53) - 1;
 
-/// The name of a revision, as `3-0cb1…`. Ordered by generation, then by ID.
+/// The name of a revision, such as `3-0cb1…`. Ordered by generation, then by ID.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rev {
-    /// The number of edits from the first revision on, which has 1.
+    /// The number of edits since the first revision, which has 1.
     pub generation: u64,
-    /// 32 hexadecimal digits, or any other text of a client.
+    /// 32 hexadecimal digits, or any other text from a client.
     pub id: String,
 }
 
 impl Rev {
-    /// Reads a name; `None` for what is none.
+    /// Parses a name; `None` if it is invalid.
     pub fn parse(text: &str) -> Option<Rev> {
         let (generation, id) = text.split_once('-')?;
         if !generation.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -41,7 +41,7 @@ impl Rev {
         Rev::new(generation, id)
     }
 
-    /// A name from its parts.
+    /// Returns a name from its parts.
     pub fn new(generation: u64, id: &str) -> Option<Rev> {
         let is_one = (1..=GENERATION_MAX).contains(&generation)
             && (1..=ID_BYTES_MAX).contains(&id.len())
@@ -56,28 +56,28 @@ impl fmt::Display for Rev {
     }
 }
 
-/// What is known of a revision.
+/// The data of a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// `None` for the oldest revision that is known of a branch.
+    /// `None` for the oldest known revision of a branch.
     pub parent: Option<Rev>,
     /// True if the revision deletes the document.
     pub deleted: bool,
 }
 
-/// A tree, or several after old revisions were forgotten.
+/// A tree, or several trees after old revisions were forgotten.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
     nodes: BTreeMap<Rev, Node>,
 }
 
 impl Tree {
-    /// A tree of nodes, whose parents are among them.
+    /// Returns a tree of nodes, whose parents must be among them.
     pub fn from_nodes(nodes: impl IntoIterator<Item = (Rev, Node)>) -> Tree {
         Tree { nodes: nodes.into_iter().collect() }
     }
 
-    /// The nodes, by revision.
+    /// Returns the nodes, by revision.
     pub fn nodes(&self) -> &BTreeMap<Rev, Node> {
         &self.nodes
     }
@@ -97,7 +97,7 @@ impl Tree {
         self.nodes.get(rev).is_some_and(|node| node.deleted)
     }
 
-    /// The leaves from the winner down.
+    /// Returns the leaves, starting with the winner.
     pub fn leaves(&self) -> Vec<Rev> {
         let parents: BTreeSet<&Rev> =
             self.nodes.values().filter_map(|node| node.parent.as_ref()).collect();
@@ -111,12 +111,12 @@ impl Tree {
         leaves.into_iter().map(|(_, rev)| rev.clone()).collect()
     }
 
-    /// The leaf that stands for the document.
+    /// Returns the leaf that represents the document.
     pub fn winner(&self) -> Option<Rev> {
         self.leaves().into_iter().next()
     }
 
-    /// The revision and its ancestors, from it down to the oldest that is known.
+    /// Returns the revision and its ancestors, down to the oldest known one.
     pub fn path(&self, rev: &Rev) -> Vec<Rev> {
         let mut path = Vec::new();
         let mut next = self.nodes.get_key_value(rev);
@@ -127,7 +127,7 @@ impl Tree {
         path
     }
 
-    /// The leaves that descend from a revision, itself if it is one.
+    /// Returns the leaves that descend from a revision, including itself if it is a leaf.
     pub fn leaves_of(&self, rev: &Rev) -> Vec<Rev> {
         let descends = |leaf: &Rev| leaf == rev || self.path(leaf).contains(rev);
         self.leaves().into_iter().filter(descends).collect()
@@ -138,10 +138,10 @@ impl Tree {
         self.nodes.entry(rev).or_insert(Node { parent, deleted });
     }
 
-    /// Adds a path, which goes from a revision to its ancestors. Returns true if that changes the tree.
+    /// Adds a path from a revision to its ancestors. Returns true if that changes the tree.
     ///
-    /// Revisions are joined where they are known; ancestors are added to the oldest known revision of a branch. A known parent
-    /// is kept: a path that contradicts it adds nothing beyond that point.
+    /// Known revisions are joined; ancestors are added to the oldest known revision of a branch. A known parent is kept: a
+    /// path that contradicts it adds nothing beyond that point.
     pub fn merge_path(&mut self, path: &[Rev], deleted: bool) -> bool {
         let mut changed = false;
         for (index, rev) in path.iter().enumerate() {
@@ -173,7 +173,7 @@ impl Tree {
         }
     }
 
-    /// Forgets revisions that are `limit` or more steps away from each leaf that descends from them.
+    /// Forgets revisions that are `limit` or more steps away from every leaf that descends from them.
     pub fn stem(&mut self, limit: usize) {
         let mut nearest: BTreeMap<Rev, usize> = BTreeMap::new();
         for leaf in self.leaves() {
@@ -194,10 +194,10 @@ impl Tree {
     }
 }
 
-/// Reads a path as clients send it: `{"start": 3, "ids": ["c", "b", "a"]}`, the newest first.
+/// Parses a path from a client: `{"start": 3, "ids": ["c", "b", "a"]}`, the newest first.
 ///
 /// # Errors
-/// Why it is none.
+/// The reason, if it is invalid.
 pub fn read_path(start: u64, ids: &[String]) -> Result<Vec<Rev>, String> {
     if ids.is_empty() {
         return Err("_revisions.ids is empty".into());
@@ -283,7 +283,7 @@ mod tests {
         assert!(read_path(1, &["".to_owned()]).is_err());
     }
 
-    /// Paths of one history: the parent of a revision follows from its ID.
+    /// Paths of one history: the ID of a revision determines its parent.
     fn any_paths() -> impl Strategy<Value = Vec<(Vec<Rev>, bool)>> {
         let one = (proptest::collection::vec(0..3_u8, 1..6), 1..4_usize, any::<bool>());
         let path = one.prop_map(|(steps, seen, deleted)| {
@@ -300,7 +300,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_order_of_merging_does_not_matter(paths in any_paths()) {
-            // A revision deletes or does not: the flag follows from the first path that has it as its newest.
+            // A revision deletes or does not: the flag is that of the first path with the revision as its newest.
             let mut deleted: BTreeMap<Rev, bool> = BTreeMap::new();
             let paths: Vec<(Vec<Rev>, bool)> = paths
                 .into_iter()

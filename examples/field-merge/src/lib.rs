@@ -1,14 +1,14 @@
-//! Merges two versions of a JSON object that were written on two sides of a replication, member by member.
+//! Merges two versions of a JSON object that were written on both sides of a replication, member by member.
 //!
 //! ```json
-//! {"title": "Shells",                                 a value: the one written last
-//!  "tags":  {"_set": ["blue", "old"]},                a set: the elements of both
-//!  "likes": {"_count": {"oslo": 5, "rome": 2}},       a counter: of each place the greater number
-//!  "_t":    {"title": 1767225600000, "price": 0}}     when values were written, or removed
+//! {"title": "Shells",                                 a value: the last written one is kept
+//!  "tags":  {"_set": ["blue", "old"]},                a set: the union
+//!  "likes": {"_count": {"oslo": 5, "rome": 2}},       a counter: the greater number of each place
+//!  "_t":    {"title": 1767225600000, "price": 0}}     times at which values were written or removed
 //! ```
 //!
-//! Times are milliseconds since the Unix epoch. A value without one was written when its version was. What is merged has
-//! the times of all values, so that it can be merged again, in any order, and comes to the same.
+//! Times are milliseconds since the Unix epoch. A value without a time has the time of its version. A merged object
+//! contains the times of all values, so that it can be merged again, in any order, with the same result.
 
 mod member;
 
@@ -16,7 +16,7 @@ use member::Members;
 use nacre_plugin::{Fault, Resolver, Verdict, Version};
 use std::cmp::Ordering;
 
-/// Merges objects; of anything else (tombstones, raw bytes, arrays) the newer version is kept.
+/// Merges objects; of anything else (tombstones, raw bytes, arrays) keeps the newer version.
 pub struct FieldMerge;
 
 impl Resolver for FieldMerge {
@@ -56,7 +56,7 @@ fn read(version: &Version) -> Result<Members, Fault> {
         .map_err(|error| Fault::Reject(format!("the version {}: {error}", version.cas)))
 }
 
-/// Both sides must choose the same of two versions that differ in anything.
+/// Returns the newer version. Both sides must choose the same of two different versions.
 fn newer(local: &Version, remote: &Version) -> Verdict {
     let order = |version: &Version| {
         let Version { cas, rev, deleted, flags, expiry, .. } = *version;

@@ -1,4 +1,4 @@
-//! The members of an object, and how two of a name become one.
+//! The members of an object, and the merge of two members with the same name.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -7,21 +7,21 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The member with the times of the others.
 const TIMES: &str = "_t";
 
-/// What one member is.
+/// The kind and content of a member.
 ///
-/// Two of one kind are joined; of two kinds the later here is kept, as is the greater of two values. So it does not
-/// matter in which order versions meet, nor how often.
+/// Two members of the same kind are joined; of two kinds, the later one here is kept, and of two values the greater
+/// one. So the order and the number of merges do not matter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Member {
-    /// A value as it is written; none when it was removed.
+    /// A written value; `None` if it was removed.
     Value { at_ms: u64, text: Option<String> },
-    /// Elements, which only become more.
+    /// Elements, which are only added.
     Set(BTreeSet<String>),
-    /// How much was counted at each place; each place adds to its own number only.
+    /// The count of each place; each place adds only to its own number.
     Counter(BTreeMap<String, u64>),
 }
 
-/// A set as it is written.
+/// A set in its written form.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenSet {
@@ -29,7 +29,7 @@ struct WrittenSet {
     elements: BTreeSet<String>,
 }
 
-/// A counter as it is written.
+/// A counter in its written form.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenCounter {
@@ -71,10 +71,10 @@ impl Member {
 pub struct Members(BTreeMap<String, Member>);
 
 impl Members {
-    /// Reads an object; values without a time have the time `written_ms`.
+    /// Parses an object; values without a time have the time `written_ms`.
     ///
     /// # Errors
-    /// What is wrong with it: no object, or times that are no whole numbers.
+    /// The defect: not an object, or times that are not whole numbers.
     pub fn read(body: &[u8], written_ms: u64) -> Result<Members, String> {
         let mut found: BTreeMap<String, Box<RawValue>> =
             serde_json::from_slice(body).map_err(|error| error.to_string())?;
@@ -94,7 +94,7 @@ impl Members {
         Ok(Members(members))
     }
 
-    /// What two objects become. The order of the two does not matter.
+    /// Merges two objects. Their order does not matter.
     pub fn join(mut self, other: Members) -> Members {
         for (name, member) in other.0 {
             let joined = match self.0.remove(&name) {
@@ -106,7 +106,7 @@ impl Members {
         self
     }
 
-    /// The object as JSON, its members by name. Equal objects give equal bytes.
+    /// Formats the object as JSON, its members by name. Equal objects give equal bytes.
     pub fn write(&self) -> Vec<u8> {
         let mut times = BTreeMap::new();
         let mut written = BTreeMap::new();

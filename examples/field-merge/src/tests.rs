@@ -1,14 +1,14 @@
-//! Each law over versions whose members collide, and examples of what the rules say.
+//! Each law, over versions whose members collide, and examples of the rules.
 
 use super::*;
 use proptest::prelude::*;
 
-/// A version that was written at a time in milliseconds.
+/// Returns a version that was written at a time in milliseconds.
 fn version(body: &str, written_ms: u64) -> Version {
     Version { body: body.into(), cas: written_ms * 1_000_000, datatype: 1, ..Version::default() }
 }
 
-/// The body that is kept on the side that has `local`.
+/// Returns the body that is kept on the side with `local`.
 fn kept(local: &Version, remote: &Version) -> Vec<u8> {
     match FieldMerge.resolve(b"k", local, remote).unwrap() {
         Verdict::KeepLocal => local.body.clone(),
@@ -113,12 +113,12 @@ fn any_version() -> impl Strategy<Value = Version> {
     })
 }
 
-/// What two versions become, as a third side has it: with a CAS of its own.
+/// Returns the merge of two versions as seen by a third side, with a CAS of its own.
 fn joined(one: &Version, other: &Version) -> Version {
     Version { body: kept(one, other), ..version("", 99) }
 }
 
-/// What a version says, however it is written.
+/// Returns the content of a version, independent of its text.
 fn said(version: &Version) -> Members {
     read(version).unwrap()
 }
@@ -145,7 +145,7 @@ proptest! {
         a in any_version(), b in any_version(), c in any_version()
     ) {
         let join = |one: Members, other: Members| {
-            // Through what is written, as it comes to another side.
+            // Through the written form, as another side receives it.
             Members::read(&one.join(other).write(), 99).unwrap()
         };
         let (a, b, c) = (said(&a), said(&b), said(&c));

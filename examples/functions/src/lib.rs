@@ -1,7 +1,7 @@
 //! Functions for queries: `distance_km`, `slug` and `levenshtein`.
 //!
-//! A call is a name and a JSON array of arguments, and gives JSON. Equal arguments give equal results: there is no state,
-//! no clock and no chance.
+//! A call is a name and a JSON array of arguments, and returns JSON. Equal arguments give equal results: there is no
+//! state, no clock and no randomness.
 
 mod place;
 mod text;

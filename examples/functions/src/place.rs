@@ -5,7 +5,7 @@ use serde::Deserialize;
 /// The mean radius of Earth.
 const RADIUS_KM: f64 = 6371.0088;
 
-/// A place as documents have it: `{"lat": 59.91, "lon": 10.75}`, in degrees.
+/// A place in documents: `{"lat": 59.91, "lon": 10.75}`, in degrees.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Place {
     /// -90 to 90, north is positive.
@@ -14,17 +14,18 @@ pub struct Place {
     pub lon: f64,
 }
 
-/// How far two places are from each other over the surface of a ball, by the haversine formula: within 0.6 % of the truth.
+/// Returns the distance of two places on the surface of a sphere, by the haversine formula: within 0.6 % of the true
+/// distance.
 ///
 /// # Errors
-/// When one of them is no place.
+/// Fails if one of them is not a valid place.
 pub fn distance_km(from: Place, to: Place) -> Result<f64, String> {
     let (from_lat, from_lon) = radians(from)?;
     let (to_lat, to_lon) = radians(to)?;
     let half_sine_squared = |angle: f64| (angle / 2.0).sin().powi(2);
     let haversine = half_sine_squared(to_lat - from_lat)
         + from_lat.cos() * to_lat.cos() * half_sine_squared(to_lon - from_lon);
-    // Rounding may lift it over 1, where there is no arc sine.
+    // Rounding may raise it above 1, where the arc sine is undefined.
     Ok(2.0 * RADIUS_KM * haversine.min(1.0).sqrt().asin())
 }
 

@@ -1,4 +1,4 @@
-//! What the functions give, through the call that a query makes, and the laws of what they measure.
+//! Results of the functions, through the call that a query makes, and laws of their measures.
 
 use super::*;
 use place::{Place, distance_km};

@@ -1,19 +1,20 @@
-//! Texts.
+//! Functions on texts.
 
-/// Characters of a text that is compared: the time grows with the product of both lengths.
+/// Maximum characters of a compared text: the time grows with the product of both lengths.
 pub const COMPARED_CHARACTERS_MAX: usize = 1000;
 
-/// A title as a part of an address: letters and digits in lower case, `-` for whatever is between them.
+/// Returns a title in the form of a part of an address: letters and digits in lower case, `-` in place
+/// of everything between them.
 pub fn slug(title: &str) -> String {
     let words = title.split(|character: char| !character.is_alphanumeric());
     let words: Vec<_> = words.filter(|word| !word.is_empty()).map(str::to_lowercase).collect();
     words.join("-")
 }
 
-/// How many characters have to be inserted, deleted or replaced to make one text the other.
+/// Returns the number of characters to insert, delete or replace to turn one text into the other.
 ///
 /// # Errors
-/// When a text is longer than [`COMPARED_CHARACTERS_MAX`].
+/// Fails if a text is longer than [`COMPARED_CHARACTERS_MAX`].
 pub fn levenshtein(one: &str, other: &str) -> Result<usize, String> {
     let is_long = |text: &str| text.chars().nth(COMPARED_CHARACTERS_MAX).is_some();
     match is_long(one) || is_long(other) {

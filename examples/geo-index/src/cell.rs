@@ -1,4 +1,4 @@
-//! Geohashes: the bits of longitude and latitude in turn, five to a letter. Places of one cell have the beginning in common.
+//! Geohashes: the bits of longitude and latitude alternate, five per letter. Places in one cell have a common prefix.
 //!
 //! ```text
 //! letters  1      2      3     4     5     6     7     8      12
@@ -6,37 +6,37 @@
 //! height   5000   625    156   20    4.9   0.6   0.15  0.02   km
 //! ```
 
-/// The letters of five bits each, in order.
+/// The letters for five bits each, in order.
 const LETTERS: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
-/// Letters of a key.
+/// Number of letters of a key.
 const KEY_LETTERS: u32 = 12;
-/// Kilometres of a degree of latitude, less than it is anywhere.
+/// Kilometres per degree of latitude, below the minimum anywhere.
 const DEGREE_KM: f64 = 110.5;
 
-/// A point of the earth, in degrees.
+/// A point of the Earth, in degrees.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Place {
     /// From -90 in the south to 90.
     pub lat: f64,
-    /// From -180 in the west to 180, which is the same.
+    /// From -180 in the west to 180, which is the same meridian.
     pub lon: f64,
 }
 
 impl Place {
-    /// The place, unless there is none such.
+    /// Returns the place, unless it is invalid.
     pub fn new(lat: f64, lon: f64) -> Option<Place> {
         let is_one = (-90.0..=90.0).contains(&lat) && (-180.0..=180.0).contains(&lon);
         is_one.then_some(Place { lat, lon })
     }
 }
 
-/// One cell among those of its size.
+/// A cell among those of its size.
 #[derive(Clone, Copy)]
 struct Cell {
     letters: u32,
-    /// From the west.
+    /// Counted from the west.
     column: u64,
-    /// From the south.
+    /// Counted from the south.
     row: u64,
 }
 
@@ -46,7 +46,7 @@ impl Cell {
         let at = |part: f64, count: u64| (part * count as f64) as u64;
         Cell {
             letters,
-            // The last meridian is the first.
+            // The last meridian is the first one.
             column: at((place.lon + 180.0) / 360.0, columns) % columns,
             row: at((place.lat + 90.0) / 180.0, rows).min(rows - 1),
         }
@@ -72,21 +72,21 @@ impl Cell {
     }
 }
 
-/// How many columns and rows of cells there are.
+/// Returns the numbers of columns and rows of cells.
 fn sizes(letters: u32) -> (u64, u64) {
     let bits = 5 * letters;
     (1 << bits.div_ceil(2), 1 << (bits / 2))
 }
 
-/// Where a place stands in the index.
+/// Returns the key of a place in the index.
 pub fn key(place: Place) -> String {
     Cell::of(place, KEY_LETTERS).name()
 }
 
-/// The beginnings of keys that all places have which are not farther than `radius_km` from one: nine cells at most.
+/// Returns the key prefixes of all places within `radius_km` of a place: at most nine cells.
 pub fn around(place: Place, radius_km: f64) -> Vec<String> {
     let reach_lat = radius_km / DEGREE_KM;
-    // The circles of latitude are the shorter the nearer they are to a pole.
+    // Circles of latitude are shorter near a pole.
     let farthest = (place.lat.abs() + reach_lat).min(90.0).to_radians();
     let reach_lon = reach_lat / farthest.cos().max(f64::EPSILON);
     let fits = |letters: &u32| {

@@ -1,12 +1,12 @@
-//! Orders documents by where they are, so that one range of keys is one cell of the earth.
+//! Orders documents by location, so that one range of keys is one cell of the Earth.
 //!
 //! ```json
 //! {"geo": {"lat": 59.91, "lon": 10.75}}        u4xsu…
 //! {"geo": [{"lat": 59.91, "lon": 10.75}, …]}   an entry for each place
 //! ```
 //!
-//! A key is a [geohash](cell), which is text. The value of an entry is its place as JSON, so that distances can be told
-//! without reading documents. What has no place has no entry.
+//! A key is a [geohash](cell), which is text. The value of an entry is its place as JSON, so that distances can be
+//! computed without reading documents. A document without a place has no entry.
 
 pub mod cell;
 
@@ -15,11 +15,11 @@ use nacre_plugin::{DATATYPE_JSON, Event, EventKind, Events, Fault, IndexEntry, I
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What the deployer says.
+/// The deployer's configuration.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Config {
-    /// The member with the place.
+    /// The member that contains the place.
     #[serde(default = "geo")]
     member: String,
 }
@@ -72,7 +72,7 @@ impl GeoIndex {
     }
 }
 
-/// The place that a value is, if it is one.
+/// Returns the place in a value, if it is one.
 fn place_of(value: &Value) -> Option<Place> {
     Place::new(value["lat"].as_f64()?, value["lon"].as_f64()?)
 }

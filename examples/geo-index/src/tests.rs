@@ -1,4 +1,4 @@
-//! What keys are, and what is near.
+//! Tests of keys, and of nearby places.
 
 use super::*;
 use nacre_plugin::pack;
@@ -8,7 +8,7 @@ fn place(lat: f64, lon: f64) -> Place {
     Place::new(lat, lon).unwrap()
 }
 
-/// The keys of one document.
+/// Returns the keys of one document.
 fn keys(config: &str, body: &str) -> Vec<String> {
     let event = Event { body: body.as_bytes(), ..upsert() };
     let buffer = pack(&[event], 0);
@@ -36,7 +36,7 @@ fn upsert() -> Event<'static> {
     }
 }
 
-/// The first is the example that geohashes are known by.
+/// The first one is the well-known example of a geohash.
 #[test]
 fn keys_are_geohashes() {
     assert!(cell::key(place(57.64911, 10.40744)).starts_with("u4pruydqqvj"));
@@ -77,7 +77,7 @@ fn any_place() -> impl Strategy<Value = Place> {
     (-90.0..=90.0, -180.0..=180.0).prop_map(|(lat, lon)| place(lat, lon))
 }
 
-/// Kilometres over the surface of a ball.
+/// Returns the kilometres over the surface of a sphere.
 fn distance_km(from: Place, to: Place) -> f64 {
     let half = |a: f64, b: f64| ((b - a).to_radians() / 2.0).sin().powi(2);
     let lats = from.lat.to_radians().cos() * to.lat.to_radians().cos();

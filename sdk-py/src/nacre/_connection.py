@@ -38,14 +38,14 @@ _MAP_CHANGED = 0x01
 
 
 class ConnectionLost(Exception):
-    """The connection ended before the answer came. Callers see it as the cause of a time-out."""
+    """The connection ended before the response. Callers see it as the cause of a timeout."""
 
 _UNAWAITED = frozenset({Opcode.RANGE_SCAN_CONTINUE, Opcode.RANGE_SCAN_CANCEL})
 """Requests whose answers may come when a scan was left, which is no fault."""
 
 
 class BucketNotReady(ConnectionLost):
-    """The node is about to have the bucket."""
+    """The node does not have the bucket yet."""
 
 
 class Connection(asyncio.Protocol):

@@ -73,13 +73,13 @@ class DeviceSync:
             collections: as ``scope.collection``; of the same name on both sides.
             conflicts: ``log`` parks the loser on the device, ``server`` drops it.
             direction: ``both``, or ``pull`` from the hub only.
-            certificates: authorities in PEM; those that the web trusts without it.
+            certificates: certificate authorities in PEM; the public ones by default.
             device: a name for the hub's lists.
-            allow_plain: lets ``http`` cross a network.
+            allow_plain: allows ``http`` over a network.
 
         Raises:
-            InvalidArgumentException: the cluster is no database in this process, or an option is
-                none.
+            InvalidArgumentException: if the cluster is not an embedded database, or an option
+                is invalid.
         """
         carrier = cluster.security.carrier
         if carrier is None:
@@ -120,7 +120,7 @@ class DeviceSync:
         return await asyncio.shield(call)
 
     def status(self) -> dict[str, Any]:
-        """Figures: ``state`` (offline, connecting, catching_up, live, stopped), ``pulled``,
+        """Returns figures: ``state`` (offline, connecting, catching_up, live, stopped), ``pulled``,
         ``pushed``, ``conflicts``, ``parked``, ``remaining``, ``on_the_way``, ``trouble``,
         ``reason``.
         """
@@ -130,7 +130,7 @@ class DeviceSync:
         return status
 
     async def wait_in_step(self, timeout: timedelta = timedelta(seconds=60)) -> None:
-        """Waits until each side has what the other side has now.
+        """Waits until each side has everything that the other side has now.
 
         Raises:
             UnAmbiguousTimeoutException: if that takes too long.
@@ -149,8 +149,8 @@ class DeviceSync:
                 raise UnAmbiguousTimeoutException(f"not in step: {self.status()}")
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
-        """What happens: ``{"event": "state" | "conflict" | "parked" | "no_collection" | "again"}``
-        with its members, until sync stops.
+        """Yields events with their members, until sync stops:
+        ``{"event": "state" | "conflict" | "parked" | "no_collection" | "again"}``.
         """
         library = self._database.library
         while self._handle is not None:
@@ -162,11 +162,11 @@ class DeviceSync:
                 return
 
     def retry_now(self) -> None:
-        """Tries to connect immediately, for instance after a hint that there is a network."""
+        """Connects immediately, for instance when the network is back."""
         self._database.library.require("nacre_sync_retry", self._running())
 
     async def stop(self) -> None:
-        """Ends sync; what was not sent is sent by the next one. Called before the cluster is
+        """Ends sync; the next sync sends what was not sent. Call it before the cluster is
         closed.
         """
         handle, self._handle = self._handle, None

@@ -6,7 +6,7 @@
 
 The classes of this package talk to the database as to a server: the frames are the same, but they
 do not cross a network. The library is ``libnacre.so``. The environment variable ``NACRE_LIBRARY``
-names the file; by default, it is beside this package or in the system's search path.
+names the file; by default, it is next to this package or in the system's search path.
 
 The library uses one thread per database; this package uses none.
 """

@@ -1,7 +1,7 @@
-"""What can go wrong, under the names that the official SDKs use.
+"""Exceptions, with the names of the official SDKs.
 
-Every exception is a `CouchbaseException` and carries a `context`: which document or request it was,
-what the server answered and how often it was tried.
+Every exception is a `CouchbaseException` and has a `context`: the document or request, the response
+of the server, and the number of retries.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class ErrorContext:
-    """Circumstances of an error; what does not apply is None."""
+    """Context of an error. Members that do not apply are None."""
 
     key: str | None = None
     """Key of the document."""
@@ -77,7 +77,7 @@ class CouchbaseException(Exception):
 
     @property
     def message(self) -> str:
-        """What went wrong, without the circumstances."""
+        """The message, without the context."""
         return str(self.args[0])
 
     @property
@@ -92,7 +92,7 @@ class CouchbaseException(Exception):
 
     @property
     def inner_cause(self) -> BaseException | None:
-        """What this error comes from."""
+        """The cause of this error."""
         return self.__cause__
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
 """Options of the operations, as typed dictionaries: ``GetOptions(with_expiry=True)`` or keywords.
 
-Durations are `datetime.timedelta`. Each option is described where the operation is.
+Durations are `datetime.timedelta`. The operations describe their options.
 """
 
 import time
@@ -225,8 +225,8 @@ class ClusterOptions(TuningOptions):
 
         Raises:
             FeatureUnavailableException: for a serializer, or a tracer with the old interface.
-            InvalidArgumentException: TLS is asked for, and the connection string has none, or a
-                tracer or meter is none.
+            InvalidArgumentException: if TLS is requested but the connection string has none, or
+                a tracer or meter is invalid.
         """
         if self.serializer is not None:
             raise FeatureUnavailableException("ClusterOptions has no serializer yet")

@@ -382,7 +382,7 @@ class _Compound(SearchQuery):
         """Raises if there are no queries.
 
         Raises:
-            InvalidArgumentException: there are none.
+            InvalidArgumentException: if there are none.
         """
         if not self._members[self._PARTS]:
             raise InvalidArgumentException(f"a {type(self).__name__} has queries")

@@ -1,9 +1,9 @@
-"""Specs of `lookup_in` and `mutate_in`: what to do at which path of a document.
+"""Specs of `lookup_in` and `mutate_in`: operations at paths of a document.
 
     await collection.mutate_in("order", [SD.upsert("total", 9), SD.increment("revision", 1)])
 
-``xattr`` addresses the extended attributes that are kept beside the document. ``create_parents``
-makes what is missing on the way to the path.
+``xattr`` addresses the extended attributes that are stored with the document. ``create_parents``
+creates the missing parents of the path.
 """
 
 import struct
@@ -261,8 +261,8 @@ def encode_specs(specs: Sequence[Spec], kind: type[Spec]) -> tuple[bytes, tuple[
     """Encodes specs as the value of a request. Returns it with their order: attributes come first.
 
     Raises:
-        InvalidArgumentException: there are none or too many, one is of the other kind, or its path
-            is too long.
+        InvalidArgumentException: if there are none or too many, one is of the other kind, or its
+            path is too long.
     """
     if not 1 <= len(specs) <= SPECS_MAX:
         raise InvalidArgumentException(f"1 to {SPECS_MAX} specs are allowed, not {len(specs)}")

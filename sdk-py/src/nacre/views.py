@@ -113,8 +113,8 @@ class ViewMetaData:
 class ViewResult(RowResult[ViewRow]):
     """Rows of a view, in its order: ``async for row in bucket.view_query("shop", "by_price")``.
 
-    Reading them raises `ViewNotFoundException` where there is no such view, and
-    `ViewEngineException` where the query was refused or, behind the rows, an index has failed.
+    Reading them raises `ViewNotFoundException` if the view does not exist, and
+    `ViewEngineException` if the query was refused or, after the rows, if an index has failed.
     """
 
     def __init__(self, bucket: "Bucket", ddoc: str, view: str, options: ViewOptions) -> None:

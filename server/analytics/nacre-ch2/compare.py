@@ -1,10 +1,10 @@
-"""Compares the answers of analytics to the queries of CH2 with those of DuckDB over the same documents.
+"""Compares the answers of analytics to the CH2 queries with those of DuckDB over the same documents.
 
     python compare.py FOLDER…
 
-A folder has the documents as `TABLE.jsonl` and the answers as `NN.json`. Rows are compared as a set, and by their
-ORDER BY; numbers may differ by one part in 10^9, as sums of doubles depend on their order. Where LIMIT cuts rows that tie, any of them may be
-there.
+A folder contains the documents as `TABLE.jsonl` and the answers as `NN.json`. Rows are compared as a set, and by their ORDER BY;
+numbers may differ by one part in 10^9, because sums of doubles depend on their order. Where LIMIT cuts tied rows, any of them are
+accepted.
 """
 
 import json
@@ -30,19 +30,19 @@ COLUMNS = {
                               "ol_quantity BIGINT, ol_amount DOUBLE)[]"},
 }
 TOLERANCE = 1e-9
-#: Columns that the rows of a query are ordered by.
+#: The ORDER BY columns of each query.
 ORDER = {
     1: ["ol_number"], 2: ["n_name", "su_name", "i_id"], 3: ["revenue", "o_entry_d"], 4: ["o_ol_cnt"], 5: ["revenue"],
     7: ["supp_nation", "cust_nation", "l_year"], 8: ["l_year"], 9: ["n_name", "l_year"], 10: ["revenue"], 11: ["ordercount"],
     12: ["o_ol_cnt"], 13: ["custdist", "c_count"], 15: ["su_suppkey"], 16: ["supplier_cnt"], 18: ["amount", "o_entry_d"],
     20: ["su_name"], 21: ["numwait", "su_name"], 22: ["country"],
 }
-#: Rows at which a query is cut.
+#: The LIMIT of each query.
 LIMITS = {2: 100, 10: 20, 18: 100, 21: 100}
 
 
 def canonical(value):
-    """A value by which rows are put into order, without the last digits of doubles."""
+    """Returns a sort key for a value, without the last digits of doubles."""
     if isinstance(value, bool) or value is None:
         return (0, str(value))
     if isinstance(value, (int, float)):
@@ -57,7 +57,7 @@ def same(a, b):
 
 
 def differences(ours, theirs, order, limit):
-    """The rows of each side that the other lacks, and places where the order is another."""
+    """Returns the rows of each side that the other lacks, and the places where the order differs."""
     names = list(theirs[0]) if theirs else (list(ours[0]) if ours else [])
     found = []
 
@@ -68,7 +68,7 @@ def differences(ours, theirs, order, limit):
         if not is_same(a, b, order):
             found.append((a, b))
     if limit is not None and len(theirs) == limit:
-        # Rows that tie with the last one are chosen at will.
+        # Rows that tie with the last one are chosen arbitrarily.
         last = theirs[-1]
         ours = [row for row in ours if not is_same(row, last, order)]
         theirs = [row for row in theirs if not is_same(row, last, order)]
@@ -86,7 +86,7 @@ def differences(ours, theirs, order, limit):
 
 
 def compare(folder):
-    """Compares the answers in a folder. Returns the number of those that are equal."""
+    """Compares the answers in a folder. Returns the number of equal ones."""
     queries = pathlib.Path(__file__).parent / "queries"
     database = duckdb.connect()
     for table, columns in COLUMNS.items():

@@ -1,29 +1,29 @@
-//! Blocks: records of one vBucket, compressed, with a checksum, encrypted where the repository has a key.
+//! Blocks: compressed records of one vBucket, with a checksum, encrypted if the repository has a key.
 //!
 //! ```text
 //!  0  "NBLK"             12  first seqno  8     32  bytes stored       4
-//!  4  vBucket     2      20  last seqno   8     36  CRC-32 of 0..36 and of what is stored
-//!  6  codec       1      28  bytes raw    4     40  what is stored: records, compressed, then encrypted with a tag of 16 bytes
+//!  4  vBucket     2      20  last seqno   8     36  CRC-32 of 0..36 and of the stored bytes
+//!  6  codec       1      28  bytes raw    4     40  stored bytes: records, compressed, then encrypted with a tag of 16 bytes
 //!  7  0           1
 //!  8  records     4                             numbers are little-endian
 //! ```
 //!
-//! *Invariants:* seqnos of a block rise strictly. No length is believed that is above [`BLOCK_RAW_BYTES_MAX`].
+//! *Invariants:* the seqnos of a block ascend strictly. Readers refuse lengths above [`BLOCK_RAW_BYTES_MAX`].
 
 use crate::Record;
 use crate::cipher::ObjectCipher;
 
-/// Raw bytes at which a block is complete. A record that is larger is a block by itself.
+/// Raw bytes at which a block is complete. A larger record is a block by itself.
 pub const BLOCK_RAW_BYTES: usize = 1 << 20;
-/// Largest raw block in bytes: a document of 20 MiB, its attributes and its key fit.
+/// Maximum size of a raw block in bytes: large enough for a document of 20 MiB, its attributes and its key.
 pub const BLOCK_RAW_BYTES_MAX: usize = 32 << 20;
 /// Bytes of a header.
 pub(crate) const HEADER_BYTES: usize = 40;
 /// Bytes that encryption adds.
 const TAG_BYTES: usize = 16;
-/// zstd of level 3 makes about 300 MB/s on one processor of JSON, a quarter or less of its size.
+/// The zstd level. Level 3 compresses about 300 MB/s of JSON on one processor, to a quarter of the size or less.
 const LEVEL: i32 = 3;
-/// Blocks are at most 2^25 bytes long: no decoder needs a larger window.
+/// Maximum window of decoders: blocks are at most 2^25 bytes long.
 const WINDOW_LOG_MAX: u32 = 25;
 const MAGIC: [u8; 4] = *b"NBLK";
 const RAW: u8 = 0;
@@ -31,10 +31,10 @@ const ZSTD: u8 = 1;
 
 const _: () = assert!(BLOCK_RAW_BYTES_MAX > nacre_types::VALUE_BYTES_MAX + BLOCK_RAW_BYTES);
 
-/// A block that was read: the records of a vBucket.
+/// A decoded block: the records of a vBucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// vBucket.
+    /// The vBucket.
     pub vbid: u16,
     /// Number of records.
     pub records: u32,
@@ -44,10 +44,10 @@ pub struct Block {
 }
 
 impl Block {
-    /// Shows each record to `each`, in the order of seqnos.
+    /// Passes each record to `each`, in seqno order.
     ///
     /// # Errors
-    /// What is wrong with the records; errors of `each`.
+    /// The defect of the records; errors of `each`.
     pub fn for_each<E: From<String>>(
         &self,
         mut each: impl FnMut(Record<'_>) -> Result<(), E>,
@@ -76,7 +76,7 @@ impl Block {
     }
 }
 
-/// Collects records of one vBucket until they are a block.
+/// Collects records of one vBucket until they fill a block.
 pub struct BlockBuilder {
     vbid: u16,
     raw: Vec<u8>,
@@ -90,7 +90,7 @@ impl BlockBuilder {
         BlockBuilder { vbid, raw: Vec::new(), records: 0, seqnos: (0, 0) }
     }
 
-    /// Adds a record, whose seqno is greater than those before.
+    /// Adds a record. Its seqno must be greater than the previous ones.
     pub fn push(&mut self, record: &Record<'_>) {
         if self.records == 0 {
             self.seqnos.0 = record.seqno;
@@ -110,12 +110,12 @@ impl BlockBuilder {
         self.raw.len() >= BLOCK_RAW_BYTES
     }
 
-    /// Returns true if a record is better put into the next block, so that a large value is a block by itself.
+    /// Returns true if a record should start the next block, so that a large value is a block by itself.
     pub fn is_better_without(&self, record: &Record<'_>) -> bool {
         self.records > 0 && self.raw.len() + record.key.len() + record.value.len() > BLOCK_RAW_BYTES
     }
 
-    /// Appends the block to an object and begins the next one.
+    /// Appends the block to an object and starts the next one.
     pub(crate) fn finish(&mut self, object: &mut Vec<u8>, cipher: Option<&ObjectCipher>) {
         let start = object.len();
         let raw = std::mem::take(&mut self.raw);
@@ -149,10 +149,10 @@ fn checksum(header: &[u8], stored: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Reads the block at the front of `bytes`, which lies at `offset` of its object; returns it with its length.
+/// Decodes the block at the start of `bytes`, which is at `offset` of its object; returns it and its length.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The defect of the block.
 pub fn decode_block(
     bytes: &[u8],
     offset: u64,
@@ -275,7 +275,7 @@ mod tests {
         let mut bytes = block(&[record(4, b"a", b"1")]);
         bytes[28..32].copy_from_slice(&u32::MAX.to_le_bytes());
         assert!(decode_block(&bytes, 0, None).unwrap_err().contains("announces"));
-        // 64 MiB of zeros, whose header says 100 bytes.
+        // 64 MiB of zeros whose header says 100 bytes.
         let bomb = zstd::bulk::compress(&vec![0; 64 << 20], LEVEL).unwrap();
         assert_eq!(inflate(&bomb, 100), None);
     }
@@ -287,7 +287,7 @@ mod tests {
             from in 0_usize..60,
         ) {
             let _ = decode_block(&bytes, 0, None);
-            // Behind a good header, with the checksum right, the decoders themselves are reached.
+            // A valid header and checksum, so that the bytes reach the decoders themselves.
             let mut shaped = block(&[record(4, b"a", b"1")]);
             shaped.truncate(HEADER_BYTES);
             shaped.extend(&bytes);

@@ -1,12 +1,13 @@
-//! Encryption: a random master key for the repository, wrapped by a key that a passphrase gives, and a key of its own for each object.
+//! Encryption: the repository has a random master key, encrypted with a key derived from a passphrase. Each object has a key
+//! derived from the master key.
 //!
 //! ```text
 //! passphrase ─ PBKDF2-HMAC-SHA256, salt, rounds ─► wrapping key ─ AES-256-GCM ─► master key
 //! master key ─ keyed BLAKE3 of salt and name ─► key of an object ─ AES-256-GCM, nonce = offset ─► block
 //! ```
 //!
-//! *Invariant:* no nonce is used twice with a key: the key of an object depends on its name, which is used once, and on 16 random bytes of
-//! the process that writes it, in case the name was tried before and the attempt was lost.
+//! *Invariant:* no nonce is used twice with a key. The key of an object depends on its name, which is used once, and on 16 random
+//! bytes of the writing process, in case a failed attempt used the name before.
 
 use crate::Error;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -16,17 +17,17 @@ use std::num::NonZeroU32;
 
 /// Rounds of PBKDF2 for a new passphrase. Source: OWASP's recommendation for HMAC-SHA256.
 pub const PASSPHRASE_ROUNDS: u32 = 600_000;
-/// Most rounds that are done for a file that somebody else may have written: a few seconds.
+/// Maximum rounds for a file that another party may have written: a few seconds.
 const ROUNDS_MAX: u32 = 20_000_000;
-/// Domain of the keys that encrypt objects.
+/// The key derivation domain of object keys.
 const OBJECT_KEYS: &str = "nacre-backup 1 object key";
 
-/// The master key of a repository, as its file has it: encrypted with a key that a passphrase gives.
+/// The master key of a repository in its file: encrypted with a key derived from a passphrase.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeySlot {
     /// Rounds of PBKDF2-HMAC-SHA256.
     pub rounds: u32,
-    /// Salt, in hexadecimal.
+    /// The salt, in hexadecimal.
     pub salt: String,
     /// The encrypted master key, in hexadecimal.
     pub wrapped: String,
@@ -39,7 +40,7 @@ pub struct Cipher {
 }
 
 impl KeySlot {
-    /// Wraps a new master key. `random` gives salt and master key.
+    /// Creates and wraps a master key. `random` contains the salt and the master key.
     pub fn new(passphrase: &str, rounds: u32, random: [u8; 48]) -> (KeySlot, Cipher) {
         let (salt, master) = random.split_at(16);
         let mut wrapped = master.to_vec();
@@ -50,10 +51,10 @@ impl KeySlot {
         (slot, Cipher { master: key })
     }
 
-    /// Opens the master key.
+    /// Decrypts the master key.
     ///
     /// # Errors
-    /// [`Error::Passphrase`], also for a slot that no passphrase opens.
+    /// [`Error::Passphrase`], also for an invalid slot.
     pub fn open(&self, passphrase: &str) -> Result<Cipher, Error> {
         let wrong = Error::Passphrase("the passphrase is wrong");
         let (salt, wrapped) = (from_hex(&self.salt), from_hex(&self.wrapped));
@@ -68,7 +69,7 @@ impl KeySlot {
 }
 
 impl Cipher {
-    /// Returns the cipher of an object. `salt` are the random bytes of whoever writes it.
+    /// Returns the cipher of an object. `salt` is the random bytes of the object's writer.
     pub(crate) fn of_object(&self, name: &str, salt: &[u8; 16]) -> ObjectCipher {
         let domain = blake3::derive_key(OBJECT_KEYS, &self.master);
         let mut hasher = blake3::Hasher::new_keyed(&domain);
@@ -81,13 +82,13 @@ impl Cipher {
 pub struct ObjectCipher(LessSafeKey);
 
 impl ObjectCipher {
-    /// Encrypts in place; 16 bytes are added. `offset` is used once for the object.
+    /// Encrypts in place and adds 16 bytes. Each `offset` of an object must be used once.
     pub(crate) fn seal(&self, offset: u64, bytes: &mut Vec<u8>) {
         let sealed = self.0.seal_in_place_append_tag(nonce(offset), Aad::empty(), bytes);
         sealed.expect("a block is far shorter than AES-GCM can encrypt");
     }
 
-    /// Decrypts in place; `None` if the bytes are not those that were encrypted for this offset of this object.
+    /// Decrypts in place; `None` if the bytes were not encrypted for this offset of this object.
     pub(crate) fn open(&self, offset: u64, bytes: &mut Vec<u8>) -> Option<()> {
         let length = self.0.open_in_place(nonce(offset), Aad::empty(), bytes).ok()?.len();
         bytes.truncate(length);

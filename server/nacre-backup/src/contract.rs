@@ -1,19 +1,19 @@
-//! Proof that a store does what backups rely on.
+//! Checks that a store meets the requirements of backups.
 
 use crate::{BackupId, Error, Store, StoreError};
 use std::ops::Range;
 
-/// Folder of the objects that are written for that.
+/// The folder of the objects written by the check.
 const FOLDER: &str = "check/";
 
-/// Checks that a store keeps the contract of [`Store`], with a few small objects under an `id` that was never used. They are removed.
+/// Checks that a store meets the contract of [`Store`], using a few small objects under an unused `id`. Removes them afterwards.
 ///
 /// # Errors
-/// [`Error::Invalid`] with what the store does otherwise; if the store fails.
+/// [`Error::Invalid`] with the violation of the contract; errors of the store.
 pub fn check_store(store: &dyn Store, id: BackupId) -> Result<(), Error> {
     let folder = format!("{FOLDER}{id}/");
     let checked = check_objects(store, &folder);
-    // A store that is not what it should be is left as it was, too.
+    // Clean up also after a violation.
     for name in store.list(&folder)? {
         store.remove(&name)?;
     }
@@ -51,7 +51,7 @@ fn check_objects(store: &dyn Store, folder: &str) -> Result<(), Error> {
     expect("a removed object is listed", &store.list(folder), &Ok(vec![second]))
 }
 
-/// Compares an answer of the store with the one that it should give.
+/// Compares an answer of the store with the expected one.
 fn expect<T: PartialEq + std::fmt::Debug>(
     what: &str,
     answer: &Result<T, StoreError>,
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use crate::{FolderStore, MemoryStore};
 
-    /// A store that replaces objects, as object stores without conditional writes do.
+    /// A store that replaces objects, like object stores without conditional writes.
     struct Replacing(MemoryStore);
 
     impl Store for Replacing {

@@ -5,13 +5,13 @@ use std::fmt;
 use std::str::FromStr;
 use ulid::Ulid;
 
-/// Identifier of a backup or a repository: a ULID, whose text sorts by the time of creation.
+/// The ID of a backup or a repository: a ULID, whose text sorts by the time of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BackupId(Ulid);
 
 impl BackupId {
-    /// Creates an identifier from the time, in Unix milliseconds, and random bits. It is greater than `after`, even if the clock was set
-    /// back since.
+    /// Creates an ID from the time, in Unix milliseconds, and random bits. It is greater than `after`, even if the clock was set
+    /// back meanwhile.
     pub fn new(now_ms: u64, random: u128, after: Option<BackupId>) -> BackupId {
         let id = Ulid::from_parts(now_ms, random);
         match after {
@@ -41,7 +41,7 @@ impl FromStr for BackupId {
     fn from_str(text: &str) -> Result<BackupId, String> {
         let id =
             Ulid::from_string(text).map_err(|_| format!("{text:?} is not the id of a backup"))?;
-        // One spelling an id: it is part of the names of objects.
+        // Each ID has one spelling, because it is part of object names.
         match id.to_string() == text {
             true => Ok(BackupId(id)),
             false => Err(format!("{text:?} is not the id of a backup")),

@@ -2,28 +2,28 @@
 //!
 //! ```text
 //! nacre-backup.json                  format, id, key slot           written once
-//! backups/<id>/data/<n>.nbk          blocks of records              written once, under a number that was never used
-//! progress/<id>/begin.json, <n>.json vBuckets that are complete     for a backup that is resumed; removed at the end
+//! backups/<id>/data/<n>.nbk          blocks of records              written once, under an unused number
+//! progress/<id>/begin.json, <n>.json completed vBuckets            for resuming a backup; removed at the end
 //! backups/<id>/manifest.json         names all of the above         written last, if absent: its existence completes the backup
-//! locks/<id>.json                    backups that are read or removed; ends by itself
+//! locks/<id>.json                    backups being read or removed     expires by itself
 //! ```
 //!
-//! A backup has for each vBucket a *part*: the records of `(from, to]`, and the backup whose part ends at `from`, its *base*. The parts from
-//! one that begins at 0 up to the newest are the *lineage* of the vBucket; replayed in order they give its state at `to`. A vBucket in which
-//! nothing happened has no part: that of the backup before counts.
+//! A backup has for each vBucket a *part*: the records of `(from, to]` and its *base*, the backup whose part ends at `from`. The
+//! *lineage* of a vBucket is the sequence of parts from one that begins at 0 to the newest; replayed in order, they give the
+//! vBucket's state at `to`. A vBucket without changes has no part: the part of the previous backup applies.
 //!
 //! ```text
-//! [`Repository`] ─► [`Task`] ─► a [`Worker`] a thread ─► a [`VbucketTake`] a vBucket ─► Task::complete: the manifest
+//! [`Repository`] ─► [`Task`] ─► a [`Worker`] per thread ─► a [`VbucketTake`] per vBucket ─► Task::complete: the manifest
 //!               │     └► Task::join, on other nodes: vBuckets of the same backup, found by Task::refresh
 //!               └► [`Reader`]: records of a backup, oldest first ─► [`merge`]: increments as one backup
 //! ```
 //!
-//! *Invariants:* a part ends where a snapshot of the source ends, so that no key is missing from it whose newer version came later. A part
-//! continues a base that the source has confirmed to be a prefix of its history; what a failover discarded is never in a lineage. Nothing
-//! that a repository holds panics a reader, leads outside of the repository, or makes it allocate more than [`BLOCK_RAW_BYTES_MAX`] at a
-//! time for a block and [`OBJECT_BYTES_MAX`] for an object.
+//! *Invariants:* a part ends where a snapshot of the source ends, because within a snapshot a key may be missing whose newer
+//! version comes later. A part continues a base only if the source has confirmed that the base is a prefix of its history; a
+//! lineage never contains versions that a failover discarded. No content of a repository makes a reader panic, leave the
+//! repository, or allocate more than [`BLOCK_RAW_BYTES_MAX`] at a time for a block and [`OBJECT_BYTES_MAX`] for an object.
 //!
-//! The crate has no clock, randomness, thread or socket: they are arguments. Only [`FolderStore`] touches files.
+//! The crate has no clock, randomness, threads or sockets: they are arguments. Only [`FolderStore`] accesses files.
 
 mod block;
 mod cipher;

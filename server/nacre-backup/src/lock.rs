@@ -1,46 +1,46 @@
-//! Locks: the backups that somebody reads or removes, so that nobody removes what another one reads.
+//! Locks on backups that are being read or removed, so that no process removes a backup that another one reads.
 //!
 //! ```text
 //! reader   writes locks/<id>.json ─► lists locks: one of its backups is being removed? ─► refused
 //! remover  writes locks/<id>.json ─► lists locks: one of its backups is being read?    ─► refused
 //! ```
 //!
-//! *Invariants:* whoever needs a lock lists the others after it has written its own, so that of a reader and a remover at least one sees the
-//! other. A lock counts for [`LOCK_MS`] after the time in its id: that of a process that was killed ends by itself. Objects never change, so
-//! that a reader whose lock has ended may fail, but reads nothing wrong.
+//! *Invariants:* a process lists the other locks after it has written its own, so that of a reader and a remover at least one
+//! sees the other. A lock is valid for [`LOCK_MS`] after the time in its ID: the lock of a killed process expires by itself.
+//! Objects never change, so a reader whose lock has expired may fail, but never reads wrong data.
 
 use crate::repository::manifest_name;
 use crate::{BackupId, Error, Repository, StoreError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Milliseconds for which a lock counts. Readers that take longer make another one.
+/// Milliseconds for which a lock is valid. Readers that take longer create another one.
 pub const LOCK_MS: u64 = 30 * 60 * 1000;
-/// Folder of locks.
+/// The folder of locks.
 const LOCKS: &str = "locks/";
 
-/// Purpose of a lock.
+/// The purpose of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LockKind {
-    /// The backups are read.
+    /// The backups are being read.
     Read,
-    /// The backups are removed.
+    /// The backups are being removed.
     Remove,
 }
 
-/// A lock that counts.
+/// A valid lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lock {
-    /// Identifier, which has the time of its creation.
+    /// The ID, which contains the time of its creation.
     pub id: BackupId,
-    /// Purpose.
+    /// The purpose.
     pub kind: LockKind,
-    /// The backups; `None` for a lock that cannot be read, which counts for all of them.
+    /// The locked backups; `None` for an unreadable lock, which applies to all backups.
     pub backups: Option<BTreeSet<BackupId>>,
 }
 
-/// Content of a lock.
+/// The content of a lock.
 #[derive(Serialize, Deserialize)]
 struct LockFile {
     kind: LockKind,
@@ -48,32 +48,32 @@ struct LockFile {
 }
 
 impl Lock {
-    /// Returns true if the lock is for a backup.
+    /// Returns true if the lock applies to a backup.
     pub fn covers(&self, backup: BackupId) -> bool {
         self.backups.as_ref().is_none_or(|backups| backups.contains(&backup))
     }
 
-    /// Returns the Unix milliseconds from which the lock does not count any more.
+    /// Returns the Unix milliseconds at which the lock expires.
     pub fn ends_ms(&self) -> u64 {
         self.id.timestamp_ms().saturating_add(LOCK_MS)
     }
 }
 
 impl Repository {
-    /// Returns the locks that count at a time, the oldest first.
+    /// Returns the locks that are valid at a time, oldest first.
     ///
     /// # Errors
-    /// If the store fails.
+    /// Errors of the store.
     pub fn locks(&self, now_ms: u64) -> Result<Vec<Lock>, Error> {
         let mut locks = Vec::new();
         for id in self.lock_ids()? {
-            // One from the future is of a clock that was wrong, and does not count for ever either.
+            // A lock from the future comes from a wrong clock. It must not be valid for ever either.
             if id.timestamp_ms().abs_diff(now_ms) >= LOCK_MS {
                 continue;
             }
             let (kind, backups) = match self.read_json::<LockFile>(&lock_name(id)) {
                 Ok(file) => (file.kind, Some(file.backups)),
-                // Released since it was listed.
+                // Released after it was listed.
                 Err(Error::Store(StoreError::Missing(_))) => continue,
                 Err(Error::Damaged { .. } | Error::Newer { .. }) => (LockKind::Read, None),
                 Err(error) => return Err(error),
@@ -83,11 +83,11 @@ impl Repository {
         Ok(locks)
     }
 
-    /// Locks backups. `random` are random bytes, never used before.
+    /// Locks backups. `random` must be unused random bytes.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if others remove one of the backups that are to be read, or have removed it, or read one that is to be removed;
-    /// if the store fails.
+    /// [`Error::Invalid`] if another process removes or has removed one of the backups to read, or reads one of the backups to
+    /// remove; errors of the store.
     pub fn lock(
         &self,
         kind: LockKind,
@@ -118,7 +118,7 @@ impl Repository {
         if file.kind == LockKind::Remove {
             return Ok(());
         }
-        // The repository remembers manifests that it has read, and the store does not.
+        // Ask the store, because the repository caches manifests that it has read.
         for backup in &file.backups {
             match self.store().size(&manifest_name(*backup)) {
                 Err(StoreError::Missing(_)) => {
@@ -132,19 +132,19 @@ impl Repository {
         Ok(())
     }
 
-    /// Releases a lock; one that is gone is no error.
+    /// Releases a lock; a missing lock is not an error.
     ///
     /// # Errors
-    /// If the store fails.
+    /// Errors of the store.
     pub fn unlock(&self, id: BackupId) -> Result<(), Error> {
         Ok(self.store().remove(&lock_name(id))?)
     }
 
-    /// Releases all locks, also those that do not count any more: processes that still read or remove backups are not protected from each
-    /// other after that. Returns how many there were.
+    /// Releases all locks, also expired ones, and returns their number. Processes that still read or remove backups are then no
+    /// longer protected from each other.
     ///
     /// # Errors
-    /// If the store fails.
+    /// Errors of the store.
     pub fn unlock_all(&self) -> Result<u64, Error> {
         let ids = self.lock_ids()?;
         ids.iter().try_for_each(|id| self.unlock(*id))?;
@@ -158,7 +158,7 @@ impl Repository {
     }
 }
 
-/// Name of a lock.
+/// Returns the name of a lock.
 fn lock_name(id: BackupId) -> String {
     format!("{LOCKS}{id}.json")
 }

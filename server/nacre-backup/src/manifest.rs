@@ -1,6 +1,6 @@
-//! Manifests: what a backup consists of.
+//! Manifests: the contents of backups.
 //!
-//! A manifest, like every JSON object of a repository, is one line of header and a body:
+//! A manifest, like every JSON object of a repository, is a header line and a body:
 //!
 //! ```text
 //! {"format":1,"bytes":512,"blake3":"…","salt":"…"}⏎        salt only where the body is encrypted
@@ -14,31 +14,31 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Newest format that is written and read.
+/// The newest format, which is written and read.
 pub const FORMAT: u64 = 1;
-/// Largest JSON object of a repository in bytes.
+/// Maximum size of a JSON object of a repository in bytes.
 pub(crate) const JSON_BYTES_MAX: u64 = 256 << 20;
-/// Longest header line in bytes.
+/// Maximum length of a header line in bytes.
 const HEADER_BYTES_MAX: usize = 512;
-/// Most vBuckets of a bucket. Source: the hash of keys is taken modulo this number or a smaller one.
+/// Maximum number of vBuckets of a bucket. Source: the key hash is taken modulo this number or a smaller one.
 const VBUCKETS_MAX: u16 = 1024;
 
 /// A complete backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Identifier, which is part of its name, too.
+    /// The ID, which is also part of its name.
     pub id: BackupId,
-    /// Program that wrote it, with its version.
+    /// The program that wrote it, with its version.
     pub writer: String,
-    /// Unix milliseconds at which the backup began and was complete.
+    /// Unix milliseconds of the start and the completion of the backup.
     pub time_ms: (u64, u64),
-    /// Buckets, sorted by name.
+    /// The buckets, sorted by name.
     pub buckets: Vec<BucketPart>,
-    /// Objects with blocks, sorted by number.
+    /// The block objects, sorted by number.
     pub objects: Vec<ObjectInfo>,
-    /// Definitions that belong to no bucket, such as functions, as the cluster has answered.
+    /// Definitions outside of buckets, such as functions, in the form of the cluster's answer.
     pub definitions: BTreeMap<String, serde_json::Value>,
-    /// Backups that were merged into this one, oldest first. The times are those of the newest one.
+    /// The backups that were merged into this one, oldest first. The times are those of the newest one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub merged: Vec<BackupId>,
 }
@@ -46,111 +46,111 @@ pub struct Manifest {
 /// A bucket in a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketPart {
-    /// Name.
+    /// The name.
     pub name: String,
-    /// UUID: a bucket that was deleted and created again has another one.
+    /// The UUID. A bucket that was deleted and created again has another one.
     pub uuid: String,
-    /// Number of vBuckets.
+    /// The number of vBuckets.
     pub vbuckets: u16,
-    /// The backup that this one continues; none for a full backup.
+    /// The backup that this one continues; `None` for a full backup.
     pub parent: Option<Parent>,
-    /// Collections at the end of the backup.
+    /// The collections at the end of the backup.
     pub collections: Vec<Collection>,
-    /// Parts of vBuckets, sorted. Of a vBucket without a part that of the parent counts.
+    /// The parts of vBuckets, sorted. For a vBucket without a part, the parent's part applies.
     pub parts: Vec<VbucketPart>,
-    /// Definitions of the bucket, such as settings and design documents, as the cluster has answered.
+    /// Definitions of the bucket, such as settings and design documents, in the form of the cluster's answer.
     pub definitions: BTreeMap<String, serde_json::Value>,
 }
 
 /// The backup that another one continues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parent {
-    /// Identifier.
+    /// The ID.
     pub id: BackupId,
-    /// BLAKE3 of the object that is its manifest, in hexadecimal.
+    /// The BLAKE3 hash of its manifest object, in hexadecimal.
     pub blake3: String,
 }
 
 /// A collection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collection {
-    /// Number.
+    /// The collection ID.
     pub id: u32,
-    /// Name of its scope.
+    /// The name of its scope.
     pub scope: String,
-    /// Name.
+    /// The name.
     pub name: String,
-    /// Seconds after which documents expire at the latest; 0 for no limit, -1 for none although the bucket has one.
+    /// Maximum time to live of documents in seconds; 0 for no limit, -1 for no limit although the bucket has one.
     pub max_ttl: i64,
-    /// True if it kept every version when the backup was taken.
+    /// True if the collection kept every version when the backup was taken.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keeps_versions: bool,
 }
 
-/// Records of a vBucket in a backup.
+/// The records of a vBucket in a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VbucketPart {
-    /// vBucket.
+    /// The vBucket.
     pub vbid: u16,
-    /// UUID of the branch of history that `to` is in.
+    /// The UUID of the branch of history that contains `to`.
     pub uuid: u64,
-    /// The backup whose part ends at `from`; none if that is 0.
+    /// The backup whose part ends at `from`; `None` if `from` is 0.
     pub base: Option<BackupId>,
-    /// Seqno after which the records begin.
+    /// The seqno after which the records begin.
     pub from: u64,
-    /// Last seqno, at which a snapshot of the source ended.
+    /// The last seqno, at which a snapshot of the source ended.
     pub to: u64,
-    /// Seqno up to which the parent had come, where that is not a prefix of this history. Its part is not used any more.
+    /// The last seqno of the parent's part, if that is not a prefix of this history. The parent's part is then no longer used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,
-    /// Where the records are, in their order.
+    /// The positions of the records, in order.
     pub runs: Vec<Run>,
-    /// Number of documents that were written.
+    /// The number of written documents.
     pub sets: u64,
-    /// Number of documents that were deleted or have expired.
+    /// The number of deleted or expired documents.
     pub deletions: u64,
-    /// Sum of the fingerprints of all records, modulo 2^64.
+    /// The sum of the fingerprints of all records, modulo 2^64.
     pub digest: u64,
-    /// Versions that the part has. Absent from backups of releases that did not record them.
+    /// The versions in the part. Absent in backups of releases that did not record them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versions: Option<Versions>,
-    /// Of a merge that begins at 0: the seqno up to which the oldest of the merged backups had come.
+    /// For a merge that begins at 0: the last seqno of the oldest merged backup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full_to: Option<u64>,
 }
 
-/// Versions that a part has: of each key the newest up to a seqno, and after that every one.
+/// The versions in a part: for each key only the newest one up to a seqno, and every one after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
-    /// Seqno after which no version is left out: `from` if all are there, `to` if only the newest are.
+    /// The seqno after which no version is omitted: `from` if the part has all versions, `to` if it has only the newest ones.
     pub complete_after: u64,
-    /// Highest CAS of the records up to `complete_after`; 0 without any.
+    /// The highest CAS of the records up to `complete_after`; 0 without any.
     pub cas: u64,
 }
 
-/// Blocks of a vBucket that follow each other in an object.
+/// Consecutive blocks of a vBucket in an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// Number of the object.
+    /// The number of the object.
     pub object: u32,
-    /// Where the blocks begin.
+    /// The offset at which the blocks begin.
     pub offset: u64,
-    /// Length in bytes.
+    /// The length in bytes.
     pub bytes: u64,
 }
 
-/// An object with blocks.
+/// A block object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectInfo {
-    /// Number in its backup, which gives its name.
+    /// The number in its backup, which determines its name.
     pub number: u32,
-    /// Length in bytes.
+    /// The length in bytes.
     pub bytes: u64,
-    /// BLAKE3 in hexadecimal.
+    /// The BLAKE3 hash in hexadecimal.
     pub blake3: String,
 }
 
-/// First line of a JSON object.
+/// The first line of a JSON object.
 #[derive(Serialize, Deserialize)]
 struct Header {
     format: u64,
@@ -166,12 +166,12 @@ impl Manifest {
         self.buckets.iter().find(|bucket| bucket.name == name)
     }
 
-    /// Returns the length of all objects with blocks, in bytes.
+    /// Returns the length of all block objects, in bytes.
     pub fn bytes(&self) -> u64 {
         self.objects.iter().fold(0, |sum, object| sum.saturating_add(object.bytes))
     }
 
-    /// Checks what the rest of the crate relies on.
+    /// Checks the invariants that the rest of the crate relies on.
     fn check(&self) -> Result<(), String> {
         let mut objects = BTreeMap::new();
         for object in &self.objects {
@@ -190,15 +190,15 @@ impl VbucketPart {
         self.versions.map_or(self.to, |versions| versions.complete_after)
     }
 
-    /// Returns the seqno up to which the part was taken from the beginning: a tombstone up to there replaces nothing that an older backup
-    /// has.
+    /// Returns the seqno up to which the part was taken from the beginning of history. A tombstone up to there replaces nothing
+    /// in an older backup.
     pub fn full_to(&self) -> u64 {
         if self.from == 0 { self.full_to.unwrap_or(self.to) } else { self.from }
     }
 }
 
 impl BucketPart {
-    /// Returns the part of a vBucket, if it has one here.
+    /// Returns the part of a vBucket, if this backup has one.
     pub fn part(&self, vbid: u16) -> Option<&VbucketPart> {
         let at = self.parts.binary_search_by_key(&vbid, |part| part.vbid).ok()?;
         self.parts.get(at)
@@ -238,7 +238,7 @@ impl BucketPart {
     }
 }
 
-/// Reads a manifest.
+/// Decodes a manifest.
 ///
 /// # Errors
 /// [`Error::Damaged`], [`Error::Newer`].
@@ -252,7 +252,7 @@ pub fn decode_manifest(
     Ok(manifest)
 }
 
-/// Writes an object of JSON. The salt is random, and used for one name only.
+/// Encodes a JSON object. The salt must be random, and used for one name only.
 pub(crate) fn seal_json(
     name: &str,
     value: &impl Serialize,
@@ -271,7 +271,7 @@ pub(crate) fn seal_json(
     bytes
 }
 
-/// Reads an object of JSON.
+/// Decodes a JSON object.
 pub(crate) fn open_json<T: DeserializeOwned>(
     name: &str,
     bytes: &[u8],
@@ -283,7 +283,7 @@ pub(crate) fn open_json<T: DeserializeOwned>(
         .ok_or_else(|| Error::damaged(name, "it has no header"))?;
     let header: serde_json::Value = serde_json::from_slice(line)
         .map_err(|error| Error::damaged(name, format!("its header: {error}")))?;
-    // The format comes first: what else a later header has is unknown here.
+    // Check the format first: later headers may have unknown members.
     match header["format"].as_u64() {
         Some(FORMAT) => {}
         Some(found) if found > FORMAT => {

@@ -1,15 +1,16 @@
-//! Merging: the increments of a chain as one backup.
+//! Merges: the increments of a chain as one backup.
 //!
 //! ```text
-//! 1 (full) ◄─ 2 ◄─ 3            merge          the backup 4 has all that 3 has, and needs none of the others
-//! 1 (full) ◄─ 2 ◄─ 3            merge from 2   the backup 4 continues 1, and has all that 3 has
+//! 1 (full) ◄─ 2 ◄─ 3            merge          backup 4 has everything in 3, and needs no other
+//! 1 (full) ◄─ 2 ◄─ 3            merge from 2   backup 4 continues 1, and has everything in 3
 //! ```
 //!
-//! A merge is a [`Task`] whose source is the repository: it writes objects, and the manifest last. Nothing that is there is changed, so
-//! that the merged backups are read as before until they are removed.
+//! A merge is a [`Task`] whose source is the repository: it writes objects, and the manifest last. It changes no existing object,
+//! so the merged backups stay readable until they are removed.
 //!
-//! *Invariants:* each vBucket is read by its lineage, so that what a failover discarded is not in the merge. Of each key the newest version
-//! is kept, a tombstone too: what continues the merge, and who asks for it, may need it. Where every version is there, all are kept.
+//! *Invariants:* each vBucket is read by its lineage, so that a merge contains no versions that a failover discarded. For each
+//! key the newest version is kept, also a tombstone, because a backup that continues the merge, or its user, may need it. Where
+//! the merged backups have every version, the merge has every version.
 
 use crate::block::BlockBuilder;
 use crate::task::Worker;
@@ -19,7 +20,7 @@ use crate::{
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Backups to be merged.
+/// The backups to merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MergeRange {
     /// The newest one.
@@ -28,19 +29,20 @@ pub struct MergeRange {
     pub first: Option<BackupId>,
 }
 
-/// A bucket of a merge: the backups that are merged, and the one that the merge continues.
+/// The merged backups of a bucket, and the backup that the merge continues.
 struct Chain {
     source: BucketSource,
     merged: BTreeSet<BackupId>,
     parent: Option<Parent>,
 }
 
-/// Writes one backup that has all that the newest of a range has. It becomes the newest of the repository; the merged ones are left as
-/// they are. `options.is_full` is not looked at.
+/// Writes a backup with everything in the newest backup of a range. It becomes the newest backup of the repository; the merged
+/// ones stay unchanged. Ignores `options.is_full`.
 ///
 /// # Errors
-/// [`Error::Invalid`] if there is nothing to merge, a newer backup of a bucket exists, or one was interrupted; [`Error::Damaged`] if a
-/// backup cannot be read; if the store fails. Then the repository is as it was, but for an interrupted backup, which can be removed.
+/// [`Error::Invalid`] if there is nothing to merge, a newer backup of a bucket exists, or one was interrupted; [`Error::Damaged`]
+/// if a backup cannot be read; errors of the store. The repository is then unchanged, except for an interrupted backup, which can
+/// be removed.
 pub fn merge(
     repository: &Repository,
     range: MergeRange,
@@ -58,7 +60,7 @@ pub fn merge(
     let task = Task::begin_merge(repository, buckets.collect(), merged, last.time_ms.0, options)?;
     let written = write(repository, &task, last, &chains, writer);
     if written.as_ref().is_err_and(Error::is_damage) {
-        // Another attempt would come no further: nothing of this one is left.
+        // Another attempt would fail in the same way: remove the traces of this one.
         repository.remove(task.id())?;
     }
     written
@@ -122,7 +124,7 @@ fn chains(
     Ok(chains)
 }
 
-/// Refuses what would merge nothing, or hide a newer backup: the merge becomes the newest one.
+/// Refuses a merge that would merge nothing or hide a newer backup: the merge becomes the newest one.
 fn check(
     repository: &Repository,
     last: &Manifest,
@@ -153,7 +155,7 @@ fn check(
     Ok(())
 }
 
-/// Writes the records of a vBucket in the merged backups; returns its part, or `None` if the parent has all of it.
+/// Writes the records of a vBucket in the merged backups; returns its part, or `None` if the parent has all records.
 fn merge_vbucket(
     reader: &Reader<'_>,
     vbid: u16,
@@ -170,7 +172,7 @@ fn merge_vbucket(
     let base = below.first();
     let from = base.map_or(0, |(_, part)| part.to);
     let complete_after = complete_after(inside, from);
-    // Of records up to here the newest of each key is kept.
+    // Only the newest record of each key is kept up to here.
     let thinned_to = complete_after.unwrap_or(newest.to);
     let (mut last, mut cas): (HashMap<u128, u64>, u64) = (HashMap::new(), 0);
     for (id, part) in inside.iter().rev() {
@@ -209,7 +211,7 @@ fn merge_vbucket(
     Ok((!is_of_parent).then_some(part))
 }
 
-/// Returns the seqno after which parts that continue each other, newest first, have every version; `None` if that is not known.
+/// Returns the seqno after which consecutive parts, newest first, have every version; `None` if unknown.
 fn complete_after(parts: &[(BackupId, VbucketPart)], from: u64) -> Option<u64> {
     for (_, part) in parts {
         let versions = part.versions?;
@@ -220,7 +222,7 @@ fn complete_after(parts: &[(BackupId, VbucketPart)], from: u64) -> Option<u64> {
     Some(from)
 }
 
-/// The part of a vBucket that is being written.
+/// The part of a vBucket being written.
 struct Output {
     part: VbucketPart,
     block: BlockBuilder,

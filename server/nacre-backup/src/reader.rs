@@ -1,4 +1,4 @@
-//! Reading a bucket of a backup: the records of a vBucket, oldest first.
+//! Reads a bucket of a backup: the records of a vBucket, oldest first.
 
 use crate::block::decode_block;
 use crate::repository::{manifest_name, object_name};
@@ -10,30 +10,30 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// Longest lineage that is followed. A vBucket that changes every minute has one of this length after two months without a full backup.
+/// Maximum length of a lineage. A vBucket that changes every minute reaches it two months after the last full backup.
 const LINEAGE_MAX: usize = 100_000;
 
-/// Number and sum of the fingerprints of documents, which does not depend on their order or vBuckets.
+/// The number of documents and the sum of their fingerprints, which does not depend on order or vBuckets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest {
-    /// Number of documents.
+    /// The number of documents.
     pub documents: u64,
-    /// Sum of their fingerprints, modulo 2^64.
+    /// The sum of their fingerprints, modulo 2^64.
     pub sum: u64,
 }
 
 impl Digest {
-    /// Adds a document by its fingerprint.
+    /// Adds a document's fingerprint.
     pub fn add(&mut self, fingerprint: u64) {
         self.documents += 1;
         self.sum = self.sum.wrapping_add(fingerprint);
     }
 }
 
-/// Parts of a vBucket that continue each other, newest first.
+/// Consecutive parts of a vBucket, newest first.
 pub type Lineage = Vec<(BackupId, VbucketPart)>;
 
-/// By vBucket: backup, vBucket UUID and last seqno of parts, newest first.
+/// For each vBucket: backup, vBucket UUID and last seqno of its parts, newest first.
 pub(crate) type ResumePoints = Vec<Vec<(BackupId, u64, u64)>>;
 
 /// A bucket of a backup.
@@ -41,9 +41,9 @@ pub struct Reader<'a> {
     repository: &'a Repository,
     manifest: Arc<(Manifest, String)>,
     bucket: String,
-    /// The backup that has the part of each vBucket.
+    /// The backup with the part of each vBucket.
     parts: Vec<BackupId>,
-    /// CAS up to which history is read; none for all of it.
+    /// The CAS up to which history is read; `None` for the whole history.
     moment: Option<u64>,
 }
 
@@ -51,8 +51,8 @@ impl<'a> Reader<'a> {
     /// Opens a bucket of a backup.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such backup or bucket, [`Error::Damaged`] if a backup that it continues is missing; if the store
-    /// fails.
+    /// [`Error::Invalid`] if the backup or the bucket does not exist, [`Error::Damaged`] if a backup that it continues is
+    /// missing; errors of the store.
     pub fn new(
         repository: &'a Repository,
         id: BackupId,
@@ -62,8 +62,9 @@ impl<'a> Reader<'a> {
         Ok(Reader { repository, manifest, bucket: bucket.to_owned(), parts, moment: None })
     }
 
-    /// Returns the moments to which the bucket can go back, as a range of CAS: from that on every version is there, until the backup began.
-    /// `None` if only the end of the backup is there. The CAS is the time of a write in nanoseconds since 1970, as its node had it.
+    /// Returns the moments that the bucket can be read at, as a range of CAS: from the first moment after which every version
+    /// exists, to the start of the backup. `None` if only the end of the backup can be read. The CAS is the time of a write in
+    /// nanoseconds since 1970, by the clock of its node.
     ///
     /// # Errors
     /// As [`Reader::lineage`].
@@ -82,10 +83,10 @@ impl<'a> Reader<'a> {
         Ok((first <= last).then_some(first..=last))
     }
 
-    /// Goes back to a moment: of each vBucket the records up to the first one with a higher CAS are read.
+    /// Sets the moment to read at: for each vBucket, the reader returns the records up to the first one with a higher CAS.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the moment is not one of [`Reader::moments`]; as [`Reader::lineage`].
+    /// [`Error::Invalid`] if the moment is outside of [`Reader::moments`]; as [`Reader::lineage`].
     pub fn at(mut self, cas: u64) -> Result<Reader<'a>, Error> {
         match self.moments()? {
             Some(moments) if moments.contains(&cas) => {
@@ -106,7 +107,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the bucket as the backup's manifest has it.
+    /// Returns the bucket in the backup's manifest.
     pub fn bucket(&self) -> &BucketPart {
         self.manifest.0.bucket(&self.bucket).expect("the repository has found its parts")
     }
@@ -114,7 +115,7 @@ impl<'a> Reader<'a> {
     /// Returns the parts of a vBucket, newest first.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if a part is missing or does not end where the next one begins; if the store fails.
+    /// [`Error::Damaged`] if a part is missing or does not end where the next one begins; errors of the store.
     pub fn lineage(&self, vbid: u16) -> Result<Lineage, Error> {
         let mut lineage: Lineage = Vec::new();
         let mut next = self.parts.get(usize::from(vbid)).copied();
@@ -156,7 +157,7 @@ impl<'a> Reader<'a> {
         part.ok_or_else(|| Error::damaged(&manifest_name(id), format!("it has no vBucket {vbid}")))
     }
 
-    /// Returns for each vBucket backup, vBucket UUID and last seqno of its parts, newest first.
+    /// Returns for each vBucket the backup, vBucket UUID and last seqno of its parts, newest first.
     pub(crate) fn resume_points(&self) -> Result<ResumePoints, Error> {
         let points = |vbid| {
             let lineage = self.lineage(vbid)?;
@@ -165,11 +166,11 @@ impl<'a> Reader<'a> {
         (0..self.bucket().vbuckets).map(points).collect()
     }
 
-    /// Shows all records of a vBucket to `each`, oldest first. A key occurs as often as it was changed between two backups or snapshots;
-    /// the last record counts. After [`Reader::at`] these are the records up to its moment.
+    /// Passes all records of a vBucket to `each`, oldest first. A key occurs once for each change between two backups or
+    /// snapshots; its last record applies. After [`Reader::at`], passes the records up to that moment.
     ///
     /// # Errors
-    /// [`Error::Damaged`]; if the store fails; errors of `each`.
+    /// [`Error::Damaged`]; errors of the store; errors of `each`.
     pub fn for_each<E: From<Error>>(
         &self,
         vbid: u16,
@@ -177,7 +178,7 @@ impl<'a> Reader<'a> {
     ) -> Result<(), E> {
         let mut is_over = false;
         for (id, part) in self.lineage(vbid)?.iter().rev() {
-            // Records up to `complete_after` precede every moment that can be asked for, whatever CAS they have from another cluster.
+            // Records up to `complete_after` precede every allowed moment, even with a CAS from another cluster.
             let is_later = |record: &Record<'_>| {
                 record.seqno > part.complete_after()
                     && self.moment.is_some_and(|moment| record.cas > moment)
@@ -190,7 +191,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Shows the records of one part to `each`, and compares them with what the manifest says.
+    /// Passes the records of one part to `each`, and compares them with the manifest.
     pub(crate) fn read_part<E: From<Error>>(
         &self,
         id: BackupId,
@@ -265,7 +266,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Returns the digest of the documents of a vBucket by the numbers of their collections. Memory grows with the number of documents.
+    /// Returns the digest of the documents of a vBucket by collection ID. Memory grows with the number of documents.
     ///
     /// # Errors
     /// As [`Reader::for_each`].
@@ -287,7 +288,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Reason why the records of a block are not read further.
+/// The reason to stop reading the records of a block.
 enum Stop<E> {
     Block(String),
     Caller(E),
@@ -299,7 +300,7 @@ impl<E> From<String> for Stop<E> {
     }
 }
 
-/// An object that a manifest names and that is missing is damage.
+/// Returns the error for a failed read: an object that a manifest names and that is missing is damage.
 fn missing(name: &str, error: StoreError) -> Error {
     match error {
         StoreError::Missing(_) => Error::damaged(name, "it is missing"),

@@ -1,44 +1,44 @@
-//! A version of a document as a backup keeps it.
+//! A version of a document in a backup.
 
 use serde::{Deserialize, Serialize};
 
-/// Kind of a version.
+/// The kind of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RecordKind {
     /// The document was written.
     Set,
     /// The document was deleted.
     Deletion,
-    /// The document has expired.
+    /// The document expired.
     Expiration,
 }
 
 /// A version of a document with its metadata.
 ///
-/// Encoded as postcard has it: the kind as one byte, numbers as varints, key and value with their lengths before them, in the order of the
+/// Encoded with postcard: the kind as one byte, numbers as varints, key and value with a length prefix, in the order of the
 /// fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record<'a> {
-    /// Kind.
+    /// The kind.
     pub kind: RecordKind,
-    /// Seqno in the vBucket.
+    /// The seqno in the vBucket.
     pub seqno: u64,
-    /// CAS.
+    /// The CAS.
     pub cas: u64,
-    /// Number of changes.
+    /// The number of changes.
     pub rev: u64,
-    /// Flags of the application.
+    /// The application's flags.
     pub flags: u32,
-    /// Unix second at which the document expires, 0 for never; of a deletion 0.
+    /// The Unix second at which the document expires, 0 for never; 0 for deletions.
     pub expiry: u32,
-    /// Datatype bits of the value.
+    /// The datatype bits of the value.
     pub datatype: u8,
-    /// Number of the collection.
+    /// The collection ID.
     pub collection: u32,
-    /// Name of the document, without the prefix of its collection.
+    /// The document's name, without its collection prefix.
     #[serde(borrow, with = "serde_bytes")]
     pub key: &'a [u8],
-    /// Value, with the extended attributes if the datatype says so.
+    /// The value, with the extended attributes if the datatype says so.
     #[serde(borrow, with = "serde_bytes")]
     pub value: &'a [u8],
 }
@@ -50,7 +50,7 @@ impl<'a> Record<'a> {
         *output = written.expect("a record of numbers and bytes is always encoded");
     }
 
-    /// Reads a record from the front of `bytes`; returns it with the rest.
+    /// Decodes a record from the start of `bytes`; returns it and the rest.
     pub(crate) fn decode(bytes: &'a [u8]) -> Option<(Record<'a>, &'a [u8])> {
         postcard::take_from_bytes(bytes).ok()
     }
@@ -60,7 +60,7 @@ impl<'a> Record<'a> {
         self.kind == RecordKind::Set
     }
 
-    /// Returns a hash of key and collection, of 128 bits: nobody finds two keys that have the same.
+    /// Returns a 128-bit hash of key and collection. It is collision-resistant.
     pub fn key_hash(&self) -> u128 {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.collection.to_le_bytes()).update(self.key);
@@ -69,7 +69,7 @@ impl<'a> Record<'a> {
         u128::from_le_bytes(bytes)
     }
 
-    /// Returns a number that depends on all of the record but its seqno and its collection's number, which another bucket does not keep.
+    /// Returns a hash of the record, without its seqno and collection ID, which differ in another bucket.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = blake3::Hasher::new();
         let Record { kind, cas, rev, flags, expiry, datatype, key, value, .. } = self;

@@ -8,30 +8,30 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Name of the repository's file.
+/// The name of the repository file.
 const FILE: &str = "nacre-backup.json";
-/// Longest repository file in bytes.
+/// Maximum size of the repository file in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 10;
-/// Folders of complete backups, and of those that are being taken.
+/// Folders of complete backups, and of backups in progress.
 const BACKUPS: &str = "backups/";
 const PROGRESS: &str = "progress/";
 
-/// The file that makes a folder a repository. It is never changed.
+/// The file that makes a folder a repository. It never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepositoryFile {
-    /// Format of the repository.
+    /// The format of the repository.
     pub format: u64,
-    /// Identifier.
+    /// The ID.
     pub id: BackupId,
-    /// The encrypted key, of a repository with a passphrase.
+    /// The encrypted key, in a repository with a passphrase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_slot: Option<KeySlot>,
 }
 
-/// A manifest, and the BLAKE3 of its object.
+/// A manifest, and the BLAKE3 hash of its object.
 type Read = Arc<(Manifest, String)>;
 
-/// A repository that was opened.
+/// An open repository.
 pub struct Repository {
     store: Arc<dyn Store>,
     cipher: Option<Cipher>,
@@ -40,10 +40,10 @@ pub struct Repository {
 }
 
 impl Repository {
-    /// Makes an empty store a repository.
+    /// Creates a repository in an empty store.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is one already; if the store fails.
+    /// [`Error::Invalid`] if the store already has a repository; errors of the store.
     pub fn create(store: &dyn Store, id: BackupId, key_slot: Option<KeySlot>) -> Result<(), Error> {
         let file = RepositoryFile { format: FORMAT, id, key_slot };
         let bytes = serde_json::to_vec_pretty(&file).expect("the file is plain data");
@@ -58,7 +58,7 @@ impl Repository {
     /// Returns true if a store has a repository.
     ///
     /// # Errors
-    /// If the store fails.
+    /// Errors of the store.
     pub fn exists(store: &dyn Store) -> Result<bool, Error> {
         match store.size(FILE) {
             Ok(_) => Ok(true),
@@ -70,7 +70,8 @@ impl Repository {
     /// Opens a repository.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is none, [`Error::Passphrase`], [`Error::Newer`], [`Error::Damaged`]; if the store fails.
+    /// [`Error::Invalid`] if the store has no repository, [`Error::Passphrase`], [`Error::Newer`], [`Error::Damaged`]; errors of
+    /// the store.
     pub fn open(store: Arc<dyn Store>, passphrase: Option<&str>) -> Result<Repository, Error> {
         let bytes = match store.read(FILE, 0..FILE_BYTES_MAX) {
             Err(StoreError::Missing(_)) => {
@@ -102,7 +103,7 @@ impl Repository {
         Ok(Repository { store, cipher, id: file.id, manifests: Mutex::default() })
     }
 
-    /// Returns the identifier of the repository.
+    /// Returns the ID of the repository.
     pub fn id(&self) -> BackupId {
         self.id
     }
@@ -115,10 +116,10 @@ impl Repository {
         self.cipher.as_ref()
     }
 
-    /// Returns the complete backups, oldest first, also those whose manifest turns out to be damaged.
+    /// Returns the complete backups, oldest first, including those with a damaged manifest.
     ///
     /// # Errors
-    /// If the store fails.
+    /// Errors of the store.
     pub fn backups(&self) -> Result<Vec<BackupId>, Error> {
         let names = self.store.list(BACKUPS)?;
         let complete = |name: &String| {
@@ -127,10 +128,10 @@ impl Repository {
         Ok(names.iter().filter_map(complete).collect())
     }
 
-    /// Returns the backups that have begun and are not complete, oldest first.
+    /// Returns the backups that were started and are not complete, oldest first.
     ///
     /// # Errors
-    /// If the store fails.
+    /// Errors of the store.
     pub fn unfinished(&self) -> Result<Vec<BackupId>, Error> {
         let names = [self.store.list(PROGRESS)?, self.store.list(BACKUPS)?].concat();
         let id = |name: &String| name.split('/').nth(1)?.parse().ok();
@@ -142,7 +143,7 @@ impl Repository {
     /// Reads the manifest of a backup.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such backup, [`Error::Damaged`], [`Error::Newer`]; if the store fails.
+    /// [`Error::Invalid`] if the backup does not exist, [`Error::Damaged`], [`Error::Newer`]; errors of the store.
     pub fn manifest(&self, id: BackupId) -> Result<Read, Error> {
         if let Some(known) = self.manifests.lock().get(&id) {
             return Ok(Arc::clone(known));
@@ -163,10 +164,11 @@ impl Repository {
         Ok(read)
     }
 
-    /// Returns the newest complete backup that has a bucket, with its manifest. One whose manifest is damaged is no base for another.
+    /// Returns the newest complete backup that has a bucket, with its manifest. A backup with a damaged manifest cannot be
+    /// continued.
     ///
     /// # Errors
-    /// If the store fails.
+    /// Errors of the store.
     pub fn latest_with(&self, bucket: &str) -> Result<Option<Read>, Error> {
         for id in self.backups()?.into_iter().rev() {
             match self.manifest(id) {
@@ -178,10 +180,10 @@ impl Repository {
         Ok(None)
     }
 
-    /// Returns for each vBucket of a bucket the backup that has its part.
+    /// Returns the backup with the part of each vBucket of a bucket.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if a backup that is continued is missing or another one than it was; if the store fails.
+    /// [`Error::Damaged`] if a continued backup is missing or has changed; errors of the store.
     pub(crate) fn parts(&self, id: BackupId, bucket: &str) -> Result<Vec<BackupId>, Error> {
         let missing = || Error::Invalid(format!("the backup {id} has no bucket {bucket}"));
         let mut read = self.manifest(id)?;
@@ -209,7 +211,7 @@ impl Repository {
         whole.ok_or_else(|| Error::damaged(&manifest_name(read.0.id), "not all vBuckets are there"))
     }
 
-    /// Reads the manifest that `read` continues.
+    /// Reads the manifest of the parent of `read`.
     pub(crate) fn parent(
         &self,
         read: &Read,
@@ -217,7 +219,7 @@ impl Repository {
         parent: &crate::Parent,
     ) -> Result<Read, Error> {
         let name = manifest_name(read.0.id);
-        // Who refers to a later one would go round in circles.
+        // A reference to a later backup would cause a cycle.
         if parent.id >= read.0.id {
             return Err(Error::damaged(&name, "its parent is younger"));
         }
@@ -235,10 +237,10 @@ impl Repository {
         Ok(above)
     }
 
-    /// Returns the backups that reading a backup needs, itself included.
+    /// Returns the backups that are needed to read a backup, including itself.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if one of them is missing; if the store fails.
+    /// [`Error::Damaged`] if one of them is missing; errors of the store.
     pub fn needs(&self, id: BackupId) -> Result<BTreeSet<BackupId>, Error> {
         let mut needed = BTreeSet::new();
         let mut open = vec![id];
@@ -255,10 +257,11 @@ impl Repository {
         Ok(needed)
     }
 
-    /// Removes a backup that no other needs, or one that is not complete: the manifest first, so that half of a backup is never complete.
+    /// Removes a backup that no other one needs, or an incomplete one. Removes the manifest first, so that a partly removed
+    /// backup is never complete.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if another backup continues it; if the store fails.
+    /// [`Error::Invalid`] if another backup continues it; errors of the store.
     pub fn remove(&self, id: BackupId) -> Result<(), Error> {
         for other in self.backups()? {
             if other > id && self.needs(other)?.contains(&id) {
@@ -277,7 +280,7 @@ impl Repository {
         Ok(())
     }
 
-    /// Writes an object of JSON.
+    /// Writes a JSON object.
     pub(crate) fn create_json(
         &self,
         name: &str,
@@ -287,7 +290,7 @@ impl Repository {
         self.store.create(name, &seal_json(name, value, self.cipher().map(|cipher| (cipher, salt))))
     }
 
-    /// Reads an object of JSON.
+    /// Reads a JSON object.
     pub(crate) fn read_json<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<T, Error> {
         open_json(name, &self.store.read(name, 0..JSON_BYTES_MAX)?, self.cipher())
     }
@@ -299,32 +302,32 @@ fn bucket_of<'a>(read: &'a Read, bucket: &str) -> Result<&'a BucketPart, Error> 
     read.0.bucket(bucket).ok_or_else(missing)
 }
 
-/// Name of the manifest of a backup.
+/// Returns the name of a backup's manifest.
 pub(crate) fn manifest_name(id: BackupId) -> String {
     format!("{BACKUPS}{id}/manifest.json")
 }
 
-/// Name of an object with blocks.
+/// Returns the name of a block object.
 pub(crate) fn object_name(id: BackupId, number: u32) -> String {
     format!("{BACKUPS}{id}/data/{number}.nbk")
 }
 
-/// Folder of the objects with blocks of a backup.
+/// Returns the folder of a backup's block objects.
 pub(crate) fn data_folder(id: BackupId) -> String {
     format!("{BACKUPS}{id}/data/")
 }
 
-/// Name of the object that says what is being backed up.
+/// Returns the name of the object that describes what is being backed up.
 pub(crate) fn begin_name(id: BackupId) -> String {
     format!("{PROGRESS}{id}/begin.json")
 }
 
-/// Folder of what is known of a backup that is not complete.
+/// Returns the folder of an incomplete backup's progress.
 pub(crate) fn progress_folder(id: BackupId) -> String {
     format!("{PROGRESS}{id}/")
 }
 
-/// Name of an object that says which vBuckets are complete.
+/// Returns the name of an object that lists completed vBuckets.
 pub(crate) fn piece_name(id: BackupId, number: u32) -> String {
     format!("{PROGRESS}{id}/{number}.json")
 }

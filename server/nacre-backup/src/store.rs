@@ -1,4 +1,4 @@
-//! Where objects are: a folder, or memory.
+//! Object stores: a folder, or memory.
 
 use crate::StoreError;
 use parking_lot::Mutex;
@@ -9,21 +9,21 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A store of objects that are never changed.
+/// A store of immutable objects.
 ///
-/// Names are segments of letters, digits, `.` and `-` with `/` between them, made by this crate. An object that [`Store::create`] has
-/// reported is there for every later read by its name.
+/// Names are segments of letters, digits, `.` and `-`, separated by `/`; this crate creates them. Once [`Store::create`] has
+/// succeeded, every later read by that name finds the object.
 pub trait Store: Send + Sync {
-    /// Stores an object under a name that is not in use, all of it or nothing.
+    /// Stores an object under an unused name, completely or not at all.
     ///
     /// # Errors
-    /// [`StoreError::Exists`] if the name is in use. After another error the object may be there.
+    /// [`StoreError::Exists`] if the name is in use. After another error the object may exist.
     fn create(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError>;
 
-    /// Reads a range of an object; of a range that ends behind the object, what there is.
+    /// Reads a range of an object; returns fewer bytes if the range ends after the object.
     ///
     /// # Errors
-    /// [`StoreError::Missing`] if there is no such object, or the store fails.
+    /// [`StoreError::Missing`] if the object does not exist; errors of the store.
     fn read(&self, name: &str, range: Range<u64>) -> Result<Vec<u8>, StoreError>;
 
     /// Returns the length of an object in bytes.
@@ -32,16 +32,16 @@ pub trait Store: Send + Sync {
     /// As [`Store::read`].
     fn size(&self, name: &str) -> Result<u64, StoreError>;
 
-    /// Lists the names that begin with `prefix`, which ends with `/` or is empty, sorted.
+    /// Lists the names that begin with `prefix`, which ends with `/` or is empty, in order.
     ///
     /// # Errors
-    /// If the store fails.
+    /// Errors of the store.
     fn list(&self, prefix: &str) -> Result<Vec<String>, StoreError>;
 
-    /// Removes an object; one that is missing is no error.
+    /// Removes an object; a missing object is not an error.
     ///
     /// # Errors
-    /// If the store fails.
+    /// Errors of the store.
     fn remove(&self, name: &str) -> Result<(), StoreError>;
 }
 
@@ -52,7 +52,7 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// Replaces an object, or removes it, as damage would.
+    /// Replaces or removes an object, to simulate damage.
     pub fn tamper(&self, name: &str, bytes: Option<Vec<u8>>) {
         let mut objects = self.objects.lock();
         match bytes {
@@ -96,14 +96,15 @@ impl Store for MemoryStore {
     }
 }
 
-/// Ending of files that are being written.
+/// The suffix of files being written.
 const UNFINISHED: &str = ".part";
-/// Deepest folder that is listed: objects of a backup are at level 4.
+/// Maximum depth of listed folders: objects of a backup are at level 4.
 const DEPTH_MAX: usize = 5;
 
-/// Objects as files of a folder.
+/// Objects as files in a folder.
 ///
-/// A file is written under another name, synced, and then linked to its own, which fails if that is in use: a crash never leaves part of an
+/// A file is written under a temporary name, synced, and then linked to its final name, which fails if the name is in use. So a
+/// crash never leaves part of an object under its name.
 /// object under its name.
 pub struct FolderStore {
     root: PathBuf,
@@ -111,7 +112,7 @@ pub struct FolderStore {
 }
 
 impl FolderStore {
-    /// Creates a store in a folder, which is made with the first object.
+    /// Creates a store in a folder, which is created with the first object.
     pub fn new(root: &Path) -> FolderStore {
         FolderStore { root: root.to_owned(), written: AtomicU64::new(0) }
     }
@@ -210,7 +211,7 @@ impl Store for FolderStore {
             for entry in entries {
                 let path = entry.map_err(|error| failed(&folder, &error))?.path();
                 let name = path.strip_prefix(&self.root).ok().and_then(Path::to_str);
-                // A link is no object, and is not followed.
+                // A symbolic link is not an object, and is not followed.
                 let kind = fs::symlink_metadata(&path).map(|metadata| metadata.file_type());
                 match (name, kind) {
                     (Some(_), Ok(kind)) if kind.is_dir() && depth < DEPTH_MAX => {
@@ -232,7 +233,7 @@ impl Store for FolderStore {
         match fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(failed(&path, &error)),
             _ => {
-                // Folders go with the last file in them.
+                // A folder is removed with its last file.
                 let above = path.ancestors().skip(1).take_while(|above| **above != self.root);
                 let _ = above.take(DEPTH_MAX).try_for_each(fs::remove_dir);
                 Ok(())

@@ -1,38 +1,38 @@
-//! One vBucket of a backup, as a state machine over the messages of its source.
+//! Backs up one vBucket: a state machine over the messages of its source.
 //!
 //! ```text
-//! request() ─► accepted ─► snapshot, record, … until a snapshot ends at or behind the target ─► complete
+//! request() ─► accepted ─► snapshot, record, … until a snapshot ends at or after the target ─► complete
 //!     ▲ └────► rolled_back: to the newest earlier part that ends at or below that seqno, else to 0
 //!     └────────────┘
 //! ```
 //!
-//! *Invariants:* a part is complete only where a snapshot ends. The source leaves out of a snapshot the versions that later ones of the same
-//! snapshot replace, so that a seqno within it is no state. For the same reason a rollback to 60 does not keep what a part has up to 60, but
-//! goes back to where an earlier part ends.
+//! *Invariants:* a part is complete only where a snapshot ends. The source omits from a snapshot the versions that later ones of
+//! the same snapshot replace, so a seqno within a snapshot is not a state. For the same reason a rollback to 60 does not keep the
+//! part's records up to 60, but returns to the end of an earlier part.
 
 use crate::block::BlockBuilder;
 use crate::task::Worker;
 use crate::{BackupId, Error, Record, VbucketPart, Versions};
 
-/// Range that is asked of the source.
+/// The range to request from the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamRequest {
-    /// Seqno after which records are wanted; a snapshot ends there.
+    /// The seqno after which records are wanted. A snapshot ends there.
     pub start: u64,
-    /// Last seqno that is wanted; `u64::MAX` for a stream that the consumer ends.
+    /// The last wanted seqno; `u64::MAX` for a stream that the consumer ends.
     pub end: u64,
-    /// UUID of the branch of history in which `start` counts; 0 for a consumer that has nothing.
+    /// The UUID of the branch of history that `start` refers to; 0 for a consumer without history.
     pub vb_uuid: u64,
 }
 
-/// A vBucket that is being backed up.
+/// The backup of a vBucket.
 pub struct VbucketTake {
     part: VbucketPart,
-    /// Earlier parts that can be continued, newest first.
+    /// The earlier parts that can be continued, newest first.
     bases: Vec<(BackupId, u64, u64)>,
-    /// Seqno that the parent has.
+    /// The last seqno of the parent's part.
     parent_to: Option<u64>,
-    /// Seqno that the part has to reach.
+    /// The seqno that the part must reach.
     target: u64,
     position: u64,
     snapshot_end: u64,
@@ -42,10 +42,11 @@ pub struct VbucketTake {
 }
 
 impl VbucketTake {
-    /// Begins. `lineage` has backup, vBucket UUID and last seqno of earlier parts, newest first; `target` is the high seqno of the source.
+    /// Starts a vBucket. `lineage` has the backup, vBucket UUID and last seqno of earlier parts, newest first; `target` is the
+    /// source's high seqno.
     pub fn new(vbid: u16, lineage: Vec<(BackupId, u64, u64)>, target: u64) -> VbucketTake {
         let parent_to = lineage.first().map(|(.., to)| *to);
-        // A part that ends at 0 is empty: from there everything begins.
+        // A part that ends at 0 is empty: a stream starts from the beginning there.
         let bases = lineage.into_iter().filter(|(.., to)| *to > 0).collect();
         let part = VbucketPart {
             vbid,
@@ -76,7 +77,7 @@ impl VbucketTake {
         take
     }
 
-    /// Continues the newest base that is left.
+    /// Continues the newest remaining base.
     fn go_to_base(&mut self) {
         let newest = self.bases.first().copied();
         self.part.base = newest.map(|(id, ..)| id);
@@ -88,27 +89,27 @@ impl VbucketTake {
     /// Returns the request for the stream.
     pub fn request(&self) -> StreamRequest {
         let (start, vb_uuid) = (self.part.from, self.part.uuid);
-        // A stream that ends within a snapshot would lack keys whose newer version comes behind the end.
+        // A stream that ends within a snapshot would lack keys whose newer version comes after its end.
         let end = if start >= self.target { start } else { u64::MAX };
         StreamRequest { start, end, vb_uuid }
     }
 
-    /// Takes in that the source does not share the history above `seqno`.
+    /// Handles a rollback: the source does not share the history above `seqno`.
     ///
     /// # Errors
-    /// [`Error::Source`] if nothing was to be shared.
+    /// [`Error::Source`] if the request did not need shared history.
     pub fn rolled_back(&mut self, seqno: u64) -> Result<(), Error> {
         if self.bases.is_empty() {
             return Err(self.malformed(format!("a stream from 0 is to be rolled back to {seqno}")));
         }
-        // The base that was asked for is not shared, whatever the seqno is.
+        // The requested base is not shared, whatever the seqno is.
         self.bases.remove(0);
         self.bases.retain(|(_, _, to)| *to <= seqno);
         self.go_to_base();
         Ok(())
     }
 
-    /// Takes in that the stream begins. `failover_log` has vBucket UUID and first seqno of each branch, newest first.
+    /// Handles the start of the stream. `failover_log` has the vBucket UUID and first seqno of each branch, newest first.
     ///
     /// # Errors
     /// [`Error::Source`] if the log is empty.
@@ -120,7 +121,7 @@ impl VbucketTake {
         Ok(())
     }
 
-    /// Returns true once the vBucket is complete: the stream can be closed.
+    /// Returns true once the vBucket is complete and the stream can be closed.
     pub fn is_complete(&self) -> bool {
         self.is_accepted && self.position >= self.target && self.position >= self.snapshot_end
     }
@@ -130,10 +131,10 @@ impl VbucketTake {
         self.part.vbid
     }
 
-    /// Takes in that a snapshot begins. `is_history` is true if no version is left out of it.
+    /// Handles the start of a snapshot. `is_history` is true if the snapshot omits no versions.
     ///
     /// # Errors
-    /// [`Error::Source`] if it ends before what was sent already.
+    /// [`Error::Source`] if it ends before a seqno that was already sent.
     pub fn snapshot(&mut self, end: u64, is_history: bool) -> Result<(), Error> {
         if end < self.position {
             return Err(
@@ -147,10 +148,10 @@ impl VbucketTake {
         Ok(())
     }
 
-    /// Takes in that history has passed `seqno` with what is no document.
+    /// Handles an advance of history to `seqno` without documents.
     ///
     /// # Errors
-    /// [`Error::Source`] if that runs backwards.
+    /// [`Error::Source`] if the seqno is lower than the last one.
     pub fn advanced(&mut self, seqno: u64) -> Result<(), Error> {
         if seqno < self.position || seqno > self.snapshot_end {
             return Err(self.malformed(format!("seqno {seqno} comes out of order")));
@@ -159,10 +160,10 @@ impl VbucketTake {
         Ok(())
     }
 
-    /// Takes in a record, which goes to `worker` with the block that it completes.
+    /// Adds a record. A block that it completes goes to `worker`.
     ///
     /// # Errors
-    /// [`Error::Source`] if it comes out of order; if the store fails.
+    /// [`Error::Source`] if it is out of order; errors of the store.
     pub fn record(&mut self, record: &Record<'_>, worker: &mut Worker<'_>) -> Result<(), Error> {
         if record.seqno <= self.position || record.seqno > self.snapshot_end {
             return Err(self.malformed(format!("seqno {} comes out of order", record.seqno)));
@@ -187,10 +188,10 @@ impl VbucketTake {
         worker.append(&mut self.block, &mut self.part.runs)
     }
 
-    /// Ends the vBucket: its part, or `None` if the parent has all of it.
+    /// Ends the vBucket: returns its part, or `None` if the parent has all records.
     ///
     /// # Errors
-    /// [`Error::Source`] if it is not complete; if the store fails.
+    /// [`Error::Source`] if it is not complete; errors of the store.
     pub(crate) fn finish(mut self, worker: &mut Worker<'_>) -> Result<Option<VbucketPart>, Error> {
         if !self.is_complete() {
             return Err(self.malformed("the stream ended early"));

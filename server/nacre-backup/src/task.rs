@@ -1,4 +1,4 @@
-//! A backup that is being taken: which vBuckets are complete, and the objects that have them.
+//! A backup in progress: its completed vBuckets, and the objects with their blocks.
 
 use crate::block::BlockBuilder;
 use crate::cipher::ObjectCipher;
@@ -14,60 +14,60 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Bytes at which an object with blocks is complete.
+/// Bytes at which a block object is complete.
 pub const OBJECT_BYTES: usize = 16 << 20;
-/// Largest object with blocks in bytes: a block of the largest size more.
+/// Maximum size of a block object in bytes: one block of maximum size more.
 pub const OBJECT_BYTES_MAX: u64 = 64 << 20;
-/// First bytes of an object with blocks; 16 random bytes follow.
+/// The first bytes of a block object; 16 random bytes follow.
 pub(crate) const OBJECT_MAGIC: [u8; 4] = *b"NBK1";
 /// Bytes before the first block.
 pub(crate) const PREFIX_BYTES: usize = 20;
-/// Numbers of objects and pieces that one process has: those below are of the process that completes the backup, and each other process
-/// that writes into it begins at a multiple of this.
+/// Numbers of objects and pieces that one process may use. The process that completes the backup uses the numbers below this one;
+/// each other process that writes into the backup starts at a multiple of it.
 pub const SHARE_NUMBERS: u32 = 1 << 20;
-/// Complete vBuckets that a process that is killed may lose, whatever their size.
+/// Maximum number of completed vBuckets that are lost with a killed process, regardless of their size.
 const PENDING_MAX: usize = 64;
 
 const _: () =
     assert!(OBJECT_BYTES_MAX as usize > OBJECT_BYTES + crate::block::BLOCK_RAW_BYTES_MAX + 4096);
 
-/// A bucket to be backed up.
+/// A bucket to back up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketSource {
-    /// Name.
+    /// The name.
     pub name: String,
-    /// UUID.
+    /// The UUID.
     pub uuid: String,
-    /// Number of vBuckets.
+    /// The number of vBuckets.
     pub vbuckets: u16,
 }
 
-/// Values that a task cannot make itself.
+/// Values that a task cannot create itself.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskOptions {
-    /// Unix milliseconds.
+    /// The time in Unix milliseconds.
     pub now_ms: u64,
-    /// Random bytes, never used before.
+    /// Unused random bytes.
     pub random: [u8; 16],
-    /// Take all of history, whatever there is already.
+    /// True to take the whole history, regardless of existing backups.
     pub is_full: bool,
 }
 
-/// What a backup was begun with; a resumed one goes on with it.
+/// The parameters with which a backup was started; a resumed backup continues with them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Begin {
     started_ms: u64,
     buckets: Vec<(BucketSource, Option<Parent>)>,
-    /// Backups that are merged; none if a cluster is backed up.
+    /// The backups to merge; empty for a backup of a cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     merged: Vec<BackupId>,
 }
 
-/// vBuckets that are complete, and the objects that have them.
+/// Completed vBuckets, and the objects with their blocks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Piece {
     objects: Vec<ObjectInfo>,
-    /// Bucket by its place in `Begin`, vBucket, and its part, unless the parent has all of it.
+    /// The bucket's index in `Begin`, the vBucket, and its part; `None` if the parent has all records.
     done: Vec<(usize, u16, Option<VbucketPart>)>,
 }
 
@@ -75,13 +75,13 @@ struct Piece {
 struct Progress {
     done: BTreeMap<(usize, u16), Option<VbucketPart>>,
     objects: BTreeMap<u32, ObjectInfo>,
-    /// Pieces that are known.
+    /// The pieces that have been read.
     pieces: BTreeSet<u32>,
     next_number: u32,
 }
 
 impl Progress {
-    /// Takes in what a piece says.
+    /// Adds the contents of a piece.
     fn add(&mut self, piece: Piece) {
         let objects = piece.objects.into_iter().map(|object| (object.number, object));
         self.objects.extend(objects);
@@ -90,28 +90,28 @@ impl Progress {
     }
 }
 
-/// The number in the name of a piece or an object: `…/7.json`, `…/7.nbk`.
+/// Returns the number in the name of a piece or an object: `…/7.json`, `…/7.nbk`.
 fn number_of(name: &str) -> Option<u32> {
     let (number, ending) = name.rsplit('/').next()?.split_once('.')?;
     ["json", "nbk"].contains(&ending).then(|| number.parse().ok())?
 }
 
-/// A backup that is being taken, by as many workers as wanted.
+/// A backup in progress, with any number of workers.
 pub struct Task<'a> {
     repository: &'a Repository,
     id: BackupId,
     begin: Begin,
     salt: [u8; 16],
-    /// Of each bucket, by vBucket: backup, UUID and last seqno of earlier parts, newest first.
+    /// For each bucket and vBucket: backup, UUID and last seqno of earlier parts, newest first.
     lineages: Vec<ResumePoints>,
     progress: Mutex<Progress>,
 }
 
 impl<'a> Task<'a> {
-    /// Begins a backup. A bucket is continued if the newest backup of it has its UUID and its number of vBuckets.
+    /// Starts a backup. It continues the newest backup of a bucket if that has the same UUID and number of vBuckets.
     ///
     /// # Errors
-    /// If the store fails.
+    /// Errors of the store.
     pub fn begin(
         repository: &'a Repository,
         buckets: &[BucketSource],
@@ -127,7 +127,8 @@ impl<'a> Task<'a> {
         Task::begin_with(repository, begin, now_ms, random)
     }
 
-    /// Begins a merge of backups that began at `started_ms`; `buckets` are sorted by name, each with the backup that it continues.
+    /// Starts a merge of backups, the first of which started at `started_ms`. `buckets` are sorted by name, each with the backup
+    /// that it continues.
     pub(crate) fn begin_merge(
         repository: &'a Repository,
         buckets: Vec<(BucketSource, Option<Parent>)>,
@@ -145,7 +146,7 @@ impl<'a> Task<'a> {
         now_ms: u64,
         random: [u8; 16],
     ) -> Result<Task<'a>, Error> {
-        // A list may be older than a manifest that was read since.
+        // A list may be older than a manifest that was read meanwhile.
         let parents =
             begin.buckets.iter().filter_map(|(_, parent)| parent.as_ref().map(|parent| parent.id));
         let known = parents.chain(begin.merged.iter().copied());
@@ -156,11 +157,11 @@ impl<'a> Task<'a> {
         Ok(task)
     }
 
-    /// Continues a backup that was interrupted: vBuckets that were complete are kept.
+    /// Resumes an interrupted backup and keeps its completed vBuckets.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if a bucket is not the one that the backup was begun with, or the backup is complete or a merge; [`Error::Damaged`] if the
-    /// interruption was before anything was done. Then the backup has to be removed.
+    /// [`Error::Invalid`] if a bucket differs from the one at the start of the backup, or the backup is complete or a merge;
+    /// [`Error::Damaged`] if the backup was interrupted before it did anything. Such a backup must be removed.
     pub fn resume(
         repository: &'a Repository,
         id: BackupId,
@@ -189,7 +190,7 @@ impl<'a> Task<'a> {
         let mut progress = task.progress.lock();
         let pieces = repository.store().list(&progress_folder(id))?;
         let objects = repository.store().list(&data_folder(id))?;
-        // Also what was written by a process that ended before it could say so.
+        // Includes numbers of a process that ended before it recorded them.
         let numbers = pieces.iter().chain(&objects).filter_map(|name| number_of(name));
         let numbers = numbers.chain(progress.objects.keys().copied());
         let own = numbers.filter(|number| *number < SHARE_NUMBERS).max();
@@ -198,12 +199,12 @@ impl<'a> Task<'a> {
         Ok(task)
     }
 
-    /// Joins a backup that another process has begun and will complete, to write some of its vBuckets. Objects and pieces get numbers from
-    /// `first_number` on, a multiple of [`SHARE_NUMBERS`] that no other process has.
+    /// Joins a backup that another process has started and will complete, to write some of its vBuckets. Objects and pieces get
+    /// numbers from `first_number`, a multiple of [`SHARE_NUMBERS`] that no other process uses.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the backup is complete or a merge, or the number is none; [`Error::Damaged`] and [`StoreError::Missing`] if there is
-    /// no such backup.
+    /// [`Error::Invalid`] if the backup is complete or a merge, or the number is invalid; [`Error::Damaged`] and
+    /// [`StoreError::Missing`] if the backup does not exist.
     pub fn join(
         repository: &'a Repository,
         id: BackupId,
@@ -224,10 +225,10 @@ impl<'a> Task<'a> {
         Ok(task)
     }
 
-    /// Learns which vBuckets are complete, also by other processes.
+    /// Reads which vBuckets are complete, including those of other processes.
     ///
     /// # Errors
-    /// If the store fails.
+    /// Errors of the store.
     pub fn refresh(&self) -> Result<(), Error> {
         let names = self.repository.store().list(&progress_folder(self.id))?;
         let mut progress = self.progress.lock();
@@ -236,13 +237,13 @@ impl<'a> Task<'a> {
             else {
                 continue;
             };
-            // One that was not written completely counts for nothing: its vBuckets are taken again.
+            // A partly written piece is ignored: its vBuckets are taken again.
             let Ok(piece) = self.repository.read_json::<Piece>(&name) else { continue };
             progress.pieces.insert(number);
             progress.add(piece);
         }
         let Progress { done, objects, .. } = &mut *progress;
-        // A list may lack the piece that knows an object.
+        // A list may lack the piece with the object.
         done.retain(|_, part| {
             part.iter().flat_map(|part| &part.runs).all(|run| objects.contains_key(&run.object))
         });
@@ -269,12 +270,12 @@ impl<'a> Task<'a> {
         Ok(Task { repository, id, begin, salt: random, lineages, progress })
     }
 
-    /// Returns the identifier of the backup.
+    /// Returns the ID of the backup.
     pub fn id(&self) -> BackupId {
         self.id
     }
 
-    /// Returns the buckets, in the order in which their places count.
+    /// Returns the buckets, in the order of their indexes.
     pub fn buckets(&self) -> impl Iterator<Item = &BucketSource> {
         self.begin.buckets.iter().map(|(source, _)| source)
     }
@@ -286,7 +287,7 @@ impl<'a> Task<'a> {
         (0..count).filter(|vbid| !progress.done.contains_key(&(bucket, *vbid))).collect()
     }
 
-    /// Returns the seqno that the parent has of a vBucket.
+    /// Returns the last seqno of the parent's part of a vBucket.
     pub(crate) fn parent_to(&self, bucket: usize, vbid: u16) -> Option<u64> {
         let points = self.lineages.get(bucket)?.get(usize::from(vbid))?;
         points.first().map(|(.., to)| *to)
@@ -297,7 +298,7 @@ impl<'a> Task<'a> {
         Worker { task: self, object: None, written: Vec::new(), pending: Vec::new() }
     }
 
-    /// Random bytes for one object: names of JSON objects are used once in a process, and these once for a name.
+    /// Returns random bytes for one object. A process uses each name of a JSON object once, and each salt for one name.
     fn salt_of(&self, use_: &[u8]) -> [u8; 16] {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.salt).update(use_);
@@ -316,7 +317,7 @@ impl<'a> Task<'a> {
     /// Completes the backup. `collections` and `definitions` are those at the end, by bucket.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if vBuckets are missing; if the store fails, after which this can be called again.
+    /// [`Error::Invalid`] if vBuckets are missing; errors of the store, after which the call can be repeated.
     pub fn complete(
         &self,
         now_ms: u64,
@@ -369,7 +370,7 @@ impl<'a> Task<'a> {
         self.publish(manifest)
     }
 
-    /// Checks that all that the manifest refers to is still there: somebody may have discarded this backup, or removed its bases.
+    /// Checks that all objects of the manifest still exist: another process may have discarded this backup or removed its bases.
     fn check_presence(&self, manifest: &Manifest) -> Result<(), Error> {
         let store = self.repository.store();
         for object in &manifest.objects {
@@ -391,11 +392,11 @@ impl<'a> Task<'a> {
                 }
             }
         }
-        // The repository remembers manifests that it has read, and the store does not.
+        // Ask the store, because the repository caches manifests that it has read.
         needed.into_iter().try_for_each(|id| Ok(store.size(&manifest_name(id)).map(drop)?))
     }
 
-    /// Writes the manifest, which completes the backup, and removes what was kept for an interruption.
+    /// Writes the manifest, which completes the backup, and removes the progress objects.
     fn publish(&self, manifest: Manifest) -> Result<Manifest, Error> {
         let (store, name) = (self.repository.store(), manifest_name(self.id));
         let create = || {
@@ -415,7 +416,7 @@ impl<'a> Task<'a> {
             written => written,
         };
         written?;
-        // The backup is complete: what is left here is removed with it.
+        // The backup is complete: objects that remain here are removed with it.
         for name in store.list(&progress_folder(self.id)).unwrap_or_default() {
             let _ = store.remove(&name);
         }
@@ -423,7 +424,7 @@ impl<'a> Task<'a> {
     }
 }
 
-/// Finds the backup that a new one of a bucket can continue.
+/// Returns the backup that a new one of a bucket can continue.
 fn parent_of(repository: &Repository, source: &BucketSource) -> Result<Option<Parent>, Error> {
     let Some(read) = repository.latest_with(&source.name)? else { return Ok(None) };
     let known = read.0.bucket(&source.name);
@@ -436,13 +437,13 @@ fn parent_of(repository: &Repository, source: &BucketSource) -> Result<Option<Pa
         Reader::new(repository, read.0.id, &source.name).and_then(|reader| reader.resume_points());
     match points {
         Ok(_) => Ok(Some(Parent { id: read.0.id, blake3: read.1.clone() })),
-        // A chain that is damaged is not continued: a full backup is better than one that cannot be read.
+        // A damaged chain is not continued: a full backup is better than an unreadable one.
         Err(error) if error.is_damage() => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// An object that is being filled.
+/// An object being filled.
 struct OpenObject {
     number: u32,
     bytes: Vec<u8>,
@@ -453,31 +454,31 @@ struct OpenObject {
 pub struct Worker<'a> {
     task: &'a Task<'a>,
     object: Option<OpenObject>,
-    /// Objects that were written since the last piece of progress.
+    /// Objects written since the last piece of progress.
     written: Vec<ObjectInfo>,
-    /// vBuckets that are complete as soon as the open object is written.
+    /// vBuckets that are complete once the open object is written.
     pending: Vec<(usize, u16, Option<VbucketPart>)>,
 }
 
 impl Worker<'_> {
-    /// Begins a vBucket, whose high seqno is `target`.
+    /// Starts a vBucket with the high seqno `target`.
     pub fn begin(&self, bucket: usize, vbid: u16, target: u64) -> VbucketTake {
         let lineages = self.task.lineages.get(bucket);
         let lineage = lineages.and_then(|lineages| lineages.get(usize::from(vbid)));
         VbucketTake::new(vbid, lineage.cloned().unwrap_or_default(), target)
     }
 
-    /// Takes in a complete vBucket.
+    /// Adds a completed vBucket.
     ///
     /// # Errors
-    /// [`Error::Source`] if it is not complete; if the store fails.
+    /// [`Error::Source`] if it is not complete; errors of the store.
     pub fn finish(&mut self, bucket: usize, take: VbucketTake) -> Result<(), Error> {
         let vbid = take.vbid();
         let part = take.finish(self)?;
         self.put(bucket, vbid, part)
     }
 
-    /// Takes in the part of a vBucket, or that its parent has all of it.
+    /// Adds the part of a vBucket; `None` if its parent has all records.
     pub(crate) fn put(
         &mut self,
         bucket: usize,
@@ -515,10 +516,10 @@ impl Worker<'_> {
         if object.bytes.len() >= OBJECT_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Writes what has been taken, and that it has.
+    /// Writes the open object, and the progress.
     ///
     /// # Errors
-    /// If the store fails: the worker cannot be used any more, and the backup can be resumed.
+    /// Errors of the store. The worker is unusable afterwards, but the backup can be resumed.
     pub fn flush(&mut self) -> Result<(), Error> {
         let (task, store) = (self.task, self.task.repository.store());
         if let Some(OpenObject { number, bytes, .. }) = self.object.take() {

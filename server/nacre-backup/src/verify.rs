@@ -1,38 +1,38 @@
-//! Proof that a backup can be read.
+//! Checks that a backup can be read.
 
 use crate::repository::{manifest_name, object_name};
 use crate::{BackupId, Error, Reader, Repository};
 use std::collections::BTreeSet;
 
-/// Something that is wrong with a backup.
+/// A defect of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Name of the object.
+    /// The name of the object.
     pub object: String,
-    /// What is wrong.
+    /// The defect.
     pub reason: String,
 }
 
-/// What was looked at, and what was found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// Number of manifests, objects, bytes and records that were read.
+    /// Number of manifests read.
     pub manifests: u64,
-    /// Number of objects with blocks.
+    /// Number of block objects.
     pub objects: u64,
-    /// Bytes of objects; they were read if data was to be.
+    /// Bytes of block objects. They were read only if the check includes data.
     pub bytes: u64,
-    /// Records that were decoded.
+    /// Number of decoded records.
     pub records: u64,
-    /// All that is wrong.
+    /// All defects.
     pub findings: Vec<Finding>,
 }
 
-/// Verifies a backup and all that it continues: manifests, whether parts continue each other, and the lengths of objects. With `has_data`
-/// every byte is read, its checksums are compared, and records are counted.
+/// Verifies a backup and all backups that it continues: manifests, continuity of parts, and lengths of objects. With `has_data`,
+/// also reads every byte, compares checksums and counts records.
 ///
 /// # Errors
-/// If the store fails. Damage is no error, but a finding.
+/// Errors of the store. Damage is not an error, but a finding.
 pub fn verify(repository: &Repository, id: BackupId, has_data: bool) -> Result<Verified, Error> {
     let mut verified = Verified::default();
     let needed = match repository.needs(id) {
@@ -113,7 +113,7 @@ fn verify_one(
     Ok(())
 }
 
-/// Adds a finding; a store that fails is an error.
+/// Adds a finding. Returns an error if the store has failed.
 fn note(verified: &mut Verified, object: String, error: Error) -> Result<(), Error> {
     let finding = match error {
         Error::Store(error) if error.is_failure() => return Err(error.into()),

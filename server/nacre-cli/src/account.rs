@@ -57,7 +57,7 @@ enum Action {
 /// Runs `nacre user`.
 ///
 /// # Errors
-/// A sentence for the person who ran it.
+/// A message for the user.
 pub fn run(options: &Options) -> Result<(), Failure> {
     let server = &options.server;
     let path = |name: &str| format!("{USERS}/{}", escaped(name));
@@ -101,7 +101,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns a role as it is written: `data_reader[bucket:scope:collection]`.
+/// Returns a role in its text form: `data_reader[bucket:scope:collection]`.
 fn role(role: &Value) -> Value {
     let name = role["role"].as_str().unwrap_or_default();
     let places = ["bucket_name", "scope_name", "collection_name"];

@@ -1,9 +1,9 @@
-//! Addresses of nodes, as people write them.
+//! Addresses of nodes in the forms that users write.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// An address as it was given.
+/// An address as the user gave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAddress {
     pub(crate) scheme: Scheme,
@@ -12,18 +12,19 @@ pub struct NodeAddress {
     pub(crate) port: u16,
 }
 
-/// Scheme of an address.
+/// The scheme of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
-    /// A host and perhaps a port: of management, or of keys where that is what answers.
+    /// No scheme, only a host and perhaps a port: the management port, or the key-value port if
+    /// that answers.
     None,
-    /// Management.
+    /// The management port.
     Http,
-    /// Management with TLS.
+    /// The management port with TLS.
     Https,
-    /// The port is that of the key-value service.
+    /// The key-value port.
     Couchbase,
-    /// The key-value service with TLS.
+    /// The key-value port with TLS.
     Couchbases,
 }
 
@@ -88,13 +89,13 @@ impl NodeAddress {
         matches!(self.scheme, Scheme::Https | Scheme::Couchbases)
     }
 
-    /// Returns true if the address is one of the key-value service.
+    /// Returns true if the address names the key-value service.
     pub(crate) fn names_keys(&self) -> bool {
         matches!(self.scheme, Scheme::Couchbase | Scheme::Couchbases)
     }
 }
 
-/// The URL of the management, as it is written in messages.
+/// Writes the URL of the management port, for messages.
 impl fmt::Display for NodeAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = match self.scheme {

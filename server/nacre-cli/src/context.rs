@@ -1,4 +1,4 @@
-//! `nacre context`: nodes and logins under names.
+//! `nacre context`: named nodes and logins.
 
 use crate::contexts::{Context, Contexts, dev_context};
 use crate::failure::Failure;
@@ -53,7 +53,7 @@ enum Action {
 /// Runs `nacre context`.
 ///
 /// # Errors
-/// A sentence for the person who ran it.
+/// A message for the user.
 pub fn run(options: &Options) -> Result<(), Failure> {
     let path = Contexts::path()?;
     let mut contexts = Contexts::load(&path)?;

@@ -1,4 +1,4 @@
-//! Contexts: nodes and logins under names, in a file of the user; and the node of `nacre dev` in a folder.
+//! Contexts: named nodes and logins in a file of the user, and the node of `nacre dev` in a folder.
 //!
 //! ```toml
 //! current = "shop"
@@ -10,8 +10,8 @@
 //! cacert = "/home/ann/shop.pem"
 //! ```
 //!
-//! `nacre dev` writes such an entry into `.nacre/dev.toml`, which commands in the same folder use. The entry is believed only if it names
-//! an address of this machine, so that a folder from elsewhere cannot send commands to another one.
+//! `nacre dev` writes such an entry into `.nacre/dev.toml`, and commands in the same folder use it. Commands refuse an entry that
+//! does not name an address of this machine, so that a folder from elsewhere cannot direct commands to another machine.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -22,29 +22,29 @@ use std::path::{Path, PathBuf};
 
 use crate::address::NodeAddress;
 
-/// Folder in which `nacre dev` keeps its data, in the working directory.
+/// The folder in the working directory in which `nacre dev` keeps its data.
 pub const DEV_FOLDER: &str = ".nacre";
-/// File there that names the node while it runs.
+/// The file in that folder that names the running node.
 const DEV_FILE: &str = "dev.toml";
-/// Largest file that is read, in bytes.
+/// Maximum size of a file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Node and login.
+/// A node and a login.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Context {
-    /// Address, as `-c` takes it.
+    /// The address, in the form of `-c`.
     pub url: String,
-    /// User; `Administrator` if there is none.
+    /// The user; `None` means `Administrator`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Password.
+    /// The password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
-    /// File that holds the password.
+    /// The file that contains the password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_file: Option<PathBuf>,
-    /// File with the authority of the node, in PEM.
+    /// The file with the node's certificate authority, in PEM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cacert: Option<PathBuf>,
 }
@@ -53,7 +53,7 @@ impl Context {
     /// Returns the password, if the context has one.
     ///
     /// # Errors
-    /// When its file cannot be read.
+    /// The reason, if the password file cannot be read.
     pub fn password(&self) -> Result<Option<String>, String> {
         let Some(file) = &self.password_file else { return Ok(self.password.clone()) };
         let text = read(file)?.ok_or_else(|| format!("{}: no such file", file.display()))?;
@@ -65,19 +65,19 @@ impl Context {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contexts {
-    /// Name of the context that commands use when no node is named.
+    /// The name of the context that commands use by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<String>,
-    /// Contexts by their names.
+    /// The contexts by name.
     #[serde(default)]
     pub contexts: BTreeMap<String, Context>,
 }
 
 impl Contexts {
-    /// Path of the file: `NACRE_CONTEXTS`, or `nacre/contexts.toml` in the user's configuration folder.
+    /// Returns the path of the file: `NACRE_CONTEXTS`, or `nacre/contexts.toml` in the user's configuration folder.
     ///
     /// # Errors
-    /// When the user has no home folder.
+    /// The reason, if the user has no home folder.
     pub fn path() -> Result<PathBuf, String> {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         if let Some(path) = set("NACRE_CONTEXTS") {
@@ -91,20 +91,20 @@ impl Contexts {
             .ok_or_else(|| "there is no HOME: name the file of contexts in NACRE_CONTEXTS".into())
     }
 
-    /// Reads the file at `path`; without one there are no contexts.
+    /// Reads the file at `path`; a missing file has no contexts.
     ///
     /// # Errors
-    /// A sentence that names the file and the line.
+    /// A message that names the file and the line.
     pub fn load(path: &Path) -> Result<Contexts, String> {
         let Some(text) = read(path)? else { return Ok(Contexts::default()) };
         toml::from_str(&text)
             .map_err(|error| format!("{}: {}", path.display(), error.to_string().trim_end()))
     }
 
-    /// Returns the context of that name.
+    /// Returns the context with the given name.
     ///
     /// # Errors
-    /// A sentence that names those that exist.
+    /// A message that lists the existing contexts.
     pub fn find(&self, name: &str) -> Result<&Context, String> {
         self.contexts.get(name).ok_or_else(|| {
             let known: Vec<&str> = self.contexts.keys().map(String::as_str).collect();
@@ -118,7 +118,7 @@ impl Contexts {
     /// Writes the file, which only the user can read.
     ///
     /// # Errors
-    /// A sentence that names the file.
+    /// A message that names the file.
     pub fn save(&self, path: &Path) -> Result<(), String> {
         let text = toml::to_string(self).map_err(|error| error.to_string())?;
         write_private(path, &text)
@@ -128,7 +128,7 @@ impl Contexts {
 /// Returns the node of `nacre dev` in the working directory, if one runs there.
 ///
 /// # Errors
-/// When its file is not one of `nacre dev`, or names another machine.
+/// The reason, if the file is not one of `nacre dev` or names another machine.
 pub fn dev_context() -> Result<Option<Context>, String> {
     dev_context_in(Path::new("."))
 }
@@ -147,10 +147,10 @@ fn dev_context_in(folder: &Path) -> Result<Option<Context>, String> {
     }
 }
 
-/// Writes down the node of `nacre dev` whose data is in `folder`. Returns the path, which is to be removed when the node ends.
+/// Records the node of `nacre dev` whose data is in `folder`. Returns the path of the file; remove it when the node ends.
 ///
 /// # Errors
-/// A sentence that names the file.
+/// A message that names the file.
 pub fn write_dev_context(folder: &Path, context: &Context) -> Result<PathBuf, String> {
     let path = folder.join(DEV_FILE);
     let text = toml::to_string(context).map_err(|error| error.to_string())?;
@@ -158,7 +158,7 @@ pub fn write_dev_context(folder: &Path, context: &Context) -> Result<PathBuf, St
     Ok(path)
 }
 
-/// Returns the text of a file, `None` if there is no such file.
+/// Returns the content of a file; `None` if it does not exist.
 fn read(path: &Path) -> Result<Option<String>, String> {
     use std::io::Read;
     let failed = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
@@ -173,7 +173,7 @@ fn read(path: &Path) -> Result<Option<String>, String> {
     Ok(Some(text))
 }
 
-/// Replaces a file by one that only its user can read. A reader sees the old file or the new one.
+/// Replaces a file by one that only its user can read. Readers see either the old or the new content.
 fn write_private(path: &Path, text: &str) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
     if let Some(folder) = path.parent() {

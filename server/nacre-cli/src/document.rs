@@ -1,4 +1,4 @@
-//! `nacre doc`: documents by their keys.
+//! `nacre doc`: reads and writes documents by key.
 
 use crate::failure::Failure;
 use crate::keyspace::InBucket;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use std::io::{Read, Write};
 
-/// Largest value, in bytes: what a server takes.
+/// Maximum size of a value, in bytes: the limit of the server.
 const VALUE_BYTES_MAX: u64 = 20 << 20;
 
 /// Options of `nacre doc`.
@@ -87,7 +87,7 @@ struct Document {
 /// Runs `nacre doc`.
 ///
 /// # Errors
-/// A sentence for the person who ran it.
+/// A message for the user.
 pub fn run(options: &Options) -> Result<(), Failure> {
     let place = format!("{}.{}", options.place.bucket, options.collection);
     if let Action::List { prefix, limit, format } = &options.action {
@@ -165,7 +165,7 @@ fn missing(name: &str, place: &str) -> Failure {
     format!("{place} has no document {name}").into()
 }
 
-/// Says what a status means for the document.
+/// Describes a refusal by its status and the document.
 fn refused(error: nacre_client::Error, name: &str, place: &str) -> Failure {
     const NOT_FOUND: u16 = Status::KeyNotFound as u16;
     const EXISTS: u16 = Status::KeyExists as u16;
@@ -196,7 +196,7 @@ fn list(options: &Options, prefix: &str, limit: u64, format: Format) -> Result<(
     Ok(())
 }
 
-/// Pattern of LIKE for keys with a prefix.
+/// Returns a LIKE pattern for keys with a prefix.
 fn like(prefix: &str) -> String {
     let mut pattern = String::new();
     for character in prefix.chars() {

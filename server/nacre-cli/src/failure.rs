@@ -1,25 +1,25 @@
-//! Failure of a command: a sentence for the person at the terminal, and the exit status for scripts.
+//! The failure of a command: a message for the user, and an exit status for scripts.
 
 use nacre_client::{Error, RestError};
 use std::fmt;
 
-/// Kind of a failure, by what a script can do about it.
+/// The kind of a failure, by what a script can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The request was refused or went wrong: exit status 1.
+    /// The request was refused or failed: exit status 1.
     Failed,
-    /// No node answers, or none that serves the request: exit status 3. The command can be repeated.
+    /// No node answers, or no node serves the request: exit status 3. The command can be repeated.
     Unreachable,
     /// The login is refused, or the user lacks a right: exit status 4.
     Denied,
 }
 
-/// Failure of a command.
+/// The failure of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Kind, which decides the exit status.
+    /// The kind, which determines the exit status.
     pub kind: Kind,
-    /// Sentence for the person at the terminal.
+    /// The message for the user.
     pub reason: String,
 }
 
@@ -29,7 +29,7 @@ impl Failure {
         Failure { kind, reason: reason.into() }
     }
 
-    /// Returns the exit status of the process; 2, a wrong command line, is the parser's.
+    /// Returns the exit status of the process. The parser returns 2 for a wrong command line.
     pub fn exit_status(&self) -> u8 {
         match self.kind {
             Kind::Failed => 1,
@@ -38,7 +38,7 @@ impl Failure {
         }
     }
 
-    /// Returns the same failure with another sentence.
+    /// Returns the same failure with another message.
     pub fn map(self, change: impl FnOnce(String) -> String) -> Failure {
         Failure { kind: self.kind, reason: change(self.reason) }
     }
@@ -62,7 +62,7 @@ impl From<&str> for Failure {
     }
 }
 
-/// For commands that report sentences alone.
+/// For commands that report only messages.
 impl From<Failure> for String {
     fn from(failure: Failure) -> String {
         failure.reason
@@ -71,7 +71,7 @@ impl From<Failure> for String {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        /// Status of a refused login, and of a user who lacks a right.
+        /// Statuses of a refused login, and of a missing right.
         const DENIED: [u16; 2] =
             [nacre_protocol::Status::AuthError as u16, nacre_protocol::Status::AccessDenied as u16];
         let kind = match &error {

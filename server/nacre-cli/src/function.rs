@@ -69,7 +69,7 @@ enum Action {
 /// Runs `nacre function`.
 ///
 /// # Errors
-/// A sentence for the person who ran it.
+/// A message for the user.
 pub fn run(options: &Options) -> Result<(), Failure> {
     let server = &options.server;
     let base = server.functions()?;

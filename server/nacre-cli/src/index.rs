@@ -1,4 +1,4 @@
-//! `nacre index`: indexes of SQL++.
+//! `nacre index`: SQL++ indexes.
 
 use crate::failure::Failure;
 use crate::keyspace::{InBucket, confirm};
@@ -53,7 +53,7 @@ enum Action {
 /// Runs `nacre index`.
 ///
 /// # Errors
-/// A sentence for the person who ran it.
+/// A message for the user.
 pub fn run(options: &Options) -> Result<(), Failure> {
     let (server, bucket) = (&options.server, options.place.bucket.as_str());
     match &options.action {

@@ -8,7 +8,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 const BUCKETS: &str = "/pools/default/buckets";
-/// Scope of collections that are named without one.
+/// The scope of collections that are named without a scope.
 const SCOPE_DEFAULT: &str = "_default";
 
 /// The bucket that a command concerns.
@@ -97,7 +97,7 @@ enum BucketKind {
 /// Runs `nacre bucket`.
 ///
 /// # Errors
-/// A sentence for the person who ran it.
+/// A message for the user.
 pub fn run_buckets(options: &Buckets) -> Result<(), Failure> {
     let server = &options.server;
     let path = |name: &str| format!("{BUCKETS}/{}", escaped(name));
@@ -172,7 +172,8 @@ fn row_of_bucket(bucket: &Value) -> [Value; 7] {
     ]
 }
 
-/// Names the bucket in a failure that does not: the answer to an unknown one is not about buckets.
+/// Adds the bucket's name to a failure that lacks it: the answer for an unknown bucket does not
+/// mention buckets.
 fn about_bucket(name: &str) -> impl Fn(Failure) -> Failure {
     let name = name.to_owned();
     move |failure| {
@@ -222,7 +223,7 @@ enum ScopeAction {
 /// Runs `nacre scope`.
 ///
 /// # Errors
-/// A sentence for the person who ran it.
+/// A message for the user.
 pub fn run_scopes(options: &Scopes) -> Result<(), Failure> {
     let (server, bucket) = (&options.server, options.place.bucket.as_str());
     match &options.action {
@@ -285,7 +286,7 @@ enum CollectionAction {
 /// Runs `nacre collection`.
 ///
 /// # Errors
-/// A sentence for the person who ran it.
+/// A message for the user.
 pub fn run_collections(options: &Collections) -> Result<(), Failure> {
     let (server, bucket) = (&options.server, options.place.bucket.as_str());
     match &options.action {
@@ -319,10 +320,10 @@ pub fn run_collections(options: &Collections) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Creates a collection that does not exist yet, and its scope. Returns false if it exists.
+/// Creates a missing collection, and its scope. Returns false if the collection exists.
 ///
 /// # Errors
-/// Why it cannot be created.
+/// The reason, if it cannot be created.
 pub fn create_collection(
     server: &Server,
     bucket: &str,
@@ -357,20 +358,20 @@ fn scopes_path(bucket: &str) -> String {
     format!("{BUCKETS}/{}/scopes", escaped(bucket))
 }
 
-/// Splits `scope.collection`; a name alone is of the default scope.
+/// Splits `scope.collection`; a name without a dot is in the default scope.
 fn split(name: &str) -> (&str, &str) {
     name.split_once('.').unwrap_or((SCOPE_DEFAULT, name))
 }
 
-/// Returns text for a path or a form.
+/// Returns text escaped for a path or a form.
 pub fn escaped(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-/// Asks at a terminal whether to go on, unless `--yes` is given.
+/// Asks for confirmation at a terminal, unless `--yes` is given.
 ///
 /// # Errors
-/// When there is no terminal, or the answer is not yes.
+/// The reason, if there is no terminal or the answer is not yes.
 pub fn confirm(yes: bool, what: &str) -> Result<(), Failure> {
     use std::io::IsTerminal;
     if yes {

@@ -1,21 +1,22 @@
-//! Commands of the binary `nacre` that are clients: they talk to a node as any application does.
+//! The commands of the binary `nacre` that are clients: they talk to a node like any application.
 //!
 //! ```text
-//! bucket, scope, collection      where documents are           sh       statements of SQL++
-//! doc, sample                    documents                     context  nodes and logins under names
-//! user, token, index, function   what there is besides         xdcr     buckets that follow those of other clusters
-//! cluster, ping                  nodes, and a look at them     mcp      all of it for agents
-//! sdk                            types for programs
+//! bucket, scope, collection      keyspaces                     sh       statements of SQL++
+//! doc, sample                    documents                     context  named nodes and logins
+//! user, token, index, function   definitions                   xdcr     replication to other clusters
+//! cluster, ping                  nodes                         mcp      tools for agents
+//! sdk                            types for application code
 //! ```
 //!
 //! Other commands are in crates that depend on this one: `backup`, `restore`, `export` and `import` in nacre-backup-tools, `plugin` in
 //! nacre-plugin-tools, `bench` in nacre-bench.
 //!
-//! Each module has an `Options` (or the command's name) for the command line, and a function that runs it and returns a sentence for the
-//! person at the terminal if it fails. All commands share [`Server`], the options that name a node and a user, [`Cluster`] for connections
-//! to the key-value service of its nodes, [`Listing`] for answers that are rows, and [`Failure`].
+//! Each module has an `Options` type (or one with the command's name) for the command line, and a function that runs the command
+//! and returns a message for the user if it fails. All commands share [`Server`], the options that name a node and a user,
+//! [`Cluster`] for connections to the key-value service of its nodes, [`Listing`] for answers with rows, and [`Failure`].
 //!
-//! *Invariant:* nothing here knows how a node works. Of the server's crates the commands use the words and the wire format.
+//! *Invariant:* nothing here depends on how a node works. Of the server's crates, the commands use only the words and the wire
+//! format.
 #![expect(
     clippy::disallowed_methods,
     reason = "tools of the command line read files, clocks and sockets"

@@ -1,4 +1,4 @@
-//! Listings of commands that read: a table for people, JSON for programs.
+//! Output of commands that read: a table for people, JSON for programs.
 
 use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets};
@@ -20,7 +20,7 @@ enum Form {
     Json,
 }
 
-/// Rows with the names of their columns.
+/// Rows with named columns.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
     columns: Vec<&'static str>,
@@ -28,7 +28,7 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// Creates a listing without rows. The columns are also the members of JSON, so that their names are an interface.
+    /// Creates a listing without rows. The column names are also the member names in JSON, so they are an interface.
     pub fn new(columns: &[&'static str]) -> Listing {
         Listing { columns: columns.to_vec(), rows: Vec::new() }
     }
@@ -50,7 +50,7 @@ impl Listing {
 }
 
 impl Format {
-    /// Returns true if a program reads the answer.
+    /// Returns true if the output is JSON.
     pub fn is_json(self) -> bool {
         self.output == Form::Json
     }
@@ -63,7 +63,7 @@ impl Format {
         }
     }
 
-    /// Writes one object: in a table a row for each member.
+    /// Writes one object; a table has a row for each member.
     pub fn show_one(self, object: &Value) {
         match self.output {
             Form::Json => println!("{}", pretty(object)),
@@ -97,7 +97,7 @@ fn aligned(listing: &Listing) -> String {
         .collect()
 }
 
-/// Returns a value as a cell of a table.
+/// Returns a value in the form of a table cell.
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => String::new(),

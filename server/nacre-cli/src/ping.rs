@@ -1,4 +1,4 @@
-//! `nacre ping`: which services of a node answer, and how fast.
+//! `nacre ping`: checks the services of a node and measures their latency.
 
 use crate::failure::{Failure, Kind};
 use crate::listing::{Format, Listing};
@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// Pause between two attempts of `--wait`.
+/// The pause between two attempts of `--wait`.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Options of `nacre ping`.
@@ -23,10 +23,10 @@ pub struct Options {
     format: Format,
 }
 
-/// Answer of a service.
+/// The answer of a service.
 struct Answered {
     service: &'static str,
-    /// Address, empty if it is not known.
+    /// The address; empty if unknown.
     address: String,
     outcome: Result<Duration, Failure>,
 }
@@ -34,12 +34,13 @@ struct Answered {
 /// Runs `nacre ping`.
 ///
 /// # Errors
-/// When a service does not answer.
+/// The reason, if a service does not answer.
 pub fn run(options: &Options) -> Result<(), Failure> {
     let begun = Instant::now();
     let patience = Duration::from_secs(options.wait.unwrap_or(0));
     let answers = loop {
-        // Each attempt finds the node again: `nacre dev` of this folder may not have been there before.
+        // Each attempt determines the node again: `nacre dev` may have started in this folder
+        // meanwhile.
         let server = options.server.again();
         let is_over = begun.elapsed() >= patience;
         if is_over || server.has_password() {
@@ -80,7 +81,7 @@ pub struct Health {
 /// Runs `nacre health`.
 ///
 /// # Errors
-/// When the node does not answer, or is not ready.
+/// The reason, if the node does not answer or is not ready.
 pub fn health(options: &Health) -> Result<(), Failure> {
     let path = if options.ready { "/ready" } else { "/health" };
     let (status, answer) = options.server.probe(path)?;
@@ -96,7 +97,7 @@ pub fn health(options: &Health) -> Result<(), Failure> {
     })
 }
 
-/// Milliseconds with two digits.
+/// Returns milliseconds with two decimal places.
 fn millis(elapsed: Duration) -> f64 {
     (elapsed.as_secs_f64() * 1e5).round() / 1e2
 }
@@ -107,7 +108,7 @@ fn ping(server: &Server) -> Vec<Answered> {
     let management = server.call("GET", "/pools/default", b"").map(|_| begun.elapsed());
     let is_up = management.is_ok();
     let mut answers = vec![Answered { service: "management", address, outcome: management }];
-    // Without management nobody says where the others are.
+    // Without management, the addresses of the other services are unknown.
     if !is_up {
         return answers;
     }

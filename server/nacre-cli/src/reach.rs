@@ -1,4 +1,4 @@
-//! Connections to the key-value services of a cluster that the options of a command name.
+//! Connections to the key-value services of the cluster that a command's options name.
 
 use crate::target::{Keys, Server};
 use nacre_client::{BASIC_FEATURES, Connection};
@@ -7,12 +7,12 @@ use rustls::ClientConfig;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time in which a node must answer.
+/// Time limit for an answer of a node.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A cluster, and the user.
+/// A cluster and a user.
 pub struct Cluster<'a> {
-    /// Options that name the cluster and the user.
+    /// The options that name the cluster and the user.
     pub server: &'a Server,
     keys: Keys,
     tls: Option<Arc<ClientConfig>>,
@@ -24,7 +24,7 @@ impl<'a> Cluster<'a> {
     /// Finds the key-value service of a cluster.
     ///
     /// # Errors
-    /// A sentence if it cannot be found.
+    /// A message, if the service cannot be found.
     pub fn open(server: &'a Server) -> Result<Cluster<'a>, String> {
         let keys = server.keys()?;
         let (user, password) = server.login()?;
@@ -33,10 +33,10 @@ impl<'a> Cluster<'a> {
         Ok(Cluster { server, keys, tls, user: user.to_owned(), password: password.to_owned() })
     }
 
-    /// Connects to a node of a bucket.
+    /// Connects to a node, and selects a bucket.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// Errors of the connection.
     pub fn connect(&self, address: &str, bucket: &str) -> Result<Connection, nacre_client::Error> {
         let features = [BASIC_FEATURES, &[Feature::Xattr, Feature::Json]].concat();
         let login = [self.user.as_str(), &self.password, bucket];
@@ -45,10 +45,10 @@ impl<'a> Cluster<'a> {
         Ok(connection)
     }
 
-    /// Connects to the node that the user has named, or to another one of `known`.
+    /// Connects to the node that the user named, or else to another node of `known`.
     ///
     /// # Errors
-    /// Those of the last connection.
+    /// Errors of the last connection.
     pub fn connect_any(
         &self,
         known: &[String],
@@ -67,14 +67,15 @@ impl<'a> Cluster<'a> {
     /// Connects to each node of a bucket.
     ///
     /// # Errors
-    /// Those of the first connection that fails.
+    /// The error of the first connection that fails.
     pub fn connect_all(&self, bucket: &str) -> Result<Vec<Connection>, nacre_client::Error> {
         let seed = self.connect_any(&[], bucket)?;
         let servers = seed.map().servers();
         servers.iter().map(|it| self.connect(&self.reachable(&seed, it), bucket)).collect()
     }
 
-    /// The address of a node as it is reached: a node that is alone is where it was reached, whatever it takes for its own address.
+    /// Returns the address at which a node can be reached. A single node is reached at the address that the user gave, not at the
+    /// address that it reports.
     pub fn reachable(&self, connection: &Connection, address: &str) -> String {
         match connection.map().servers() {
             [_] => connection.address().to_owned(),

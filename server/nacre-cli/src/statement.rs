@@ -5,7 +5,7 @@ use crate::keyspace::escaped;
 use crate::target::Server;
 use serde_json::Value;
 
-/// Runs a statement of SQL++ with positional arguments; returns its rows.
+/// Runs a SQL++ statement with positional arguments; returns its rows.
 ///
 /// # Errors
 /// The first error of the query service, with its code.
@@ -15,7 +15,7 @@ pub fn rows(server: &Server, text: &str, arguments: &[Value]) -> Result<Vec<Valu
     let base = server.queries()?;
     let (_, answer) = server.answer_at(&base, "POST", "/query/service", form.as_bytes())?;
     if let Some(error) = answer["errors"].as_array().and_then(|errors| errors.first()) {
-        /// Codes of a missing right and of a refused login.
+        /// Error codes of a missing right and of a refused login.
         const DENIED: [u64; 3] = [13014, 10000, 13012];
         let code = error["code"].as_u64().unwrap_or_default();
         let kind = if DENIED.contains(&code) { Kind::Denied } else { Kind::Failed };
@@ -28,10 +28,10 @@ pub fn rows(server: &Server, text: &str, arguments: &[Value]) -> Result<Vec<Valu
     }
 }
 
-/// Returns the name of a collection in a statement.
+/// Returns the name of a collection for a statement.
 ///
 /// # Errors
-/// When `collection` is not `scope.name`.
+/// The reason, if `collection` is not `scope.name`.
 pub fn keyspace(bucket: &str, collection: &str) -> Result<String, Failure> {
     let named = collection.split_once('.').filter(|(_, name)| !name.contains('.'));
     let (scope, name) = named
@@ -39,7 +39,7 @@ pub fn keyspace(bucket: &str, collection: &str) -> Result<String, Failure> {
     Ok([bucket, scope, name].map(quoted).join("."))
 }
 
-/// Returns a name as an identifier of SQL++.
+/// Returns a name as a SQL++ identifier.
 pub fn quoted(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }

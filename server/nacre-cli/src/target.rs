@@ -1,6 +1,6 @@
-//! The node that a command talks to, and the user: options that `sh`, `import`, `plugin`, `cluster` and `bench` share.
+//! The node and user of a command: options that `sh`, `import`, `plugin`, `cluster` and `bench` share.
 //!
-//! A command gets the address of any node. It asks the management there for the port that it needs, as SDKs do.
+//! A command gets the address of any node. It asks the management port there for the port that it needs, as SDKs do.
 
 use crate::address::{NodeAddress, Scheme};
 use crate::contexts::{self, Context, Contexts};
@@ -13,16 +13,16 @@ use std::io::IsTerminal;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
-/// Path at which a node lists the ports of all nodes.
+/// The path at which a node lists the ports of all nodes.
 const PORTS_PATH: &str = "/pools/default/nodeServices";
-/// Status of a path that the node does not know.
+/// The status of a path that the node does not have.
 const NOT_FOUND: u16 = 404;
 const NOT_MANAGEMENT: &str = "name the port of management, which is 8091 or the --port-base";
-/// User if none is named.
+/// The default user.
 const USER_DEFAULT: &str = "Administrator";
-/// Node if none is named.
+/// The default node.
 const NODE_DEFAULT: &str = "http://127.0.0.1:8091";
-/// Older name of `NACRE_URL`.
+/// The older name of `NACRE_URL`.
 const OLDER_VARIABLE: &str = "NACRE_SERVER";
 
 /// A node to talk to, and the user. The node is the one of `-c`, else the one that `nacre dev` runs in this folder, else that of the
@@ -65,15 +65,15 @@ pub struct Server {
     token: Option<String>,
     #[command(flatten)]
     trust: Trust,
-    /// Node and login that follow from the options.
+    /// The node and login that result from the options.
     #[arg(skip)]
     resolved: OnceLock<Login>,
-    /// Password that was typed at the prompt.
+    /// The password typed at the prompt.
     #[arg(skip)]
     typed: OnceLock<String>,
 }
 
-/// Value of `-c`.
+/// The value of `-c`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Target {
     Address(NodeAddress),
@@ -91,7 +91,7 @@ impl FromStr for Target {
     }
 }
 
-/// Node and login.
+/// A node and a login.
 #[derive(Clone, Debug)]
 struct Login {
     node: NodeAddress,
@@ -100,7 +100,7 @@ struct Login {
     trust: Trust,
 }
 
-/// Address of the key-value service of a node.
+/// The address of the key-value service of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
     /// `host:port`.
@@ -109,7 +109,7 @@ pub struct Keys {
     pub is_encrypted: bool,
 }
 
-/// Reason why the management has not answered.
+/// The reason why the management port has not answered.
 enum Silence {
     /// The port does not speak HTTP.
     NotHttp(String),
@@ -132,10 +132,10 @@ impl From<Silence> for Failure {
 }
 
 impl Server {
-    /// A node by its address and login.
+    /// Returns the options for a node with its address and login.
     ///
     /// # Errors
-    /// When `server` is not an address.
+    /// The reason, if `server` is not an address.
     pub fn new(server: &str, user: &str, password: &str) -> Result<Server, String> {
         Ok(Server {
             connect: Some(server.parse()?),
@@ -148,7 +148,7 @@ impl Server {
         })
     }
 
-    /// Node and login that follow from options, variables, the folder and contexts.
+    /// Returns the node and login that result from options, variables, the folder and contexts.
     fn resolved(&self) -> Result<&Login, Failure> {
         if let Some(login) = self.resolved.get() {
             return Ok(login);
@@ -173,7 +173,7 @@ impl Server {
         Ok(self.resolved.get_or_init(|| login))
     }
 
-    /// Completes the options by a context. Its password is only for its own user.
+    /// Completes the options with a context. The context's password is used only for the context's user.
     fn login_by(&self, context: &Context, node: NodeAddress) -> Result<Login, Failure> {
         let known = context.user.as_deref().unwrap_or(USER_DEFAULT);
         let user = self.user.as_deref().unwrap_or(known);
@@ -185,10 +185,10 @@ impl Server {
         Ok(Login { node, user: user.to_owned(), password, trust })
     }
 
-    /// Returns the address of the management, for messages.
+    /// Returns the address of the management port, for messages.
     ///
     /// # Errors
-    /// When the context is unknown or its file cannot be read.
+    /// The reason, if the context is unknown or its file cannot be read.
     pub fn address(&self) -> Result<&NodeAddress, Failure> {
         Ok(&self.resolved()?.node)
     }
@@ -201,10 +201,10 @@ impl Server {
         Ok(&self.resolved()?.trust)
     }
 
-    /// User and password. A password that was not given is asked for when there is a terminal.
+    /// Returns user and password. Prompts for a missing password if there is a terminal.
     ///
     /// # Errors
-    /// A sentence if there is no password.
+    /// A message, if there is no password.
     pub fn login(&self) -> Result<(&str, &str), Failure> {
         let Login { user, password, .. } = self.resolved()?;
         if let Some(password) = password.as_ref().or_else(|| self.typed.get()) {
@@ -224,42 +224,42 @@ impl Server {
         Ok((user, self.typed.get_or_init(|| typed)))
     }
 
-    /// URL of the query service, of this node or of another one of its cluster.
+    /// Returns the URL of the query service, on this node or another one of its cluster.
     ///
     /// # Errors
-    /// Why it cannot be found out.
+    /// The reason, if the address cannot be determined.
     pub fn queries(&self) -> Result<String, Failure> {
         self.url_of(["n1ql", "n1qlSSL"], "queries")
     }
 
-    /// URL of the service of functions, of this node or of another one of its cluster.
+    /// Returns the URL of the eventing service, on this node or another one of its cluster.
     ///
     /// # Errors
-    /// Why it cannot be found out.
+    /// The reason, if the address cannot be determined.
     pub fn functions(&self) -> Result<String, Failure> {
         self.url_of(["eventingAdminPort", "eventingSSL"], "functions")
     }
 
-    /// URL of the search service, of this node or of another one of its cluster.
+    /// Returns the URL of the search service, on this node or another one of its cluster.
     ///
     /// # Errors
-    /// Why it cannot be found out.
+    /// The reason, if the address cannot be determined.
     pub fn searches(&self) -> Result<String, Failure> {
         self.url_of(["fts", "ftsSSL"], "searches")
     }
 
-    /// URL of the backup service, of this node or of another one of its cluster.
+    /// Returns the URL of the backup service, on this node or another one of its cluster.
     ///
     /// # Errors
-    /// Why it cannot be found out.
+    /// The reason, if the address cannot be determined.
     pub fn backups(&self) -> Result<String, Failure> {
         self.url_of(["backupAPI", "backupAPIHTTPS"], "requests about backups")
     }
 
-    /// URL of the view service, of this node or of another one of its cluster.
+    /// Returns the URL of the view service, on this node or another one of its cluster.
     ///
     /// # Errors
-    /// Why it cannot be found out.
+    /// The reason, if the address cannot be determined.
     pub fn views(&self) -> Result<String, Failure> {
         self.url_of(["capi", "capiSSL"], "queries of views")
     }
@@ -274,10 +274,10 @@ impl Server {
         Ok(format!("{scheme}://{address}"))
     }
 
-    /// Where the key-value service is. The address of that service itself is taken as it is.
+    /// Returns the address of the key-value service. An address of that service itself is returned unchanged.
     ///
     /// # Errors
-    /// Why it cannot be found out.
+    /// The reason, if the address cannot be determined.
     pub fn keys(&self) -> Result<Keys, Failure> {
         let node = self.address()?;
         let is_encrypted = node.is_encrypted();
@@ -296,10 +296,10 @@ impl Server {
         Ok(Keys { address, is_encrypted })
     }
 
-    /// Opens a bucket at all nodes that have it.
+    /// Opens a bucket on all nodes that have it.
     ///
     /// # Errors
-    /// Why it cannot be opened.
+    /// The reason, if it cannot be opened.
     pub fn bucket(&self, bucket: &str) -> Result<nacre_client::Bucket, Failure> {
         let keys = self.keys()?;
         let tls = keys.is_encrypted.then(|| self.trust()?.client_config().map_err(Failure::from));
@@ -312,10 +312,10 @@ impl Server {
         Ok(nacre_client::Bucket::connect(&[keys.address], tls.transpose()?, login)?)
     }
 
-    /// Connects to the key-value service and logs in there.
+    /// Connects to the key-value service and logs in.
     ///
     /// # Errors
-    /// Why that fails.
+    /// The reason, if that fails.
     pub fn open_keys(&self) -> Result<(), Failure> {
         let keys = self.keys()?;
         let tls = keys.is_encrypted.then(|| self.trust()?.client_config().map_err(Failure::from));
@@ -326,20 +326,20 @@ impl Server {
         Ok(())
     }
 
-    /// Returns the same options, whose node and login are found again.
+    /// Returns the same options; their node and login are determined again.
     pub fn again(&self) -> Server {
         Server { resolved: OnceLock::new(), ..self.clone() }
     }
 
-    /// Returns true if there is a password without asking for it.
+    /// Returns true if a password is known without a prompt.
     pub fn has_password(&self) -> bool {
         self.resolved().is_ok_and(|login| login.password.is_some() || self.typed.get().is_some())
     }
 
-    /// Returns node and user as a context, and the password if it is to be kept.
+    /// Returns node and user as a context, and the password if it is to be saved.
     ///
     /// # Errors
-    /// When the options name an unknown context, or the password to keep is missing.
+    /// The reason, if the options name an unknown context or the password to save is missing.
     pub fn as_context(&self, with_password: bool) -> Result<Context, Failure> {
         let password = with_password.then(|| self.login().map(|(_, password)| password.to_owned()));
         let Login { node, user, trust, .. } = self.resolved()?;
@@ -365,10 +365,10 @@ impl Server {
         }
     }
 
-    /// Sends a request to the management; gives what is answered, as JSON where it is.
+    /// Sends a request to the management port; returns the answer, as JSON if it is JSON.
     ///
     /// # Errors
-    /// Why there is no answer, or what the node says against it, in a sentence.
+    /// The reason as a message, if there is no answer or the node refuses.
     pub fn call(&self, method: &str, path: &str, body: &[u8]) -> Result<Value, Failure> {
         self.call_at(&self.address()?.to_string(), method, path, body)
     }
@@ -388,10 +388,10 @@ impl Server {
         if is_success(status) { Ok(value) } else { Err(self.refusal(status, &value)?) }
     }
 
-    /// Asks for a public path of the management, without a login.
+    /// Requests a public path of the management port, without a login.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// The reason, if there is no answer.
     pub fn probe(&self, path: &str) -> Result<(u16, Value), Failure> {
         let Login { node, trust, .. } = self.resolved()?;
         let rest = Rest::new(&[node.to_string()], "", "", &trust.roots()?);
@@ -399,10 +399,10 @@ impl Server {
         Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
     }
 
-    /// Sends a request to another service, whose URL is `base`. Returns the status, and the answer as JSON where it is.
+    /// Sends a request to another service, whose URL is `base`. Returns the status, and the answer as JSON if it is JSON.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// The reason, if there is no answer.
     pub fn answer_at(
         &self,
         base: &str,
@@ -413,10 +413,10 @@ impl Server {
         Ok(self.exchange(base, method, path, body)?)
     }
 
-    /// Returns true if `path` exists. A node that cannot tell is an error, and not a path that does not exist.
+    /// Returns true if `path` exists. An answer that does not say so is an error, not a missing path.
     ///
     /// # Errors
-    /// As [`Server::call`], but for 404.
+    /// As [`Server::call`], except for 404.
     pub fn knows(&self, path: &str) -> Result<bool, Failure> {
         let (status, value) = self.exchange(&self.address()?.to_string(), "GET", path, b"")?;
         self.is_there(status, &value)
@@ -430,7 +430,7 @@ impl Server {
         }
     }
 
-    /// Sends a request; returns the answer, whatever its status.
+    /// Sends a request; returns the answer with any status.
     fn exchange(
         &self,
         server: &str,
@@ -451,10 +451,10 @@ impl Server {
         Ok((status, value))
     }
 
-    /// Returns a client of a service, whose URL is `base`: with the token if there is one, else with user and password.
+    /// Returns a client of the service at `base`, with the token if there is one, else with user and password.
     ///
     /// # Errors
-    /// When there is neither, or trusted authorities cannot be read.
+    /// The reason, if there is neither, or the trusted authorities cannot be read.
     pub fn rest(&self, base: &str) -> Result<Rest, Failure> {
         let (roots, hosts) = (self.trust()?.roots()?, [base.to_owned()]);
         match &self.token {
@@ -470,15 +470,15 @@ impl Server {
         self.token.as_ref().is_some_and(|token| !token.is_empty())
     }
 
-    /// Returns the failure that a refused answer stands for.
+    /// Returns the failure for a refused answer.
     ///
     /// # Errors
-    /// When the node is not known.
+    /// The reason, if the node is unknown.
     pub fn failure(&self, status: u16, value: &Value) -> Result<Failure, Failure> {
         self.refusal(status, value)
     }
 
-    /// Describes why a request was refused, with the node where it gives no reason.
+    /// Describes why a request was refused, and names the node if the answer has no reason.
     fn refusal(&self, status: u16, value: &Value) -> Result<Failure, Failure> {
         let Login { node, user, .. } = self.resolved()?;
         let denied = |reason: String| Ok(Failure::new(Kind::Denied, reason));
@@ -503,13 +503,13 @@ impl Server {
     }
 }
 
-/// The context if none is named.
+/// Returns the default context.
 fn default_context() -> Result<Context, Failure> {
     if let Some(context) = contexts::dev_context()? {
         return Ok(context);
     }
     let fallback = Context { url: NODE_DEFAULT.to_owned(), ..Context::default() };
-    // Without a home there are no contexts.
+    // Without a home folder there are no contexts.
     let Ok(path) = Contexts::path() else { return Ok(fallback) };
     let contexts = Contexts::load(&path)?;
     match &contexts.current {
@@ -518,7 +518,7 @@ fn default_context() -> Result<Context, Failure> {
     }
 }
 
-/// `host:port` of a service, of the node that was asked where it runs it, else of another one.
+/// Returns `host:port` of a service, on the asked node if it runs the service, else on another one.
 fn port_of(ports: &Value, asked: &NodeAddress, service: &str) -> Option<String> {
     let nodes = ports["nodesExt"].as_array()?;
     let own = |node: &&Value| node["thisNode"] == true;
@@ -536,7 +536,7 @@ fn port_of(ports: &Value, asked: &NodeAddress, service: &str) -> Option<String> 
             false => (node, &node["services"]),
         };
         let port = services[service].as_u64()?;
-        // The name by which the user has reached the node is as good as its own.
+        // The name by which the user reached the node is as good as its own.
         let host = match entry["hostname"].as_str() {
             Some(host) if node["thisNode"] != true && host.contains(':') => format!("[{host}]"),
             Some(host) if node["thisNode"] != true => host.to_owned(),
@@ -550,7 +550,7 @@ fn is_success(status: u16) -> bool {
     (200..300).contains(&status)
 }
 
-/// Returns the reason of a refusal in the words of the node.
+/// Returns the reason of a refusal in the node's words.
 fn reason(value: &Value) -> Option<String> {
     let texts: Vec<&str> = match (&value["errors"], value) {
         (Value::Object(errors), _) => errors.values().filter_map(Value::as_str).collect(),
@@ -560,7 +560,7 @@ fn reason(value: &Value) -> Option<String> {
         }
         (_, Value::Array(errors)) => errors.iter().filter_map(Value::as_str).collect(),
         (_, Value::String(error)) => vec![error.trim()],
-        // References to other clusters and settings of replications: texts by field.
+        // References to other clusters and settings of replications: messages by field.
         (Value::Null, Value::Object(fields)) if fields.values().all(Value::is_string) => {
             fields.values().filter_map(Value::as_str).collect()
         }

@@ -56,7 +56,7 @@ enum Action {
 /// Runs `nacre token`.
 ///
 /// # Errors
-/// A sentence for the person who ran it.
+/// A message for the user.
 pub fn run(options: &Options) -> Result<(), Failure> {
     let server = &options.server;
     match &options.action {
@@ -66,7 +66,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
                 wanted["scopes"] = json!(scopes);
             }
             let token = server.call("POST", TOKENS, wanted.to_string().as_bytes())?;
-            // The token alone goes to standard output, for $(nacre token create …).
+            // Only the token goes to standard output, for $(nacre token create …).
             eprintln!("token {} is shown this once:", token["id"].as_str().unwrap_or_default());
             println!("{}", token["token"].as_str().unwrap_or_default());
         }
@@ -100,10 +100,10 @@ fn path(of: Option<&str>) -> String {
     }
 }
 
-/// Shows a Unix time in seconds as a date and a time of day, in UTC.
+/// Formats a Unix time in seconds as a date and a time of day, in UTC.
 fn time(seconds: &Value) -> Value {
     let Some(seconds) = seconds.as_u64() else { return Value::Null };
-    // Days to a civil date. Source: the algorithm of Howard Hinnant, chrono-compatible low-level date algorithms.
+    // Converts days to a civil date. Source: Howard Hinnant, chrono-compatible low-level date algorithms.
     let days = seconds / DAY_S + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -116,7 +116,7 @@ fn time(seconds: &Value) -> Value {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC").into()
 }
 
-/// Reads a time such as `90d`; without a unit it is seconds.
+/// Parses a duration such as `90d`; without a unit it is in seconds.
 fn seconds(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is not a time such as 90d, 12h, 30m or 45s");
     let digits = text.trim_end_matches(['d', 'h', 'm', 's']);

@@ -1,4 +1,4 @@
-//! The option that names the authorities whose certificates a command believes.
+//! The option that names the trusted certificate authorities.
 
 use clap::Args;
 use nacre_client::TrustedRoots;
@@ -22,12 +22,12 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// Returns this option, or one with the file of a context where none was given.
+    /// Returns this option, or the file of a context if the option is not given.
     pub(crate) fn or(self, cacert: Option<PathBuf>) -> Trust {
         Trust { cacert: self.cacert.or(cacert) }
     }
 
-    /// Returns the file, if one was named.
+    /// Returns the file, if there is one.
     pub(crate) fn path(&self) -> Option<&PathBuf> {
         self.cacert.as_ref()
     }
@@ -35,7 +35,7 @@ impl Trust {
     /// Reads the authorities.
     ///
     /// # Errors
-    /// A sentence about a file that cannot be read, or has no certificate.
+    /// A message about a file that cannot be read, or has no certificate.
     pub fn roots(&self) -> Result<TrustedRoots, String> {
         let Some(path) = &self.cacert else { return Ok(TrustedRoots::default()) };
         let name = path.display().to_string();
@@ -43,7 +43,7 @@ impl Trust {
         TrustedRoots::from_pem(&name, &pem)
     }
 
-    /// Returns the configuration for connections of other protocols than HTTP.
+    /// Returns the TLS configuration for protocols other than HTTP.
     ///
     /// # Errors
     /// As [`Trust::roots`].

@@ -1,4 +1,5 @@
-//! Who may do what: the owner, and tokens of the owner. Without an owner, every program of this machine may do everything.
+//! Users and their rights: the owner, and tokens of the owner. Without an owner, every program of this machine has all
+//! rights.
 
 use crate::tokens;
 use hyper::StatusCode;
@@ -16,22 +17,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::Semaphore;
 
-/// Passwords that are hashed at a time.
+/// Passwords that are hashed at the same time.
 const HASHES_MAX: usize = 2;
-/// Passwords that wait to be hashed, at most.
+/// Maximum number of passwords that wait to be hashed.
 const WAITING_MAX: usize = 64;
 
 /// The user of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// A program of this machine, where no owner is set.
+    /// A program of this machine, when no owner is set.
     Anybody,
     /// The owner, or a token of the owner.
     Known(Login),
 }
 
 impl Caller {
-    /// Returns the name in accounts of memory.
+    /// Returns the user name for memory accounts.
     pub fn name(&self) -> &str {
         match self {
             Caller::Anybody => "anybody",
@@ -39,13 +40,13 @@ impl Caller {
         }
     }
 
-    /// Returns true for a token.
+    /// Returns true if the login is a token.
     pub fn is_token(&self) -> bool {
         matches!(self, Caller::Known(login) if nacre_auth::user_of_token(&login.user).is_some())
     }
 }
 
-/// Users, and where their tokens are kept.
+/// The users, and the store of their tokens.
 pub(crate) struct Access {
     /// `None` without an owner.
     users: Option<RwLock<Users>>,
@@ -69,7 +70,7 @@ pub(crate) fn unix_s() -> u64 {
 }
 
 impl Access {
-    /// Takes the owner's name and password, and reads the tokens.
+    /// Creates the owner from a name and password, and reads the tokens.
     pub fn open(login: Option<(&str, &str)>, tokens: Arc<dyn Space>) -> Result<Access, String> {
         let users = match login {
             None => None,
@@ -92,10 +93,10 @@ impl Access {
         })
     }
 
-    /// Returns the user of a request by its header `Authorization`.
+    /// Returns the user of a request, from its header `Authorization`.
     ///
     /// # Errors
-    /// 401 without a right login, 503 when too many passwords are being checked.
+    /// 401 without a valid login, 503 when too many passwords are being checked.
     pub async fn login(
         &self,
         from: IpAddr,
@@ -135,7 +136,7 @@ impl Access {
         Err(wrong_login())
     }
 
-    /// Returns true as long as a login holds.
+    /// Returns true while the login is valid.
     pub fn holds(&self, caller: &Caller) -> bool {
         match (caller, &self.users) {
             (Caller::Anybody, users) => users.is_none(),
@@ -144,12 +145,12 @@ impl Access {
         }
     }
 
-    /// Returns true if a user has a right in a place.
+    /// Returns true if a user has a right in a keyspace.
     pub fn may(&self, caller: &Caller, privilege: Privilege, place: Keyspace<'_>) -> bool {
         self.asks(caller, |user| user.may(privilege, place))
     }
 
-    /// Returns true if a user may see a place.
+    /// Returns true if a user may see a keyspace.
     pub fn sees(&self, caller: &Caller, place: Keyspace<'_>) -> bool {
         self.asks(caller, |user| user.may_see(place))
     }
@@ -162,10 +163,10 @@ impl Access {
         }
     }
 
-    /// Refuses a user who lacks a right.
+    /// Refuses a user without a right.
     ///
     /// # Errors
-    /// 403.
+    /// 403 when the user lacks the right.
     pub fn require(
         &self,
         caller: &Caller,
@@ -178,12 +179,12 @@ impl Access {
         }
     }
 
-    /// Reads the users; `None` without an owner.
+    /// Returns the users; `None` without an owner.
     pub fn users(&self) -> Option<&RwLock<Users>> {
         self.users.as_ref()
     }
 
-    /// Returns where tokens are kept.
+    /// Returns the store of the tokens.
     pub fn tokens(&self) -> &dyn Space {
         &*self.tokens
     }

@@ -1,11 +1,11 @@
-//! Devices that sync with the gateway: `GET /_sync/default` becomes a session of the database, as at a node.
+//! Devices that sync with the gateway: `GET /_sync/default` becomes a session of the database, as on a node.
 //!
 //! ```text
 //! 101 ─► text: Hello ─► binary: frames of the key-value protocol, cut anywhere
 //! ```
 //!
-//! A gateway with an upstream takes none: versions of a device arrive with their history, so that they count as in step, and
-//! would not be sent on.
+//! A gateway with an upstream refuses devices: their versions arrive with their history, so they would count as in step and
+//! not be sent on.
 
 use crate::access::Caller;
 use crate::door::Call;
@@ -27,13 +27,13 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 
-/// Bytes of a message of a device, at most: it may cut frames anywhere.
+/// Maximum bytes of a message from a device. Messages may split frames anywhere.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// Bytes of a message to a device.
+/// Maximum bytes of a message to a device.
 const PIECE_BYTES: usize = 64 << 10;
-/// Longest time until the connection has changed its protocol.
+/// Time limit for the upgrade of a connection.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Interval of checks whether the login still counts.
+/// Interval of checks that the login is still valid.
 const LOGIN_INTERVAL: Duration = Duration::from_secs(1);
 
 fn refused(status: StatusCode, code: &str, reason: &str) -> Result<Reply, Reply> {
@@ -74,7 +74,7 @@ pub(crate) fn accept(mut call: Call) -> Result<Reply, Reply> {
     Ok(reply)
 }
 
-/// Returns once a login does not count any more.
+/// Returns once a login is no longer valid.
 async fn end_of(gateway: &Gateway, caller: &Caller) {
     while gateway.access.holds(caller) {
         tokio::time::sleep(LOGIN_INTERVAL).await;
@@ -102,7 +102,7 @@ async fn converse(gateway: &Gateway, upgrade: OnUpgrade, _permit: Permit) {
     loop {
         let ended = tokio::select! {
             message = socket.next() => match message {
-                // Under `always` the session stores before it answers.
+                // With `always`, the session stores before it answers.
                 Some(Ok(Message::Binary(bytes))) => {
                     block_in_place(|| session.receive(&bytes, &mut output)).is_err()
                 }

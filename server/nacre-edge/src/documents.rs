@@ -1,4 +1,5 @@
-//! Documents over HTTP, as at a node: see [`nacre_http::documents`] for versions, conditions and lives.
+//! Documents over HTTP, as on a node: see [`nacre_http::documents`] for versions, conditions and
+//! expiry.
 
 use crate::access::random;
 use crate::door::Call;
@@ -20,7 +21,7 @@ use std::ops::Bound;
 /// Largest document, in bytes.
 pub(crate) const VALUE_BYTES_MAX: usize = nacre_types::VALUE_BYTES_MAX;
 
-/// Returns the collection that a request names, if the user has the right there and it exists.
+/// Returns the collection in the request's path, if it exists and the user has the right to it.
 fn collection(call: &Call, privilege: Privilege) -> Result<Collection, Reply> {
     let scope = call.found("scope").unwrap_or("_default");
     let name = call.found("collection").unwrap_or("_default");
@@ -28,7 +29,7 @@ fn collection(call: &Call, privilege: Privilege) -> Result<Collection, Reply> {
     call.gateway.access.require(&call.caller, privilege, place)?;
     let path = format!("{scope}.{name}");
     if scope == nacre::SYNC_SCOPE {
-        // What sync remembers is its own; versions that were put aside are dealt with here.
+        // The documents of sync are internal, except for parked versions, which users resolve here.
         let is_parked =
             [nacre::PARKED_COLLECTION, nacre::PARKED_BODIES_COLLECTION].contains(&path.as_str());
         if !is_parked || !matches!(privilege, Privilege::ReadData | Privilege::DeleteData) {
@@ -147,12 +148,12 @@ fn id_of(call: &Call) -> Result<&str, Reply> {
     check_id(id).map(|()| id)
 }
 
-/// Returns the body of a request, which is JSON.
+/// Returns the body of a request, which must be JSON.
 fn document(call: &Call) -> Result<&[u8], Reply> {
     json_body(only(&call.headers, "content-type")?, &call.body)
 }
 
-/// Returns how a document is written: with the expiry that the query asks for.
+/// Returns the options of a write, with the expiry of the query.
 fn how(call: &Call) -> Result<Write, Reply> {
     let now_s = u32::try_from(crate::access::unix_s()).unwrap_or(u32::MAX);
     Ok(match expiry(call.parameter("ttl").as_deref(), now_s)? {

@@ -1,7 +1,7 @@
 //! The port: connections, TLS, and the checks of a request before its handler runs.
 //!
 //! ```text
-//! accept ─► place of the connection ─► TLS ─► HTTP ─► names and sites ─► login ─► body ─► right ─► handler
+//! accept ─► connection limit ─► TLS ─► HTTP ─► names and sites ─► login ─► body ─► right ─► handler
 //! ```
 
 use crate::Options;
@@ -38,14 +38,14 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Longest time of the headers, and of an idle connection.
+/// Time limit for request headers and for idle connections.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest time of the handshake of TLS.
+/// Time limit for the TLS handshake.
 const TLS_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause of the listener after it could not accept a connection.
+/// Pause of the listener after it failed to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A parsed request of a user who has logged in.
+/// A parsed request of an authenticated user.
 pub(crate) struct Call {
     pub gateway: Arc<Gateway>,
     pub caller: Caller,
@@ -54,38 +54,38 @@ pub(crate) struct Call {
     pub method: Method,
     /// Path segments, percent-decoded.
     pub path: Vec<String>,
-    /// The path as it was sent.
+    /// The path as sent.
     pub raw_path: String,
-    /// Segments that the parameters of the route have taken.
+    /// Segments captured by the parameters of the route.
     pub segments: Vec<(&'static str, String)>,
     /// Query string without `?`.
     pub query: String,
-    /// Headers; names are in lower case.
+    /// Headers; names are lower-case.
     pub headers: Vec<(String, String)>,
-    /// The whole body.
+    /// The complete body.
     pub body: Vec<u8>,
-    /// For the memory of the body and the answer.
+    /// The account for the memory of the body and the answer.
     pub account: Arc<Account>,
     pub upgrade: Option<OnUpgrade>,
     _permit: MemoryPermit,
 }
 
 impl Call {
-    /// Returns the segment that a parameter of the route has taken.
+    /// Returns the segment captured by a parameter of the route.
     ///
     /// # Panics
-    /// If the route has no such parameter.
+    /// Panics if the route has no such parameter.
     pub fn segment(&self, parameter: &str) -> &str {
         self.found(parameter).expect("a parameter of the route")
     }
 
-    /// Returns the segment that a parameter has taken, if the route has it.
+    /// Returns the segment captured by a parameter, if the route has it.
     pub fn found(&self, parameter: &str) -> Option<&str> {
         let found = self.segments.iter().find(|(name, _)| *name == parameter);
         found.map(|(_, text)| text.as_str())
     }
 
-    /// A field of the query.
+    /// Returns a field of the query.
     pub fn parameter(&self, name: &str) -> Option<String> {
         let fields = body::form(self.query.as_bytes());
         fields.into_iter().find(|(field, _)| field == name).map(|(_, value)| value)
@@ -108,7 +108,8 @@ impl nacre_http::Caller for Call {
     }
 }
 
-/// Listens, and serves connections until the gateway stops. Returns the address, and a receiver that ends once all connections have.
+/// Listens and serves connections until the gateway stops. Returns the address, and a receiver that ends once all connections
+/// have ended.
 pub(crate) async fn open(
     gateway: &Arc<Gateway>,
     options: &Options,
@@ -127,12 +128,12 @@ pub(crate) async fn open(
                 () = gateway.stopped() => return,
             };
             let Ok((stream, from)) = accepted else {
-                // Out of file descriptors, most likely: others must close before there can be another connection.
+                // Most likely no file descriptors are left: other connections must close first.
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
             let Some(permit) = gateway.connections.enter(from.ip(), 1) else { continue };
-            // An answer in pieces would wait for the client's acknowledgement, which clients delay by 40 ms.
+            // An answer in pieces would otherwise wait for the client's acknowledgement, which clients delay by 40 ms.
             let _ = stream.set_nodelay(true);
             let served = welcome(Arc::clone(&gateway), tls.clone(), stream, from, permit);
             let is_open = is_open.clone();
@@ -145,7 +146,7 @@ pub(crate) async fn open(
     Ok((address, all_closed))
 }
 
-/// Returns what makes connections encrypted; `None` without a certificate.
+/// Returns the TLS acceptor; `None` without a certificate.
 fn acceptor(options: &Options) -> Result<Option<TlsAcceptor>, String> {
     let (Some(chain), Some(key)) = (&options.tls_certificate, &options.tls_key) else {
         return Ok(None);
@@ -185,7 +186,7 @@ async fn welcome(
         accepted = tokio::time::timeout(TLS_TIMEOUT, tls.accept(stream)) => accepted,
         () = peer.permit.closed() => return,
     };
-    // A client that does not speak TLS, or does not trust the certificate, knows why.
+    // A client that does not speak TLS or does not trust the certificate knows the reason itself.
     if let Ok(Ok(stream)) = accepted {
         converse(gateway, stream, peer).await;
     }
@@ -211,12 +212,12 @@ async fn converse(
         .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
-        // A connection that breaks is the peer's affair.
+        // A broken connection is the peer's problem.
         _ = connection.as_mut() => return,
         () = permit.closed() => return,
         () = gateway.stopped() => {}
     }
-    // The request that is under way gets its answer.
+    // The current request still gets its answer.
     connection.as_mut().graceful_shutdown();
     let _ = connection.await;
 }
@@ -252,7 +253,7 @@ async fn handle(
     peer.permit.admit();
     let refused = || error_reply(StatusCode::BAD_REQUEST, "bad_request", "the path is not UTF-8");
     let path = body::segments(head.uri.path()).ok_or_else(refused)?;
-    // Forms are for scopes and collections alone.
+    // Only requests for scopes and collections may have forms.
     if path.first().is_none_or(|first| first != "pools") {
         origin::check_type(&head)?;
     }
@@ -287,7 +288,7 @@ fn visible(head: &Parts) -> Vec<(String, String)> {
     seen.map(|(name, value)| (name.to_string(), text(value))).collect()
 }
 
-/// Answers a request by the route that has its method and path, if the user has the right to it.
+/// Answers a request with the handler of its method and path, if the user has the right to it.
 fn route(mut call: Call) -> Result<Reply, Reply> {
     let path = std::mem::take(&mut call.path);
     let found = match TABLE.find(call.method.as_str(), &path) {

@@ -1,4 +1,4 @@
-//! The endpoints of a gateway: those of a node that have a meaning here, and some about sync.
+//! The endpoints of a gateway: those of a node that apply here, and some for sync.
 
 use crate::door::Call;
 use crate::gateway::{BUCKET, Gateway, NoSync};
@@ -79,7 +79,7 @@ const ROUTES: &[Route<Handler>] = &[
     route(Method::Get, "/_sync/{bucket}", Access::Handler, devices::accept),
 ];
 
-/// All endpoints that need a login.
+/// All endpoints that require a login.
 pub(crate) static TABLE: LazyLock<Table<Handler>> = LazyLock::new(|| {
     Table::new([
         ROUTES,
@@ -88,7 +88,7 @@ pub(crate) static TABLE: LazyLock<Table<Handler>> = LazyLock::new(|| {
     ])
 });
 
-/// Answers requests that need no login: they say nothing about documents, names or users.
+/// Answers requests that need no login. The answers contain no documents, names or users.
 pub(crate) fn public(gateway: &Gateway, head: &Parts) -> Option<Reply> {
     if head.method != HttpMethod::GET {
         return None;
@@ -109,7 +109,7 @@ fn about() -> Reply {
     ok(&json!({"name": "nacre-edge", "version": env!("CARGO_PKG_VERSION")}))
 }
 
-/// Scopes and collections that the user may see.
+/// Returns the scopes and collections that the user may see.
 fn buckets(call: &Call) -> Reply {
     let (access, db) = (&call.gateway.access, &call.gateway.db);
     let place = Keyspace { bucket: Some(BUCKET), ..Keyspace::default() };
@@ -132,7 +132,7 @@ fn buckets(call: &Call) -> Reply {
     ok(&json!({"buckets": buckets}))
 }
 
-/// Figures of the database.
+/// Returns the figures of the database.
 fn status(call: &Call) -> Reply {
     let gateway = &call.gateway;
     let status = gateway.db.status();
@@ -149,7 +149,7 @@ fn status(call: &Call) -> Reply {
     }))
 }
 
-/// Scopes and collections, as on the port for management of a node.
+/// Manages scopes and collections, as on the management port of a node.
 fn keyspaces(call: Call) -> Result<Reply, Reply> {
     if call.found("scope").is_some_and(|scope| scope == nacre::SYNC_SCOPE) {
         let reason = format!("the scope {} belongs to sync", nacre::SYNC_SCOPE);
@@ -204,7 +204,7 @@ fn sync_wait(call: Call) -> Result<Reply, Reply> {
     sync_status(call)
 }
 
-/// Versions that sync has put aside.
+/// Returns the parked versions.
 fn parked(call: Call) -> Result<Reply, Reply> {
     let place = Keyspace { bucket: Some(BUCKET), ..Keyspace::default() };
     call.gateway.access.require(&call.caller, Privilege::ReadData, place)?;

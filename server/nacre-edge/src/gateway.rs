@@ -1,4 +1,4 @@
-//! What all requests share: the database, sync, logins and limits.
+//! The state that all requests share: the database, sync, logins and limits.
 
 use crate::Options;
 use crate::access::Access;
@@ -17,11 +17,11 @@ use tokio::sync::{Semaphore, watch};
 
 /// The name of the one bucket.
 pub(crate) const BUCKET: &str = "default";
-/// Row of the gateway's settings: devices have synced with this folder.
+/// The row of the settings that records that devices have synced with this folder.
 const HUB: &[u8] = b"hub";
-/// How long events of sync are waited for at a time. The end of sync is one.
+/// The longest single wait for events of sync. The end of sync is an event.
 const EVENT_WAIT: Duration = Duration::from_secs(60);
-/// Requests that wait for sync at a time: each holds a thread.
+/// Maximum number of requests that wait for sync: each holds a thread.
 const WAITERS_MAX: usize = 4;
 
 /// An open gateway.
@@ -40,7 +40,7 @@ pub(crate) struct Gateway {
     stop: watch::Sender<bool>,
 }
 
-/// Sync with the upstream.
+/// The sync with the upstream.
 struct Link {
     options: SyncOptions,
     /// `None` once the gateway stops.
@@ -48,23 +48,23 @@ struct Link {
     log: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Why sync could not be asked.
+/// The reason why sync cannot answer.
 pub(crate) enum NoSync {
     /// The gateway has no upstream.
     Off,
-    /// Too many requests wait already.
+    /// Too many requests are already waiting.
     Busy,
-    /// The database refuses, or sync is not in step in time.
+    /// The database refused, or sync was not in step in time.
     Failed(nacre::Error),
 }
 
-/// A file that an option names.
+/// Reads a file named by an option.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("read {}: {error}", path.display()))
 }
 
 impl Gateway {
-    /// Opens the folder, and begins sync.
+    /// Opens the folder and starts sync.
     pub fn open(options: &Options) -> Result<Arc<Gateway>, String> {
         let certificates = options.upstream.upstream_certificates.as_deref().map(read);
         let sync = options.upstream.sync(certificates.transpose()?)?;
@@ -107,11 +107,11 @@ impl Gateway {
     /// Returns once the gateway stops.
     pub async fn stopped(&self) {
         let mut stop = self.stop.subscribe();
-        // Fails if the gateway has gone, which is the end as well.
+        // An error means that the gateway was dropped, which is the end as well.
         let _ = stop.wait_for(|stops| *stops).await;
     }
 
-    /// Makes connections and sync end.
+    /// Ends connections and sync.
     pub fn stop(&self) {
         self.stop.send_replace(true);
         #[cfg(feature = "views")]
@@ -121,17 +121,17 @@ impl Gateway {
         }
     }
 
-    /// Stores everything and lets go of the folder.
+    /// Stores everything and releases the folder.
     pub fn close(&self) -> Result<(), String> {
         self.db.close().map_err(|error| format!("close the folder: {error}"))
     }
 
-    /// Returns true if the gateway is in step with a cluster.
+    /// Returns true if the gateway syncs with a cluster.
     pub fn has_upstream(&self) -> bool {
         self.upstream.is_some()
     }
 
-    /// Notes, on disk, that devices sync with this folder.
+    /// Records on disk that devices sync with this folder.
     pub fn become_hub(&self) -> Result<(), nacre_store::Error> {
         if !self.is_hub.load(Ordering::Acquire) {
             self.settings.apply(&[(HUB.to_vec(), Some(Vec::new()))], true)?;
@@ -144,13 +144,13 @@ impl Gateway {
         self.upstream.as_ref().ok_or(NoSync::Off)
     }
 
-    /// Returns figures of sync.
+    /// Returns the figures of sync.
     pub fn sync_status(&self) -> Result<SyncStatus, NoSync> {
         let sync = self.link()?.sync.lock().clone();
         Ok(sync.ok_or(NoSync::Failed(nacre::Error::Closed))?.status())
     }
 
-    /// Tries to connect at once; begins again if sync has ended.
+    /// Connects at once; restarts sync if it has ended.
     pub fn retry_sync(&self) -> Result<(), NoSync> {
         let link = self.link()?;
         let mut sync = link.sync.lock();
@@ -168,7 +168,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Waits until both sides have what the other one has now.
+    /// Waits until both sides have everything that the other one has now.
     pub fn wait_for_sync(&self, timeout: Duration) -> Result<(), NoSync> {
         let sync = self.link()?.sync.lock().clone();
         let sync = sync.ok_or(NoSync::Failed(nacre::Error::Closed))?;
@@ -189,13 +189,13 @@ impl Link {
         }
         if let Some(log) = self.log.lock().take() {
             log.thread().unpark();
-            // A panic was reported by its thread.
+            // The thread has already reported its panic.
             let _ = log.join();
         }
     }
 }
 
-/// Writes what happens to sync to the log of the process, until the gateway stops.
+/// Writes the events of sync to the process log, until the gateway stops.
 pub(crate) fn log_sync(gateway: &Arc<Gateway>) -> Result<(), String> {
     let Some(link) = &gateway.upstream else { return Ok(()) };
     let of_thread = Arc::clone(gateway);
@@ -211,7 +211,7 @@ pub(crate) fn log_sync(gateway: &Arc<Gateway>) -> Result<(), String> {
                 return;
             }
             if link.sync.lock().as_ref().is_some_and(|sync| has_ended(sync)) {
-                // No event comes any more: until somebody tries again.
+                // There are no more events until a request restarts sync.
                 std::thread::park_timeout(EVENT_WAIT);
             }
         }
@@ -225,7 +225,8 @@ fn has_ended(sync: &SyncHandle) -> bool {
     matches!(sync.status().state, SyncState::Stopped(_))
 }
 
-/// Names of documents come from others: they are quoted, so that they begin no line.
+/// Writes an event to the log. Document names come from other parties: they are quoted, so that
+/// they cannot start a line.
 fn report(event: &SyncEvent, status: &SyncStatus) {
     match event {
         SyncEvent::State(SyncState::Stopped(reason)) => {

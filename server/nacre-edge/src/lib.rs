@@ -1,4 +1,4 @@
-//! A gateway at the edge: a database in a folder ([`nacre`]), which programs reach over HTTP, in one small binary without a cluster.
+//! An edge gateway: a database in a folder ([`nacre`]) that programs access over HTTP, in one small binary without a cluster.
 //!
 //! ```text
 //! programs ─► HTTP: door ─► endpoints, documents ─► Db (folder) ◄─ sync ─► a bucket of a cluster   with an upstream
@@ -6,14 +6,14 @@
 //! programs ─► /default/_design/…: views ◄─ changes ──┘
 //! ```
 //!
-//! Paths, statuses and errors are those of a node (`/api/v1`, `/health`, `/_sync/default`), so that a program written for one works with the
-//! other; the checks are the same code (nacre-http).
+//! Paths, statuses and errors are those of a node (`/api/v1`, `/health`, `/_sync/default`), so that a program for one works with
+//! the other. Both use the same code for the checks (nacre-http).
 //!
 //! Invariants:
-//! - without a login the gateway listens on addresses of this machine only ([`Options::check`]);
-//! - a handler runs only after its right was checked, and requests of pages of other sites reach none;
-//! - a gateway that is in step with a cluster is no hub of devices, because what it takes from them would not be sent on;
-//! - memory of requests, the number of connections and the time of each body have limits.
+//! - without a login the gateway listens only on addresses of this machine ([`Options::check`]);
+//! - a handler runs only after its right was checked, and requests from pages of other sites reach no handler;
+//! - a gateway that syncs with a cluster is not a hub of devices, because it would not send their versions on;
+//! - memory of requests, the number of connections and the time for each body are limited.
 #![expect(
     clippy::disallowed_methods,
     reason = "the gateway is its own environment: it listens, reads certificates and reads the clock"
@@ -37,17 +37,17 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How long requests that are under way may go on once the gateway stops.
+/// Time limit for running requests after the gateway stops.
 const GRACE: Duration = Duration::from_secs(5);
 /// Threads that serve connections.
 const THREADS: usize = 2;
-/// Threads that read and write documents, at most. They end when they are idle.
+/// Maximum number of threads that read and write documents. Idle threads end.
 const WORKERS_MAX: usize = 16;
 
-/// Runs a gateway until the future that `stop` makes is ready. `ready` is called with the address once it takes connections.
+/// Runs a gateway until the future returned by `stop` is ready. Calls `ready` with the address once it accepts connections.
 ///
 /// # Errors
-/// Why it could not start, or could not store everything at the end.
+/// The reason why it could not start, or could not store everything at the end.
 pub fn run<F: Future<Output = ()>>(
     options: &Options,
     stop: impl FnOnce() -> io::Result<F>,
@@ -68,7 +68,7 @@ pub fn run<F: Future<Output = ()>>(
         ready(address);
         stop.await;
         gateway.stop();
-        // Nothing is sent: it ends with the last connection.
+        // No value is sent: the channel closes with the last connection.
         let _ = tokio::time::timeout(GRACE, open.recv()).await;
         Ok(())
     });

@@ -6,7 +6,7 @@ use std::io;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Catches SIGINT and SIGTERM from now on. The future is ready when one of them has come.
+/// Catches SIGINT and SIGTERM from now on. The future is ready when one of them arrives.
 fn stop_signals() -> io::Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

@@ -1,4 +1,4 @@
-//! Options of `nacre-edge`: read, checked, and refused by name.
+//! The options of `nacre-edge`: parsed and checked, with errors that name the option.
 
 use clap::{Args, Parser};
 use nacre::{StoreKind, Sync, SyncOptions};
@@ -128,10 +128,10 @@ fn store(text: &str) -> Result<StoreKind, String> {
 }
 
 impl Options {
-    /// Checks what options mean together.
+    /// Checks combinations of options.
     ///
     /// # Errors
-    /// What is wrong, and what to do.
+    /// The problem and its fix.
     pub fn check(&self) -> Result<(), String> {
         let is_local = self.listen.ip().is_loopback();
         if !is_local && self.user.is_none() {
@@ -161,12 +161,12 @@ impl Options {
         if self.tls_certificate.is_some() { "https" } else { "http" }
     }
 
-    /// Returns the names by which browsers may reach the gateway.
+    /// Returns the host names by which browsers may reach the gateway.
     pub(crate) fn hosts(&self) -> Hosts {
         Hosts::new(self.allow_hosts.iter().map(String::as_str))
     }
 
-    /// Returns the limits of connections: a quarter of them may be without a login.
+    /// Returns the connection limits: a quarter of the connections may be without a login.
     pub(crate) fn limits(&self) -> Limits {
         let descriptors_max = usize::try_from(self.connections).unwrap_or(usize::MAX);
         let strangers_max = (descriptors_max / 4).max(2);
@@ -189,10 +189,10 @@ impl Options {
 }
 
 impl Upstream {
-    /// Returns the options of sync; `certificates` are the authorities to trust. `None` without an upstream.
+    /// Returns the options of sync; `certificates` are the trusted authorities. `None` without an upstream.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The invalid option.
     pub(crate) fn sync(
         &self,
         certificates: Option<Vec<u8>>,

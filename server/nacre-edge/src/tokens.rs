@@ -1,4 +1,4 @@
-//! Tokens of the owner: as those of a node, kept in the gateway's folder.
+//! Tokens of the owner: as on a node, but stored in the gateway's folder.
 
 use crate::access::{Access, Caller, random, unix_s};
 use crate::door::Call;
@@ -9,14 +9,14 @@ use nacre_http::body::{Reply, error_reply, invalid, reply};
 use nacre_http::tokens::{Wanted, created, describe, describe_all, too_many_scopes};
 use nacre_store::Space;
 
-/// Rows of tokens begin with this, and end with the name of the owner and the ID.
+/// Prefix of the rows of tokens, followed by the name of the owner and the ID.
 const ROW: &str = "token/";
 
 fn row(owner: &str, id: &str) -> Vec<u8> {
     format!("{ROW}{owner}/{id}").into_bytes()
 }
 
-/// Reads the tokens of an owner that have not ended.
+/// Reads the unexpired tokens of an owner.
 pub(crate) fn load(space: &dyn Space, owner: &str, now_s: u64) -> Result<Vec<ApiToken>, String> {
     let rows = space.load().map_err(|error| format!("read tokens: {error}"))?;
     let begin = row(owner, "");
@@ -31,7 +31,7 @@ pub(crate) fn load(space: &dyn Space, owner: &str, now_s: u64) -> Result<Vec<Api
     Ok(tokens)
 }
 
-/// Returns the name of the owner who has sent a request.
+/// Returns the name of the owner who sent a request.
 fn owner(caller: &Caller) -> Result<&str, Reply> {
     match caller {
         Caller::Known(login) => Ok(person(&login.user)),
@@ -71,7 +71,7 @@ pub(crate) fn revoke(call: Call) -> Result<Reply, Reply> {
     Ok(reply(StatusCode::NO_CONTENT, "application/json", ""))
 }
 
-/// Reads the scopes of a token: roles on this bucket.
+/// Parses the scopes of a token: roles on this bucket.
 fn roles(names: &[String]) -> Result<Vec<Role>, Reply> {
     if names.len() > ApiToken::SCOPES_MAX {
         return Err(too_many_scopes());
@@ -87,7 +87,7 @@ fn roles(names: &[String]) -> Result<Vec<Role>, Reply> {
     names.iter().map(read).collect()
 }
 
-/// Makes a change of tokens, on disk first.
+/// Changes tokens, on disk first.
 fn change(
     access: &Access,
     caller: &Caller,

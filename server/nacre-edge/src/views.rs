@@ -1,15 +1,15 @@
-//! Views: the code of the views plugin (nacre-views), as plain Rust in a thread of the gateway.
+//! Views: the code of the views plugin (nacre-views), as native Rust in a thread of the gateway.
 //!
 //! ```text
 //! PUT /default/_design/d             ─► checked ─► settings, on disk
 //! GET /default/_design/d/_view/v     ─► thread `edge-views`: changes since the last query ─► rows ─► answer
 //! ```
 //!
-//! Rows are in memory, and are made by the first query after a start: reading ten thousand documents takes a fraction of a second. An answer
-//! always reflects every write before the request. Functions are those of the owner, who alone can define them; the engine bounds their
+//! The rows are in memory. The first query after a start builds them: reading ten thousand documents takes a fraction of a
+//! second. An answer always reflects every write before the request. Only the owner can define functions; the engine limits their
 //! memory, stack and steps.
 //!
-//! *Invariant:* the thread owns everything that is not to be shared, which the engine is not.
+//! *Invariant:* the thread owns everything that cannot be shared between threads, such as the engine.
 
 use crate::documents;
 use crate::door::Call;
@@ -33,29 +33,29 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::Semaphore;
 
-/// Bytes of a design document.
+/// Maximum bytes of a design document.
 const DESIGN_BYTES_MAX: usize = 1 << 20;
-/// Bytes of the name of a design document.
+/// Maximum bytes of the name of a design document.
 const NAME_BYTES_MAX: usize = 240;
-/// Design documents.
+/// Maximum number of design documents.
 const DESIGNS_MAX: usize = 64;
-/// Bytes of rows of one design document.
+/// Maximum bytes of the rows of one design document.
 const ROWS_BYTES_MAX: usize = 256 << 20;
-/// Bytes of an answer.
+/// Maximum bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Changes that are taken at a time.
+/// Maximum number of changes per batch.
 const BATCH_MAX: usize = 256;
-/// Bytes of their bodies.
+/// Maximum bytes of the bodies per batch.
 const BATCH_BYTES_MAX: usize = 4 << 20;
-/// How long a query waits for rows.
+/// Time limit of a query's wait for rows.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Requests that wait for the thread at a time: each holds a thread that documents need, too.
+/// Maximum number of requests that wait for the views thread: each holds a thread that documents need, too.
 const WAITERS_MAX: usize = 8;
-/// How long the thread waits for changes that another one reads from the disk.
+/// The pause of the thread while another one reads changes from disk.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Stack of the thread: what functions may use is bounded far below.
+/// Stack size of the thread. The limit for functions is far below it.
 const STACK_BYTES: usize = 8 << 20;
-/// Rows of the settings begin with this, and end with the name.
+/// Prefix of the rows of the settings, followed by the name.
 const ROW: &str = "design/";
 
 const DESIGN: &str = "/{bucket}/_design/{name}";
@@ -72,17 +72,17 @@ pub(crate) const ROUTES: &[Route<Handler>] = &[
     Route::new(Method::Post, VIEW, READ, query as Handler).with_body(DESIGN_BYTES_MAX),
 ];
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 enum Failure {
-    /// There is no such design document.
+    /// The design document does not exist.
     Missing,
-    /// The design document cannot be, for this reason.
+    /// The design document is invalid, for this reason.
     Invalid(String),
     /// The answer, or the rows, are too large.
     TooLarge(String),
-    /// The rows were not there in time.
+    /// The rows were not ready in time.
     Late,
-    /// Too many requests wait already.
+    /// Too many requests are already waiting.
     Busy,
     /// The views or the database failed.
     Failed(String),
@@ -117,18 +117,18 @@ struct Answer {
     body: Vec<u8>,
 }
 
-/// Orders of the thread, with where to answer.
+/// Jobs of the thread, each with a channel for the answer.
 enum Job {
     Check { text: String, done: Sender<Result<(), Failure>> },
     Query { name: String, request: Box<Request>, done: Sender<Result<Answer, Failure>> },
     Forget { name: String },
 }
 
-/// The design documents, and the thread that has their rows.
+/// The design documents, and the thread that owns their rows.
 pub(crate) struct Views {
     db: Db,
     settings: Arc<dyn Space>,
-    /// The thread is started when it is needed, and ends with the gateway.
+    /// The thread starts on demand and ends with the gateway.
     jobs: Mutex<Option<Sender<Job>>>,
     waiters: Semaphore,
 }
@@ -142,13 +142,13 @@ fn failed(error: impl ToString) -> Failure {
 }
 
 impl Views {
-    /// Design documents in these settings.
+    /// Returns the views of the design documents in these settings.
     pub fn new(db: &Db, settings: &Arc<dyn Space>) -> Views {
         let (db, settings, jobs) = (db.clone(), Arc::clone(settings), Mutex::default());
         Views { db, settings, jobs, waiters: Semaphore::new(WAITERS_MAX) }
     }
 
-    /// Ends the thread once it has nothing to do.
+    /// Ends the thread once it is idle.
     pub fn stop(&self) {
         *self.jobs.lock() = None;
     }
@@ -159,7 +159,7 @@ impl Views {
             None => job,
             Some(sender) => match sender.send(job) {
                 Ok(()) => return Ok(()),
-                // The thread has panicked: it said why, and another one begins again.
+                // The thread has panicked and has reported it: start another one.
                 Err(unsent) => unsent.0,
             },
         };
@@ -179,7 +179,7 @@ impl Views {
     }
 }
 
-/// A key space that knows how large it is.
+/// A key space that records its size.
 #[derive(Default)]
 struct Rows {
     state: MemoryState,
@@ -222,7 +222,7 @@ struct Design {
     changes: Changes,
 }
 
-/// Reads a design document: an object, with the collection that it indexes.
+/// Parses a design document: returns the object, and the collection that it indexes.
 fn read(text: &[u8]) -> Result<(Map<String, Value>, String), Failure> {
     let invalid = |reason: &str| Failure::Invalid(reason.to_owned());
     let parsed: Value = serde_json::from_slice(text)
@@ -262,7 +262,7 @@ impl Design {
         Ok(Design { views, rows: Rows::default(), changes })
     }
 
-    /// Takes every change that was written before, until `deadline` at most. What was taken until then stays.
+    /// Applies every earlier change, at most until `deadline`. Changes applied by then stay.
     fn update(&mut self, deadline: Instant) -> Result<(), Failure> {
         loop {
             let mut batch = Vec::new();
@@ -289,7 +289,7 @@ impl Design {
         let events: Vec<Event<'_>> = batch.iter().map(event).collect();
         let buffer = pack(&events, now_us());
         let events = Events::decode(&buffer).map_err(failed)?;
-        // A document whose map fails has no rows, as at a node.
+        // A document whose map function fails has no rows, as on a node.
         self.views.on_batch(&events, &mut self.rows).map_err(failed)?;
         if self.rows.bytes > ROWS_BYTES_MAX {
             let reason = format!("the rows of these views take more than {ROWS_BYTES_MAX} bytes");
@@ -349,7 +349,7 @@ fn now_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64
 }
 
-/// The thread.
+/// Runs the thread.
 fn work(db: &Db, settings: &dyn Space, jobs: &Receiver<Job>) {
     let mut designs: BTreeMap<String, Design> = BTreeMap::new();
     while let Ok(job) = jobs.recv() {
@@ -359,7 +359,7 @@ fn work(db: &Db, settings: &dyn Space, jobs: &Receiver<Job>) {
                 let checked = read(text.as_bytes())
                     .and_then(|(members, _)| plugin("check", members, false))
                     .map(drop);
-                // The client may have gone, here and below.
+                // The client may have disconnected, here and below.
                 let _ = done.send(checked);
             }
             Job::Query { name, request, done } => {
@@ -384,10 +384,10 @@ fn answer(
     let design = designs.get_mut(name).ok_or(Failure::Missing)?;
     match design.update(deadline) {
         Ok(()) => design.answer(request),
-        // The next query goes on from here.
+        // The next query continues from here.
         Err(Failure::Late) => Err(Failure::Late),
         Err(failure) => {
-            // The next query begins again: half a batch, or a collection that was dropped, leaves no rows to trust.
+            // The next query starts over: after half a batch or a dropped collection the rows are invalid.
             designs.remove(name);
             Err(failure)
         }
@@ -402,7 +402,7 @@ fn check_name(name: &str) -> Result<(), Failure> {
     if is_name { Ok(()) } else { Err(Failure::Invalid(reason)) }
 }
 
-/// Sends an order and waits for its answer.
+/// Sends a job to the thread and waits for its answer.
 fn ask<T>(call: &Call, job: impl FnOnce(Sender<Result<T, Failure>>) -> Job) -> Result<T, Failure> {
     let views = &call.gateway.views;
     let Ok(_waits) = views.waiters.try_acquire() else { return Err(Failure::Busy) };
@@ -470,7 +470,7 @@ fn query(call: Call) -> Result<Reply, Reply> {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut answer = reply(status, "application/json", charged(&call.account, body));
     for (name, value) in headers {
-        // What the plugin sets is text of its own.
+        // The plugin sets these headers: invalid ones are skipped.
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             answer.headers_mut().insert(name, value);
         }
@@ -506,7 +506,7 @@ mod tests {
         let mut designs = BTreeMap::new();
         let mut ask = |deadline| answer(&db, &*settings, &mut designs, "d", &request, deadline);
         let now = Instant::now();
-        // Each takes one batch.
+        // Each call applies one batch.
         assert!(matches!(ask(now), Err(Failure::Late)));
         assert!(matches!(ask(now), Err(Failure::Late)));
         let Ok(answer) = ask(now + PATIENCE) else { panic!("the rows are not ready") };

@@ -16,7 +16,7 @@ use std::time::Duration;
 pub const NACRE_WRITTEN: c_int = 0;
 /// The document was deleted.
 pub const NACRE_REMOVED: c_int = 1;
-/// The document has expired.
+/// The document expired.
 pub const NACRE_EXPIRED: c_int = 2;
 
 /// A listener.
@@ -46,9 +46,9 @@ pub struct nacre_change {
     pub body_size: usize,
     /// The new version.
     pub cas: u64,
-    /// The place in the history of its vBucket.
+    /// The position in the history of its vBucket.
     pub seqno: u64,
-    /// The memory, for nacre_change_release().
+    /// The owner of the memory, for nacre_change_release().
     pub owner: *mut c_void,
 }
 
@@ -57,8 +57,8 @@ struct Owner {
     collection: CString,
 }
 
-/// Listens to the changes of `collection`, or of all with NULL. `since` is NULL for everything that there is, "now" for what is written
-/// from now on, or a text of nacre_changes_token().
+/// Listens to the changes of `collection`, or of all collections with NULL. `since` is NULL for the whole history, "now" for
+/// future writes only, or a text from nacre_changes_token().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_changes_open(
     db: *const nacre,
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn nacre_changes_open(
     })
 }
 
-/// Takes the next change, and waits for it up to `timeout_ms`. NACRE_NOTHING when there is none. Release the change.
+/// Returns the next change and waits for it up to `timeout_ms`; NACRE_NOTHING when none came. Release the change.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_changes_next(
     changes: *const nacre_changes,
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn nacre_changes_next(
     })
 }
 
-/// Gives a change's memory back. Releasing it again does nothing.
+/// Returns the memory of a change. Releasing it again does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_change_release(change: *mut nacre_change) {
     // SAFETY: see the crate's documentation.
@@ -144,11 +144,12 @@ pub unsafe extern "C" fn nacre_change_release(change: *mut nacre_change) {
     change.collection = std::ptr::null();
     (change.key, change.key_size) = (std::ptr::null(), 0);
     (change.body, change.body_size) = (std::ptr::null(), 0);
-    // SAFETY: it was made of a box, and it was taken out of the change.
+    // SAFETY: the owner was created from a box, and was removed from the change.
     unsafe { free(owner.cast::<Owner>()) };
 }
 
-/// Writes where the listener is, as a text to keep for nacre_changes_open(). Free the buffer, whose text has no zero at its end.
+/// Returns the position of the listener as a text, to be stored and passed to nacre_changes_open(). Free the buffer; its text is
+/// not zero-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_changes_token(
     changes: *const nacre_changes,
@@ -162,7 +163,7 @@ pub unsafe extern "C" fn nacre_changes_token(
     })
 }
 
-/// Ends a listener.
+/// Ends a listener and frees it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_changes_free(changes: *mut nacre_changes) {
     // SAFETY: see the crate's documentation.

@@ -1,4 +1,4 @@
-//! Collections, and scans of their keys.
+//! Collections and key scans.
 
 use crate::database::nacre;
 use crate::documents::nacre_document;
@@ -20,8 +20,8 @@ pub struct nacre_scan {
     scan: Mutex<Scan>,
 }
 
-/// Opens the collection `path`, "scope.collection" or "collection", which is created with its scope if need be; NULL is
-/// "_default._default".
+/// Opens the collection `path`, "scope.collection" or "collection", and creates it and its scope if they are missing;
+/// NULL opens "_default._default".
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_collection_open(
     db: *const nacre,
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn nacre_collection_free(collection: *mut nacre_collection
     unsafe { free(collection) };
 }
 
-/// Begins a scan of the keys from `start` on and before `end`; NULL for no bound. Ascending by the bytes of keys.
+/// Opens a scan of the keys from `start`, included, to `end`, excluded; NULL for no bound. Keys are in byte order.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_scan_open(
     collection: *const nacre_collection,
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn nacre_scan_next(
     })
 }
 
-/// Ends a scan.
+/// Ends a scan and frees it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_scan_free(scan: *mut nacre_scan) {
     // SAFETY: see the crate's documentation.

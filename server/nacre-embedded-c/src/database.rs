@@ -10,16 +10,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Writes are on disk after a while: `sync_delay_us` microseconds.
+/// Writes are on disk within `sync_delay_us` microseconds after they return.
 pub const NACRE_SYNC_AFTER: c_int = 0;
 /// Writes are on disk before they return.
 pub const NACRE_SYNC_ALWAYS: c_int = 1;
 /// Writes are on disk after nacre_flush() and nacre_close().
 pub const NACRE_SYNC_NEVER: c_int = 2;
 
-/// The store is nacre's log.
+/// The store is nacre's segmented log.
 pub const NACRE_STORE_LOG: c_int = 0;
-/// The store is sled, if the library has it.
+/// The store is sled, if the library was built with it.
 pub const NACRE_STORE_SLED: c_int = 1;
 
 /// An open database.
@@ -29,26 +29,26 @@ pub struct nacre {
     pub(crate) wake: Arc<Wake>,
 }
 
-/// What is chosen when a database is opened. Members that are 0 are the defaults.
+/// Options of a database. 0 selects the default of a member.
 #[repr(C)]
 pub struct nacre_options {
     /// sizeof(nacre_options).
     pub size: usize,
     /// NACRE_SYNC_AFTER, NACRE_SYNC_ALWAYS or NACRE_SYNC_NEVER.
     pub sync: c_int,
-    /// NACRE_STORE_LOG or NACRE_STORE_SLED, for a folder that is created.
+    /// NACRE_STORE_LOG or NACRE_STORE_SLED, for a new folder.
     pub store: c_int,
     /// Microseconds for NACRE_SYNC_AFTER; 10000 by default.
     pub sync_delay_us: u64,
-    /// Memory for documents in MiB, 4 or more; 64 by default.
+    /// Memory for documents in MiB, at least 4; 64 by default.
     pub quota_mib: u64,
-    /// The number of vBuckets of a folder that is created, 1 to 1024; 16 by default.
+    /// The number of vBuckets of a new folder, 1 to 1024; 16 by default.
     pub vbuckets: u32,
-    /// Bytes of a segment of the log, 65536 or more; 1 MiB by default.
+    /// Bytes of a segment of the log, at least 65536; 1 MiB by default.
     pub segment_bytes: u32,
-    /// Not 0: the library starts no thread, and nacre_poll() is called instead.
+    /// Not 0: the library starts no thread, and the application calls nacre_poll().
     pub no_thread: c_int,
-    /// Not 0: the folder must be a database already.
+    /// Not 0: opens only an existing database.
     pub no_create: c_int,
 }
 
@@ -57,11 +57,11 @@ pub struct nacre_options {
 pub struct nacre_figures {
     /// sizeof(nacre_figures).
     pub size: usize,
-    /// Documents that exist.
+    /// Existing documents.
     pub documents: u64,
-    /// Bytes of memory.
+    /// Bytes of memory used.
     pub memory_bytes: u64,
-    /// Bytes of files.
+    /// Bytes of the files.
     pub disk_bytes: u64,
     /// Changes that are not on disk yet.
     pub unsaved: u64,
@@ -98,7 +98,7 @@ fn options_of(given: &nacre_options) -> Result<Options, Error> {
     })
 }
 
-/// Opens the database in the folder `path`; ":memory:" is a new one in memory. `options` may be NULL.
+/// Opens the database in the folder `path`; ":memory:" opens a new one in memory. `options` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_open(
     path: *const c_char,
@@ -117,8 +117,8 @@ pub unsafe extern "C" fn nacre_open(
     })
 }
 
-/// Stores what there is to store, closes the database and frees the handle, also when it fails. Collections, sessions and listeners
-/// of it fail with NACRE_CLOSED from then on, and are freed on their own.
+/// Stores all unsaved writes, closes the database and frees the handle, also on failure. Its collections, sessions and listeners
+/// fail with NACRE_CLOSED from then on, and must be freed separately.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_close(db: *mut nacre) -> c_int {
     if db.is_null() {
@@ -131,21 +131,21 @@ pub unsafe extern "C" fn nacre_close(db: *mut nacre) -> c_int {
     closed
 }
 
-/// Stores all writes that returned before, and waits until they survive a power cut.
+/// Stores all writes that have returned, and waits until they survive a power cut.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_flush(db: *const nacre) -> c_int {
     // SAFETY: see the crate's documentation.
     done(|| unsafe { borrow(db, "db") }?.db.flush())
 }
 
-/// Gives back all the disk space that it can.
+/// Frees as much disk space as possible.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_compact(db: *const nacre) -> c_int {
     // SAFETY: see the crate's documentation.
     done(|| unsafe { borrow(db, "db") }?.db.compact())
 }
 
-/// Does what is due, for a database without a thread. `wait_us` gets the microseconds after which something will be due, or
+/// Does the work that is due, for a database without a thread. Writes to `wait_us` the microseconds until more work is due, or
 /// UINT64_MAX.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_poll(db: *const nacre, wait_us: *mut u64) -> c_int {
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn nacre_poll(db: *const nacre, wait_us: *mut u64) -> c_in
     })
 }
 
-/// Fills in figures of the database.
+/// Reads the figures of the database.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_stats(db: *const nacre, figures: *mut nacre_figures) -> c_int {
     done(|| {
@@ -182,7 +182,8 @@ pub unsafe extern "C" fn nacre_stats(db: *const nacre, figures: *mut nacre_figur
 }
 
 /// Returns a descriptor that becomes readable when a session or a listener of the database may have news. Wait for it, call
-/// nacre_wake_clear(), and then ask each. It is closed with the last handle that needs it. -1 if there is none left.
+/// nacre_wake_clear(), and then check each session and listener. It is closed with the last handle that needs it. Returns -1 on
+/// failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_wake_fd(db: *const nacre) -> c_int {
     let mut fd = -1;
@@ -194,7 +195,7 @@ pub unsafe extern "C" fn nacre_wake_fd(db: *const nacre) -> c_int {
     fd
 }
 
-/// Makes the descriptor of nacre_wake_fd() unreadable until there is more.
+/// Makes the descriptor of nacre_wake_fd() unreadable until there is more news.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_wake_clear(db: *const nacre) -> c_int {
     done(|| {
@@ -212,14 +213,14 @@ pub unsafe extern "C" fn nacre_scope_create(db: *const nacre, scope: *const c_ch
     done(|| unsafe { borrow(db, "db")?.db.create_scope(text(scope, "scope")?) })
 }
 
-/// Drops a scope with its collections and their documents.
+/// Drops a scope, its collections and their documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_scope_drop(db: *const nacre, scope: *const c_char) -> c_int {
     // SAFETY: see the crate's documentation.
     done(|| unsafe { borrow(db, "db")?.db.drop_scope(text(scope, "scope")?) })
 }
 
-/// Creates a collection, whose documents live for at most `max_ttl_s` seconds; 0 for no limit.
+/// Creates a collection. Its documents live for at most `max_ttl_s` seconds; 0 for no limit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_collection_create(
     db: *const nacre,
@@ -235,7 +236,7 @@ pub unsafe extern "C" fn nacre_collection_create(
     })
 }
 
-/// Drops a collection with its documents.
+/// Drops a collection and its documents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_collection_drop(
     db: *const nacre,
@@ -261,8 +262,8 @@ pub unsafe extern "C" fn nacre_collections(db: *const nacre, names: *mut nacre_b
     })
 }
 
-/// Answers a request of the management protocol about scopes and collections, as SDKs send them: `method` and `path` of HTTP, and
-/// a form as its body. `http_status` gets the status, `answer` the body.
+/// Answers an SDK's request of the management protocol about scopes and collections. `method` and `path` are those of HTTP,
+/// `body` is a form. Writes the HTTP status to `http_status` and the body of the answer to `answer`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_manage(
     db: *const nacre,

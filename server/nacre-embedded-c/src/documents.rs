@@ -1,4 +1,4 @@
-//! Documents as a whole.
+//! Whole documents.
 
 use crate::collection::nacre_collection;
 use crate::outcome::{borrow, bytes, done, invalid, place};
@@ -6,14 +6,14 @@ use ::nacre::{Cas, Collection, Error, Found, Stored, Sync, Write};
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
-/// Writes a document, whether there is one or not.
+/// Writes a document, whether it exists or not.
 pub const NACRE_UPSERT: c_int = 0;
 /// Writes a document that must not exist.
 pub const NACRE_INSERT: c_int = 1;
 /// Writes a document that must exist.
 pub const NACRE_REPLACE: c_int = 2;
 
-/// A document as it was read. It does not change; its memory is the database's until it is released.
+/// A document as read. It does not change; the database owns its memory until it is released.
 #[repr(C)]
 pub struct nacre_document {
     /// sizeof(nacre_document).
@@ -26,15 +26,15 @@ pub struct nacre_document {
     pub body: *const u8,
     /// Bytes of the body.
     pub body_size: usize,
-    /// The version; UINT64_MAX of a document that somebody else has locked.
+    /// The version; UINT64_MAX for a document that is locked.
     pub cas: u64,
-    /// The number that was written with it.
+    /// The flags, a number that the writer stored with the document.
     pub flags: u32,
-    /// The Unix second at which it expires; 0 for never.
+    /// The Unix second at which the document expires; 0 for never.
     pub expiry: u32,
     /// Not 0 if the body is JSON.
     pub is_json: c_int,
-    /// The memory, for nacre_document_release().
+    /// The owner of the memory, for nacre_document_release().
     pub owner: *mut c_void,
 }
 
@@ -46,7 +46,7 @@ impl nacre_document {
         }
     }
 
-    /// Fills in what was found. Key and body stay where they are when the box moves: they are shared by reference.
+    /// Sets the members. Key and body keep their addresses when the box moves, because it shares them by reference.
     pub(crate) fn fill(&mut self, found: Found) {
         let found = Box::new(found);
         (self.key, self.key_size) = (found.key().as_ptr(), found.key().len());
@@ -57,24 +57,24 @@ impl nacre_document {
     }
 }
 
-/// How a document is written. Members that are 0 ask for nothing.
+/// Options of a write. 0 selects the default of a member.
 #[repr(C)]
 pub struct nacre_write {
     /// sizeof(nacre_write).
     pub size: usize,
-    /// The version that the document must have.
+    /// The version that the document must have; 0 for any.
     pub cas: u64,
-    /// A number to store beside the document.
+    /// A number to store with the document.
     pub flags: u32,
-    /// Seconds up to 30 days, else the Unix second at which the document expires.
+    /// Seconds until the document expires, up to 30 days; a larger number is a Unix second.
     pub expiry: u32,
-    /// Not 0: a document that exists keeps its expiry.
+    /// Not 0: an existing document keeps its expiry.
     pub keep_expiry: c_int,
     /// Not 0: the write is on disk before the call returns.
     pub durable: c_int,
 }
 
-/// The version that a write has made.
+/// The version that a write created.
 #[repr(C)]
 pub struct nacre_stored {
     /// sizeof(nacre_stored).
@@ -83,13 +83,13 @@ pub struct nacre_stored {
     pub cas: u64,
     /// The branch of the vBucket's history.
     pub vb_uuid: u64,
-    /// The place in it.
+    /// The position in that history.
     pub seqno: u64,
     /// The vBucket.
     pub vbucket: u32,
 }
 
-/// Reads how a document is to be written; NULL is the default.
+/// Reads the options of a write; NULL selects the defaults.
 pub(crate) unsafe fn write_of(write: *const nacre_write) -> Result<Write, Error> {
     // SAFETY: see the crate's documentation.
     let Some(given) = (unsafe { write.as_ref() }) else { return Ok(Write::new()) };
@@ -109,7 +109,7 @@ pub(crate) unsafe fn write_of(write: *const nacre_write) -> Result<Write, Error>
     Ok(write)
 }
 
-/// Fills in the version that a write has made, if the caller wants it.
+/// Sets the version that a write created, if the caller wants it.
 pub(crate) unsafe fn fill_stored(
     place: *mut nacre_stored,
     stored: impl FnOnce() -> Result<Stored, Error>,
@@ -117,7 +117,7 @@ pub(crate) unsafe fn fill_stored(
     let size = size_of::<nacre_stored>();
     // SAFETY: see the crate's documentation.
     let place = unsafe { place.as_mut() };
-    // Before the write: a caller who is refused has written nothing.
+    // Checked before the write, so that a refused call has written nothing.
     if place.as_ref().is_some_and(|place| place.size != size) {
         return Err(invalid("stored.size is not sizeof(nacre_stored)"));
     }
@@ -139,7 +139,7 @@ unsafe fn collection_and_key<'a>(
     Ok((&collection.collection, key))
 }
 
-/// Reads a document. Release it.
+/// Reads a document. Release the document.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_get(
     collection: *const nacre_collection,
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn nacre_get(
     })
 }
 
-/// Gives a document's memory back to the database. The document is empty then; releasing it again does nothing.
+/// Returns the memory of a document to the database. The document is empty afterwards; releasing it again does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_document_release(document: *mut nacre_document) {
     // SAFETY: see the crate's documentation.
@@ -166,11 +166,11 @@ pub unsafe extern "C" fn nacre_document_release(document: *mut nacre_document) {
     let owner = std::mem::replace(&mut document.owner, std::ptr::null_mut());
     (document.key, document.key_size) = (std::ptr::null(), 0);
     (document.body, document.body_size) = (std::ptr::null(), 0);
-    // SAFETY: `fill` made it of a box, and it was taken out of the document.
+    // SAFETY: `fill` created the owner from a box, and it was removed from the document.
     unsafe { crate::outcome::free(owner.cast::<Found>()) };
 }
 
-/// Says in `exists` whether there is such a document: 1 or 0.
+/// Sets `exists` to 1 if the document exists, else to 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_exists(
     collection: *const nacre_collection,
@@ -285,7 +285,7 @@ pub unsafe extern "C" fn nacre_unlock(
     })
 }
 
-/// Adds to a number. A document that is missing becomes `*initial`; with NULL there must be one. `value` gets the sum.
+/// Adds to a number. A missing document becomes `*initial`; with NULL it must exist. Writes the sum to `value`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_add(
     collection: *const nacre_collection,
@@ -313,7 +313,7 @@ pub unsafe extern "C" fn nacre_add(
     })
 }
 
-/// Puts bytes behind the body of a document.
+/// Appends bytes to the body of a document.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_append(
     collection: *const nacre_collection,
@@ -335,7 +335,7 @@ pub unsafe extern "C" fn nacre_append(
     })
 }
 
-/// Puts bytes before the body of a document.
+/// Prepends bytes to the body of a document.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_prepend(
     collection: *const nacre_collection,

@@ -1,23 +1,23 @@
-//! Statuses, messages, and the way from C's pointers to Rust's references.
+//! Statuses, messages, and the conversion of C pointers to Rust references.
 
 use ::nacre::Error;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The call was carried out.
+/// The call succeeded.
 pub const NACRE_OK: c_int = 0;
-/// No such document.
+/// The document does not exist.
 pub const NACRE_NOT_FOUND: c_int = 1;
-/// The document exists already.
+/// The document already exists.
 pub const NACRE_EXISTS: c_int = 2;
 /// The document has another version than the one given.
 pub const NACRE_CAS_MISMATCH: c_int = 3;
-/// Somebody has locked the document.
+/// The document is locked.
 pub const NACRE_LOCKED: c_int = 4;
 /// The document is not locked.
 pub const NACRE_NOT_LOCKED: c_int = 5;
-/// The document of a counter is no number.
+/// The document of a counter is not a number.
 pub const NACRE_NOT_A_NUMBER: c_int = 6;
 /// The document would be too large.
 pub const NACRE_TOO_LARGE: c_int = 7;
@@ -25,13 +25,13 @@ pub const NACRE_TOO_LARGE: c_int = 7;
 pub const NACRE_PATH: c_int = 8;
 /// An argument is NULL, out of range, or contradicts another.
 pub const NACRE_INVALID_ARGUMENT: c_int = 9;
-/// No such scope.
+/// The scope does not exist or was dropped.
 pub const NACRE_SCOPE_NOT_FOUND: c_int = 10;
-/// No such collection, or it was dropped.
+/// The collection does not exist or was dropped.
 pub const NACRE_COLLECTION_NOT_FOUND: c_int = 11;
-/// The scope or collection exists already.
+/// The scope or collection already exists.
 pub const NACRE_KEYSPACE_EXISTS: c_int = 12;
-/// The folder is open already; the message has the number of the process.
+/// The folder is already open; the message contains the process ID.
 pub const NACRE_IN_USE: c_int = 13;
 /// The folder was written by a newer version.
 pub const NACRE_NEWER: c_int = 14;
@@ -41,7 +41,7 @@ pub const NACRE_DAMAGED: c_int = 15;
 pub const NACRE_FULL: c_int = 16;
 /// The memory quota is used up.
 pub const NACRE_QUOTA_EXCEEDED: c_int = 17;
-/// The disk failed, and nothing more is stored.
+/// The disk failed, and no more writes are stored.
 pub const NACRE_BROKEN: c_int = 18;
 /// The operating system refused an operation on the folder.
 pub const NACRE_IO: c_int = 19;
@@ -53,9 +53,9 @@ pub const NACRE_FORKED: c_int = 21;
 pub const NACRE_GONE: c_int = 22;
 /// The session has ended.
 pub const NACRE_SESSION_ENDED: c_int = 23;
-/// There is nothing now, or nothing more.
+/// Nothing is available now, or there are no more results.
 pub const NACRE_NOTHING: c_int = 24;
-/// A defect of this library.
+/// A bug in this library.
 pub const NACRE_INTERNAL: c_int = 99;
 
 thread_local! {
@@ -97,12 +97,12 @@ fn fail(status: c_int, message: &str) -> c_int {
     status
 }
 
-/// Refuses a part of a document.
+/// Records the message of a refused part and returns its status.
 pub(crate) fn refuse_part(error: ::nacre::PathError) -> c_int {
     fail(NACRE_PATH, &error.to_string())
 }
 
-/// Runs a call: its error becomes a status and a message, and so does a panic.
+/// Runs a call: converts its error or panic to a status and a message.
 pub(crate) fn run(call: impl FnOnce() -> Result<c_int, Error>) -> c_int {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(status)) => status,
@@ -111,7 +111,7 @@ pub(crate) fn run(call: impl FnOnce() -> Result<c_int, Error>) -> c_int {
     }
 }
 
-/// Runs a call that has nothing to say when it succeeds.
+/// Runs a call without a result.
 pub(crate) fn done(call: impl FnOnce() -> Result<(), Error>) -> c_int {
     run(|| call().map(|()| NACRE_OK))
 }
@@ -122,13 +122,13 @@ pub(crate) fn invalid(what: &str) -> Error {
 
 /// Borrows a handle or struct.
 pub(crate) unsafe fn borrow<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, Error> {
-    // SAFETY: the caller's pointers are NULL or good, as the crate's documentation asks.
+    // SAFETY: the caller's pointers are NULL or valid, as the crate's documentation requires.
     unsafe { pointer.as_ref() }.ok_or_else(|| invalid(&format!("{what} is NULL")))
 }
 
-/// Borrows the place for a result.
+/// Borrows the memory for a result.
 pub(crate) unsafe fn place<'a, T>(pointer: *mut T, what: &str) -> Result<&'a mut T, Error> {
-    // SAFETY: as above, and the caller does not use the place meanwhile.
+    // SAFETY: as above, and the caller does not access the memory meanwhile.
     unsafe { pointer.as_mut() }.ok_or_else(|| invalid(&format!("{what} is NULL")))
 }
 
@@ -143,35 +143,35 @@ pub(crate) unsafe fn bytes<'a>(data: *const u8, size: usize) -> Result<&'a [u8],
     }
 }
 
-/// Borrows a text that ends with a zero.
+/// Borrows a zero-terminated text.
 pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Error> {
     if text.is_null() {
         return Err(invalid(&format!("{what} is NULL")));
     }
-    // SAFETY: the caller's text ends with a zero.
+    // SAFETY: the caller's text is zero-terminated.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map_err(|_| invalid(&format!("{what} is not UTF-8")))
 }
 
-/// Hands a value to the caller, who frees it by [`free`].
+/// Passes a value to the caller, who frees it with [`free`].
 pub(crate) fn give<T>(place: &mut *mut T, value: T) {
     *place = Box::into_raw(Box::new(value));
 }
 
-/// Frees what was given.
+/// Frees a value that `give` has passed to the caller.
 pub(crate) unsafe fn free<T>(pointer: *mut T) {
     if !pointer.is_null() {
-        // SAFETY: it was given by `give` and is freed once.
+        // SAFETY: the value was passed by `give` and is freed once.
         let value = unsafe { Box::from_raw(pointer) };
         // A destructor must not unwind into C.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
     }
 }
 
-/// Bytes for the caller; freed by nacre_buffer_free().
+/// Bytes that the caller must free with nacre_buffer_free().
 #[repr(C)]
 pub struct nacre_buffer {
-    /// The bytes; NULL if there are none.
+    /// The bytes; NULL for no bytes.
     pub data: *mut u8,
     /// The number of bytes.
     pub size: usize,
@@ -187,7 +187,7 @@ impl nacre_buffer {
     }
 }
 
-/// Frees the bytes of a buffer, which is empty then.
+/// Frees the bytes of a buffer. The buffer is empty afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_buffer_free(buffer: *mut nacre_buffer) {
     // SAFETY: see the crate's documentation.
@@ -200,7 +200,8 @@ pub unsafe extern "C" fn nacre_buffer_free(buffer: *mut nacre_buffer) {
     (buffer.data, buffer.size) = (std::ptr::null_mut(), 0);
 }
 
-/// Returns the text of the last failure in this thread. It is valid until the thread's next call that fails.
+/// Returns the message of the last failure in this thread. It is valid until the thread's next call that
+/// fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn nacre_error_message() -> *const c_char {
     MESSAGE.with_borrow(|message| message.as_ptr())

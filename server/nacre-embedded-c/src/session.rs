@@ -1,4 +1,4 @@
-//! Sessions of the key-value protocol: frames in, frames out. What SDKs speak to a server, they can speak to one of these.
+//! Sessions of the key-value protocol: frames in, frames out. An SDK speaks to a session as it speaks to a server.
 
 use crate::database::nacre;
 use crate::outcome::{borrow, bytes, done, free, give, nacre_buffer, place};
@@ -33,8 +33,8 @@ pub unsafe extern "C" fn nacre_session_open(
     })
 }
 
-/// Takes requests, of which the last may be cut anywhere. `responses` gets whole frames, perhaps none: free it. More may come: see
-/// nacre_session_poll(). After a failure, responses may be there all the same, and the session has ended.
+/// Accepts requests, the last of which may be incomplete. `responses` receives complete frames, or none: free it. More may become
+/// ready later: see nacre_session_poll(). A failure ends the session, but there may be responses nevertheless.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_session_receive(
     session: *const nacre_session,
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn nacre_session_receive(
     })
 }
 
-/// Gives responses that have become ready: free them. Called when the descriptor of nacre_wake_fd() was readable.
+/// Returns responses that have become ready: free them. Call it when the descriptor of nacre_wake_fd() is readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_session_poll(
     session: *const nacre_session,
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn nacre_session_poll(
     })
 }
 
-/// Ends a session.
+/// Ends a session and frees it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_session_free(session: *mut nacre_session) {
     // SAFETY: see the crate's documentation.

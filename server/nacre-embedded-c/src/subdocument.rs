@@ -12,7 +12,7 @@ use std::ffi::c_int;
 
 /// Reads the value at a path.
 pub const NACRE_PART_GET: c_int = 0;
-/// Fails when there is nothing at a path.
+/// Fails when the path does not exist.
 pub const NACRE_PART_EXISTS: c_int = 1;
 /// Reads the number of elements or members.
 pub const NACRE_PART_COUNT: c_int = 2;
@@ -30,18 +30,18 @@ pub const NACRE_PART_REMOVE: c_int = 7;
 pub const NACRE_PART_ARRAY_APPEND: c_int = 8;
 /// Adds elements at the start of an array.
 pub const NACRE_PART_ARRAY_PREPEND: c_int = 9;
-/// Adds elements before one.
+/// Inserts elements before the element at the path.
 pub const NACRE_PART_ARRAY_INSERT: c_int = 10;
-/// Adds a value to an array that does not hold it.
+/// Adds a value to an array that does not contain it.
 pub const NACRE_PART_ARRAY_ADD_UNIQUE: c_int = 11;
-/// Adds a decimal number to one.
+/// Adds a decimal number to the number at the path.
 pub const NACRE_PART_COUNTER: c_int = 12;
 
 /// The path is that of an extended attribute.
 pub const NACRE_PART_XATTR: u32 = 1;
-/// Parents that are missing are created.
+/// Missing parents are created.
 pub const NACRE_PART_CREATE_PATH: u32 = 2;
-/// Macros in the value are replaced.
+/// Macros in the value are expanded.
 pub const NACRE_PART_EXPAND_MACROS: u32 = 4;
 
 /// An operation on a part of a document.
@@ -59,18 +59,18 @@ pub struct nacre_part {
     pub path_size: usize,
     /// JSON to write.
     pub value: *const u8,
-    /// Bytes of that.
+    /// Bytes of the value.
     pub value_size: usize,
 }
 
-/// What was read of a document.
+/// The result of a lookup or of a change of parts.
 #[expect(non_camel_case_types, reason = "the name is C's")]
 pub struct nacre_parts {
     cas: Cas,
     parts: Vec<Option<Result<Vec<u8>, PathError>>>,
 }
 
-/// A part with its pointers followed.
+/// A part with Rust references in place of pointers.
 struct Given<'a> {
     operation: c_int,
     flags: u32,
@@ -144,7 +144,7 @@ fn mutation<'a>(part: &Given<'a>) -> Result<Mutation<'a>, Error> {
     Ok(mutation)
 }
 
-/// Reads parts of a document, up to 16. Free `found`, whose parts are numbered as those asked for.
+/// Reads up to 16 parts of a document. Free `found`; its parts have the indexes of the request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_lookup_in(
     collection: *const nacre_collection,
@@ -170,8 +170,8 @@ pub unsafe extern "C" fn nacre_lookup_in(
     })
 }
 
-/// Changes parts of a document, up to 16: all or none. `mode` is as for nacre_put(). `results` may be NULL; else free it: the numbers
-/// of counters have the new values.
+/// Changes up to 16 parts of a document: all or none. `mode` is as for nacre_put(). `results` may be NULL; otherwise free it: the
+/// indexes of counters have the new values.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_mutate_in(
     collection: *const nacre_collection,
@@ -238,8 +238,8 @@ pub unsafe extern "C" fn nacre_parts_cas(parts: *const nacre_parts) -> u64 {
     unsafe { parts.as_ref() }.map_or(0, |parts| parts.cas.0)
 }
 
-/// Gives the value of one part, which is valid until the parts are freed. NACRE_PATH when it could not be read, NACRE_NOTHING when it
-/// has no value.
+/// Returns the value of one part, which is valid until the parts are freed. NACRE_PATH when it could not be read, NACRE_NOTHING
+/// when it has no value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_parts_get(
     parts: *const nacre_parts,

@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
-/// Sync that runs.
+/// A running sync.
 #[expect(non_camel_case_types, reason = "the name is C's")]
 pub struct nacre_sync {
     handle: SyncHandle,
 }
 
-/// Keeps the database in step with a bucket, on a thread of its own, until nacre_sync_free(). `options` is JSON:
+/// Keeps the database in step with a bucket, on a separate thread, until nacre_sync_free(). `options` is JSON:
 /// {"url": "https://host:18091/bucket", "user": "..", "password": "..", "collections": ["scope.collection"],
 /// "conflicts": "log" | "server", "direction": "both" | "pull", "certificates": PEM, "device": "..", "allow_plain": false};
-/// the members from conflicts on may be missing. A database has one sync at a time.
+/// "conflicts" and the members after it are optional. A database can have one sync at a time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_sync_start(
     db: *const nacre,
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn nacre_sync_start(
     })
 }
 
-/// Gives figures as JSON: state ("offline", "connecting", "catching_up", "live" or "stopped"), reason, trouble, pulled, pushed,
+/// Returns figures as JSON: state ("offline", "connecting", "catching_up", "live" or "stopped"), reason, trouble, pulled, pushed,
 /// conflicts, parked, remaining, on_the_way. Free the buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_sync_status(
@@ -51,8 +51,8 @@ pub unsafe extern "C" fn nacre_sync_status(
     })
 }
 
-/// Waits until the device has everything that the hub has now, and the hub everything that the device has written: NACRE_OK, or
-/// NACRE_NOTHING after `timeout_ms` milliseconds.
+/// Waits until the device has everything that the hub has now, and the hub has everything that the device has written: NACRE_OK,
+/// or NACRE_NOTHING after `timeout_ms` milliseconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_sync_wait(sync: *const nacre_sync, timeout_ms: u64) -> c_int {
     run(|| {
@@ -66,8 +66,8 @@ pub unsafe extern "C" fn nacre_sync_wait(sync: *const nacre_sync, timeout_ms: u6
     })
 }
 
-/// Gives the next event as JSON, {"event": "state" | "conflict" | "parked" | "no_collection" | "again", ..}, and waits for it up to
-/// `timeout_ms` milliseconds: NACRE_OK, or NACRE_NOTHING. Free the buffer.
+/// Returns the next event as JSON, {"event": "state" | "conflict" | "parked" | "no_collection" | "again", ..}, and waits for it
+/// up to `timeout_ms` milliseconds: NACRE_OK, or NACRE_NOTHING. Free the buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_sync_next_event(
     sync: *const nacre_sync,
@@ -110,7 +110,7 @@ fn shown(event: &SyncEvent) -> Value {
     }
 }
 
-/// Tries to connect at once, as after a hint that there is a network.
+/// Connects at once instead of after the current pause, for example when the network is back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_sync_retry(sync: *const nacre_sync) -> c_int {
     done(|| {
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn nacre_sync_retry(sync: *const nacre_sync) -> c_int {
     })
 }
 
-/// Ends sync, and waits for its thread. What was not sent is sent by the next one.
+/// Ends sync, and waits for its thread. The next sync sends what was not sent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_sync_free(sync: *mut nacre_sync) {
     // SAFETY: see the crate's documentation.

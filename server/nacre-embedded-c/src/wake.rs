@@ -7,7 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A pair of sockets: any event loop can wait for one, Node's included. Made when it is first asked for.
+/// A pair of sockets, so that any event loop can wait for it, also that of Node. It is created when a
+/// caller first asks for the descriptor.
 #[derive(Default)]
 pub(crate) struct Wake {
     pair: OnceLock<(UnixStream, UnixStream)>,
@@ -24,7 +25,7 @@ impl Wake {
             reader.set_nonblocking(true).map_err(failed)?;
             writer.set_nonblocking(true).map_err(failed)?;
             let _ = self.pair.set((reader, writer));
-            // What has rung before could not be seen.
+            // Earlier rings had no socket to write to.
             self.has_rung.store(false, Ordering::Release);
             self.ring();
         }
@@ -36,12 +37,12 @@ impl Wake {
     pub fn ring(&self) {
         let Some((_, writer)) = self.pair.get() else { return };
         if !self.has_rung.swap(true, Ordering::AcqRel) {
-            // Full only when it is readable already.
+            // The socket is full only if it is already readable.
             let _ = (&*writer).write_all(&[1]);
         }
     }
 
-    /// Makes the descriptor unreadable. Whoever looks for news does so afterwards.
+    /// Makes the descriptor unreadable. The caller must look for news afterwards.
     pub fn clear(&self) {
         self.has_rung.store(false, Ordering::Release);
         let Some((reader, _)) = self.pair.get() else { return };

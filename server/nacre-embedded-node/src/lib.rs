@@ -1,11 +1,12 @@
-//! nacre in the process for Node: what `connect('nacre:///folder')` of sdk-js loads.
+//! Embedded nacre for Node: the addon that sdk-js loads for `connect('nacre:///folder')`.
 //!
 //! ```text
 //! Connection ─► EmbeddedSocket.write ─► Session.receive(frames) ─► responses, at once
 //!               EmbeddedSocket 'data' ◄─ Session.poll() ◄─ wake(), from any thread, when there are more
 //! ```
 //!
-//! The addon knows no opcode: it hands bytes over. Node-API is the one interface to Node, so that a binary serves every later version.
+//! The addon knows no opcodes: it only passes bytes. Node-API is its only interface to Node, so that one binary serves every
+//! later version.
 
 use nacre::{Db, Options, StoreKind, Sync as Durability, SyncHandle, SyncOptions};
 use napi::bindgen_prelude::{AsyncTask, Buffer};
@@ -16,7 +17,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What wakes a session's owner. It keeps no process alive, and carries nothing.
+/// Wakes the owner of a session. It does not keep the process alive, and carries no data.
 type Wake = ThreadsafeFunction<(), (), (), Status, false, true>;
 
 fn failed(error: &nacre::Error) -> Error {
@@ -29,7 +30,7 @@ fn failed(error: &nacre::Error) -> Error {
     Error::new(Status::GenericFailure, format!("{code}: {error}"))
 }
 
-/// How a database is opened; what is missing has the library's default.
+/// Options of a database; a missing member has the library's default.
 #[napi(object)]
 #[derive(Default)]
 pub struct OpenOptions {
@@ -39,11 +40,11 @@ pub struct OpenOptions {
     pub sync_delay_ms: Option<u32>,
     /// Memory for documents, in MiB.
     pub quota_mib: Option<u32>,
-    /// The number of vBuckets of a folder that is created.
+    /// The number of vBuckets of a new folder.
     pub vbuckets: Option<u32>,
-    /// `log` or `sled`, for a folder that is created.
+    /// `log` or `sled`, for a new folder.
     pub store: Option<String>,
-    /// Whether a folder is created.
+    /// False to open only an existing database.
     pub create: Option<bool>,
 }
 
@@ -69,7 +70,7 @@ impl OpenOptions {
             options.quota_mib = quota.into();
         }
         if let Some(vbuckets) = self.vbuckets {
-            // What is out of range is refused by the library, with the range.
+            // The library refuses a number out of range, and names the range.
             options.vbuckets = u16::try_from(vbuckets).unwrap_or(u16::MAX);
         }
         options.create = self.create.unwrap_or(true);
@@ -80,22 +81,22 @@ impl OpenOptions {
 /// The answer to a request about scopes and collections.
 #[napi(object)]
 pub struct Answer {
-    /// Status of HTTP.
+    /// The HTTP status.
     pub status: u32,
-    /// JSON.
+    /// The body, which is JSON.
     pub body: String,
 }
 
 /// An open database.
 #[napi]
 pub struct Database {
-    /// `None` once it was closed: the garbage collector may keep this for long.
+    /// `None` after close: the garbage collector may keep this object for a long time.
     db: Option<Db>,
 }
 
 #[napi]
 impl Database {
-    /// Opens a folder, or with `:memory:` a new database in memory.
+    /// Opens a folder, or a new database in memory with `:memory:`.
     #[napi(constructor)]
     pub fn new(path: String, options: Option<OpenOptions>) -> Result<Database> {
         let options = options.unwrap_or_default().read()?;
@@ -107,11 +108,11 @@ impl Database {
         self.db.as_ref().ok_or_else(|| failed(&nacre::Error::Closed))
     }
 
-    /// Opens a session of the key-value protocol. `wake` is called when `poll` may have more.
+    /// Opens a session of the key-value protocol. Calls `wake` when `poll` may have more.
     #[napi]
     pub fn session(&self, wake: Wake) -> Result<Session> {
         let wake = move || {
-            // A call that is refused is one to an environment that ends.
+            // The call fails only when the environment ends.
             wake.call((), ThreadsafeFunctionCallMode::NonBlocking);
         };
         let session = self.open()?.session(wake).map_err(|error| failed(&error))?;
@@ -126,7 +127,7 @@ impl Database {
         Ok(Answer { status: status.into(), body })
     }
 
-    /// Keeps the database in step with a bucket, by options in JSON: see `nacre_sync_start` of the library for C.
+    /// Keeps the database in step with a bucket. `options` is JSON: see `nacre_sync_start` of the C library.
     #[napi]
     pub fn sync(&self, options: String) -> Result<Sync> {
         let options = SyncOptions::from_json(&options).map_err(|error| failed(&error))?;
@@ -134,17 +135,17 @@ impl Database {
         Ok(Sync { handle: Mutex::new(Some(Arc::new(handle))) })
     }
 
-    /// Stores what there is to store, and closes the database.
+    /// Stores all unsaved writes and closes the database.
     #[napi]
     pub fn close(&mut self) -> Result<()> {
         self.db.take().map_or(Ok(()), |db| db.close().map_err(|error| failed(&error)))
     }
 }
 
-/// Sync that runs.
+/// A running sync.
 #[napi]
 pub struct Sync {
-    /// `None` once it was stopped. A wait that goes on has the object borrowed, so that no method may borrow it mutably.
+    /// `None` after stop. A wait in progress borrows the object, so that no method may borrow it mutably.
     handle: Mutex<Option<Arc<SyncHandle>>>,
 }
 
@@ -155,20 +156,20 @@ impl Sync {
         self.handle.lock().clone().ok_or_else(|| failed(&stopped()))
     }
 
-    /// Returns figures as JSON.
+    /// Returns the figures as JSON.
     #[napi]
     pub fn status(&self) -> Result<String> {
         Ok(self.running()?.status().to_json())
     }
 
-    /// Resolves to true once both sides have what the other one has now, and to false after so many milliseconds.
+    /// Resolves to true once both sides have everything that the other one has now, and to false after `timeout_ms` milliseconds.
     #[napi]
     pub fn wait_in_step(&self, timeout_ms: u32) -> Result<AsyncTask<WaitInStep>> {
         let timeout = Duration::from_millis(timeout_ms.into());
         Ok(AsyncTask::new(WaitInStep { handle: self.running()?, timeout }))
     }
 
-    /// Tries to connect at once.
+    /// Connects at once instead of after the current pause.
     #[napi]
     pub fn retry(&self) -> Result<()> {
         self.running()?.retry_now();
@@ -184,7 +185,7 @@ impl Sync {
     }
 }
 
-/// Waits on a thread of the pool.
+/// Waits on a thread of Node's pool.
 pub struct WaitInStep {
     handle: Arc<SyncHandle>,
     timeout: Duration,
@@ -210,15 +211,15 @@ impl Task for WaitInStep {
 /// A session: frames in, frames out.
 #[napi]
 pub struct Session {
-    /// `None` once it was closed.
+    /// `None` after close.
     session: Option<nacre::Session>,
     ended: Option<String>,
 }
 
 #[napi]
 impl Session {
-    /// Takes requests, of which the last may be cut anywhere, and returns the responses that are ready. Whether the session has ended by
-    /// that is in `ended`.
+    /// Accepts requests, the last of which may be incomplete, and returns the responses that are ready. `ended` says whether this
+    /// has ended the session.
     #[napi]
     pub fn receive(&mut self, requests: Buffer) -> Buffer {
         let mut out = Vec::new();
@@ -246,7 +247,7 @@ impl Session {
         self.session = None;
     }
 
-    /// Why the session has ended, if it has.
+    /// Returns the reason why the session has ended, if it has.
     #[napi(getter)]
     pub fn ended(&self) -> Option<String> {
         self.ended.clone()

@@ -1,7 +1,7 @@
-//! A database in the process: reads and writes by key, writes that are on disk, and what a folder takes to open.
+//! A benchmark of an embedded database: reads and writes by key, durable writes, and the time to open a folder.
 //!
-//! Arguments: a folder and seconds of each measurement. `cargo xtask bench embedded` runs it beside other engines. Prints a line of JSON
-//! with the members that the scripts for the other languages have.
+//! Arguments: a folder and seconds of each measurement. `cargo xtask bench embedded` runs it next to other engines. Prints a line
+//! of JSON with the members that the scripts for the other languages have.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and the directory")]
 
 use nacre::{Db, Options, Sync, Write};
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const KEY_COUNT: u64 = 10_000;
-/// So many reads or writes pass between two looks at the clock.
+/// Operations between two reads of the clock.
 const PORTION: u64 = 256;
 
 fn main() {
@@ -75,7 +75,7 @@ fn main() {
     println!("{figures}");
 }
 
-/// A document of about 200 bytes, as the scripts for the other languages have it.
+/// Returns a document of about 200 bytes, the same as in the scripts for other languages.
 fn body() -> Vec<u8> {
     let document = json!({
         "name": "Ada Lovelace",
@@ -86,7 +86,7 @@ fn body() -> Vec<u8> {
     document.to_string().into_bytes()
 }
 
-/// Mean time of an operation.
+/// Returns the mean time of an operation.
 fn measure(time: Duration, portion: u64, mut operation: impl FnMut(u64)) -> Duration {
     let begun = Instant::now();
     let mut count = 0;
@@ -99,7 +99,7 @@ fn measure(time: Duration, portion: u64, mut operation: impl FnMut(u64)) -> Dura
     begun.elapsed() / u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Mean time of an append of `bytes` and its sync alone, without a database.
+/// Returns the mean time of an append of `bytes` bytes and its sync alone, without a database.
 fn sync_alone(folder: &Path, time: Duration, bytes: usize) -> Duration {
     let path = folder.join("sync");
     let mut file = File::create(&path).expect("a file is made");
@@ -116,7 +116,7 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// Memory of this process that is in RAM.
+/// Returns the resident memory of this process.
 fn resident_bytes() -> u64 {
     let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());

@@ -1,4 +1,4 @@
-//! Listening to changes.
+//! Listeners: the changes of a database or collection, in order.
 
 use crate::{Db, Error, token};
 use nacre_bucket::{ChangeConsumer, Waiter};
@@ -10,29 +10,29 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where to begin to listen.
+/// The position at which a listener begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since<'a> {
-    /// With everything that there is: each document once, in its newest version.
+    /// At the beginning of history: returns each document once, in its newest version.
     Start,
-    /// With what is written after this.
+    /// At the present: returns only later writes.
     Now,
-    /// Where another listener was, by its [`Changes::token`].
+    /// At the position of another listener, given by its [`Changes::token`].
     Token(&'a str),
 }
 
-/// What has happened to a document.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It was created or changed.
+    /// The document was created or changed.
     Written,
-    /// It was deleted.
+    /// The document was deleted.
     Removed,
-    /// It has expired.
+    /// The document expired.
     Expired,
 }
 
-/// A change of a document. A document that was changed several times since a listener looked is there once.
+/// A change of a document. Several changes of a document between two reads are returned as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     document: Document,
@@ -60,7 +60,7 @@ impl Change {
         }
     }
 
-    /// Returns the new body; empty for one that was removed.
+    /// Returns the new body; empty for a removed document.
     pub fn body(&self) -> &[u8] {
         if self.document.is_alive() { self.document.body() } else { &[] }
     }
@@ -75,22 +75,23 @@ impl Change {
         self.document.meta.datatype & nacre_types::DATATYPE_JSON != 0
     }
 
-    /// Returns the number that was written with the document.
+    /// Returns the flags, a number that the writer stored with the document.
     pub fn flags(&self) -> u32 {
         self.document.meta.flags
     }
 
-    /// Returns the Unix second at which the document expires, 0 for never; of one that is gone, when that was.
+    /// Returns the Unix second at which the document expires, 0 for never. For a removed document, returns the Unix second of the
+    /// removal.
     pub fn expiry(&self) -> u32 {
         self.document.meta.expiry
     }
 
-    /// Returns how often the document was changed.
+    /// Returns the number of changes of the document.
     pub fn rev(&self) -> u64 {
         self.document.meta.rev
     }
 
-    /// Returns the vBucket and the place in its history.
+    /// Returns the vBucket and the seqno of the change.
     pub fn place(&self) -> (Vbid, Seqno) {
         (self.vbid, self.document.meta.seqno)
     }
@@ -98,7 +99,7 @@ impl Change {
 
 type Wake = Box<dyn Fn() + Send + Sync>;
 
-/// Wakes a listener that waits, and whoever else was asked for.
+/// Wakes a waiting listener and calls the application's `wake` callback.
 #[derive(Default)]
 struct Bell {
     has_news: Mutex<bool>,
@@ -111,20 +112,20 @@ impl Waiter for Bell {
         *self.has_news.lock() = true;
         self.condition.notify_all();
         if let Some(wake) = &*self.wake.lock() {
-            // On the thread of a writer, which goes on whatever the application does.
+            // This runs on the thread of a writer, which must continue even if the application's callback panics.
             let _ = catch_unwind(AssertUnwindSafe(wake));
         }
     }
 }
 
-/// The changes of a database or of a collection, in the order of the history of each vBucket. No thread belongs to it: whoever reads does
-/// the work, and a listener that is slow keeps no writer waiting.
+/// A listener to the changes of a database or collection, in the order of each vBucket's history. A listener has no thread: the
+/// caller's reads do the work, and a slow listener delays no writer.
 pub struct Changes {
     db: Db,
     consumer: ChangeConsumer,
     bell: Arc<Bell>,
     points: Vec<ResumePoint>,
-    /// The end of the snapshot that each vBucket is in.
+    /// The start and end of the current snapshot of each vBucket.
     snapshots: Vec<(Seqno, Seqno)>,
     ended: Option<Error>,
 }
@@ -190,17 +191,17 @@ impl Changes {
         Ok(Changes { db: db.clone(), consumer, bell, points, snapshots, ended: None })
     }
 
-    /// Has `wake` called, on any thread, when [`Changes::try_next`] may have something. It must return at once; it may call the
-    /// database, but not this listener.
+    /// Calls `wake`, on any thread, when [`Changes::try_next`] may return something. The callback must return at once; it may
+    /// call the database, but not this listener.
     pub fn on_ready(&self, wake: impl Fn() + Send + Sync + 'static) {
         *self.bell.wake.lock() = Some(Box::new(wake));
     }
 
-    /// Returns the next change, if there is one now.
+    /// Returns the next change if one is available now.
     ///
     /// # Errors
-    /// [`Error::Closed`], [`Error::Forked`], [`Error::CollectionNotFound`] when the collection was dropped, [`Error::Damaged`] when
-    /// history cannot be read from the disk. They are final.
+    /// [`Error::Closed`], [`Error::Forked`], [`Error::CollectionNotFound`] when the collection was dropped, [`Error::Damaged`]
+    /// when history cannot be read from the disk. These errors are final.
     pub fn try_next(&mut self) -> Result<Option<Change>, Error> {
         loop {
             self.db.inner().check()?;
@@ -217,7 +218,7 @@ impl Changes {
                 self.consumer.refresh();
                 self.consumer.begin_scans();
             } else if self.consumer.producer.holds_scans() {
-                // What has left memory is read by a task, which may be stepped here.
+                // A task reads the history that is no longer in memory; the call may step that task here.
                 self.db.inner().runner.help();
                 if !self.consumer.has_scanned() {
                     return Ok(None);
@@ -228,14 +229,14 @@ impl Changes {
         }
     }
 
-    /// Returns the next change, and waits for it up to `timeout`; `None` when there was none.
+    /// Returns the next change and waits for it up to `timeout`; `None` when none came.
     ///
     /// # Errors
     /// As for [`Changes::try_next`].
     pub fn next_within(&mut self, timeout: Duration) -> Result<Option<Change>, Error> {
         let until = Instant::now().checked_add(timeout);
         loop {
-            // Reset first: what comes meanwhile rings again.
+            // Reset first: a change that comes meanwhile rings again.
             *self.bell.has_news.lock() = false;
             if let Some(change) = self.try_next()? {
                 return Ok(Some(change));
@@ -260,8 +261,8 @@ impl Changes {
         self.points.iter().zip(high).all(|(point, high)| point.seqno >= high)
     }
 
-    /// Returns where the listener is: behind the last change that it returned. A listener that begins there misses nothing and sees
-    /// nothing twice.
+    /// Returns the position of the listener, after the last change that it returned. A listener that begins at the token misses
+    /// no change and returns none twice.
     pub fn token(&self) -> String {
         token::write(&self.points)
     }
@@ -304,7 +305,7 @@ impl Changes {
         }
     }
 
-    /// Names a collection; `None` for one that was dropped since.
+    /// Returns the name of a collection; `None` when it was dropped meanwhile.
     fn name_of(&self, id: CollectionId) -> Option<String> {
         let manifest = self.consumer.bucket.manifest();
         manifest.scopes.iter().find_map(|scope| {
@@ -314,7 +315,7 @@ impl Changes {
     }
 }
 
-/// Waits for each change, and ends with an error when there will be no more.
+/// Waits for each change. Ends after the first error.
 impl Iterator for Changes {
     type Item = Result<Change, Error>;
 

@@ -14,11 +14,11 @@ use std::time::Duration;
 pub struct Collection {
     db: Db,
     id: CollectionId,
-    /// The collection's number as keys begin with it.
+    /// The collection ID in the encoding that keys begin with.
     prefix: Vec<u8>,
 }
 
-/// A document as it was read. It does not change when the document does, and copies nothing: it shares the memory of the database.
+/// A document as read. It does not change when the document changes, and it copies nothing: it shares the memory of the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     document: Document,
@@ -40,12 +40,12 @@ impl Found {
         self.document.name()
     }
 
-    /// Returns the version; that of a document that is locked is hidden.
+    /// Returns the version. The CAS of a locked document is hidden.
     pub fn cas(&self) -> Cas {
         self.cas
     }
 
-    /// Returns the number that was written with the document, which means nothing to the database.
+    /// Returns the flags, a number that the writer stored with the document. The database does not interpret it.
     pub fn flags(&self) -> u32 {
         self.document.meta.flags
     }
@@ -61,7 +61,7 @@ impl Found {
     }
 }
 
-/// The version that a write made.
+/// The version that a write created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// The version, for the next compare-and-swap.
@@ -70,11 +70,11 @@ pub struct Stored {
     pub vbid: Vbid,
     /// The branch of the vBucket's history.
     pub vb_uuid: VbUuid,
-    /// The place in it.
+    /// The position in that history.
     pub seqno: Seqno,
 }
 
-/// How a document is written.
+/// Options of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Write {
     pub(crate) cas: Option<Cas>,
@@ -85,7 +85,7 @@ pub struct Write {
 }
 
 impl Write {
-    /// A write that depends on no version, sets no expiry, and is durable as the database is.
+    /// Returns the default options: no CAS, no expiry, and the durability of the database.
     pub fn new() -> Write {
         Write::default()
     }
@@ -96,26 +96,26 @@ impl Write {
         Write { cas: Some(cas), ..self }
     }
 
-    /// Stores a number beside the document.
+    /// Stores a number with the document.
     #[must_use]
     pub fn flags(self, flags: u32) -> Write {
         Write { flags, ..self }
     }
 
-    /// Has the document expire: after so many seconds up to 30 days, else at that Unix second. 0 for never.
+    /// Sets the expiry: seconds from now up to 30 days, a Unix time above that, 0 for never.
     #[must_use]
     pub fn expiry(self, expiry: u32) -> Write {
         Write { expiry, ..self }
     }
 
-    /// Keeps the expiry of a document that exists.
+    /// Keeps the expiry of an existing document.
     #[must_use]
     pub fn keep_expiry(self) -> Write {
         Write { keep_expiry: true, ..self }
     }
 
-    /// Says when this write is on disk, in place of the database's [`Options::sync`](crate::Options::sync). Only
-    /// [`Sync::Always`] makes a difference.
+    /// Sets the durability of this write, in place of the database's [`Options::sync`](crate::Options::sync). Only
+    /// [`Sync::Always`] has an effect.
     #[must_use]
     pub fn sync(self, sync: Sync) -> Write {
         Write { sync: Some(sync), ..self }
@@ -169,7 +169,7 @@ impl Collection {
         Ok(Key { bytes, len, vbid })
     }
 
-    /// Carries out a command, which may need the value of a document that is on disk only.
+    /// Applies a command. Reads the value of the document from disk if the command needs it and it is not in memory.
     fn apply(&self, key: &Key, command: &Command<'_>, now: Now) -> Result<Reply, Refusal> {
         let bucket = &self.db.inner().bucket;
         loop {
@@ -190,7 +190,7 @@ impl Collection {
         Error::Damaged { what: format!("the document {name} cannot be read from the store") }
     }
 
-    /// Names a refusal. A collection that was dropped has no documents, and says so.
+    /// Returns the error for a refusal. A dropped collection has no documents; the error says that it was dropped.
     fn refused(&self, key: &Key, refusal: Refusal, has_cas: bool) -> Error {
         match refusal {
             Refusal::NotResident => self.unreadable(key),
@@ -214,7 +214,7 @@ impl Collection {
         self.apply(&key, command, inner.now()).map_err(|refusal| self.refused(&key, refusal, false))
     }
 
-    /// Checks what a write needs before it is tried. One that `grows` memory is refused when there is none.
+    /// Checks the requirements of a write. Refuses a write that `grows` memory when there is no memory left.
     fn begin(&self, key: &[u8], write: &Write, grows: bool) -> Result<Begun, Error> {
         let inner = self.db.inner();
         inner.check()?;
@@ -228,7 +228,7 @@ impl Collection {
         Ok(Begun { key, now, expiry, expiry_when_new })
     }
 
-    /// Writes, and waits until the write is durable if it is to be.
+    /// Applies a write, and waits until it is durable if the options ask for that.
     fn write(&self, begun: &Begun, write: &Write, command: &Command<'_>) -> Result<Reply, Error> {
         let inner = self.db.inner();
         let reply = self.apply(&begun.key, command, begun.now);
@@ -252,7 +252,7 @@ impl Collection {
         }
     }
 
-    /// Returns true if there is such a document. Does not read its value.
+    /// Returns true if the document exists. Does not read its value.
     ///
     /// # Errors
     /// As for [`Collection::get`].
@@ -266,7 +266,7 @@ impl Collection {
         }
     }
 
-    /// Writes a document, whether there is one or not.
+    /// Writes a document, whether it exists or not.
     ///
     /// # Errors
     /// [`Error::CasMismatch`], [`Error::DocumentLocked`], [`Error::TooLarge`], [`Error::Full`], [`Error::QuotaExceeded`],
@@ -341,7 +341,8 @@ impl Collection {
         self.found(self.write(&begun, &write, &command)?)
     }
 
-    /// Reads and locks a document for 1 to 30 seconds. Others cannot change it; who has the CAS can, which unlocks it.
+    /// Reads and locks a document for 1 to 30 seconds. A change with the returned CAS unlocks the document; any other change is
+    /// refused.
     ///
     /// # Errors
     /// [`Error::DocumentNotFound`], [`Error::DocumentLocked`], [`Error::InvalidArgument`] for another time.
@@ -371,8 +372,8 @@ impl Collection {
         }
     }
 
-    /// Adds to a number, which is a decimal document of 0 to 2^64 - 1: beyond that it wraps, below 0 it stops. A document that is
-    /// missing becomes `initial`; without one, there must be a document. Returns the new value.
+    /// Adds `delta` to a decimal number of 0 to 2^64 - 1. The number wraps above the maximum and stops at 0. A missing document
+    /// becomes `initial`; without `initial`, the document must exist. Returns the new value.
     ///
     /// # Errors
     /// [`Error::NotANumber`], [`Error::DocumentNotFound`], and as for [`Collection::upsert`].
@@ -393,7 +394,7 @@ impl Collection {
         Ok((value, stored(begun.key.vbid, reply)?))
     }
 
-    /// Puts bytes behind the body of a document.
+    /// Appends bytes to the body of a document.
     ///
     /// # Errors
     /// [`Error::DocumentNotFound`], and as for [`Collection::upsert`].
@@ -406,7 +407,7 @@ impl Collection {
         self.extend(key.as_ref(), Extend::Append, bytes, &write)
     }
 
-    /// Puts bytes before the body of a document.
+    /// Prepends bytes to the body of a document.
     ///
     /// # Errors
     /// [`Error::DocumentNotFound`], and as for [`Collection::upsert`].
@@ -434,8 +435,8 @@ impl Collection {
     /// Reads parts of a document, up to 16.
     ///
     /// # Errors
-    /// [`Error::DocumentNotFound`], [`Error::InvalidArgument`] for a combination that is not allowed. What concerns one part is in
-    /// its place in [`Looked`].
+    /// [`Error::DocumentNotFound`], [`Error::InvalidArgument`] for a combination that is not allowed. The error of a single part
+    /// is returned in its place in [`Looked`].
     pub fn lookup_in(&self, key: impl AsRef<[u8]>, parts: &[Lookup<'_>]) -> Result<Looked, Error> {
         let specs: Vec<_> = parts.iter().map(Lookup::spec).collect();
         let command = Command::Lookup { specs: &specs, access_deleted: false, sees_system: true };
@@ -445,7 +446,7 @@ impl Collection {
         }
     }
 
-    /// Changes parts of a document, up to 16: all or none.
+    /// Changes up to 16 parts of a document: all or none.
     ///
     /// # Errors
     /// [`Error::Path`] for the first part that cannot be changed, [`Error::DocumentNotFound`], [`Error::DocumentExists`], and as for
@@ -477,7 +478,7 @@ impl Collection {
         Ok(Mutated { stored: written, results })
     }
 
-    /// Returns the documents of a range of keys, in the order of their bytes. Documents written meanwhile may be left out.
+    /// Returns the documents of a range of keys, in byte order. Documents written during the scan may be missing.
     ///
     /// # Errors
     /// [`Error::Damaged`] when keys are on disk only and cannot be read.
@@ -487,7 +488,7 @@ impl Collection {
         Scan::begin(self, self.id, range)
     }
 
-    /// Returns the changes of this collection from `since` on.
+    /// Returns the changes of this collection from `since`.
     ///
     /// # Errors
     /// As for [`Db::changes`].
@@ -497,11 +498,11 @@ impl Collection {
     }
 }
 
-/// A write that was checked.
+/// A checked write.
 struct Begun {
     key: Key,
     now: Now,
-    /// The Unix second of the expiry that the write asks for, and of one that asks for none; 0 for never.
+    /// The Unix second of the write's expiry, and of the expiry if the write sets none; 0 for never.
     expiry: u32,
     expiry_when_new: u32,
 }

@@ -1,4 +1,4 @@
-//! A database: opened, flushed, closed.
+//! A database: open, flush, close.
 
 use crate::folder::{self, BUCKET, Folder, NODE, Opened};
 use crate::fork;
@@ -17,15 +17,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long tombstones are kept, in seconds: 60 days, as long as any bucket can keep them. A device may be away for weeks before it can
-/// tell a cluster what it has deleted.
+/// Seconds until tombstones are purged: 60 days, the maximum of any bucket. A device may be offline for weeks before it can send
+/// its deletions to a cluster.
 const PURGE_AGE_S: u32 = 60 * 24 * 3600;
 
-/// The path of a database that lives in memory only.
+/// The path of a database in memory only.
 const IN_MEMORY: &str = ":memory:";
 
-/// An open database. Clones are the same database; it is closed when the last of them, and of its collections, sessions and
-/// listeners, is dropped.
+/// An open database. All clones share one database. It closes when the last clone, collection, session and listener is dropped.
 #[derive(Clone)]
 pub struct Db(Arc<Inner>);
 
@@ -34,9 +33,9 @@ pub(crate) struct Inner {
     pub runner: Arc<Runner>,
     pub host: Arc<Host>,
     pub options: Options,
-    /// The bucket as the folder has it; one change at a time.
+    /// The bucket's configuration, as stored in the folder. The lock admits one change at a time.
     cluster: Mutex<Cluster>,
-    /// `None` in memory, and once it was closed.
+    /// `None` for a database in memory, and after close.
     folder: Mutex<Option<Folder>>,
     gate: Option<Arc<Gate>>,
     forks: u32,
@@ -49,9 +48,9 @@ pub(crate) struct Inner {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// Documents that exist.
+    /// Existing documents.
     pub documents: u64,
-    /// Bytes of memory for documents and the history that is not on disk yet.
+    /// Bytes of memory used by documents and by history that is not on disk yet.
     pub memory_bytes: u64,
     /// Bytes of the store's files; 0 in memory.
     pub disk_bytes: u64,
@@ -62,7 +61,7 @@ pub struct Status {
 }
 
 impl Db {
-    /// Opens the database in the folder `path` with the default [`Options`]; `:memory:` is a new one in memory.
+    /// Opens the database in the folder `path` with the default [`Options`]; `:memory:` opens a new one in memory.
     ///
     /// # Errors
     /// See [`Db::open_with`].
@@ -70,11 +69,11 @@ impl Db {
         Db::open_with(path, Options::default())
     }
 
-    /// Opens the database in the folder `path`; `:memory:` is a new one in memory.
+    /// Opens the database in the folder `path`; `:memory:` opens a new one in memory.
     ///
     /// # Errors
-    /// [`Error::InUse`] when the folder is open already, [`Error::Newer`] and [`Error::Damaged`] for what is in it, [`Error::Full`],
-    /// [`Error::Io`], and [`Error::InvalidArgument`] for options out of range.
+    /// [`Error::InUse`] when the folder is already open, [`Error::Newer`] and [`Error::Damaged`] for the content of the folder,
+    /// [`Error::Full`], [`Error::Io`], and [`Error::InvalidArgument`] for options out of range.
     pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Db, Error> {
         options.check()?;
         let path = path.as_ref();
@@ -85,8 +84,8 @@ impl Db {
         Db::start(opened, options)
     }
 
-    /// Opens a database over a store of the caller's, as simulations and tests do. Scopes and collections are not kept. `is_clean`
-    /// means that the store has everything that was ever acknowledged from it.
+    /// Opens a database over a store of the caller, for simulations and tests. Scopes and collections are not stored. `is_clean`
+    /// says that the store has every write that was ever acknowledged from it.
     ///
     /// # Errors
     /// As for [`Db::open_with`].
@@ -130,11 +129,11 @@ impl Db {
         &self.0
     }
 
-    /// Returns the collection `path`, created with its scope if need be: `scope.collection`, or `collection` in the scope
-    /// `_default`.
+    /// Returns the collection `path`, and creates it and its scope if they are missing: `scope.collection`, or `collection` in
+    /// the scope `_default`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a name that is not allowed, and what the disk refuses.
+    /// [`Error::InvalidArgument`] for a name that is not allowed, and errors of the disk.
     pub fn collection(&self, path: &str) -> Result<Collection, Error> {
         let (scope, name) = path.split_once('.').unwrap_or(("_default", path));
         self.0.check()?;
@@ -190,7 +189,7 @@ impl Db {
     /// Creates a scope.
     ///
     /// # Errors
-    /// [`Error::KeyspaceExists`], [`Error::InvalidArgument`] for a name that is not allowed, and what the disk refuses.
+    /// [`Error::KeyspaceExists`], [`Error::InvalidArgument`] for a name that is not allowed, and errors of the disk.
     pub fn create_scope(&self, scope: &str) -> Result<(), Error> {
         self.0.change(&Change::Buckets(BucketChange::CreateScope {
             bucket: BUCKET.into(),
@@ -198,10 +197,10 @@ impl Db {
         }))
     }
 
-    /// Drops a scope with its collections and their documents.
+    /// Drops a scope, its collections and their documents.
     ///
     /// # Errors
-    /// [`Error::ScopeNotFound`], [`Error::InvalidArgument`] for `_default`, and what the disk refuses.
+    /// [`Error::ScopeNotFound`], [`Error::InvalidArgument`] for `_default`, and errors of the disk.
     pub fn drop_scope(&self, scope: &str) -> Result<(), Error> {
         self.0.change(&Change::Buckets(BucketChange::DropScope {
             bucket: BUCKET.into(),
@@ -209,11 +208,11 @@ impl Db {
         }))
     }
 
-    /// Creates a collection, whose documents live for at most `max_ttl_s` seconds; 0 for no limit.
+    /// Creates a collection. Its documents live for at most `max_ttl_s` seconds; 0 for no limit.
     ///
     /// # Errors
-    /// [`Error::KeyspaceExists`], [`Error::ScopeNotFound`], [`Error::InvalidArgument`] for a name that is not allowed, and what the
-    /// disk refuses.
+    /// [`Error::KeyspaceExists`], [`Error::ScopeNotFound`], [`Error::InvalidArgument`] for a name that is not allowed, and errors
+    /// of the disk.
     pub fn create_collection(&self, scope: &str, name: &str, max_ttl_s: u32) -> Result<(), Error> {
         let max_ttl = i32::try_from(max_ttl_s)
             .map_err(|_| Error::InvalidArgument("the longest life is at most 68 years".into()))?;
@@ -227,25 +226,25 @@ impl Db {
         }))
     }
 
-    /// Drops a collection with its documents.
+    /// Drops a collection and its documents.
     ///
     /// # Errors
-    /// [`Error::ScopeNotFound`], [`Error::CollectionNotFound`], and what the disk refuses.
+    /// [`Error::ScopeNotFound`], [`Error::CollectionNotFound`], and errors of the disk.
     pub fn drop_collection(&self, scope: &str, name: &str) -> Result<(), Error> {
         let (bucket, scope, collection) = (BUCKET.into(), scope.into(), name.into());
         self.0.change(&Change::Buckets(BucketChange::DropCollection { bucket, scope, collection }))
     }
 
-    /// Returns the changes of all collections from `since` on.
+    /// Returns the changes of all collections from `since`.
     ///
     /// # Errors
-    /// [`Error::Gone`] for a token of a history that is lost, [`Error::InvalidArgument`] for one that is none.
+    /// [`Error::Gone`] for a token of a lost history, [`Error::InvalidArgument`] for a malformed token.
     pub fn changes(&self, since: Since<'_>) -> Result<Changes, Error> {
         Changes::open(self, None, since)
     }
 
-    /// Opens a session of the key-value protocol: frames in, frames out, logged in as the owner of the database. `wake` is called,
-    /// on any thread and also within a call of the session, when [`Session::poll`] may have more.
+    /// Opens a session of the key-value protocol: frames in, frames out, logged in as the owner of the database. Calls `wake`, on
+    /// any thread and also within a call of the session, when [`Session::poll`] may have more.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Forked`].
@@ -257,7 +256,7 @@ impl Db {
         Ok(Session::new(self, Box::new(wake)))
     }
 
-    /// Stores all writes that returned before, and waits until they survive a power cut.
+    /// Stores all writes that have returned, and waits until they survive a power cut.
     ///
     /// # Errors
     /// [`Error::Full`] and [`Error::Broken`].
@@ -266,8 +265,8 @@ impl Db {
         self.0.flush()
     }
 
-    /// Does what is due, for a database that was opened with [`Threads::None`]. Returns how long nothing will be due unless somebody
-    /// writes; `None` for ever.
+    /// Does the work that is due, in a database opened with [`Threads::None`]. Returns the time until more work is due if nobody
+    /// writes; `None` for no time limit.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Forked`].
@@ -276,10 +275,10 @@ impl Db {
         Ok(self.0.runner.run(false))
     }
 
-    /// Gives back all the disk space that it can, and returns when that is done.
+    /// Frees as much disk space as possible, and returns when that is done.
     ///
     /// # Errors
-    /// [`Error::Full`] and [`Error::Broken`] as for [`Db::flush`], and what the disk refuses.
+    /// [`Error::Full`] and [`Error::Broken`] as for [`Db::flush`], and errors of the disk.
     pub fn compact(&self) -> Result<(), Error> {
         self.flush()?;
         if let Some(store) = &self.0.bucket.store {
@@ -288,12 +287,12 @@ impl Db {
         Ok(())
     }
 
-    /// Returns the number of vBuckets, as it was chosen when the folder was created.
+    /// Returns the number of vBuckets, which was chosen when the folder was created.
     pub fn vbucket_count(&self) -> u16 {
         self.0.bucket.vbucket_count()
     }
 
-    /// Returns figures of the database.
+    /// Returns the figures of the database.
     pub fn status(&self) -> Status {
         let bucket = &self.0.bucket;
         let (documents, memory_bytes) = bucket.usage();
@@ -311,11 +310,11 @@ impl Db {
         }
     }
 
-    /// Stores what there is to store, and closes the database: for its collections, sessions and listeners, too. A second call does
+    /// Stores all unsaved writes and closes the database, also for its collections, sessions and listeners. A second call does
     /// nothing.
     ///
     /// # Errors
-    /// [`Error::Full`] and [`Error::Broken`] when something could not be stored: it is lost then.
+    /// [`Error::Full`] and [`Error::Broken`] when a write could not be stored; that write is then lost.
     pub fn close(&self) -> Result<(), Error> {
         if self.0.forks != fork::current() {
             return Err(Error::Forked);
@@ -329,7 +328,7 @@ impl Inner {
         self.options.clock.now()
     }
 
-    /// Refuses calls after the end, and in a child of the process that opened the database.
+    /// Refuses calls after the database was closed, and calls in a child of the process that opened it.
     pub fn check(&self) -> Result<(), Error> {
         if self.forks != fork::current() {
             return Err(Error::Forked);
@@ -340,7 +339,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Changes scopes and collections: in the folder first, then for everybody.
+    /// Changes scopes and collections: in the folder first, then in the bucket.
     fn change(&self, change: &Change) -> Result<(), Error> {
         self.check()?;
         let mut cluster = self.cluster.lock();
@@ -362,7 +361,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Stores what there is, on this thread.
+    /// Stores all unsaved writes, on this thread.
     pub fn flush(&self) -> Result<(), Error> {
         if !self.bucket.is_persistent() {
             return Ok(());
@@ -371,7 +370,7 @@ impl Inner {
         self.failure()
     }
 
-    /// Returns why the store takes nothing, if it does not.
+    /// Returns the reason why the store accepts no writes, if there is one.
     pub fn failure(&self) -> Result<(), Error> {
         if self.bucket.store_is_waiting() {
             return Err(Error::Full);
@@ -382,13 +381,13 @@ impl Inner {
         Ok(())
     }
 
-    /// Refuses a write for which there is no memory, after trying to make some, and one that the disk has no space for.
+    /// Refuses a write when there is no memory, after an attempt to free some, or when the disk has no space.
     pub fn check_room(&self) -> Result<(), Error> {
         if !self.bucket.refuses_growth() {
             return Ok(());
         }
-        // What is on disk can leave memory. The task that evicts may be on another thread, or pause after it found
-        // nothing on disk.
+        // Documents that are on disk can be evicted. The task that evicts may be on another thread, or pause after a pass that
+        // freed nothing.
         self.flush()?;
         self.bucket.free_memory(self.now());
         match self.bucket.refuses_growth() {
@@ -397,7 +396,7 @@ impl Inner {
         }
     }
 
-    /// Makes a write durable as `sync` says: it has returned from memory already.
+    /// Makes a write durable as `sync` requires. The write has already been applied in memory.
     pub fn settle(&self, sync: Sync) -> Result<(), Error> {
         if sync == Sync::Always { self.flush() } else { Ok(()) }
     }
@@ -419,7 +418,7 @@ impl Inner {
             Some(folder) => folder.mark_clean(),
             None => Ok(()),
         };
-        // First the store, so that whoever finds the folder unlocked finds its store so.
+        // Close the store first, so that a process that finds the folder unlocked also finds its store unlocked.
         self.gate.iter().for_each(|gate| gate.shut());
         drop(folder);
         flushed.and(marked)
@@ -429,11 +428,11 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.forks == fork::current() {
-            // Nobody is left to hear of it; the next open finds what is stored.
+            // No caller is left to receive an error; the next open finds the stored writes.
             let _ = self.close();
             return;
         }
-        // The parent goes on with these files: nothing here may write to them, not even on the way out.
+        // The parent still uses these files: this process must not write to them, not even when it exits.
         std::mem::forget((Arc::clone(&self.bucket), Arc::clone(&self.host), self.gate.take()));
         std::mem::forget((self.folder.get_mut().take(), Arc::clone(&self.runner)));
     }

@@ -1,22 +1,22 @@
-//! Why an operation was refused or failed.
+//! The reasons why an operation was refused or failed.
 
 use nacre_vbucket::Refusal;
 
-/// Why an operation was refused or failed. A refused operation has changed nothing, but for [`Error::Full`] and [`Error::Broken`]
-/// of a write that asked to be durable: it is in memory then, and may be stored later.
+/// The reason why an operation was refused or failed. A refused operation has changed nothing, except for [`Error::Full`] and
+/// [`Error::Broken`] of a durable write: the write is then in memory, and may be stored later.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No such document.
+    /// The document does not exist.
     #[error("document not found")]
     DocumentNotFound,
-    /// The document exists already.
+    /// The document already exists.
     #[error("document exists")]
     DocumentExists,
-    /// The document has another CAS than the one given: read it again.
+    /// The document has another CAS than the given one: read it again.
     #[error("the document was changed meanwhile (CAS mismatch)")]
     CasMismatch,
-    /// Somebody has locked the document: try again later, or with the CAS that locking returned.
+    /// The document is locked: try again later, or with the CAS that locking returned.
     #[error("document locked")]
     DocumentLocked,
     /// The document to unlock is not locked.
@@ -31,59 +31,60 @@ pub enum Error {
     /// An operation on a part of a document failed.
     #[error("operation {index}: {error}")]
     Path {
-        /// Number of the operation in the request, from 0 on.
+        /// Index of the operation in the request, from 0.
         index: u8,
-        /// The reason.
+        /// The reason of the failure.
         error: nacre_value::Error,
     },
     /// The arguments contradict each other, or one is out of range.
     #[error("invalid argument: {0}")]
     InvalidArgument(String),
-    /// There is no such scope, or it was dropped.
+    /// The scope does not exist or was dropped.
     #[error("scope not found: {0}")]
     ScopeNotFound(String),
-    /// There is no such collection, or it was dropped.
+    /// The collection does not exist or was dropped.
     #[error("collection not found: {0}")]
     CollectionNotFound(String),
-    /// The scope or collection exists already.
+    /// The scope or collection already exists.
     #[error("{0} exists already")]
     KeyspaceExists(String),
-    /// The folder is open: in the process `pid`, which may be this one. 0 if it has not said yet which process it is.
+    /// The folder is open in the process `pid`, which may be this one. 0 if that process has not yet written its number.
     #[error("the database is in use by process {pid}")]
     InUse {
-        /// Number of the process.
+        /// The process ID.
         pid: u32,
     },
-    /// The folder was written by a newer version of nacre: use that one. The folder is unchanged.
+    /// The folder was written by a newer version of nacre: use that version. The folder is unchanged.
     #[error("the database has format {format}, which is newer than this library knows ({known})")]
     Newer {
         /// The format of the folder.
         format: u32,
-        /// The newest format that this library knows.
+        /// The newest format that this library can read.
         known: u32,
     },
-    /// Files are damaged or missing: restore a copy.
+    /// Files are damaged or missing: restore a backup.
     #[error("the database is damaged: {what}")]
     Damaged {
-        /// The file, the vBucket or the document, as far as known, and what is wrong with it.
+        /// The file, the vBucket or the document, if known, and its damage.
         what: String,
     },
-    /// The disk has no space, or the process no descriptors: make room. Reads go on, and writes do by themselves once there is room.
+    /// The disk has no space or the process no descriptors: free some. Reads still work, and writes work again once there is
+    /// space.
     #[error("the disk is full")]
     Full,
     /// Memory is used up to the quota and nothing can be evicted: delete documents or open with a larger quota.
     #[error("the memory quota is used up")]
     QuotaExceeded,
-    /// The disk failed, and nothing more is stored: open the database again.
+    /// The disk failed, and no more writes are stored: open the database again.
     #[error("the store has failed: {what}")]
     Broken {
-        /// The operation, and the reason of the operating system.
+        /// The operation, and the error of the operating system.
         what: String,
     },
     /// The operating system refused an operation on the folder.
     #[error("{what}")]
     Io {
-        /// The operation, and the reason of the operating system.
+        /// The operation, and the error of the operating system.
         what: String,
     },
     /// The database was closed.
@@ -92,20 +93,20 @@ pub enum Error {
     /// The database was opened by the parent of this process: open it after `fork`, in one of the two.
     #[error("the database was opened before fork(): open it in this process")]
     Forked,
-    /// A token does not belong to this history any more: the changes after it were lost in a crash, the files are an older copy, or
-    /// deletions after it were forgotten. Read the documents again, and listen from now on.
+    /// A token no longer belongs to this history: the changes after it were lost in a crash, the files are an older copy, or
+    /// deletions after it were purged. Read the documents again and start a new listener.
     #[error("the changes after this token are gone: {0}")]
     Gone(String),
-    /// The database is in step with a bucket already: stop that sync first.
+    /// A sync of the database is already running: stop it first.
     #[error("sync runs already")]
     SyncRuns,
-    /// Device and hub were not in step in time; the text says how far they are.
+    /// Device and hub were not in step in time; the text contains the progress.
     #[error("not in step yet: {0}")]
     NotInStep(String),
-    /// Sync has ended, for this reason.
+    /// Sync has ended; the text contains the reason.
     #[error("sync has stopped: {0}")]
     SyncStopped(String),
-    /// A session ended because its bytes were no frames, or its client said goodbye.
+    /// A session ended because its bytes were not valid frames, or because its client closed it.
     #[error("the session has ended: {0}")]
     SessionEnded(String),
 }
@@ -119,7 +120,7 @@ impl Error {
         )
     }
 
-    /// Names the refusal of a vBucket; `has_cas` if the caller gave a CAS.
+    /// Returns the error for a vBucket's refusal; `has_cas` if the caller gave a CAS.
     pub(crate) fn of_refusal(refusal: Refusal, has_cas: bool) -> Error {
         match refusal {
             Refusal::NotFound | Refusal::NotStored => Error::DocumentNotFound,

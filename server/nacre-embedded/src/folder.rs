@@ -1,14 +1,14 @@
 //! The folder of a database: its lock, its settings, and the store of its documents.
 //!
 //! ```text
-//! folder/lock        flock'ed while a process has it open; the number of that process
+//! folder/lock        flock'ed while a process has it open; contains the process ID
 //! folder/settings/   a space of rows: format, bucket, store, seed, place, clean
 //! folder/documents/  the store
 //! ```
 //!
-//! `place` is the device and inode of the folder. A folder that was copied, restored or moved to another disk has another one, so what it has
-//! is another branch of history from then on: tokens that were given for what came after the copy was made are not mistaken for
-//! what is written to the copy.
+//! `place` is the device and inode of the folder. A folder that was copied, restored or moved to another disk has another `place`
+//! and therefore starts another branch of history: a token for a change after the copy is never mistaken for a change written to
+//! the copy.
 
 use crate::{Error, Options, StoreKind};
 use nacre_cluster::{Bucket, BucketKind, BucketSettings, Chain, EvictionPolicy, Manifest};
@@ -21,9 +21,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The format of the folder. Grows when an older library could not read it.
+/// The format of the folder. It is increased when an older library cannot read the folder.
 const FORMAT: u32 = 1;
-/// The node that has all copies.
+/// The node that has all copies of all vBuckets.
 pub(crate) const NODE: NodeId = NodeId(1);
 /// The name of the one bucket.
 pub(crate) const BUCKET: &str = "default";
@@ -37,12 +37,12 @@ mod row {
     pub const CLEAN: &[u8] = b"clean";
 }
 
-/// What a database is opened from.
+/// The result of opening a folder: everything that a database needs.
 pub(crate) struct Opened {
     pub config: Bucket,
     /// `None` for a database in memory.
     pub store: Option<Arc<dyn Store>>,
-    /// True if the last process stored everything, and the folder is where it was.
+    /// True if the last process stored everything, and the folder has not been moved or copied.
     pub is_clean: bool,
     pub folder: Option<Folder>,
 }
@@ -61,7 +61,7 @@ impl Folder {
         Ok(self.settings.apply(&[(row::BUCKET.to_vec(), Some(bytes_of(config)?))], true)?)
     }
 
-    /// Notes that everything is stored.
+    /// Records that everything is stored.
     pub fn mark_clean(&self) -> Result<(), Error> {
         let place = self.place.clone().into_bytes();
         let rows: [Write; 2] =
@@ -72,7 +72,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Children that were forked meanwhile have the same lock, and would keep it.
+        // Child processes that were forked meanwhile share the lock, and would keep it.
         let _ = self.lock.unlock();
     }
 }
@@ -112,13 +112,13 @@ pub(crate) fn in_memory(options: &Options) -> Opened {
     Opened { config, store: None, is_clean: true, folder: None }
 }
 
-/// Opens a database over a store of the caller's.
+/// Opens a database over a store of the caller.
 pub(crate) fn over(store: Arc<dyn Store>, is_clean: bool, options: &Options) -> Opened {
     let config = new_config(options, BucketKind::Persistent);
     Opened { config, store: Some(store), is_clean, folder: None }
 }
 
-/// Opens a folder, which is created if the options say so.
+/// Opens a folder, and creates it if the options allow that.
 pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     let io = |what: &str| {
         let what = format!("{what} {}", path.display());
@@ -167,7 +167,7 @@ where
         }
         Err(TryLockError::Error(error)) => return Err(io("lock")(error)),
     }
-    // Padded, so that a longer number of the process before is overwritten. On a full disk the number is missing, and no more.
+    // Padded, so that the number overwrites a longer one of an earlier process. On a full disk only the number is missing.
     let _ = file.rewind().and_then(|()| writeln!(file, "{:<10}", std::process::id()));
     Ok(file)
 }
@@ -175,7 +175,7 @@ where
 fn create(path: &Path, folder: Folder, options: &Options) -> Result<Opened, Error> {
     let config = new_config(options, BucketKind::Persistent);
     let seed = options.clock.random();
-    // First the store: a folder without settings is created again, over whatever is there of the store.
+    // The store first: a folder without settings is created again, over any remains of the store.
     let store = open_store(path, options.store, true, seed, options)?;
     let text = |text: &str| Some(text.as_bytes().to_vec());
     let rows: [Write; 5] = [
@@ -220,7 +220,7 @@ fn reopen(
     let store = open_store(path, kind, false, seed, options)?;
     let is_clean = rows.contains_key(row::CLEAN) && text(row::PLACE) == Some(folder.place.as_str());
     if rows.contains_key(row::CLEAN) {
-        // Only once everything that can be refused was opened.
+        // Only after everything that can be refused was opened.
         folder.settings.apply(&[(row::CLEAN.to_vec(), None)], true)?;
     }
     Ok(Opened { config, store: Some(store), is_clean, folder: Some(folder) })
@@ -248,6 +248,6 @@ fn open_store(
     })
 }
 
-/// The cache of sled: documents are in memory already.
+/// The cache of sled. It is small because documents are already in memory.
 #[cfg(feature = "sled")]
 const SLED_CACHE_BYTES: u64 = 2 << 20;

@@ -1,7 +1,8 @@
-//! Whether this process is a child of the one that opened a database.
+//! Detects whether this process is a child of the process that opened a database.
 //!
-//! A child has a copy of the memory, but neither the thread that stores nor the truth about locks that other threads held. The C library
-//! calls a handler in the child, which counts: so a call checks one number and asks no system call for the process's own.
+//! A child has a copy of the memory, but not the thread that stores, and the state of locks that other threads held is invalid.
+//! The C library calls a handler in the child, which increments a counter: a call compares one number and needs no system call
+//! for the process ID.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,18 +13,19 @@ extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Returns how many forks lie between the first process that asked and this one.
+/// Returns the number of forks between the first process that called this function and this one.
 pub(crate) fn generation() -> u32 {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handler touches one atomic number, which a child of a process with threads may do. It is a function of this
-        // library, which stays loaded as long as the C library does: handlers are dropped with the library that gave them.
+        // SAFETY: the handler changes one atomic number, which a child of a process with threads may do. The handler is a
+        // function of this library, which stays loaded as long as the C library: the C library drops the handlers of a library
+        // that is unloaded.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Returns [`generation`] without the check that it is counted.
+/// Returns [`generation`] without installing the handler first.
 pub(crate) fn current() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }

@@ -1,11 +1,12 @@
-//! A store that lets go of its files when the database is closed, though collections, sessions and listeners still have the bucket.
+//! A store that releases its files when the database is closed, although collections, sessions and listeners still hold the
+//! bucket.
 
 use nacre_store::{Commit, Error, HistorySize, Scan, Store, Usage, Which};
 use nacre_types::{Document, Seqno, VbRecord, Vbid};
 use parking_lot::RwLock;
 use std::sync::Arc;
 
-/// Passes everything on to a store until it is shut.
+/// Forwards all calls to a store until it is shut.
 pub(crate) struct Gate(RwLock<Option<Arc<dyn Store>>>);
 
 impl Gate {
@@ -13,7 +14,7 @@ impl Gate {
         Arc::new(Gate(RwLock::new(Some(store))))
     }
 
-    /// Drops the store: the next one who opens its files finds them unlocked, once scans that are under way have ended.
+    /// Drops the store. The next process that opens its files finds them unlocked, once running scans have ended.
     pub fn shut(&self) {
         *self.0.write() = None;
     }

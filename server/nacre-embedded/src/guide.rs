@@ -1,4 +1,4 @@
-//! The guide, whose code in Rust is run as a test.
+//! The guide. Its Rust examples run as tests.
 
 #[doc = include_str!("../../../docs/guides/embed.md")]
 struct _Guide;

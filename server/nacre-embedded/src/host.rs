@@ -1,4 +1,4 @@
-//! The environment of the bucket and of its sessions: one process, one user, one node that is never left.
+//! The environment of the bucket and of its sessions: one process, one user, and one node that never leaves.
 
 use crate::Clock;
 use crate::folder::{BUCKET, NODE};
@@ -15,11 +15,11 @@ use std::sync::{Arc, OnceLock};
 
 /// The user of every session.
 pub(crate) const USER: &str = "embedded";
-/// The ports in maps. Nobody listens there: clients of a session take whatever address they read for the session.
+/// The port in maps. Nobody listens on it: clients of a session accept any address as the address of the session.
 const KV_PORT: u16 = 11210;
 const MANAGEMENT_PORT: u16 = 8091;
 
-/// What clients may use on the bucket, by the strings they look for.
+/// The bucket's capabilities, by the names that clients look for.
 const CAPABILITIES: [&str; 16] = [
     "collections",
     "durableWrite",
@@ -43,7 +43,7 @@ pub(crate) struct Host {
     clock: Arc<dyn Clock>,
     runner: Arc<Runner>,
     bucket: OnceLock<Arc<Bucket>>,
-    /// Made with the first session: a user costs a hash of milliseconds.
+    /// Created with the first session, because a user costs a password hash of several milliseconds.
     users: OnceLock<RwLock<Users>>,
     logins: Arc<Logins>,
     budgets: Budgets,
@@ -75,7 +75,7 @@ impl Host {
                 chunk.copy_from_slice(&BucketEnv::random(self).to_be_bytes()[..chunk.len()]);
             }
             let mut users = Users::new(secret);
-            // Nobody knows the password: the one way in is the session itself.
+            // Nobody knows the password: the session is the only way in.
             let password = format!("{:016x}{:016x}", self.random(), self.random());
             users.put(User::new(USER, &password, vec![Role::admin()], salt));
             RwLock::new(users)
@@ -83,7 +83,7 @@ impl Host {
     }
 
     fn map_of_cluster(&self) -> Value {
-        // No other service: clients that wait until all answer need not wait for one that is not there.
+        // No other service: clients that wait for all services would wait for a missing one.
         let services = json!({"kv": KV_PORT});
         json!({
             "rev": self.map_rev(),
@@ -204,7 +204,7 @@ impl KvEnv for Host {
     }
 }
 
-/// Returns scopes and collections as the key-value protocol shows them; IDs are hexadecimal text.
+/// Returns scopes and collections in the form of the key-value protocol; IDs are hexadecimal text.
 pub(crate) fn manifest_json(manifest: &Manifest) -> Value {
     let collection = |collection: &Collection| {
         let mut shown = json!({"name": collection.name, "uid": format!("{:x}", collection.id)});

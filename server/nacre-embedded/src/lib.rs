@@ -1,4 +1,4 @@
-//! nacre in the process: a folder, or memory alone, as a database of JSON documents, without a server.
+//! An embedded database of JSON documents: nacre in the process of the application, in a folder or in memory, without a server.
 //!
 //! ```
 //! use nacre::{Db, Write};
@@ -10,20 +10,20 @@
 //! # Ok::<(), nacre::Error>(())
 //! ```
 //!
-//! It is the bucket of the server (nacre-bucket) with an environment of one process:
+//! The library is the server's bucket (nacre-bucket) in the environment of one process:
 //!
 //! ```text
 //! Collection::get, upsert, … ─► Bucket::apply ─► memory          the calling thread, which never waits for a lock held over I/O
 //! Session::receive(frames)   ─┘        │ history
-//!                                      ├──► flusher ─► folder/documents    one thread, or the one that asks for durability
-//!                                      └──► Changes                        whoever reads them
+//!                                      ├──► flusher ─► folder/documents    one thread, or the caller that asks for durability
+//!                                      └──► Changes                        the caller that reads them
 //! ```
 //!
 //! Invariants:
 //! - one process has a folder open: another one gets [`Error::InUse`] at once, and a child of `fork` gets [`Error::Forked`];
-//! - at most one thread is started ([`Threads::One`]), and none with [`Threads::None`]; sync, where it is asked for, has one more;
-//! - after a power cut the folder opens with everything that was [durable](Sync), and of each vBucket a prefix of its history;
-//! - nothing that a caller passes panics, and every refusal has a name ([`Error`]).
+//! - the library starts at most one thread ([`Threads::One`]), and none with [`Threads::None`]; sync adds one more;
+//! - after a power cut the folder opens with every [durable](Sync) write, and with a prefix of the history of each vBucket;
+//! - no argument of a caller causes a panic, and every refusal has a name ([`Error`]).
 #![expect(
     clippy::disallowed_methods,
     reason = "an embedded database is its own environment: it reads the clock and owns a folder"
@@ -65,5 +65,5 @@ pub use sync::{
 };
 
 pub use nacre_types::{Cas, Now};
-/// Why an operation on a part of a document failed.
+/// The reason why an operation on a part of a document failed.
 pub use nacre_value::Error as PathError;

@@ -1,4 +1,4 @@
-//! Scopes and collections as SDKs ask for them: the requests of the management port that are about them, without a port.
+//! Management of scopes and collections for SDKs: the management port's requests about them, without a port.
 //!
 //! ```text
 //! GET    /pools/default/buckets/default/scopes
@@ -16,11 +16,12 @@ use serde_json::json;
 const ROOT: &str = "/pools/default/buckets/default/scopes";
 
 impl Db {
-    /// Answers a request of the management protocol about scopes and collections: method and path of HTTP, and a form as the body.
-    /// Returns the status and the body of the answer, which is JSON. What this database has no answer for is 404.
+    /// Answers a request of the management protocol about scopes and collections. `method` and `path` are those of HTTP, `body`
+    /// is a form. Returns the status and the body of the answer, which is JSON. The status is 404 for requests that the database
+    /// does not support.
     ///
     /// # Errors
-    /// [`Error::Closed`], [`Error::Forked`], and what the disk refuses. What the request lacks is an answer.
+    /// [`Error::Closed`], [`Error::Forked`], and errors of the disk. An invalid request gets an answer, not an error.
     pub fn manage(&self, method: &str, path: &str, body: &[u8]) -> Result<(u16, String), Error> {
         self.inner().check()?;
         let path = path.split('?').next().unwrap_or_default();
@@ -65,7 +66,7 @@ impl Db {
                 let uid = format!("{:x}", self.inner().bucket.manifest().uid);
                 return Ok((200, json!({"uid": uid}).to_string()));
             }
-            // The texts are those of the server: SDKs match on them.
+            // The server's texts: SDKs match on them.
             Err(Error::ScopeNotFound(scope)) => {
                 (404, format!("Scope with name \"{scope}\" is not found"))
             }

@@ -1,26 +1,26 @@
-//! What is chosen when a database is opened.
+//! The options of a database.
 
 use nacre_types::Now;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// When a write is on disk, so that it survives a power cut. It survives the end of the process, by a signal too, only once it is on
-/// disk: until then it is in this process's memory.
+/// The time at which a write is on disk and survives a power cut. Until then it is only in the memory of this process, and is
+/// lost when the process ends, also by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
-    /// Before the call returns. Threads that write at the same time share a sync.
+    /// Before the call returns. Threads that write at the same time share one sync.
     Always,
-    /// At most so long after the call returned, plus the time of one sync.
+    /// At most this long after the call returned, plus the time of one sync.
     After(Duration),
-    /// At [`Db::flush`](crate::Db::flush), when the database is closed, or when memory demands it.
+    /// At [`Db::flush`](crate::Db::flush), when the database is closed, or when memory is short.
     Never,
 }
 
-/// The store of a folder; chosen when the folder is created, and kept.
+/// The store of a folder. It is chosen when the folder is created, and never changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoreKind {
-    /// nacre's log of segments.
+    /// nacre's segmented log.
     #[default]
     Log,
     /// The embedded database sled. Needs the feature `sled`.
@@ -36,23 +36,23 @@ impl StoreKind {
     }
 }
 
-/// Whose threads do what writes do not wait for: storing, compaction, expiry, eviction.
+/// The threads that do the background work: storing, compaction, expiry, eviction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Threads {
     /// One thread of the library, named `nacre`.
     #[default]
     One,
-    /// None: the application calls [`Db::poll`](crate::Db::poll). [`Sync::After`] is a promise only as far as it does so in time.
+    /// None: the application calls [`Db::poll`](crate::Db::poll). [`Sync::After`] holds only if the application polls in time.
     None,
 }
 
 /// The clocks that a database reads, and its source of randomness.
 pub trait Clock: Send + std::marker::Sync {
-    /// Returns the wall clock and the monotonic clock. The wall clock may step, the monotonic one must not step back.
+    /// Returns the wall clock and the monotonic clock. The wall clock may step back, the monotonic clock must not.
     fn now(&self) -> Now;
 
-    /// Returns a random number: names of histories and the secret of the own session are made of such. The operating system's by
-    /// default; without one the clock makes it another number with each start. Only tests that repeat a run have their own.
+    /// Returns a random number, for names of histories and the secret of the session. By default it comes from the operating
+    /// system; if that fails, it is derived from the clock and differs with each start. Only tests that repeat a run override it.
     fn random(&self) -> u64 {
         getrandom::u64().unwrap_or_else(|_| self.now().unix_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
@@ -71,23 +71,23 @@ impl Clock for SystemClock {
     }
 }
 
-/// What is chosen when a database is opened. The defaults suit a device with some hundred thousand documents.
+/// The options of a database. The defaults suit a device with several hundred thousand documents.
 #[derive(Clone)]
 pub struct Options {
-    /// When writes are on disk, where a write does not say otherwise. Default: 10 ms after.
+    /// The durability of writes that do not set their own. Default: 10 ms after.
     pub sync: Sync,
-    /// Memory for documents, in MiB, 4 or more. Values beyond it are evicted and read from the store when asked for; without a
+    /// Memory for documents, in MiB, at least 4. Values beyond it are evicted, and read from the store when needed; without a
     /// store, writes are refused. Default: 64.
     pub quota_mib: u64,
-    /// The number of vBuckets, 1..=1024, of a folder that is created. Each has a history of its own, and one lock. Default: 16.
+    /// The number of vBuckets of a new folder, 1..=1024. Each vBucket has its own history and one lock. Default: 16.
     pub vbuckets: u16,
-    /// The store of a folder that is created.
+    /// The store of a new folder.
     pub store: StoreKind,
-    /// Bytes of a segment of the log, 64 KiB or more. Default: 1 MiB.
+    /// Bytes of a segment of the log, at least 64 KiB. Default: 1 MiB.
     pub segment_bytes: u32,
-    /// Whether a folder that is missing or empty is made a database. Default: true.
+    /// True to create a database in a missing or empty folder. Default: true.
     pub create: bool,
-    /// Whose threads work.
+    /// The threads that do the background work.
     pub threads: Threads,
     /// The clocks.
     pub clock: Arc<dyn Clock>,

@@ -1,8 +1,8 @@
-//! The tasks of the bucket on one thread, on the application's, or on both.
+//! Runs the tasks of the bucket on one thread, on the application's threads, or on both.
 //!
-//! A task is stepped by whoever has its lock: the thread of the library, a caller who polls, or one who waits for a write to be on
-//! disk and therefore steps the flusher itself. So a durable write costs no change of threads, and writers that wait for the flusher's
-//! lock find their writes stored by the one before them.
+//! The thread that holds a task's lock steps the task: the library's thread, a caller of `poll`, or a caller that waits for a
+//! durable write and therefore steps the flusher itself. A durable write thus needs no change of threads, and writers that wait
+//! for the flusher's lock find their writes stored by its previous holder.
 
 use crate::{Clock, Sync};
 use nacre_bucket::{Next, Signal, Task};
@@ -13,28 +13,28 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 const NEVER: u64 = u64::MAX;
-/// How long the thread leaves a write to the caller who waits for it to be on disk.
+/// How long the thread leaves a write to a caller that waits until it is on disk.
 const CALLER_STORES: Duration = Duration::from_millis(5);
 /// The task that stores.
 const FLUSHER: &str = "flusher";
 
 struct Slot {
-    /// `None` once it is done.
+    /// `None` once the task is done.
     task: Mutex<Option<Box<dyn Task>>>,
     signal: Signal,
     is_flusher: bool,
-    /// When it takes its next step without being woken, in monotonic nanoseconds.
+    /// Monotonic nanoseconds at which the task takes its next step without being woken.
     due_ns: AtomicU64,
 }
 
 impl Slot {
-    /// Steps the task until it waits. Without `waits` it is left to whoever steps it already.
+    /// Steps the task until it waits. Without `waits`, returns at once if another thread steps the task.
     fn run(&self, clock: &dyn Clock, waits: bool) {
         let Some(mut task) = (if waits { Some(self.task.lock()) } else { self.task.try_lock() })
         else {
             return;
         };
-        // Taken before the step: what comes meanwhile makes another one.
+        // Taken before the step: a signal that comes meanwhile causes another step.
         self.signal.take();
         self.due_ns.store(NEVER, Ordering::Release);
         while let Some(running) = task.as_mut() {
@@ -56,7 +56,7 @@ impl Slot {
 pub(crate) struct Runner {
     slots: RwLock<Vec<Arc<Slot>>>,
     clock: Arc<dyn Clock>,
-    /// How long the flusher waits after it was woken; `None` for until it is asked.
+    /// How long the flusher waits after a wake; `None` to wait until a caller asks for it.
     flush_delay: Option<Duration>,
     stops: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -96,7 +96,7 @@ impl Runner {
     fn work(&self) {
         while !self.stops.load(Ordering::Acquire) {
             let wait = self.run(true);
-            // A flusher that is due is not to be woken by each write before.
+            // A flusher with a due time must not be woken by each write before that time.
             let slots = self.slots();
             let sleeps = |slot: &Arc<Slot>| {
                 (slot.is_flusher && slot.due_ns.load(Ordering::Acquire) != NEVER)
@@ -112,8 +112,8 @@ impl Runner {
         }
     }
 
-    /// Steps what is due or was woken. Returns how long nothing will be due, unless something is woken; `None` for ever.
-    /// Without `waits`, a task that another thread steps is left to it.
+    /// Steps the tasks that are due or were woken. Returns the time until the next task is due if none is woken; `None` for no
+    /// limit. Without `waits`, skips a task that another thread steps.
     pub fn run(&self, waits: bool) -> Option<Duration> {
         let mut next_ns = NEVER;
         for slot in self.slots() {
@@ -134,28 +134,28 @@ impl Runner {
         (next_ns != NEVER).then(|| Duration::from_nanos(next_ns.saturating_sub(now_ns)))
     }
 
-    /// Stores what there is to store, on this thread.
+    /// Stores all unsaved writes, on this thread.
     pub fn flush(&self) {
         for slot in self.slots().iter().filter(|slot| slot.is_flusher) {
             slot.run(&*self.clock, true);
         }
     }
 
-    /// Steps all tasks but the flusher on this thread, whether they are due or not: for who waits for one of them.
+    /// Steps all tasks except the flusher on this thread, due or not, for a caller that waits for one of them.
     pub fn help(&self) {
         for slot in self.slots().iter().filter(|slot| !slot.is_flusher) {
             slot.run(&*self.clock, false);
         }
     }
 
-    /// Ends the thread, and steps each task until it is done or waits: callers have closed the bucket before.
+    /// Ends the thread, and steps each task until it is done or waits. The caller must have closed the bucket.
     pub fn stop(&self) {
         self.stops.store(true, Ordering::Release);
         if let Some(thread) = self.thread.lock().take() {
             thread.thread().unpark();
-            // The last handle may be dropped by a task, on that very thread.
+            // A task on that very thread may drop the last handle.
             if thread.thread().id() != thread::current().id() {
-                // A task that panicked has said so, and its vBuckets are not stored, which the caller looks at.
+                // A task that panicked has already reported it. Its vBuckets are not stored, which the caller checks.
                 let _ = thread.join();
             }
         }

@@ -1,4 +1,4 @@
-//! Documents of a collection by the order of their keys.
+//! Scans: the documents of a collection in key order.
 
 use crate::collection::Found;
 use crate::{Collection, Error};
@@ -28,7 +28,7 @@ impl Range {
     pub fn prefix(prefix: impl AsRef<[u8]>) -> Range {
         let prefix = prefix.as_ref();
         let mut end = prefix.to_vec();
-        // The first key behind all of them: the prefix with its last byte that can grow grown.
+        // The first key after all of them: the prefix with its last byte below 255 incremented.
         while let Some(last) = end.pop() {
             if last < u8::MAX {
                 end.push(last + 1);
@@ -54,8 +54,8 @@ impl Range {
     }
 }
 
-/// The documents of a range, ascending by key. Values that are on disk only are read when their turn comes; a document that was deleted by
-/// then is left out.
+/// The documents of a range, ascending by key. The scan reads values that are only on disk as it reaches them, and skips
+/// documents that were deleted by then.
 pub struct Scan {
     collection: Collection,
     documents: std::vec::IntoIter<Document>,
@@ -83,7 +83,7 @@ impl Scan {
         Ok(Scan { collection: collection.clone(), documents: documents.into_iter() })
     }
 
-    /// Returns the keys of the range without reading values.
+    /// Returns the keys of the range. Does not read values.
     pub fn into_keys(self) -> impl Iterator<Item = Vec<u8>> {
         self.documents.map(|document| document.name().to_vec())
     }

@@ -1,4 +1,4 @@
-//! A session of the key-value protocol in process: what a client of the server speaks, without a socket.
+//! A session of the key-value protocol in the process: the protocol of the server, without a socket.
 
 use crate::host::USER;
 use crate::{Db, Error, Sync};
@@ -7,14 +7,14 @@ use nacre_bucket::kv::{self, Next, Peer};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Bytes of requests that wait for others, at most.
+/// Maximum bytes of waiting requests.
 const INPUT_BYTES_MAX: usize = 64 << 20;
 
 struct Bell(Box<dyn Fn() + Send + std::marker::Sync>);
 
 impl Waiter for Bell {
     fn wake(&self) {
-        // On the thread of a writer, which goes on whatever the application does.
+        // This runs on the thread of a writer, which must continue even if the application's callback panics.
         let _ = catch_unwind(AssertUnwindSafe(&self.0));
     }
 }
@@ -23,7 +23,7 @@ impl Waiter for Bell {
 pub struct Session {
     db: Db,
     session: kv::Session,
-    /// Requests that must wait for those before them, or are not whole yet.
+    /// Requests that wait for earlier requests or are incomplete.
     input: Vec<u8>,
     must_wait: bool,
     ended: Option<String>,
@@ -37,18 +37,18 @@ impl Session {
         Session { db: db.clone(), session, input: Vec::new(), must_wait: false, ended: None }
     }
 
-    /// Takes requests, of which the last may be cut anywhere, and appends responses to `out`. More of them may come later: see
-    /// [`Session::poll`].
+    /// Accepts requests, the last of which may be incomplete, and appends responses to `out`. Further responses may become ready
+    /// later: see [`Session::poll`].
     ///
     /// # Errors
-    /// [`Error::SessionEnded`] when the bytes are no frames or the client has said goodbye, [`Error::Closed`], [`Error::Forked`],
-    /// [`Error::Full`] and [`Error::Broken`] when writes cannot be stored that [`Sync::Always`] promises.
+    /// [`Error::SessionEnded`] when the bytes are not valid frames or the client has closed the session, [`Error::Closed`],
+    /// [`Error::Forked`], [`Error::Full`] and [`Error::Broken`] when writes that [`Sync::Always`] covers cannot be stored.
     pub fn receive(&mut self, requests: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         self.check()?;
         self.input.extend_from_slice(requests);
         let before = out.len();
         self.advance(out)?;
-        // What a request has begun, such as a stream, is ready without a wake.
+        // The result of a request, such as a new stream, may be ready without a wake.
         self.resume(out)?;
         self.help(out)?;
         if self.input.len() > INPUT_BYTES_MAX {
@@ -57,7 +57,7 @@ impl Session {
         self.settle(before, out)
     }
 
-    /// Appends responses that have become ready. Called when the session's `wake` was.
+    /// Appends responses that have become ready. Call it after each call of the session's `wake`.
     ///
     /// # Errors
     /// As for [`Session::receive`].
@@ -116,9 +116,9 @@ impl Session {
         Ok(())
     }
 
-    /// Does what requests wait for, on this thread: it is mostly a read of the disk.
+    /// Does the work that requests wait for, mostly reads of the disk, on this thread.
     fn help(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
-        // Each round ends a request at least; what another thread does already wakes the session.
+        // Each round completes at least one request; work of another thread wakes the session when it is done.
         while self.session.has_parked() {
             self.resume(out)?;
             self.db.inner().runner.help();
@@ -132,7 +132,7 @@ impl Session {
         Ok(())
     }
 
-    /// Stores what the responses promise.
+    /// Makes the writes durable that the responses confirm.
     fn settle(&mut self, before: usize, out: &mut Vec<u8>) -> Result<(), Error> {
         let inner = self.db.inner();
         if out.len() == before || inner.options.sync != Sync::Always {

@@ -1,4 +1,4 @@
-//! Parts of documents: what to read, what to change.
+//! Parts of documents: reads and changes by path.
 
 use crate::{Stored, Sync, Write};
 use nacre_types::Cas;
@@ -25,12 +25,12 @@ impl<'a> Lookup<'a> {
         Lookup::at(subdoc::Lookup::Get, path)
     }
 
-    /// Fails with [`PathError::PathNotFound`](crate::PathError::PathNotFound) when there is nothing at `path`.
+    /// Fails with [`PathError::PathNotFound`](crate::PathError::PathNotFound) when the path does not exist.
     pub fn exists(path: &'a str) -> Lookup<'a> {
         Lookup::at(subdoc::Lookup::Exists, path)
     }
 
-    /// Reads how many elements or members the value at `path` has.
+    /// Reads the number of elements or members of the value at `path`.
     pub fn count(path: &'a str) -> Lookup<'a> {
         Lookup::at(subdoc::Lookup::GetCount, path)
     }
@@ -40,7 +40,7 @@ impl<'a> Lookup<'a> {
         Lookup { operation: LookupOperation::Document, flags: Flags::default(), path: "" }
     }
 
-    /// Reads an extended attribute, or a part of one, in place of the body. Attributes come before parts of the body.
+    /// Reads an extended attribute, or a part of one, in place of the body. Attributes must come before parts of the body.
     #[must_use]
     pub fn xattr(mut self) -> Lookup<'a> {
         self.flags.xattr = true;
@@ -53,7 +53,7 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// What was read of a document.
+/// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Looked {
     /// The version.
@@ -72,8 +72,8 @@ pub struct Mutation<'a> {
 }
 
 impl<'a> Mutation<'a> {
-    /// A change by one of the operations of [`nacre_value::subdoc`]. `value` is JSON; several values divided by commas where an array
-    /// takes several.
+    /// A change by one of the operations of [`nacre_value::subdoc`]. `value` is JSON; operations that accept several values take
+    /// them separated by commas.
     fn at(operation: subdoc::Mutation, path: &'a str, value: &'a [u8]) -> Mutation<'a> {
         let operation = MutationOperation::Path(operation);
         Mutation { operation, flags: Flags::default(), path, value }
@@ -109,17 +109,17 @@ impl<'a> Mutation<'a> {
         Mutation::at(subdoc::Mutation::ArrayPushFirst, path, values)
     }
 
-    /// Adds elements before the one at `path`.
+    /// Inserts elements before the element at `path`.
     pub fn array_insert(path: &'a str, values: &'a [u8]) -> Mutation<'a> {
         Mutation::at(subdoc::Mutation::ArrayInsert, path, values)
     }
 
-    /// Adds a string, number or literal to an array that does not hold it yet.
+    /// Adds a string, number or literal to an array that does not contain it.
     pub fn array_add_unique(path: &'a str, value: &'a [u8]) -> Mutation<'a> {
         Mutation::at(subdoc::Mutation::ArrayAddUnique, path, value)
     }
 
-    /// Adds a decimal number to the one at `path`, or to 0; the sum is in [`Mutated::results`].
+    /// Adds a decimal number to the number at `path`, or to 0 if the path is missing; [`Mutated::results`] has the sum.
     pub fn counter(path: &'a str, delta: &'a [u8]) -> Mutation<'a> {
         Mutation::at(subdoc::Mutation::Counter, path, delta)
     }
@@ -130,21 +130,21 @@ impl<'a> Mutation<'a> {
         Mutation { operation, flags: Flags::default(), path: "", value: body }
     }
 
-    /// Changes an extended attribute, or a part of one, in place of the body. Attributes come before parts of the body.
+    /// Changes an extended attribute, or a part of one, in place of the body. Attributes must come before parts of the body.
     #[must_use]
     pub fn xattr(mut self) -> Mutation<'a> {
         self.flags.xattr = true;
         self
     }
 
-    /// Creates the parents of the path that are missing.
+    /// Creates the missing parents of the path.
     #[must_use]
     pub fn create_path(mut self) -> Mutation<'a> {
         self.flags.create_path = true;
         self
     }
 
-    /// Replaces macros such as `"${Mutation.CAS}"` in the value, which is that of an attribute.
+    /// Expands macros such as `"${Mutation.CAS}"` in the value of an attribute.
     #[must_use]
     pub fn expand_macros(mut self) -> Mutation<'a> {
         self.flags.expand_macros = true;
@@ -157,7 +157,7 @@ impl<'a> Mutation<'a> {
     }
 }
 
-/// How parts of a document are changed.
+/// Options of a change of parts of a document.
 #[derive(Clone, Copy, Debug)]
 pub struct MutateIn {
     pub(crate) condition: Condition,
@@ -165,17 +165,17 @@ pub struct MutateIn {
 }
 
 impl MutateIn {
-    /// Changes a document that must exist.
+    /// Changes an existing document.
     pub fn replace() -> MutateIn {
         MutateIn { condition: Condition::Present, write: Write::new() }
     }
 
-    /// Changes a document, and creates one that is missing.
+    /// Changes a document, and creates it if it is missing.
     pub fn upsert() -> MutateIn {
         MutateIn { condition: Condition::Always, write: Write::new() }
     }
 
-    /// Creates a document that must not exist.
+    /// Creates a document, which must not exist.
     pub fn insert() -> MutateIn {
         MutateIn { condition: Condition::Absent, write: Write::new() }
     }
@@ -186,30 +186,30 @@ impl MutateIn {
         MutateIn { write: self.write.cas(cas), ..self }
     }
 
-    /// Has the document expire, as in [`Write::expiry`].
+    /// Sets the expiry, as in [`Write::expiry`].
     #[must_use]
     pub fn expiry(self, expiry: u32) -> MutateIn {
         MutateIn { write: self.write.expiry(expiry), ..self }
     }
 
-    /// Keeps the expiry of a document that exists.
+    /// Keeps the expiry of an existing document.
     #[must_use]
     pub fn keep_expiry(self) -> MutateIn {
         MutateIn { write: self.write.keep_expiry(), ..self }
     }
 
-    /// Says when the change is on disk, as in [`Write::sync`].
+    /// Sets the durability of the change, as in [`Write::sync`].
     #[must_use]
     pub fn sync(self, sync: Sync) -> MutateIn {
         MutateIn { write: self.write.sync(sync), ..self }
     }
 }
 
-/// What a change of parts has made.
+/// The result of a change of parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mutated {
     /// The version.
     pub stored: Stored,
-    /// The number of each change that gives a value, and the value.
+    /// The index and the value of each change that returns a value.
     pub results: Vec<(u8, Vec<u8>)>,
 }

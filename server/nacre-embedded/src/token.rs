@@ -1,9 +1,9 @@
-//! Where a listener is in the history of every vBucket, as a text to keep.
+//! Tokens: the position of a listener in the history of every vBucket, as text.
 //!
 //! ```text
 //! version 1 | count of vBuckets u16 | of each: branch u64, then seqno, seqno - start, end - seqno of the snapshot, each LEB128
 //! ```
-//! in base64 with the alphabet of URLs. Numbers of a fixed length are big-endian.
+//! The bytes are encoded in URL-safe base64. Numbers of a fixed length are big-endian.
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -12,7 +12,7 @@ use nacre_types::{Seqno, VbUuid};
 
 const VERSION: u8 = 1;
 
-/// Writes a token.
+/// Encodes a token.
 pub(crate) fn write(points: &[ResumePoint]) -> String {
     let mut bytes = vec![VERSION];
     bytes.extend((points.len() as u16).to_be_bytes());
@@ -26,7 +26,7 @@ pub(crate) fn write(points: &[ResumePoint]) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Reads a token of `count` vBuckets; `None` when it is none.
+/// Decodes a token of `count` vBuckets; `None` when it is malformed.
 pub(crate) fn read(text: &str, count: u16) -> Option<Vec<ResumePoint>> {
     let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).ok()?;
     let rest = bytes.strip_prefix(&[VERSION])?;

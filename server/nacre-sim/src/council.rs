@@ -196,7 +196,7 @@ impl Council {
     /// Copies the state of a node to another one that lags behind.
     ///
     /// # Panics
-    /// If the node refuses the state.
+    /// Panics if the node refuses the state.
     pub fn install(from: &Arc<Node>, to: &Arc<Node>) {
         let (has, lacks) = (Council::applied(from), Council::applied(to));
         if has > lacks {
@@ -207,7 +207,7 @@ impl Council {
     /// Returns the number of decisions that a node has applied.
     ///
     /// # Panics
-    /// If the disk of the node cannot be read.
+    /// Panics if the disk of the node cannot be read.
     pub fn applied(node: &Node) -> u64 {
         let position = node.position().expect("disks of this world keep settings");
         let number = |bytes: Vec<u8>| u64::from_be_bytes(bytes.try_into().expect("as written"));

@@ -91,7 +91,7 @@ pub struct Told<'a> {
 /// Removes the frame at the start of `bytes`, if it is complete.
 ///
 /// # Panics
-/// If the bytes are not a frame: a node never sends that.
+/// Panics if the bytes are not a frame: a node never sends that.
 pub fn next<'a>(bytes: &mut &'a [u8]) -> Option<Told<'a>> {
     let (frame, length) = decode(bytes).expect("nodes send what can be read")?;
     *bytes = &bytes[length..];

@@ -1,4 +1,4 @@
-//! `nacre-sim`: goes through seeds, on all processors.
+//! `nacre-sim`: runs seeds, on all processors.
 
 #![allow(clippy::disallowed_methods, reason = "it says how long it took")]
 
@@ -73,7 +73,7 @@ fn main() {
     }
 }
 
-/// Runs the seeds with one cluster of whole nodes. Returns true if all have passed.
+/// Runs the seeds with one cluster of complete nodes. Returns true if all have passed.
 fn run_nodes(options: &Options, begun: Instant) -> bool {
     let total = Mutex::new(Total::default());
     let has_passed = go_through(options, |seed| {
@@ -104,7 +104,7 @@ fn replicate(options: &Options, range: (u64, u64), begun: Instant) -> bool {
     has_passed
 }
 
-/// Runs each seed until one panics. Returns true if none has.
+/// Runs each seed until one panics. Returns true if none has panicked.
 fn go_through(options: &Options, run: impl Fn(u64) + Sync) -> bool {
     let (from, count) = options.seed.map_or((options.from, options.seeds), |seed| (seed, 1));
     let threads = options.threads.or(std::thread::available_parallelism().ok().map(usize::from));

@@ -1,5 +1,5 @@
 //! A consumer of the history of all vBuckets, like a connector: it follows each vBucket to its active node, resumes, and
-//! rolls back on request. Its final knowledge must equal the documents.
+//! rolls back on request. At the end, its documents must equal those of the cluster.
 
 use crate::cluster::{MS, index};
 use crate::frame::{self, GREETING, Request, Told};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// Interval of checks for missing streams.
 const LOOK_NS: u64 = 200 * MS;
 
-/// The consumer's knowledge of a vBucket.
+/// The consumer's state of a vBucket.
 #[derive(Default)]
 struct Followed {
     wire: Option<u64>,

@@ -75,7 +75,7 @@ impl Simulation {
     /// Creates the run of a seed, with a bucket and clients, before the first fault.
     ///
     /// # Panics
-    /// If the nodes do not agree on a bucket.
+    /// Panics if the nodes do not agree on a bucket.
     pub fn new(seed: u64) -> Simulation {
         let mut chance = Chance::new(seed);
         let mix = Mix::new(&mut chance);
@@ -85,7 +85,7 @@ impl Simulation {
     /// Creates a run with a given mix.
     ///
     /// # Panics
-    /// If the nodes do not agree on a bucket.
+    /// Panics if the nodes do not agree on a bucket.
     pub fn with(mix: Mix, mut chance: Chance) -> Simulation {
         let drift = mix.drift_ppm;
         let clock = |chance: &mut Chance| Clock {
@@ -142,7 +142,7 @@ impl Simulation {
     /// Injects all faults and checks the result.
     ///
     /// # Panics
-    /// If a condition is violated, with the story of the run.
+    /// Panics if a condition is violated, with the story of the run.
     pub fn run(mut self) -> Summary {
         self.pass(1000 * MS);
         Workload::fill(self.mix.ballast, &mut self.cluster);
@@ -426,7 +426,7 @@ impl Simulation {
     /// Makes the copies complete again, as an operator would.
     ///
     /// # Panics
-    /// If that takes too long.
+    /// Panics if that takes too long.
     pub fn mend(&mut self) {
         self.pass_until("the copies are not whole", MEND_NS_MAX, |simulation| {
             let cluster = &mut simulation.cluster;
@@ -551,7 +551,7 @@ impl Simulation {
     /// Returns the number of keys that have lost an acknowledged write.
     ///
     /// # Panics
-    /// If keys cannot be read.
+    /// Panics if keys cannot be read.
     pub fn count_lost(mut self) -> usize {
         self.read_all();
         let histories = self.workload.history.values();

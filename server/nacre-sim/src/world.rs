@@ -43,7 +43,7 @@ impl Disk {
     /// writes, which the next commit erases.
     ///
     /// # Panics
-    /// If the disk cannot be read.
+    /// Panics if the disk cannot be read.
     pub(crate) fn documents(&self, number: Vbid) -> Documents {
         let stores = self.stores.lock();
         let scans = stores.values().map(|store| store.scan(number, Seqno::ZERO, Which::Current));

@@ -1,16 +1,16 @@
-//! Compares the device's version of a document with that of the hub.
+//! Compares the device's version of a document with the hub's version.
 //!
-//! | the device's version | | becomes |
+//! | Device's version | State | Result |
 //! | --- | --- | --- |
-//! | none | | the hub's |
-//! | is the hub's, or has the same content | | the hub's, so that both have the same CAS |
-//! | went into the hub's | | the hub's |
-//! | was made from the hub's | and is unsent, or the hub has lost it | sent over the hub's |
-//! | knows nothing of the hub's, nor the hub's of it | is in step, or both are tombstones | the hub's |
+//! | missing | | the device takes the hub's |
+//! | is the hub's, or has the same content | | the device takes the hub's, so that both have the same CAS |
+//! | is contained in the hub's | | the device takes the hub's |
+//! | contains the hub's | is unsent, or the hub has lost it | the device's is sent over the hub's |
+//! | neither contains the other | is in step, or both are tombstones | the device takes the hub's |
 //! | | is unsent, or the hub has lost it | a conflict |
 //!
-//! The hub keeps one name in histories even after it has lost the end of one. Where that is so, a later version of the hub by number
-//! need not know an earlier one: see [`Doubt`].
+//! The hub uses one name in histories even after it has lost the end of a history. After such a loss, a later version of the hub
+//! by number need not contain an earlier one: see [`Doubt`].
 
 use crate::Local;
 use crate::replica::{Branch, cas_above};
@@ -19,41 +19,43 @@ use nacre_value::xattr::Xattrs;
 use nacre_xdcr::attribute::{self, HISTORY, METADATA_ONLY_UPDATE};
 use nacre_xdcr::{Arriving, History, Known, Malformed, Site, SourceId, known_here};
 
-/// How far ahead of the hub's clock an unsent version may be. One that is further ahead would win every conflict for as long.
+/// The maximum lead of an unsent version over the hub's clock, in nanoseconds. A version further ahead would win every conflict
+/// until the clock catches up.
 const AHEAD_NS_MAX: u64 = 10_000_000_000;
 
 /// The step that makes both sides equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Nothing is to be done.
+    /// Both sides are equal.
     Nothing,
     /// The device takes the hub's version.
     Take,
     /// The hub gets the device's version.
     Send,
-    /// Somebody has to decide.
+    /// There is a conflict to resolve.
     Decide,
 }
 
-/// What is uncertain about the hub's version.
+/// The uncertainty about the hub's version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doubt {
-    /// Nothing: the hub has its history since the device last looked.
+    /// None: the hub has kept its history since the device last connected.
     None,
-    /// The hub has lost versions, and this version may be of the time before or of the time after.
+    /// The hub has lost versions, and this version may be from before or after the loss.
     Lost {
         /// True if it was written after the loss.
         is_since: bool,
     },
 }
 
-/// Returns the CAS of the version that the history of a document is of, if it has one.
+/// Returns the CAS of the version that the history of a document describes, if it has a history.
 pub(crate) fn base_of(document: &Document) -> Option<Cas> {
     let attributes = Xattrs::parse(document.xattrs()).ok()?;
     attribute::parse(attributes.get(HISTORY)?).ok().map(|(_, cas)| cas)
 }
 
-/// Returns a version that the hub has lost as one that is unsent: with its history, and under its CAS, which that history is not of.
+/// Returns a version that the hub has lost as an unsent one: with its history, which is marked with CAS 0 instead of the
+/// version's CAS.
 pub(crate) fn unsent(document: &Document, own: &SourceId) -> Result<Arriving, Malformed> {
     let site = Site { id: own.clone(), since: Cas::ANY };
     let history = known_here(document, &site).history.ok_or(Malformed)?;
@@ -62,17 +64,17 @@ pub(crate) fn unsent(document: &Document, own: &SourceId) -> Result<Arriving, Ma
     Ok(Arriving { meta, value: [&section[..], document.body()].concat() })
 }
 
-/// Returns true if the document is in step: it is as it was received, or as the hub has taken it.
+/// Returns true if the document is in step: unchanged since it was received, or since the hub accepted it.
 pub(crate) fn is_in_step(document: &Document) -> bool {
     base_of(document) == Some(document.meta.cas)
 }
 
-/// Returns the hub's version as the device stores it: with its whole history under its own CAS.
+/// Returns the hub's version in the form that the device stores: with its complete history under its own CAS.
 pub(crate) fn received(version: &Arriving, hub: &SourceId) -> Result<Arriving, Malformed> {
     let (section, body) = version.split()?;
     let site = Site { id: hub.clone(), since: Cas::ANY };
     let known = Known::of(&version.meta, section, &site).or_else(|Malformed| {
-        // A client has written the attribute: it counts as none.
+        // A client has written the attribute: it counts as empty.
         Known::of(&version.meta, &[], &site)
     })?;
     let history = known.history.unwrap_or_else(|| History::of_write(hub.clone(), version.meta.cas));
@@ -91,12 +93,13 @@ fn stamped(
     Ok(Arriving { meta: Meta { datatype, ..meta }, value: [&section[..], body].concat() })
 }
 
-/// Returns the document with a CAS that is just so far ahead of the hub's clock as one may be, if it is unsent and further ahead.
+/// Returns the document. If it is unsent and too far ahead of the hub's clock, lowers its CAS to the maximum lead.
 ///
-/// The versions of a document that a device sends have to ascend: one that does not would count as known to whoever knows the one before, and
-/// be lost. Its history need not name that one, as a document may be deleted and created again. `last` is the greatest CAS that was sent so
-/// far. The level is above it, unless the version's own CAS is not: that is above all of the same vBucket, and no version is raised, so that it
-/// is also above what they were sent with. The hub's clock alone would not do: two nodes have two, and a later reading can be an earlier time.
+/// The versions of a document that a device sends must ascend: a version that does not would seem contained in any version that
+/// contains the previous one, and be lost. Its history need not name the previous one, because a document may be deleted and
+/// created again. `last` is the greatest CAS sent so far. The new CAS is above it, except where the version's own CAS is lower:
+/// the own CAS is above all others of the same vBucket, and versions are never raised, so it is also above the CAS with which
+/// they were sent. The hub's clock alone is not enough: two nodes have two clocks, and a later reading can be an earlier time.
 pub(crate) fn levelled(
     document: Document,
     own: &[Branch],
@@ -112,7 +115,7 @@ pub(crate) fn levelled(
     if written.as_ref().is_some_and(|(_, base)| *base == document.meta.cas) {
         return document;
     }
-    // Above all that it was made from: a device's versions of a document ascend.
+    // Above every version that it was made from: a device's versions of a document ascend.
     let known = written.into_iter().flat_map(|(history, base)| {
         let of_own: Vec<Cas> = own.iter().map(|branch| history.newest_of(&branch.name)).collect();
         of_own.into_iter().chain([base, history.version()])
@@ -123,7 +126,7 @@ pub(crate) fn levelled(
     document.with_meta(|meta| meta.cas = meta.cas.min(cas))
 }
 
-/// Returns an unsent version as it is sent: with its history.
+/// Returns an unsent version in the form to send: with its history.
 pub(crate) fn outgoing(document: &Document, own: &SourceId) -> Result<Arriving, Malformed> {
     let site = Site { id: own.clone(), since: Cas::ANY };
     let known = known_here(document, &site);
@@ -132,7 +135,8 @@ pub(crate) fn outgoing(document: &Document, own: &SourceId) -> Result<Arriving, 
     stamped(document.meta, document.xattrs(), document.body(), &history)
 }
 
-/// Compares. `hubs` is the version as [`received`]; the device's is [`levelled`].
+/// Returns the step that makes both sides equal. `hubs` is the hub's version as [`received`]; the device's version is
+/// [`levelled`].
 pub(crate) fn compare(
     local: &Local,
     hubs: &Arriving,
@@ -161,7 +165,7 @@ pub(crate) fn compare(
     if let Doubt::Lost { is_since } = doubt
         && [ours.source(), theirs.source()] == [hub, hub]
     {
-        // Numbers of one branch say nothing about another one.
+        // CAS values of one branch of history do not order those of another one.
         return Ok(match is_since {
             true => Step::Decide,
             false if ours.version() > theirs.version() => Step::Send,
@@ -171,13 +175,13 @@ pub(crate) fn compare(
     let went_in = is_unsent && went_in(here, &local.own, &theirs);
     Ok(match (theirs.contains(&ours) || went_in, ours.contains(&theirs)) {
         (true, _) => Step::Take,
-        // Written since the loss: the numbers of the hub's versions say nothing about it. It need not be what was edited even if it has the
-        // CAS of that, as the hub's clock may be behind that of the node before.
+        // Written since the loss: the CAS values of the hub's versions do not order it. It need not be the version that was
+        // edited, even with the same CAS, because the hub's clock may be behind that of the previous node.
         (false, true) if doubt == (Doubt::Lost { is_since: true }) && theirs.source() == hub => {
             Step::Decide
         }
-        // A known version of the hub does not come back, except that which was edited: the hub has lost some, and had not even a tombstone
-        // of the document when that was found.
+        // The hub does not send an older version that the device's history contains, except the edited one. If it does, it has
+        // lost versions, and had not even a tombstone of the document when the loss was found.
         (false, true)
             if doubt == Doubt::None
                 && is_unsent
@@ -189,21 +193,21 @@ pub(crate) fn compare(
         (false, true) if is_unsent || doubt != Doubt::None => Step::Send,
         (false, true) => Step::Nothing,
         (false, false) if both_are_deleted => Step::Take,
-        // The hub had this version, and has moved on.
+        // The hub had this version and has a later one now.
         (false, false) if !is_unsent && doubt == Doubt::None => Step::Take,
         (false, false) => Step::Decide,
     })
 }
 
-/// Returns true if an unsent version went into one of that history under the name of an earlier branch of the device.
+/// Returns true if an unsent version is contained in `theirs` under the name of an earlier branch of the device.
 ///
-/// A branch names what was written before the next one began. Later versions of it are of the folder of which this one is a copy, or
-/// were lost, and may have the same CAS.
+/// A branch names the versions written before the next branch began. Later versions under that name belong to the folder of which
+/// this one is a copy, or were lost; they may have the same CAS.
 fn went_in(here: &Document, own: &[Branch], theirs: &History) -> bool {
     let attributes = Xattrs::parse(here.xattrs()).ok();
     let written = attributes.as_ref().and_then(|attributes| attributes.get(HISTORY));
     let written = written.and_then(|text| attribute::parse(text).ok());
-    // The hub has had it under its first name, and has lost it.
+    // The hub had it under its first name and has lost it.
     let first =
         written.filter(|(history, base)| *base == Cas::ANY && history.version() == here.meta.cas);
     let is_first = |branch: &Branch| {
@@ -215,7 +219,7 @@ fn went_in(here: &Document, own: &[Branch], theirs: &History) -> bool {
     })
 }
 
-/// The attributes that are not those of replication.
+/// Returns the attributes other than those of replication.
 fn others(section: &[u8]) -> Vec<(String, Vec<u8>)> {
     let Ok(attributes) = Xattrs::parse(section) else { return Vec::new() };
     let kept = attributes.iter().filter(|(key, _)| ![HISTORY, METADATA_ONLY_UPDATE].contains(key));
@@ -249,13 +253,13 @@ mod tests {
         Local { document, own: branches() }
     }
 
-    /// The device, or the one that it was copied from, began another branch after version 5.
+    /// Returns branches: the device, or the one it was copied from, began another branch after version 5.
     fn branches() -> Vec<Branch> {
         let branch = |name, began| Branch { name: id(name), began: Seqno(began) };
         vec![branch("device", 5), branch("before", 0)]
     }
 
-    /// The application writes over a version, and leaves the attributes.
+    /// Returns the version after the application has written over it and left the attributes.
     fn edited(version: &Arriving, cas: u64, body: &str) -> Arriving {
         let (section, _) = version.split().unwrap();
         let meta = Meta { cas: Cas(cas), rev: version.meta.rev + 1, ..version.meta };
@@ -296,8 +300,9 @@ mod tests {
         assert_eq!(step(&first, &edited(&before, 30, "2")), Step::Take, "of the branch before");
     }
 
-    /// A folder is copied, and the application writes at both devices within a tick of their clocks: both versions have the same CAS, and the
-    /// source of the first device's is the branch before for the copy. It took that for its own version, and dropped that one.
+    /// A folder is copied, and the application writes on both devices within a tick of their clocks: both versions have the same
+    /// CAS, and the source of the first device's version is the earlier branch of the copy. The copy mistook that version for its
+    /// own, and dropped its own.
     #[test]
     fn an_edit_of_a_copy_has_not_gone_into_an_edit_of_the_first_device_with_the_same_cas() {
         let common = received(&plain(10, "common"), &id("hub")).unwrap();
@@ -311,7 +316,7 @@ mod tests {
         assert_eq!(compared(&copy), Step::Decide, "written since");
     }
 
-    /// The hub lost a version of the branch before, which became an unsent one, and has it again with an edit of somebody over it.
+    /// The hub lost a version of the earlier branch, which became unsent, and has it again with another client's edit over it.
     #[test]
     fn a_version_that_was_lost_and_came_back_keeps_its_name() {
         let sent = at_device(&plain(20, "1")).document.unwrap();
@@ -351,8 +356,8 @@ mod tests {
         assert_eq!(compared(&plain(50, "lost"), true), Step::Nothing);
     }
 
-    /// The hub lost the version that was edited here, and gave its CAS to another one, because its clock was behind. The edit was sent over
-    /// that one, which was in no history.
+    /// The hub lost the version that was edited here and gave its CAS to another version, because its clock was behind. The edit
+    /// was sent over that one, although no history contained it.
     #[test]
     fn an_edit_of_a_lost_version_is_not_one_of_a_version_that_got_its_cas() {
         let lost = received(&plain(50, "lost"), &id("hub")).unwrap();
@@ -368,8 +373,9 @@ mod tests {
         );
     }
 
-    /// The first version was 9 s ahead of the hub and was sent as it was. The second one is of a document that was created again after the
-    /// clock was set a year ahead: under the hub's time, it seemed to have gone into what others made of the first one.
+    /// The first version was 9 s ahead of the hub and was sent unchanged. The document was then created again after the clock was
+    /// set a year ahead. With the hub's time as its CAS, the second version seemed contained in versions that others made from
+    /// the first.
     #[test]
     fn versions_of_a_document_ascend_though_it_was_deleted_and_created_again() {
         let hour = 3_600_000_000_000;
@@ -381,8 +387,8 @@ mod tests {
         assert!(levelled(again, own, Cas::ANY, hour + 1_000_000_000).meta.cas > sent.meta.cas);
     }
 
-    /// The first version was sent as it was, 9 s ahead of the hub. Then another node of the hub says that it is 20 s earlier, and the document
-    /// is created again. No version gets a CAS above its own: later ones of the same vBucket would be below it.
+    /// The first version was sent unchanged, 9 s ahead of the hub. Then another node of the hub reports a time 20 s earlier, and
+    /// the document is created again. No version gets a CAS above its own: later ones of the same vBucket would be below it.
     #[test]
     fn versions_ascend_though_the_hubs_clock_steps_back() {
         let hour = 3_600_000_000_000;
@@ -398,7 +404,7 @@ mod tests {
         assert_eq!(level.meta.cas, Cas(sent.0 + 5));
     }
 
-    /// The hub lost the document that was deleted here, and the pass was over when it got another one.
+    /// The hub lost the document that was deleted here, and received another one after the end of the pass.
     #[test]
     fn a_deletion_does_not_delete_what_the_hub_wrote_since_a_loss() {
         let lost = received(&plain(50, "lost"), &id("hub")).unwrap();

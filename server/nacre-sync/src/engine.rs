@@ -1,4 +1,4 @@
-//! The engine: sessions with the nodes of the hub, and what is under way.
+//! The engine: sessions with the nodes of the hub, and the versions in flight.
 
 use crate::pull::{Pulled, VbucketState};
 use crate::push::Push;
@@ -13,26 +13,27 @@ use nacre_xdcr::SourceId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Interval between two stored positions, in nanoseconds.
+/// Interval at which positions are stored, in nanoseconds.
 const SAVE_NS: u64 = 1_000_000_000;
-/// Versions on their way to the hub, at most.
+/// Maximum number of unanswered writes to the hub.
 const PUSHES_MAX: usize = 64;
-/// Notices that wait to be read, at most: the oldest are dropped.
+/// Maximum number of unread notices; the oldest are dropped.
 const NOTICES_MAX: usize = 1024;
-/// Bytes of one frame that has not come to its end, at most.
+/// Maximum bytes of an incomplete frame.
 const INPUT_BYTES_MAX: usize = nacre_protocol::BODY_BYTES_MAX + (64 << 10);
-/// How far above the numbers given a stored bound is: one second of the clock, so that a busy device stores it once a second.
+/// Distance of a stored bound above the CAS values used so far: one second of the clock, so that a busy device stores a bound
+/// once a second.
 const ISSUED_AHEAD: u64 = 1_000_000_000;
-/// The first number of requests to write; smaller ones belong to handshakes.
+/// The first opaque of writes; smaller ones belong to handshakes.
 pub(crate) const PUSH_OPAQUE_MIN: u32 = 1 << 8;
-/// Numbers of requests for streams: this bit and the vBucket.
+/// Opaque of stream requests: this bit and the vBucket.
 pub(crate) const STREAM_OPAQUE: u32 = 1 << 31;
 
-/// Names a session with a node of the hub; the owner of the sockets gives the numbers.
+/// The number of a session with a node of the hub. The owner of the sockets assigns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LineId(pub u32);
 
-/// A document: number of the collection, and name.
+/// A document: index of the collection, and key.
 pub(crate) type Key = (usize, Vec<u8>);
 
 /// A session with one node.
@@ -40,20 +41,20 @@ pub(crate) type Key = (usize, Vec<u8>);
 pub(crate) struct Line {
     input: Vec<u8>,
     pub output: Vec<u8>,
-    /// Bytes of streams that were taken in and not yet acknowledged.
+    /// Bytes of streams received and not yet acknowledged.
     taken: u32,
-    /// Answers of the handshake that have come: the collections and the vBuckets.
+    /// True once the manifest has arrived. `has_seqnos` is the same for the seqnos of the vBuckets.
     pub has_manifest: bool,
     pub has_seqnos: bool,
     pub asks_seqnos: bool,
 }
 
-/// What the first message of the hub said.
+/// The content of the hub's first message.
 pub(crate) struct Hub {
     pub source: SourceId,
     pub by_time: bool,
     pub vbuckets: u16,
-    /// The hub's clock at a time of the monotonic clock.
+    /// The hub's clock, read at a time of the monotonic clock.
     unix_ns: u64,
     at_ns: u64,
 }
@@ -69,47 +70,47 @@ impl Hub {
 /// A collection that is kept in step.
 pub(crate) struct Collection {
     pub path: String,
-    /// Its number at the hub; `None` if the hub shows none of that name.
+    /// Its ID at the hub; `None` if the hub does not show it.
     pub hub_id: Option<u32>,
 }
 
-/// Keeps the device in step: see the crate.
+/// Keeps a device in step with the hub: see the crate's documentation.
 pub struct Engine {
     pub(crate) settings: Settings,
-    /// A name for the hub's list of streams.
+    /// The device's name in the hub's list of streams.
     pub(crate) device: String,
     pub(crate) hub: Option<Hub>,
     pub(crate) lines: BTreeMap<LineId, Line>,
     pub(crate) collections: Vec<Collection>,
-    /// The collections that positions speak of, with their numbers at the hub.
+    /// The collections of the stored positions, with their IDs at the hub.
     pub(crate) known: BTreeMap<String, u32>,
-    /// True if the device's history is to be read again from the start.
+    /// True if the device's history must be read again from the start.
     pub(crate) rewinds: bool,
     pub(crate) vbuckets: Vec<VbucketState>,
-    /// Writes without an answer.
+    /// Unanswered writes.
     pub(crate) pushes: BTreeMap<u32, Push>,
-    /// Writes to be sent again, with the time in monotonic nanoseconds.
+    /// Writes to send later, with the time in monotonic nanoseconds.
     pub(crate) held: Vec<(u64, Push)>,
-    /// Documents with a write under way.
+    /// Documents with a write in flight.
     pub(crate) busy: BTreeSet<Key>,
-    /// Documents that have changed while a write was under way.
+    /// Documents that changed while a write was in flight.
     pub(crate) again: BTreeSet<Key>,
-    /// The hub's versions that wait for the end of a write, or for the end of a lock (with the time of the next attempt).
+    /// Versions of the hub that wait for the end of a write, or for the end of a lock (with the time of the next attempt).
     pub(crate) stash: BTreeMap<Key, (u64, Pulled)>,
-    /// Documents of which the hub has another version that has not arrived, and until when it should have.
+    /// Documents of which the hub has another version that has not arrived, with the time by which it should arrive.
     pub(crate) awaited: BTreeMap<Key, u64>,
-    /// Documents that may know of versions that the hub has lost, and have not been in step since: with the seqno at which the hub's
-    /// history left the branch that the device knew.
+    /// Documents that may contain versions that the hub has lost, and have not been in step since, with the seqno at which the
+    /// hub's history left the branch that the device knew.
     pub(crate) doubtful: BTreeMap<Key, u64>,
-    /// Documents to be looked at.
+    /// Documents to examine.
     pub(crate) queue: VecDeque<Key>,
     pub(crate) next_opaque: u32,
-    /// The greatest numbers given so far.
+    /// The greatest CAS values used so far.
     pub(crate) issued: Issued,
     pub(crate) saved: Saved,
-    /// True if positions have changed since they were stored.
+    /// True if positions have changed since they were last stored.
     is_dirty: bool,
-    /// The kinds of comparisons that this session has told of: the vBuckets of a node mostly need them together.
+    /// The kinds of comparisons that this session has reported: the vBuckets of a node mostly need them at the same time.
     pub(crate) said_again: BTreeSet<bool>,
     save_at_ns: u64,
     notices: VecDeque<Notice>,
@@ -117,7 +118,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine without a session. `device` names the device in the hub's list of streams; `saved` is the memory of the one before.
+    /// Returns an engine without a session. `device` is the device's name in the hub's list of streams; `saved` is the stored
+    /// state of the previous engine.
     pub fn new(settings: Settings, device: &str, saved: Saved) -> Engine {
         let collections = settings.collections.iter();
         let collections =
@@ -152,10 +154,10 @@ impl Engine {
         engine
     }
 
-    /// A node has accepted a session, and said `hello`.
+    /// Starts a session that a node has accepted with `hello`.
     ///
     /// # Errors
-    /// [`Failure::Stranger`], and [`Failure::Protocol`] for a hello that cannot be.
+    /// [`Failure::Stranger`], and [`Failure::Protocol`] for an invalid hello.
     pub fn connected(&mut self, id: LineId, hello: &Hello, now: Now) -> Result<(), Failure> {
         if !(1..=1024).contains(&hello.vbuckets) {
             return Err(Failure::Protocol(format!("a bucket of {} vBuckets", hello.vbuckets)));
@@ -184,12 +186,12 @@ impl Engine {
         Ok(())
     }
 
-    /// A session has ended. What was on its way is looked at again with the next one.
+    /// Ends a session. The next session examines unanswered writes again.
     pub fn disconnected(&mut self, id: LineId) {
         if self.lines.remove(&id).is_none() {
             return;
         }
-        // A version that has to wait may be none of the hub's by the next session: it arrives again.
+        // A waiting version may no longer be the hub's in the next session, which sends it again.
         let count = self.vbuckets.len() as u16;
         let served = |key: &Key| self.vbuckets[Vbid::of(&key.1, count).index()].line == Some(id);
         let waiting: Vec<Key> = self.stash.keys().filter(|key| served(key)).cloned().collect();
@@ -215,7 +217,7 @@ impl Engine {
         }
     }
 
-    /// Takes bytes of a session, cut anywhere. After a failure the session is over: the owner calls [`Engine::disconnected`].
+    /// Receives bytes of a session, split anywhere. A failure ends the session: the owner calls [`Engine::disconnected`].
     ///
     /// # Errors
     /// Any [`Failure`].
@@ -273,7 +275,7 @@ impl Engine {
         }
     }
 
-    /// Acknowledges bytes of streams once they are half of the window.
+    /// Acknowledges bytes of streams once they reach half of the window.
     fn acknowledge(&mut self, id: LineId, length: usize) {
         let Some(line) = self.lines.get_mut(&id) else { return };
         line.taken = line.taken.saturating_add(u32::try_from(length).unwrap_or(u32::MAX));
@@ -298,8 +300,8 @@ impl Engine {
         self.handshake_answered(id, frame)
     }
 
-    /// Does what can be done without the hub's answer: looks at changes of the device, sends again what was refused for the time
-    /// being, and stores positions. Returns how long nothing will be due without news; `None` for ever.
+    /// Does all work that needs no answer of the hub: examines changes of the device, sends writes again that were refused
+    /// temporarily, and stores positions. Returns the time until more work is due if nothing arrives; `None` for no limit.
     ///
     /// # Errors
     /// [`Failure::Local`].
@@ -338,7 +340,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns true if a node serves each vBucket: changes wait until then in the device's history.
+    /// Returns true if a node serves each vBucket. Until then, changes wait in the device's history.
     fn has_all_lines(&self) -> bool {
         !self.vbuckets.is_empty() && self.vbuckets.iter().all(|vbucket| vbucket.line.is_some())
     }
@@ -347,7 +349,7 @@ impl Engine {
         self.is_dirty = true;
     }
 
-    /// Returns true if positions are to be stored as soon as nothing is on its way.
+    /// Returns true if positions must be stored as soon as no write is in flight.
     fn wants_to_save(&self, now: Now) -> bool {
         self.is_dirty && now.monotonic_ns >= self.save_at_ns
     }
@@ -361,7 +363,7 @@ impl Engine {
             && self.queue.is_empty()
     }
 
-    /// Stores positions when nothing is on its way: the documents first.
+    /// Stores positions when no write is in flight, after the documents.
     fn save(&mut self, replica: &mut dyn Replica, now: Now) -> Result<(), Failure> {
         if !self.wants_to_save(now) || !self.is_quiet() {
             return Ok(());
@@ -379,11 +381,12 @@ impl Engine {
         self.saved = after;
         self.is_dirty = false;
         self.save_at_ns = now.monotonic_ns + SAVE_NS;
-        // Changes that waited for this moment.
+        // Examine the changes that waited for this.
         self.look_at_changes(replica, now)
     }
 
-    /// Stores bounds above the numbers given so far, before they are used. Most calls find that the bounds are high enough.
+    /// Stores bounds above the CAS values used so far, before the values are used. Most calls find that the bounds are high
+    /// enough.
     pub(crate) fn bound_issued(&mut self, replica: &mut dyn Replica) -> Result<(), Fault> {
         let bound = |stored: Cas, issued: Cas| match issued > stored {
             true => Cas(issued.0.saturating_add(ISSUED_AHEAD)),
@@ -402,7 +405,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The positions to store: of a vBucket that is being compared as a whole, the one from before.
+    /// Returns the positions to store. For a vBucket in a pass over all documents, returns the position from before the pass.
     fn points(&self) -> Vec<Point> {
         let point = |(index, vbucket): (usize, &VbucketState)| match vbucket.is_sweeping() {
             true => self.saved.points.get(index).copied().unwrap_or_default(),
@@ -411,7 +414,7 @@ impl Engine {
         self.vbuckets.iter().enumerate().map(point).collect()
     }
 
-    /// Stores positions at once, when nothing is on its way. Called before a session is ended on purpose.
+    /// Stores positions at once if no write is in flight. Call it before you end a session on purpose.
     ///
     /// # Errors
     /// [`Failure::Local`].
@@ -434,7 +437,7 @@ impl Engine {
         Some(Duration::from_nanos(next.saturating_sub(now.monotonic_ns)))
     }
 
-    /// Asks the nodes how far they are, so that [`Engine::is_in_step`] speaks of what the hub has now.
+    /// Asks the nodes for their seqnos, so that [`Engine::is_in_step`] refers to the present state of the hub.
     pub fn ask(&mut self) {
         for line in self.lines.values_mut().filter(|line| line.has_seqnos && !line.asks_seqnos) {
             line.asks_seqnos = true;
@@ -442,8 +445,8 @@ impl Engine {
         }
     }
 
-    /// Returns true if the device has everything that the hub had when it was last [asked](Engine::ask), and the hub everything that the
-    /// device has written.
+    /// Returns true if the device has everything that the hub had at the last [question](Engine::ask), and the hub has everything
+    /// that the device has written.
     pub fn is_in_step(&self) -> bool {
         self.status.state == State::Live
             && self.lines.values().all(|line| !line.asks_seqnos)
@@ -479,29 +482,29 @@ impl Engine {
         self.notices.push_back(notice);
     }
 
-    /// Returns the oldest notice that was not read.
+    /// Returns the oldest unread notice.
     pub fn next_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 
-    /// Returns the bytes to be sent to a node; the owner removes what it has sent.
+    /// Returns the bytes to send to a node; the owner removes those that it has sent.
     pub fn output(&mut self, id: LineId) -> Option<&mut Vec<u8>> {
         self.lines.get_mut(&id).map(|line| &mut line.output)
     }
 
-    /// Returns figures.
+    /// Returns the figures of the engine.
     pub fn status(&self) -> Status {
         let on_the_way = (self.pushes.len() + self.held.len()) as u64;
         Status { remaining: self.remaining(), on_the_way, ..self.status }
     }
 
-    /// The hub's clock, in nanoseconds since the Unix epoch.
+    /// Returns the hub's clock, in nanoseconds since the Unix epoch.
     pub(crate) fn hub_unix_ns(&self, now: Now) -> u64 {
         let read = |hub: &Hub| hub.unix_ns + now.monotonic_ns.saturating_sub(hub.at_ns);
         self.hub.as_ref().map_or(now.unix_ns, read)
     }
 
-    /// The later one of both clocks.
+    /// Returns the later of both clocks.
     pub(crate) fn latest_unix_ns(&self, now: Now) -> u64 {
         self.hub_unix_ns(now).max(now.unix_ns)
     }

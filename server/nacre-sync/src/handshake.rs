@@ -1,4 +1,4 @@
-//! The begin of a session: collections, vBuckets, and the streams that follow from both.
+//! The start of a session: collections, vBuckets, and the streams that follow from both.
 
 use crate::engine::{Engine, LineId, STREAM_OPAQUE};
 use crate::{Failure, Notice, wire};
@@ -6,9 +6,9 @@ use nacre_protocol::{Frame, Opcode, Status};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The number of a later question for seqnos.
+/// The opaque of a later request for seqnos.
 pub(crate) const SEQNOS_AGAIN: u32 = 200;
-/// The number of a request to end a stream.
+/// The opaque of a request to end a stream.
 pub(crate) const CLOSE: u32 = 201;
 
 #[derive(Deserialize)]
@@ -29,7 +29,7 @@ struct Named {
     uid: String,
 }
 
-/// Reads the collections of a manifest: their numbers by path.
+/// Reads the collections of a manifest: their IDs by path.
 fn read_manifest(text: &[u8]) -> Option<BTreeMap<String, u32>> {
     let manifest: Manifest = serde_json::from_slice(text).ok()?;
     let mut ids = BTreeMap::new();
@@ -49,10 +49,10 @@ impl Engine {
         frame: &Frame<'_>,
     ) -> Result<(), Failure> {
         if frame.opaque == CLOSE {
-            // The stream ends with a message, or has ended.
+            // The stream ends with a message, or has already ended.
             return Ok(());
         }
-        // An answer has its status where a request has its vBucket.
+        // An answer has its status in the place of a request's vBucket.
         let status = frame.vbid;
         if status != Status::Success as u16 {
             let what = format!("{} is refused: {}", Engine::opcode_of(frame), described(status));
@@ -114,7 +114,8 @@ impl Engine {
         let found = found.filter_map(|it| Some((it.path.clone(), it.hub_id?)));
         let found: BTreeMap<String, u32> = found.collect();
         if found.iter().any(|(path, id)| self.known.get(path) != Some(id)) {
-            // Positions say nothing about what was not to be seen: all of it arrives again, and what is equal stays as it is.
+            // The positions do not cover a collection that was not visible: all documents arrive again, and equal ones stay
+            // unchanged.
             self.rewinds = true;
             self.vbuckets.iter_mut().filter(|it| it.wants_stream()).for_each(|it| it.restart());
         }
@@ -122,7 +123,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Asks for the streams that are neither there nor asked for.
+    /// Requests the streams that are neither open nor requested.
     pub(crate) fn begin_streams(&mut self) {
         let ids: Vec<u32> =
             self.collections.iter().filter_map(|collection| collection.hub_id).collect();
@@ -137,7 +138,7 @@ impl Engine {
     }
 }
 
-/// Returns the words for a status.
+/// Describes a status in words.
 pub(crate) fn described(status: u16) -> String {
     let known = Status::TABLE.iter().find(|(known, ..)| *known as u16 == status);
     known.map_or_else(|| format!("status {status:#x}"), |(_, _, words, _)| (*words).to_owned())

@@ -2,27 +2,27 @@
 //!
 //! ```text
 //!            frames of the key-value protocol
-//! hub ◄───────────────────────────────────────► Engine ◄──► Replica: documents, history and memory of the device
+//! hub ◄───────────────────────────────────────► Engine ◄──► Replica: documents, history and stored state
 //!       pull: a stream of each vBucket            │
-//!       push: versions, each over the one known   └──► Notice, Status
+//!       push: versions, each over a known one   └──► Notice, Status
 //! ```
 //!
-//! A device is a leaf: it alone decides between its version and that of the hub, and writes a version over exactly the version of
-//! the hub that it knows. So the hub needs no resolver, and any number of devices end equal to it.
+//! A device is a leaf: only the device decides between its version and the hub's, and it writes a version over exactly the hub's
+//! version that it knows. So the hub needs no resolver, and any number of devices become equal to it.
 //!
-//! - A document is *in step* when its history (`_vv`) is of its own CAS: so the hub has, or had, exactly this version. Any write of
-//!   the application changes the CAS, which makes it *unsent*. Nothing else records what is to be sent.
-//! - **Pull.** Each vBucket of the hub is streamed from its position. A version that contains the device's is taken; one that the
-//!   device's contains is overwritten at the hub; else there is a conflict ([`ConflictMode`]).
-//! - **Push.** An unsent version goes to the hub under the condition that the hub still has the version that it was written over. If
-//!   not, nothing is lost: the hub's version arrives by the pull, and is compared then.
-//! - **Positions** are stored only while nothing is on its way, and after the documents: what a kill cuts off happens again, and has
-//!   no effect the second time.
+//! - A document is *in step* when its history (`_vv`) belongs to its own CAS: the hub has, or had, exactly this version. Any
+//!   write of the application changes the CAS and so makes the document *unsent*. Nothing else records what must be sent.
+//! - **Pull.** Each vBucket of the hub is streamed from its position. The device takes a version that contains its own, and
+//!   overwrites at the hub a version that its own contains; otherwise there is a conflict ([`ConflictMode`]).
+//! - **Push.** An unsent version is sent to the hub under the condition that the hub still has the version that it was written
+//!   over. If the condition fails, nothing is lost: the pull brings the hub's version, which is then compared.
+//! - **Positions** are stored only while no write is in flight, and after the documents: work that a kill interrupts is repeated,
+//!   and has no effect the second time.
 //!
 //! Invariants:
 //! - no I/O, no clock, no randomness: `now` is an argument, the replica is a trait;
-//! - an edit of the device that is replaced was at the hub, was decided by the application, or is parked with a reason;
-//! - a decision reaches the hub before the device, so that no two devices hold decisions that the hub does not know.
+//! - an edit of the device is replaced only if it reached the hub, the application decided so, or it is parked with a reason;
+//! - a decision reaches the hub before the device, so that no two devices have decisions that the hub does not know.
 //!
 //! Left out: one stream for all vBuckets, filters within a collection, blobs on demand, compression.
 

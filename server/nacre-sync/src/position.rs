@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// vBuckets in one row: a change of one rewrites the row.
+/// vBuckets per row. A change of one vBucket rewrites the row.
 const GROUP: usize = 64;
 /// The row that names the bucket.
 const HUB: &str = "hub";
 /// The row with the position in the device's own history.
 const PUSH: &str = "push";
-/// The row with the bounds of numbers that were given to versions.
+/// The row with the bounds of the CAS values given to versions.
 const ISSUED: &str = "issued";
 
 /// A position in the history of a vBucket of the hub.
@@ -25,11 +25,11 @@ pub struct Point {
     pub snapshot: (u64, u64),
 }
 
-/// Bounds of the numbers that versions of this device have in histories. Stored before a version gets a number above them, so that one
-/// process gives none that is below those of the process before.
+/// Upper bounds of the CAS values of this device's versions in histories. A bound is stored before a version gets a CAS above it,
+/// so that a process never uses a CAS below those of the previous process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Issued {
-    /// No version of the app's that was sent has a greater CAS.
+    /// No sent version of the application has a greater CAS.
     pub writes: Cas,
     /// No decision has a greater CAS.
     pub decisions: Cas,
@@ -42,23 +42,23 @@ struct Hub {
     collections: BTreeMap<String, u32>,
 }
 
-/// The memory of an engine, as rows that a device stores.
+/// The state of an engine, as rows that a device stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
     /// The UUID of the hub's bucket; empty before the first session.
     pub bucket: String,
-    /// The collections that the positions speak of, with their numbers at the hub.
+    /// The collections of the positions, with their IDs at the hub.
     pub collections: BTreeMap<String, u32>,
     /// The positions by vBucket.
     pub points: Vec<Point>,
     /// The position in the device's own history: [`Replica::position`](crate::Replica::position).
     pub push: Option<String>,
-    /// Bounds of the numbers given so far.
+    /// Bounds of the CAS values used so far.
     pub issued: Issued,
 }
 
 impl Saved {
-    /// Reads rows. What cannot be read counts as missing: then it begins from the start, which costs time and loses nothing.
+    /// Reads rows. An unreadable row counts as missing: sync then starts from the beginning, which costs time and loses nothing.
     pub fn read(rows: &[(String, String)]) -> Saved {
         let row = |name: &str| rows.iter().find(|(known, _)| known == name).map(|(_, text)| text);
         let issued = row(ISSUED).and_then(|text| serde_json::from_str(text).ok());

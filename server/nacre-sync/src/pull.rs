@@ -1,10 +1,10 @@
-//! Streams of the hub: positions, and what becomes of a version that arrives.
+//! Streams of the hub: positions, and the handling of versions that arrive.
 //!
 //! ```text
 //! a rollback, or another branch ─► from the start, as a sweep ─► until the seqno that the hub had
 //!                             │ a version arrives: compared as always
 //!                             └ documents that did not arrive: the hub has lost them ─► sent again
-//!                                                              the hub has forgotten their deletions ─► deleted
+//!                                                              the hub has purged their deletions ─► deleted
 //! ```
 
 use crate::compare::{Doubt, Step, compare, is_in_step, levelled, received, unsent};
@@ -20,17 +20,17 @@ use nacre_vbucket::{Resolution, Seen, Verdict};
 use nacre_xdcr::{Arriving, Site, SourceId, settle};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How often a version is compared again because the application writes the document meanwhile.
+/// Maximum number of comparisons of a version while the application writes the document.
 const ATTEMPTS_MAX: u32 = 16;
-/// The pause before the next attempt with a document that is locked, in nanoseconds.
+/// The pause before the next attempt with a locked document, in nanoseconds.
 const LOCKED_NS: u64 = 250_000_000;
 
 /// A version of the hub.
 #[derive(Clone, Debug)]
 pub(crate) struct Pulled {
-    /// As it was sent; the seqno is the hub's.
+    /// The version as sent; the seqno is the hub's.
     pub version: Arriving,
-    /// What was uncertain when it arrived, which it stays though the version has to wait.
+    /// The uncertainty when the version arrived. It remains while the version waits.
     doubt: Doubt,
 }
 
@@ -40,13 +40,13 @@ pub(crate) enum Stream {
     None,
     Asked,
     Open,
-    /// It is to end and to begin from the start.
+    /// The stream is being closed, and then starts from the beginning.
     Closing,
 }
 
 /// A pass over all documents of a vBucket.
 struct Sweep {
-    /// True if the hub has lost versions; false if it has forgotten deletions.
+    /// True if the hub has lost versions; false if it has purged deletions.
     is_loss: bool,
     /// The seqno at which the hub's present branch began.
     began: u64,
@@ -57,18 +57,18 @@ struct Sweep {
 /// A vBucket of the hub.
 #[derive(Default)]
 pub(crate) struct VbucketState {
-    /// The session with the node that serves it.
+    /// The session with the node that serves the vBucket.
     pub line: Option<LineId>,
     pub point: Point,
     snapshot: (u64, u64),
-    /// The last seqno that the hub is known to have.
+    /// The highest seqno that the hub is known to have.
     pub high: u64,
-    /// The last seqno that the hub had when the session began.
+    /// The hub's high seqno when the session began.
     pub goal: u64,
     stream: Stream,
-    /// The hub's branch of history, as the device last knew it; 0 for none.
+    /// The hub's branch of history that the device last knew; 0 for none.
     branch: u64,
-    /// True until a pass over all documents is over.
+    /// True until a pass over all documents is complete.
     sweeps: bool,
     sweep: Option<Sweep>,
 }
@@ -79,24 +79,24 @@ impl VbucketState {
         VbucketState { point, snapshot, branch, ..VbucketState::default() }
     }
 
-    /// The session with that number is over.
+    /// Handles the end of the session `id`.
     pub fn lose(&mut self, id: LineId) {
         if self.line == Some(id) {
             (self.line, self.stream) = (None, Stream::None);
             if self.is_sweeping() {
-                // Only a whole pass counts.
+                // Only a complete pass counts.
                 self.sweep = None;
                 self.restart();
             }
         }
     }
 
-    /// Goes back to the start, so that everything arrives again.
+    /// Returns to the start, so that everything arrives again.
     pub fn restart(&mut self) {
         (self.point, self.snapshot) = (Point::default(), (0, 0));
     }
 
-    /// Returns true until a pass over all documents is over.
+    /// Returns true until a pass over all documents is complete.
     pub fn is_sweeping(&self) -> bool {
         self.sweeps
     }
@@ -113,13 +113,14 @@ impl VbucketState {
         self.stream == Stream::Open
     }
 
-    /// Returns true if the hub's history goes on from what the device knows of a document, which is sure once it has arrived.
+    /// Returns true if the hub's history continues the history of a document that the device knows. During a pass this is known
+    /// only after the document has arrived.
     pub fn is_known(&self, key: &Key) -> bool {
         let has_arrived = || self.sweep.as_ref().is_some_and(|sweep| sweep.seen.contains(key));
         self.is_streaming() && (!self.sweeps || has_arrived())
     }
 
-    /// Returns true if the device has all that the hub had when the session began.
+    /// Returns true if the device has everything that the hub had when the session began.
     pub fn is_caught_up(&self) -> bool {
         self.is_streaming() && !self.sweeps && self.point.seqno >= self.goal
     }
@@ -132,8 +133,8 @@ impl VbucketState {
     }
 }
 
-/// Returns the seqno at which the hub's history left a branch, given its branches, newest first: `None` while that is the newest one,
-/// and 0 if the branch is unknown.
+/// Returns the seqno at which the hub's history left a branch, given the hub's branches, newest first: `None` if the branch is
+/// the newest, 0 if it is unknown.
 fn left_at(branches: &[(u64, u64)], branch: u64) -> Option<u64> {
     match branches.iter().position(|(vb_uuid, _)| *vb_uuid == branch) {
         Some(0) => None,
@@ -142,7 +143,7 @@ fn left_at(branches: &[(u64, u64)], branch: u64) -> Option<u64> {
     }
 }
 
-/// Notes that a document may know of versions after `began` that the hub has lost.
+/// Records that a document may contain versions after `began` that the hub has lost.
 fn add_doubt(doubtful: &mut BTreeMap<Key, u64>, key: &Key, began: u64) {
     let known = doubtful.entry(key.clone()).or_insert(began);
     *known = began.min(*known);
@@ -153,7 +154,7 @@ impl Engine {
         self.vbuckets.iter().any(VbucketState::is_sweeping)
     }
 
-    /// The hub has answered the request for a stream.
+    /// Handles the hub's answer to the request for a stream.
     pub(crate) fn stream_answered(
         &mut self,
         id: LineId,
@@ -172,7 +173,7 @@ impl Engine {
             let branches = wire::read_branches(frame.value).ok_or_else(malformed)?;
             let left_at = left_at(&branches, vbucket.branch);
             if left_at.is_some() && vbucket.point.seqno > 0 {
-                // Versions that the device took or sent after its last position may be lost, too.
+                // Versions that the device received or sent after its last position may be lost, too.
                 return self.read_again(frame.opaque as u16, Stream::Asked);
             }
             vbucket.stream = Stream::Open;
@@ -201,13 +202,13 @@ impl Engine {
         let what = format!("the stream of a vBucket is refused: {}", described(frame.vbid));
         Err(match is(Status::AccessDenied) {
             true => Failure::Denied(what),
-            // The collection was dropped since the manifest was read.
+            // The collection was dropped after the manifest was read.
             false if is(Status::UnknownCollection) => Failure::Renew(what),
             false => Failure::Protocol(what),
         })
     }
 
-    /// A message of a stream has come.
+    /// Handles a message of a stream.
     pub(crate) fn happened(
         &mut self,
         id: LineId,
@@ -222,7 +223,7 @@ impl Engine {
         };
         match event {
             Event::End(reason) => return self.stream_ended(index, reason),
-            // What was under way when the stream was given up.
+            // Messages that were in flight when the stream was closed.
             _ if vbucket.stream == Stream::Closing => return Ok(()),
             Event::Snapshot(start, end) => vbucket.snapshot = (start, end),
             Event::Advanced(seqno) => vbucket.reach(seqno),
@@ -243,7 +244,7 @@ impl Engine {
             return Ok(());
         }
         let is = |end: StreamEnd| reason == end as u32;
-        // Another session sees what the user may still read, and where the vBuckets are.
+        // A new session shows what the user may still read, and where the vBuckets are.
         Err(Failure::Renew(match () {
             () if is(StreamEnd::LostPrivileges) => "the user's rights have changed".into(),
             () if is(StreamEnd::FilterEmpty) => "a collection was dropped".into(),
@@ -271,20 +272,21 @@ impl Engine {
                 add_doubt(&mut self.doubtful, &key, sweep.began);
             }
         }
-        // The version that comes in a pass may be one from before the loss, and one since then may come after the pass.
+        // A version that arrives during a pass may be from before the loss, and one from after the loss may arrive after the
+        // pass.
         let doubt = self
             .doubtful
             .get(&key)
             .map_or(Doubt::None, |began| Doubt::Lost { is_since: version.meta.seqno.0 > *began });
         let pulled = Pulled { version, doubt };
         if let Some(index) = self.held.iter().position(|(_, push)| push.key == key) {
-            // Not on its way: it is decided again, by what the hub has.
+            // The write is not in flight: it is decided again, against the hub's version.
             self.held.remove(index);
             self.busy.remove(&key);
             self.again.remove(&key);
         }
         if self.busy.contains(&key) {
-            // The hub's newest version counts once the write has its answer.
+            // The hub's newest version is compared once the write has its answer.
             self.stash.insert(key, (0, pulled));
             return Ok(());
         }
@@ -292,7 +294,7 @@ impl Engine {
         self.receive_version(key, pulled, replica, now)
     }
 
-    /// Compares a version of the hub with that of the device, and makes both equal.
+    /// Compares a version of the hub with the device's version, and makes both equal.
     pub(crate) fn receive_version(
         &mut self,
         key: Key,
@@ -307,7 +309,7 @@ impl Engine {
         let doubt = pulled.doubt;
         for _ in 0..ATTEMPTS_MAX {
             let (local, seen) = self.read(&key, replica, now)?;
-            // Attributes that nobody can read are no reason to stop: the document is decided about.
+            // Unreadable attributes do not stop sync: the document counts as a conflict.
             let step = compare(&local, &hubs, &hub, doubt).unwrap_or(Step::Decide);
             if matches!(step, Step::Send | Step::Decide)
                 && self.unsend(&key, &local, seen, replica, now)?
@@ -346,7 +348,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Reads a document as it would be sent, and names the version that a write must find.
+    /// Reads a document in the form to send, and returns the condition for its replacement on the device.
     pub(crate) fn read(
         &mut self,
         key: &Key,
@@ -359,7 +361,7 @@ impl Engine {
             let cas = document.meta.cas;
             let level = levelled(document, &local.own, self.issued.writes, self.hub_unix_ns(now));
             if level.meta.cas != cas {
-                // No earlier branch has used that CAS for it.
+                // No earlier branch has used that CAS for the document.
                 local.own.truncate(1);
             }
             if !is_in_step(&level) {
@@ -371,7 +373,7 @@ impl Engine {
         Ok((local, seen))
     }
 
-    /// Decides between two versions that know nothing of each other. The loser is parked before it is replaced.
+    /// Resolves a conflict between two versions. The loser is parked before it is replaced.
     fn decide(
         &mut self,
         key: &Key,
@@ -419,7 +421,8 @@ impl Engine {
         let own = local.own_name().cloned();
         let own = own.ok_or_else(|| Fault("the device has no name".into()))?;
         let site = Site { id: decider(&own), since: Cas::ANY };
-        // Above the earlier ones: a decision about a version that knows of one has to count as later, though the hub has lost that one.
+        // Above earlier decisions: a decision about a version that contains an earlier decision must count as later, even if the
+        // hub has lost the earlier one.
         let versions = [document.meta.cas, hubs.meta.cas, self.issued.decisions];
         let cas = cas_above(versions, self.hub_unix_ns(now), &own);
         self.issued.decisions = cas;
@@ -429,7 +432,7 @@ impl Engine {
         Ok(Decided::Send(Box::new(merge)))
     }
 
-    /// Puts a version aside, so that it survives a power cut before anything replaces it.
+    /// Parks a version on disk, so that it survives a power cut before another version replaces it.
     pub(crate) fn park(
         &mut self,
         parked: Parked,
@@ -451,20 +454,20 @@ impl Engine {
         now: Now,
     ) -> Result<(), Failure> {
         let vbucket = &mut self.vbuckets[index];
-        // Within a snapshot, a document that has changed since may come later than it would have come before.
+        // Within a snapshot, a document that changed meanwhile may arrive later than it otherwise would.
         let end = vbucket.high.max(vbucket.snapshot.1);
         if vbucket.sweep.is_none() || vbucket.point.seqno < end {
             return Ok(());
         }
         let Some(sweep) = vbucket.sweep.take() else { return Ok(()) };
-        // Only a whole pass makes the hub's branch the known one.
+        // Only a complete pass makes the hub's branch the known one.
         (vbucket.sweeps, vbucket.branch) = (false, vbucket.point.vb_uuid);
         self.set_dirty();
         let count = self.vbuckets.len() as u16;
         let is_missing =
             |key: &Key| Vbid::of(&key.1, count).index() == index && !sweep.seen.contains(key);
         if sweep.is_loss {
-            // What these were to replace is lost.
+            // The versions that these writes would replace are lost.
             for (_, push) in self.held.extract_if(.., |(_, push)| is_missing(&push.key)) {
                 self.busy.remove(&push.key);
                 self.again.remove(&push.key);
@@ -492,8 +495,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes a version that the hub has lost an unsent one, which it stays until the hub has it again: also if something else happens to
-    /// the document meanwhile. Returns false if it is unsent already.
+    /// Makes a version that the hub has lost an unsent one. It stays unsent until the hub has it again, even if the document
+    /// changes meanwhile. Returns false if it is already unsent.
     fn unsend(
         &mut self,
         key: &Key,
@@ -508,12 +511,12 @@ impl Engine {
         let own = local.own_name().ok_or_else(|| Fault("the device has no name".into()))?;
         let version = unsent(document, own)
             .map_err(|_| Fault("attributes of a document are malformed".into()))?;
-        // If it has changed, it is looked at again as well.
+        // If it has changed, the caller reads it again.
         replica.store(key.0, &key.1, &version, seen, self.latest_unix_ns(now))?;
         Ok(true)
     }
 
-    /// The hub does not have a document of the device, not even a tombstone.
+    /// Handles a document of the device of which the hub has not even a tombstone.
     fn miss(
         &mut self,
         key: Key,
@@ -531,24 +534,25 @@ impl Engine {
         if is_loss || !is_in_step(document) {
             return self.send_local(key, &local, seen, Over::Nothing, now);
         }
-        // It was deleted so long ago that the hub has forgotten the tombstone.
+        // It was deleted so long ago that the hub has purged the tombstone.
         let tombstone = tombstone_of(document, self.latest_unix_ns(now));
         match replica.store(key.0, &key.1, &tombstone, seen, self.latest_unix_ns(now))? {
             Outcome::Stored => self.status.pulled += 1,
-            // The application has written it since.
+            // The application has written it meanwhile.
             Outcome::Changed | Outcome::Busy => self.queue.push_back(key),
         }
         Ok(())
     }
 
-    /// The hub has taken a version of the device: its history goes at least so far, and a pass over it is not over before.
+    /// Records that the hub has a version of the device: its history reaches at least `seqno`, and a pass over the vBucket does
+    /// not end before that seqno.
     pub(crate) fn is_at_hub(&mut self, vbid: u16, seqno: u64) {
         let vbucket = &mut self.vbuckets[usize::from(vbid)];
         vbucket.high = vbucket.high.max(seqno);
     }
 
-    /// Reads a vBucket again from the start: the hub's history is another one, or a version that should have arrived has not. `at` is how
-    /// the stream must be for that.
+    /// Reads a vBucket again from the start, because the hub's history is another one or a version has not arrived in time. Does
+    /// nothing unless the stream is in state `at`.
     pub(crate) fn read_again(&mut self, vbid: u16, at: Stream) -> Result<(), Failure> {
         let vbucket = &mut self.vbuckets[usize::from(vbid)];
         let line = vbucket.line.and_then(|id| self.lines.get_mut(&id));
@@ -561,7 +565,7 @@ impl Engine {
     }
 }
 
-/// A decision.
+/// A resolved conflict.
 enum Decided {
     /// The device takes the hub's version.
     Take,
@@ -569,13 +573,13 @@ enum Decided {
     Send(Box<Arriving>),
 }
 
-/// Returns the name of the device's decisions. They reach the hub before the device, whose own versions of the document may meanwhile get
-/// lesser numbers than a decision that does not know them.
+/// Returns the source name of the device's decisions. A decision reaches the hub before the device. Meanwhile the device's own
+/// versions of the document may get lower CAS values than the decision, which does not contain them.
 fn decider(own: &SourceId) -> SourceId {
     SourceId::parse(&format!("{own}.d")).unwrap_or_else(|| own.clone())
 }
 
-/// Returns the tombstone of a document, in step with what the hub had.
+/// Returns the tombstone of a document, in step with the hub's last version.
 fn tombstone_of(document: &Document, unix_ns: u64) -> Arriving {
     let meta = Meta {
         kind: Kind::Deleted,

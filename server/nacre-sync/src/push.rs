@@ -1,4 +1,4 @@
-//! Versions on their way to the hub.
+//! Versions in flight to the hub.
 
 use crate::compare::{base_of, is_in_step, outgoing};
 use crate::engine::{Engine, Key, LineId};
@@ -11,25 +11,26 @@ use nacre_types::{Cas, Kind, Now, Vbid};
 use nacre_vbucket::Seen;
 use nacre_xdcr::Arriving;
 
-/// The pause before a version is sent again that the hub could not take, in nanoseconds.
+/// The pause before a version is sent again that the hub refused temporarily, in nanoseconds.
 const BUSY_NS: u64 = 200_000_000;
-/// How long the hub's other version may take to arrive, in nanoseconds.
+/// Time limit for the arrival of the hub's other version, in nanoseconds.
 const AWAITED_NS: u64 = 3_000_000_000;
 
 /// The version of the hub that is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Over {
-    /// None, or a tombstone.
+    /// No version, or a tombstone.
     Nothing,
-    /// The one with this CAS, which the hub has shown in this session.
+    /// The version with this CAS, which the hub has sent in this session.
     Version(Cas),
-    /// The one with this CAS, which the device knows from before. A hub that has lost it may have another version with the same CAS, that of
-    /// a device that wrote at the same time: so it counts only once the hub's history is known to go on from there.
+    /// The version with this CAS, which the device knows from an earlier session. A hub that has lost it may have another version
+    /// with the same CAS, written by another device at the same time. So it counts only once the hub's history is known to
+    /// continue from there.
     Remembered(Cas),
 }
 
 impl Over {
-    /// Replaces just this version.
+    /// Returns the condition that exactly this version is replaced.
     pub fn of(version: &Arriving) -> Over {
         match version.meta.kind {
             Kind::Alive => Over::Version(version.meta.cas),
@@ -37,7 +38,7 @@ impl Over {
         }
     }
 
-    /// The same version after the session in which it was seen.
+    /// Returns the same condition for use after the session in which the version was seen.
     fn remembered(self) -> Over {
         match self {
             Over::Version(cas) | Over::Remembered(cas) => Over::Remembered(cas),
@@ -45,7 +46,7 @@ impl Over {
         }
     }
 
-    /// Returns the CAS that the hub's version must have; 0 for any, and for none.
+    /// Returns the CAS that the hub's version must have; 0 for any version and for none.
     pub fn cas(self) -> u64 {
         match self {
             Over::Version(cas) | Over::Remembered(cas) => cas.0,
@@ -54,19 +55,19 @@ impl Over {
     }
 }
 
-/// A write on its way.
+/// A write in flight.
 pub(crate) struct Push {
     pub key: Key,
     pub vbid: u16,
     pub line: LineId,
     version: Arriving,
     over: Over,
-    /// The version of the device that becomes this one once the hub has it.
+    /// The device's version that this version replaces once the hub has it.
     seen: Option<Seen>,
 }
 
 impl Push {
-    /// Waits for another session.
+    /// Prepares the write for another session.
     pub fn remember(&mut self) {
         self.over = self.over.remembered();
     }
@@ -83,7 +84,7 @@ impl Push {
 }
 
 impl Engine {
-    /// Sends what the application has written, if the hub does not have it.
+    /// Sends an unsent version of the application.
     pub(crate) fn examine(
         &mut self,
         key: Key,
@@ -103,11 +104,11 @@ impl Engine {
             return Ok(());
         };
         let over = match base_of(document) {
-            // The hub has lost it, and what it has instead arrives, if it has anything.
+            // The hub has lost it. If the hub has another version, it arrives by the pull.
             Some(Cas::ANY) => Over::Nothing,
             Some(_) if self.doubtful.contains_key(&key) => Over::Nothing,
             Some(cas) => Over::Remembered(cas),
-            // It was created and deleted in between.
+            // It was created and deleted between two examinations.
             None if !document.is_alive() => return Ok(()),
             None => Over::Nothing,
         };
@@ -133,7 +134,7 @@ impl Engine {
         self.send(key, version, over, seen, now)
     }
 
-    /// Sends a version, which takes the place of the device's version `seen` once the hub has it.
+    /// Sends a version. It replaces the device's version `seen` once the hub has it.
     pub(crate) fn send(
         &mut self,
         key: Key,
@@ -148,7 +149,7 @@ impl Engine {
         let Some(hub) = &self.hub else { return Ok(()) };
         let vbid = Vbid::of(&key.1, hub.vbuckets).0;
         if version.meta.kind != Kind::Alive && over == Over::Nothing {
-            // A deletion names what it deletes: what the hub has, if it has anything, arrives first.
+            // A deletion names the version that it deletes: the hub's version, if there is one, must arrive first.
             self.awaited.insert(key, now.monotonic_ns + AWAITED_NS);
             return Ok(());
         }
@@ -180,10 +181,11 @@ impl Engine {
         self.pushes.insert(opaque, push);
     }
 
-    /// Returns true if there is a node to send a version to, and nothing speaks against it.
+    /// Returns true if a version can be sent now: a node serves its vBucket, and its condition is certain.
     ///
-    /// A document that the hub does not have is sent once everything has arrived that it had when the session began. An earlier session
-    /// may have sent it already without an answer, and others may have deleted it since: over a tombstone it would come back.
+    /// A document that the hub does not have is sent only once everything has arrived that the hub had when the session began. An
+    /// earlier session may already have sent it without an answer, and another client may have deleted it since: a write over
+    /// that tombstone would restore it.
     pub(crate) fn can_send(&self, push: &Push) -> bool {
         let vbucket = &self.vbuckets[usize::from(push.vbid)];
         let is_ready = vbucket.line.is_some_and(|id| {
@@ -197,7 +199,8 @@ impl Engine {
         self.collections[push.key.0].hub_id.is_some() && is_ready && may_replace
     }
 
-    /// Sends again what is due, takes what was locked, and reads again what has not arrived.
+    /// Sends writes that are due, compares versions that waited for a lock, and reads vBuckets again whose versions have not
+    /// arrived.
     pub(crate) fn retry(&mut self, replica: &mut dyn Replica, now: Now) -> Result<(), Failure> {
         let mut index = 0;
         while index < self.held.len() {
@@ -226,7 +229,7 @@ impl Engine {
                 let vbid = Vbid::of(&key.1, self.vbuckets.len() as u16);
                 let vbucket = &self.vbuckets[vbid.index()];
                 if !vbucket.is_streaming() && !vbucket.is_sweeping() {
-                    // It may still arrive by the stream that has been asked for.
+                    // It may still arrive by the stream that has been requested.
                     self.awaited.insert(key, now.monotonic_ns + AWAITED_NS);
                     continue;
                 }
@@ -237,7 +240,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The hub has answered a write.
+    /// Handles the hub's answer to a write.
     pub(crate) fn push_answered(
         &mut self,
         frame: &Frame<'_>,
@@ -280,7 +283,7 @@ impl Engine {
         self.settle_key(key, replica, now)
     }
 
-    /// Looks at what happened to a document while a write was under way.
+    /// Examines a document that changed while a write was in flight.
     fn settle_key(&mut self, key: Key, replica: &mut dyn Replica, now: Now) -> Result<(), Failure> {
         if let Some((_, pulled)) = self.stash.remove(&key) {
             self.again.remove(&key);
@@ -293,7 +296,7 @@ impl Engine {
     }
 }
 
-/// The hub could not take a version for the time being.
+/// Statuses with which the hub refuses a version temporarily.
 const BUSY: [Status; 6] = [
     Status::Locked,
     Status::TemporaryFailure,

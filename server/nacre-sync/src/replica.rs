@@ -1,73 +1,73 @@
-//! The device's side: documents, their history, and a memory of its own.
+//! The device's side: documents, their history, and the engine's stored state.
 
 use nacre_types::{Cas, Document, Kind, Seqno};
 use nacre_vbucket::{Seen, Verdict, Version};
 use nacre_xdcr::{Arriving, SourceId};
 
-/// The device cannot do what is asked now, as with a full disk; the text says what.
+/// A temporary failure of the device, such as a full disk; the text describes it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Fault(pub String);
 
-/// What the device has of a key.
+/// The device's version of a document.
 #[derive(Clone, Debug)]
 pub struct Local {
-    /// The document or its tombstone, with its value; `None` when there is neither.
+    /// The document or its tombstone, with its value; `None` if there is neither.
     pub document: Option<Document>,
-    /// The branches of the vBucket's history, the present one first. A folder that was copied, or lost what was not on disk, has begun
+    /// The branches of the vBucket's history, the present one first. A folder that was copied, or lost unsynced writes, has begun
     /// another branch.
     pub own: Vec<Branch>,
 }
 
 impl Local {
-    /// Returns the name of the device's next writes.
+    /// Returns the source name of the device's next writes.
     pub(crate) fn own_name(&self) -> Option<&SourceId> {
         self.own.first().map(|branch| &branch.name)
     }
 }
 
-/// A branch of the history of a vBucket of the device.
+/// A branch of a vBucket's history on the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// The name of its writes in histories.
+    /// The source name of its writes in histories.
     pub name: SourceId,
     /// The seqno after which it began.
     pub began: Seqno,
 }
 
-/// What became of a version that was to be stored.
+/// The outcome of a conditional store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is stored.
+    /// The version is stored.
     Stored,
-    /// The device has another version by now.
+    /// The device has another version meanwhile.
     Changed,
     /// The document is locked.
     Busy,
 }
 
-/// A version to be put aside.
+/// A version to park.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parked {
     /// The collection, as `scope.collection`.
     pub collection: String,
     /// The key.
     pub name: Vec<u8>,
-    /// Why: `conflict`, `no_access`, `collection_gone`, or `refused` with the hub's reason.
+    /// The reason: `conflict`, `no_access`, `collection_gone`, or `refused` with the hub's reason.
     pub reason: String,
-    /// True if the version is the hub's, which the device's replaces.
+    /// True if the version is the hub's and the device's version replaces it.
     pub is_hubs: bool,
     /// The version.
     pub version: Arriving,
 }
 
 impl Parked {
-    /// Returns the body alone.
+    /// Returns the body without attributes.
     pub fn body(&self) -> Vec<u8> {
         self.version.shown().body
     }
 
-    /// Returns a name for the record. The same version has the same name, so that it is parked once.
+    /// Returns a name for the record. The same version always has the same name, so that it is parked once.
     pub fn record_name(&self) -> String {
         let place = self.collection.as_bytes().iter().chain(&[0]).chain(&self.name);
         let is_alive = u8::from(self.version.meta.kind == Kind::Alive);
@@ -75,8 +75,8 @@ impl Parked {
         format!("{:016x}-{:016x}", fnv(place), fnv(content) ^ self.version.meta.cas.0)
     }
 
-    /// Returns the record: JSON with collection, key, reason, side, CAS, history, and the body as JSON or Base64, or the place `stored` where
-    /// the body is instead.
+    /// Returns the record: JSON with collection, key, reason, side, CAS, history, and the body as JSON or Base64. With `stored`,
+    /// the record has the key of the stored body instead.
     pub fn record(&self, stored: Option<&str>) -> Vec<u8> {
         use base64::Engine;
         use base64::prelude::BASE64_STANDARD;
@@ -106,7 +106,7 @@ impl Parked {
     }
 }
 
-/// Two versions of a document, for the application to decide.
+/// Two versions of a document between which the application decides.
 #[derive(Clone, Debug)]
 pub struct Conflict<'a> {
     /// The collection, as `scope.collection`.
@@ -119,7 +119,7 @@ pub struct Conflict<'a> {
     pub hub: Version,
 }
 
-/// The device's documents. Calls return at once, apart from reads and writes of the device's own disk.
+/// The device's documents. Calls return at once, except for reads and writes of the device's own disk.
 ///
 /// Collections are numbered as in [`Settings::collections`](crate::Settings::collections).
 pub trait Replica {
@@ -129,11 +129,11 @@ pub trait Replica {
     /// The document cannot be read.
     fn read(&mut self, collection: usize, name: &[u8]) -> Result<Local, Fault>;
 
-    /// Stores a version exactly as it is, under the condition that the device's version is `over`. `unix_ns` is the later one of the
-    /// clocks of device and hub: the CAS is not to be refused as one of the future.
+    /// Stores a version unchanged if the device's version is `over`. `unix_ns` is the later of the clocks of device and hub: the
+    /// CAS must not be refused as one of the future.
     ///
     /// # Errors
-    /// There is no room, or the store has failed.
+    /// No space is left, or the store has failed.
     fn store(
         &mut self,
         collection: usize,
@@ -143,51 +143,52 @@ pub trait Replica {
         unix_ns: u64,
     ) -> Result<Outcome, Fault>;
 
-    /// Returns the next change in the device's history of one of the collections, if there is one now.
+    /// Returns the next change of one of the collections in the device's history, if there is one now.
     ///
     /// # Errors
     /// The history cannot be read.
     fn next_change(&mut self) -> Result<Option<(usize, Vec<u8>)>, Fault>;
 
-    /// Goes back to the start of the device's history: [`Replica::next_change`] returns each document again.
+    /// Returns to the start of the device's history: [`Replica::next_change`] returns each document again.
     ///
     /// # Errors
     /// The history cannot be read.
     fn rewind(&mut self) -> Result<(), Fault>;
 
-    /// Returns where [`Replica::next_change`] is, for [`Saved::push`](crate::Saved::push).
+    /// Returns the position of [`Replica::next_change`], for [`Saved::push`](crate::Saved::push).
     fn position(&self) -> String;
 
-    /// Returns the names of the documents of a collection; tombstones do not count.
+    /// Returns the keys of the documents of a collection, without tombstones.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The documents cannot be read.
     fn names(&mut self, collection: usize) -> Result<Vec<Vec<u8>>, Fault>;
 
-    /// Makes everything that was stored survive a power cut.
+    /// Makes everything stored so far survive a power cut.
     ///
     /// # Errors
     /// The disk is full or broken.
     fn flush(&mut self) -> Result<(), Fault>;
 
-    /// Stores rows of the engine's memory, which need not survive a power cut.
+    /// Stores rows of the engine's state. They need not survive a power cut.
     ///
     /// # Errors
-    /// There is no room.
+    /// No space is left.
     fn save(&mut self, rows: &[(String, String)]) -> Result<(), Fault>;
 
-    /// Puts a version aside.
+    /// Parks a version.
     ///
     /// # Errors
-    /// There is no room.
+    /// No space is left.
     fn park(&mut self, parked: &Parked) -> Result<(), Fault>;
 
-    /// Decides a conflict, in the mode [`ConflictMode::Client`](crate::ConflictMode::Client). Local is the device's version, remote
-    /// the hub's. It may be asked twice about the same pair.
+    /// Resolves a conflict, in the mode [`ConflictMode::Client`](crate::ConflictMode::Client). Local is the device's version,
+    /// remote the hub's. It may be called twice for the same pair.
     fn resolve(&mut self, conflict: &Conflict<'_>) -> Verdict;
 }
 
-/// Returns a CAS above all of these, close to the clock. The device's name makes it another one than what others give at the same time.
+/// Returns a CAS above all the given ones, close to the clock. The device's name makes it differ from a CAS that another device
+/// chooses at the same time.
 pub(crate) fn cas_above(
     all: impl IntoIterator<Item = Cas>,
     unix_ns: u64,
@@ -197,7 +198,7 @@ pub(crate) fn cas_above(
     Cas(next.0 + 1 + (fnv(device.as_str().as_bytes()) & 0x3fff))
 }
 
-/// A number for names, which protects nothing. Source: FNV-1a.
+/// Returns a hash for names, without cryptographic strength. Source: FNV-1a.
 fn fnv<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
     let of = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, of)

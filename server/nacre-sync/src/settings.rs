@@ -1,24 +1,24 @@
-//! What an engine is told, and what it tells.
+//! Inputs and outputs of an engine: settings, the hub's hello, notices, figures and failures.
 
 use crate::Fault;
 use nacre_types::Cas;
 use nacre_xdcr::SourceId;
 use serde::{Deserialize, Serialize};
 
-/// What becomes of the loser when the device and the hub have changed the same document.
+/// The handling of the losing version of a conflict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConflictMode {
-    /// The rule of the bucket decides, and the loser is parked on the device.
+    /// The bucket's rule decides, and the loser is parked on the device.
     #[default]
     Log,
-    /// The rule of the bucket decides, and the loser is dropped; a notice tells of it.
+    /// The bucket's rule decides, and the loser is dropped; a notice reports the conflict.
     Server,
     /// The application decides: [`Replica::resolve`](crate::Replica::resolve).
     Client,
 }
 
 impl ConflictMode {
-    /// Returns the mode of that name: `log`, `server` or `client`.
+    /// Returns the mode with the given name: `log`, `server` or `client`.
     pub fn parse(name: &str) -> Option<ConflictMode> {
         match name {
             "log" => Some(ConflictMode::Log),
@@ -29,28 +29,28 @@ impl ConflictMode {
     }
 }
 
-/// Which way documents go.
+/// The direction in which documents are transferred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
     /// Both ways.
     #[default]
     Both,
-    /// From the hub only; what the application writes stays unsent.
+    /// From the hub only; the application's writes stay unsent.
     Pull,
 }
 
-/// What is to be kept in step, and how.
+/// The settings of an engine: what to keep in step, and how.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The collections, as `scope.collection`; of the same name on both sides.
+    /// The collections, as `scope.collection`. They have the same names on both sides.
     pub collections: Vec<String>,
     /// The handling of conflicts.
     pub conflicts: ConflictMode,
-    /// Which way documents go.
+    /// The direction in which documents are transferred.
     pub direction: Direction,
 }
 
-/// The first message of the hub: what a device needs to know before the first frame.
+/// The hub's first message, which a device needs before the first frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hello {
@@ -62,7 +62,7 @@ pub struct Hello {
     pub bucket_uuid: String,
     /// The number of vBuckets of the bucket.
     pub vbuckets: u16,
-    /// True if the bucket compares times (`lww`), and not counts of changes (`seqno`).
+    /// True if the bucket compares times (`lww`) instead of revision counts (`seqno`).
     pub by_time: bool,
     /// The clock of the hub, in nanoseconds since the Unix epoch.
     pub unix_ns: u64,
@@ -82,66 +82,66 @@ pub struct NodeAddress {
 }
 
 impl Hello {
-    /// Returns the name of the bucket in histories.
+    /// Returns the source name of the bucket in histories.
     pub fn source(&self) -> SourceId {
         SourceId::of(&self.bucket_uuid, &self.cluster_uuid)
     }
 }
 
-/// How far an engine is.
+/// The state of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
     /// There is no session.
     #[default]
     Offline,
-    /// There is a session, and older changes are on their way.
+    /// There is a session, and older changes are being transferred.
     CatchingUp,
-    /// Changes go over as they happen.
+    /// Changes are transferred as they happen.
     Live,
 }
 
 /// The version that was kept in a conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// That of the hub.
+    /// The hub's version.
     Hub,
-    /// That of the device.
+    /// The device's version.
     Device,
     /// A version made of both.
     Merged,
 }
 
-/// Something that the application may want to know.
+/// An event for the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The state is another one.
+    /// The state has changed.
     State(State),
-    /// Both sides had changed a document, and it was decided.
+    /// Both sides had changed a document, and the conflict was resolved.
     Conflict {
         /// The collection.
         collection: String,
         /// The key.
         name: Vec<u8>,
-        /// Which version was kept.
+        /// The version that was kept.
         kept: Kept,
         /// The CAS of the device's version.
         device: Cas,
         /// The CAS of the hub's version.
         hub: Cas,
     },
-    /// A version was put aside on the device.
+    /// A version was parked on the device.
     Parked {
         /// The collection.
         collection: String,
         /// The key.
         name: Vec<u8>,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The hub shows no such collection: it was dropped, or the user may not see it. What is on the device stays.
+    /// The hub does not show the collection: it was dropped, or the user may not see it. The documents on the device stay.
     NoCollection(String),
-    /// vBuckets of the hub have lost a part of their history, or forgotten deletions: their documents are compared again. Told once in a
-    /// session.
+    /// vBuckets of the hub have lost a part of their history or purged deletions: their documents are compared again. Reported
+    /// once per kind and session.
     Again {
         /// True if the hub has lost versions; they are sent again.
         lost: bool,
@@ -153,36 +153,36 @@ pub enum Notice {
 pub struct Status {
     /// The state.
     pub state: State,
-    /// Versions that were taken from the hub.
+    /// Versions received from the hub and stored.
     pub pulled: u64,
-    /// Versions that the hub has taken.
+    /// Versions that the hub has accepted.
     pub pushed: u64,
-    /// Conflicts that were decided.
+    /// Resolved conflicts.
     pub conflicts: u64,
-    /// Versions that were put aside.
+    /// Parked versions.
     pub parked: u64,
-    /// Changes of the hub that are still to come, at most, as far as known.
+    /// The maximum number of changes that the hub still has to send, as far as known.
     pub remaining: u64,
-    /// Versions on their way to the hub.
+    /// Versions sent to the hub and not yet answered.
     pub on_the_way: u64,
 }
 
-/// Why a session must end.
+/// The reason why a session must end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The hub sent something that is no part of the protocol, or refused a step that it should not. Try again later.
+    /// The hub violated the protocol or refused a step unexpectedly. Try again later.
     #[error("{0}")]
     Protocol(String),
-    /// The user lacks a right: only a person can help.
+    /// The user lacks a right, which only a person can fix.
     #[error("access denied: {0}")]
     Denied(String),
-    /// Rights or vBuckets have changed: begin another session.
+    /// Rights or vBuckets have changed: start another session.
     #[error("{0}")]
     Renew(String),
-    /// This database is in step with another bucket: documents are never sent silently to a stranger.
+    /// The database syncs with another bucket: documents are never sent silently to the wrong one.
     #[error("this database belongs to the bucket {known}, and the hub has {found}")]
     Stranger {
-        /// The UUID of the bucket that the database knows.
+        /// The UUID of the bucket that the database syncs with.
         known: String,
         /// The UUID of the bucket at the hub.
         found: String,

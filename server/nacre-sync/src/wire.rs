@@ -1,4 +1,4 @@
-//! Requests to the hub, and what it sends.
+//! Requests to the hub, and its messages.
 
 use crate::Point;
 use crate::push::Over;
@@ -7,11 +7,11 @@ use nacre_protocol::{Feature, Frame, HEADER_BYTES, Magic, Opcode, version_option
 use nacre_types::{Cas, DATATYPE_JSON, DATATYPE_XATTR, Kind, Meta, Seqno, leb128_encode};
 use nacre_xdcr::Arriving;
 
-/// Bytes of the stream that may be on their way.
+/// Maximum unacknowledged bytes of streams.
 pub(crate) const WINDOW_BYTES: u32 = 4 << 20;
-/// Seconds of silence after which the hub asks whether the device is still there.
+/// Seconds of silence after which the hub sends a noop to the device.
 const NOOP_INTERVAL_S: u32 = 30;
-/// Features that the device asks for.
+/// Features that the device requests.
 const FEATURES: [Feature; 6] = [
     Feature::MutationSeqno,
     Feature::SelectBucket,
@@ -21,7 +21,7 @@ const FEATURES: [Feature; 6] = [
     Feature::Json,
 ];
 
-/// Parts of a request; those not given are empty.
+/// Fields of a request; omitted ones are empty.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Request<'a> {
     pub opcode: Option<Opcode>,
@@ -56,7 +56,7 @@ impl Request<'_> {
     }
 }
 
-/// Encodes the requests that begin a session, numbered from `first` on: the last ones are those for the manifest and the seqnos.
+/// Encodes the requests that begin a session, with opaques from `first`. The last two request the manifest and the seqnos.
 pub(crate) fn handshake(bucket: &str, device: &str, first: u32, out: &mut Vec<u8>) {
     let features: Vec<u8> =
         FEATURES.iter().flat_map(|feature| (*feature as u16).to_be_bytes()).collect();
@@ -94,7 +94,7 @@ pub(crate) fn seqnos(opaque: u32, out: &mut Vec<u8>) {
     Request { opcode, opaque, extras: &extras, ..Request::default() }.encode(out);
 }
 
-/// Reads the answer to [`seqnos`].
+/// Decodes the answer to [`seqnos`].
 pub(crate) fn read_seqnos(value: &[u8]) -> Option<Vec<(u16, u64)>> {
     let (entries, rest) = value.as_chunks::<10>();
     let entry = |[v0, v1, seqno @ ..]: &[u8; 10]| {
@@ -123,26 +123,26 @@ pub(crate) fn stream(
     Request { opcode, vbid, opaque, extras, value, ..Request::default() }.encode(out);
 }
 
-/// Encodes the end of a stream.
+/// Encodes a request to end a stream.
 pub(crate) fn close(vbid: u16, opaque: u32, out: &mut Vec<u8>) {
     let opcode = Some(Opcode::DcpCloseStream);
     Request { opcode, vbid, opaque, ..Request::default() }.encode(out);
 }
 
-/// Encodes that so many bytes of the stream were taken in.
+/// Encodes an acknowledgement of `bytes` bytes of streams.
 pub(crate) fn acknowledge(bytes: u32, out: &mut Vec<u8>) {
     let extras = bytes.to_be_bytes();
     let opcode = Some(Opcode::DcpBufferAck);
     Request { opcode, extras: &extras, ..Request::default() }.encode(out);
 }
 
-/// Encodes the answer to a question whether the device is still there.
+/// Encodes the answer to a noop.
 pub(crate) fn noop(opaque: u32, out: &mut Vec<u8>) {
     Request { opcode: Some(Opcode::DcpNoop), opaque, ..Request::default() }
         .encode_as(Magic::Response, out);
 }
 
-/// Returns a key with the number of its collection first.
+/// Returns a key with its collection ID as a prefix.
 pub(crate) fn prefixed(collection: u32, name: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(5 + name.len());
     leb128_encode(collection, &mut key);
@@ -150,7 +150,7 @@ pub(crate) fn prefixed(collection: u32, name: &[u8]) -> Vec<u8> {
     key
 }
 
-/// Encodes a version to be written over what the hub is known to have.
+/// Encodes a write of a version over the hub's known version.
 pub(crate) fn write(
     vbid: u16,
     key: &[u8],
@@ -174,7 +174,7 @@ pub(crate) fn write(
         }
         (Kind::Deleted | Kind::Expired, _) => Opcode::DeleteWithMeta,
     });
-    // Whether a value is JSON is for the hub to see.
+    // The hub determines whether a value is JSON.
     let datatype = datatype & DATATYPE_XATTR;
     let (extras, value) = (&extras[..], &version.value[..]);
     Request { opcode, vbid, opaque, cas: over.cas(), datatype, extras, key, value }.encode(out);
@@ -183,17 +183,17 @@ pub(crate) fn write(
 /// A message of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The hub asks whether the device is still there.
+    /// The hub asks whether the device is still connected.
     Noop,
     /// A snapshot begins.
     Snapshot(u64, u64),
     /// A version; the seqno is the hub's.
     Version { key: Vec<u8>, version: Arriving },
-    /// History went on without versions that concern the device.
+    /// History advanced without versions for the device.
     Advanced(u64),
     /// The stream has ended, for this reason.
     End(u32),
-    /// Something that does not concern the device.
+    /// A message that does not concern the device.
     Other,
 }
 
@@ -214,7 +214,7 @@ impl Fields<'_> {
     }
 }
 
-/// Reads a request of the hub; `None` if it is too short for its opcode.
+/// Decodes a request of the hub; `None` if it is too short for its opcode.
 pub(crate) fn read(frame: &Frame<'_>) -> Option<Event> {
     let mut extras = Fields(frame.extras);
     let version = |meta: Meta| Event::Version {
@@ -236,21 +236,21 @@ pub(crate) fn read(frame: &Frame<'_>) -> Option<Event> {
             let (seqno, rev) = (Seqno(extras.u64()?), extras.u64()?);
             version(Meta { seqno, cas, rev, flags: 0, expiry: extras.u32()?, datatype, kind })
         }
-        // A collection was made or dropped: what concerns the device ends the stream.
+        // A collection was created or dropped: the stream ends if this concerns the device.
         Payload::SEQNO_ADVANCED | Payload::SYSTEM_EVENT => Event::Advanced(extras.u64()?),
         Payload::STREAM_END => Event::End(extras.u32()?),
         _ => Event::Other,
     })
 }
 
-/// Reads the seqno of a version from the answer to its write.
+/// Returns the seqno of a version, from the answer to its write.
 pub(crate) fn read_written(frame: &Frame<'_>) -> Option<u64> {
     let mut extras = Fields(frame.extras);
     let _vb_uuid = extras.u64()?;
     extras.u64()
 }
 
-/// Reads the branches of a vBucket's history, newest first: UUID and first seqno.
+/// Decodes the branches of a vBucket's history, newest first: UUID and first seqno.
 pub(crate) fn read_branches(value: &[u8]) -> Option<Vec<(u64, u64)>> {
     let (entries, rest) = value.as_chunks::<16>();
     let entry = |entry: &[u8; 16]| {

@@ -1,4 +1,5 @@
-//! `conformance/evaluation`: an application with the official Go SDK, which says in JSON what it has seen.
+//! The application of `conformance/evaluation`, which uses the official Go SDK and reports its results in
+//! JSON.
 
 use serde::de::DeserializeOwned;
 use std::io::{BufRead, BufReader, Write};
@@ -12,10 +13,10 @@ use xtask_setup::node::{PASSWORD, USER};
 pub struct Program(PathBuf);
 
 impl Program {
-    /// Compiles it.
+    /// Compiles the program.
     ///
     /// # Errors
-    /// When it does not compile.
+    /// Fails when it does not compile.
     pub fn build() -> Result<Program, String> {
         let folder = std::env::temp_dir().join("nacre-evaluation");
         std::fs::create_dir_all(&folder)
@@ -30,10 +31,10 @@ impl Program {
         Ok(Program(program))
     }
 
-    /// Starts it with these arguments on a cluster.
+    /// Starts the program with these arguments on a cluster.
     ///
     /// # Errors
-    /// When the system does not.
+    /// Fails when the system does not.
     pub fn start(&self, cluster: &Cluster, arguments: &[&str]) -> Result<Application, String> {
         let mut command = Command::new(&self.0);
         command
@@ -58,10 +59,10 @@ pub struct Application {
 }
 
 impl Application {
-    /// Waits until it says that it has begun.
+    /// Waits until the program reports that it has begun.
     ///
     /// # Errors
-    /// When it says something else.
+    /// Fails when its output is unexpected.
     pub fn wait_until_begun(&mut self) -> Result<(), String> {
         match self.line()?.trim() {
             "begun" => Ok(()),
@@ -69,18 +70,18 @@ impl Application {
         }
     }
 
-    /// Begins another phase.
+    /// Starts the next phase.
     ///
     /// # Errors
-    /// When it has ended.
+    /// Fails when it has ended.
     pub fn next_phase(&mut self) -> Result<(), String> {
         writeln!(self.phases).map_err(|error| format!("the client has ended: {error}"))
     }
 
-    /// Lets it end; what it has to say.
+    /// Lets the program end; returns its result.
     ///
     /// # Errors
-    /// When that is something else, or it fails.
+    /// Fails when the result cannot be parsed, or the program fails.
     pub fn answer<T: DeserializeOwned>(self) -> Result<T, String> {
         let Application { mut process, phases, mut lines } = self;
         drop(phases);

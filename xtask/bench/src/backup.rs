@@ -1,6 +1,6 @@
-//! `cargo xtask bench backup`: what a backup and a restore of documents of 1 KB take, and what clients see meanwhile.
+//! `cargo xtask bench backup`: the cost of a backup and a restore of documents of 1 KB, and its effect on clients.
 //!
-//! The node has the first processor, and commands the second: what is shown of them is what one processor does.
+//! The node runs on the first processor and commands on the second: their figures are those of one processor.
 
 use super::load::{self, BUCKET, median};
 use super::{Goal, Limit, ON_FIRST, ON_SECOND, PORT_BASE};
@@ -12,9 +12,9 @@ use xtask_setup::node::{Node, PASSWORD, USER};
 
 const QUOTA_MB: u32 = 1024;
 const DOCUMENT_BYTES: u32 = 1024;
-/// Bucket into which backups are restored.
+/// The bucket that backups are restored into.
 const COPY: &str = "copy";
-/// Requests in a second beside which backups are taken.
+/// Requests per second while backups are taken.
 const RATE: &str = "5000";
 
 const BACKUP: Goal = Goal { what: "full backup to a folder", unit: " MB/s", min: 200.0 };
@@ -26,18 +26,18 @@ const LATENCY: Limit =
 const MEMORY: Limit =
     Limit { what: "memory of the node in a backup, above idle", unit: " MiB", max: 64.0 };
 
-/// What is measured.
+/// The amount of work to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     pub documents: u32,
     pub rounds: usize,
     /// Seconds of each measurement of requests.
     pub seconds: f64,
-    /// Limit of the backups beside them.
+    /// The limit of the backups that run during requests.
     pub limit_mb: Option<u32>,
 }
 
-/// Figures of one round.
+/// The figures of one round.
 struct Round {
     backup_s: f64,
     nothing_s: f64,
@@ -53,10 +53,10 @@ struct Bench<'a> {
     effort: Effort,
 }
 
-/// Takes and restores backups, alone and beside requests.
+/// Takes and restores backups, with and without requests.
 ///
 /// # Errors
-/// What does not work, or which goal is missed.
+/// Reports what does not work, or which goal is missed.
 pub fn run(effort: Effort, node: Option<&Path>) -> Result<(), String> {
     let Effort { documents, rounds, limit_mb, .. } = effort;
     let binary = super::binary(node, "release")?;
@@ -81,7 +81,7 @@ pub fn run(effort: Effort, node: Option<&Path>) -> Result<(), String> {
         println!("  p99 of requests: {alone:.0} us, {beside:.0} us beside backups");
     }
     let ratio = median(pairs.iter().map(|(alone, beside)| beside / alone).collect());
-    // All are shown before the first that is missed is reported.
+    // Print all figures before the first missed goal is reported.
     let found = [
         BACKUP.check(megabytes / middle(|round| round.backup_s)),
         NOTHING.check(middle(|round| round.nothing_s)),
@@ -93,7 +93,7 @@ pub fn run(effort: Effort, node: Option<&Path>) -> Result<(), String> {
     found.into_iter().collect()
 }
 
-/// Figures of all rounds, and the p99 of requests without backups and beside them, in microseconds.
+/// The figures of all rounds, and the p99 of requests without and with backups, in microseconds.
 type Measured = (Vec<Round>, Vec<(f64, f64)>);
 
 impl Bench<'_> {
@@ -157,7 +157,7 @@ impl Bench<'_> {
         }
     }
 
-    /// The p99 of requests at a steady rate without backups, and beside one full backup after another.
+    /// Returns the p99 of requests at a steady rate without backups, and during consecutive full backups.
     fn pair(&self) -> Result<(f64, f64), String> {
         let alone = self.requests()?;
         let is_over = AtomicBool::new(false);
@@ -195,7 +195,7 @@ impl Bench<'_> {
     }
 }
 
-/// Bytes of all files in a folder.
+/// Returns the bytes of all files in a folder.
 fn bytes_in(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let bytes = |entry: std::fs::DirEntry| match entry.metadata() {

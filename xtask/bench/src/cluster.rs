@@ -1,5 +1,5 @@
-//! `cargo xtask bench cluster`: what an application with the official Go SDK sees of clusters of one to five nodes, by level
-//! of durability and number of documents, and while a node is killed; as a page with plots.
+//! `cargo xtask bench cluster`: the performance of clusters of one to five nodes for an application with the official Go
+//! SDK, by durability level and number of documents, and while a node is killed; as a page with plots.
 //!
 //! ```text
 //! Cluster (as in `chaos`: each node in a network namespace) ◄── conformance/evaluation ──► Timings, Curve ──► plots, page
@@ -16,26 +16,26 @@ use xtask_setup::cluster::Cluster;
 use xtask_setup::command::workspace;
 use xtask_setup::node;
 
-/// The levels by what they cost.
+/// The levels, in order of their cost.
 const LEVELS: [&str; 3] = ["none", "majority", "persistToMajority"];
 const OPERATIONS: [&str; 4] = ["insert", "update", "query", "delete"];
 const COLOURS: [RGBColor; 3] =
     [RGBColor(27, 108, 168), RGBColor(46, 147, 60), RGBColor(209, 73, 91)];
-/// Nodes of the cluster that loses one.
+/// Number of nodes of the cluster that loses one.
 const CURVE_NODES: usize = 3;
-/// How long the curve is, and when a node is killed.
+/// The duration of the curve, and the time at which a node is killed, in seconds.
 const CURVE_S: u64 = 30;
 const KILL_AFTER: Duration = Duration::from_secs(10);
-/// Points of the curve in a second.
+/// Points of the curve per second.
 const CURVE_RATE: usize = 10;
-/// Seconds of silence after which a node is replaced.
+/// Seconds of silence after which a node is failed over.
 const FAILOVER_S: u64 = 1;
-/// How much higher plots are than what is in them, for the legend.
+/// The ratio of the height of a plot to that of its data, which leaves space for the legend.
 const HEADROOM: f64 = 1.35;
-/// Where the page and its plots are put.
+/// The folder of the page and its plots.
 const FOLDER: &str = "docs/reference";
 
-/// Milliseconds that each of [`OPERATIONS`] took for all documents, and that the slowest single one took.
+/// Milliseconds of each of [`OPERATIONS`] for all documents, and of the slowest single one.
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct Timings {
     insert: f64,
@@ -51,7 +51,7 @@ impl Timings {
     }
 }
 
-/// One row: a cluster, a level, a number of documents, and what that took.
+/// One row: a cluster, a level, a number of documents, and the times.
 struct Cell {
     nodes: usize,
     level: usize,
@@ -60,13 +60,13 @@ struct Cell {
 }
 
 impl Cell {
-    /// Milliseconds of one operation of a kind.
+    /// Returns the milliseconds per operation of a kind.
     fn each_ms(&self, operation: usize) -> f64 {
         self.timings.all()[operation] / self.documents as f64
     }
 }
 
-/// Operations that succeeded, in each tenth of a second.
+/// Successful operations in each tenth of a second.
 #[derive(Debug, Deserialize)]
 struct Curve {
     reads: Vec<u32>,
@@ -76,7 +76,7 @@ struct Curve {
 /// Measures clusters of up to `nodes_max` nodes with each number of documents, and writes the page.
 ///
 /// # Errors
-/// When a cluster does not do its part.
+/// Fails when a cluster does not do its part.
 pub fn run(nodes_max: usize, documents: &[usize]) -> Result<(), String> {
     let binary = node::build("release")?;
     let program = Program::build()?;
@@ -108,7 +108,7 @@ pub fn run(nodes_max: usize, documents: &[usize]) -> Result<(), String> {
     put("cluster-figures.md", &page(&cells, &curve, nodes_max))
 }
 
-/// Readers and durable writers on a cluster of which a node is killed.
+/// Runs readers and durable writers on a cluster in which a node is killed.
 fn lose_a_node(binary: &Path, program: &Program) -> Result<Curve, String> {
     let mut cluster = Cluster::start(binary, CURVE_NODES, FAILOVER_S, false)?;
     let leader = cluster.leader()?;
@@ -124,7 +124,7 @@ fn lose_a_node(binary: &Path, program: &Program) -> Result<Curve, String> {
     curve
 }
 
-/// The time of one operation by the number of nodes: a panel for each kind, a line for each level.
+/// Plots the time of one operation by the number of nodes: a panel for each kind, a line for each level.
 fn by_nodes(cells: &[Cell], documents: usize) -> Result<String, Box<dyn Error>> {
     let mut svg = String::new();
     {
@@ -168,7 +168,7 @@ fn by_nodes(cells: &[Cell], documents: usize) -> Result<String, Box<dyn Error>> 
     Ok(svg)
 }
 
-/// Operations a second over time.
+/// Plots operations per second over time.
 fn over_time(curve: &Curve) -> Result<String, Box<dyn Error>> {
     let mut svg = String::new();
     {
@@ -209,7 +209,7 @@ fn over_time(curve: &Curve) -> Result<String, Box<dyn Error>> {
     Ok(svg)
 }
 
-/// Milliseconds after the kill in which fewer operations succeeded than a tenth of what did before.
+/// Returns the milliseconds after the kill in which fewer operations succeeded than a tenth of the rate before.
 fn gap_ms(counts: &[u32]) -> usize {
     let kill = KILL_AFTER.as_secs() as usize * CURVE_RATE;
     let mut before = counts[..kill.min(counts.len())].to_vec();

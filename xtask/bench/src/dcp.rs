@@ -1,4 +1,5 @@
-//! `cargo xtask bench dcp`: a consumer takes a whole bucket, beside a plain copy of as many bytes over a socket.
+//! `cargo xtask bench dcp`: a consumer that streams a whole bucket, compared with a plain copy of as many bytes
+//! over a socket.
 
 use super::PORT_BASE;
 use super::load::{self, BUCKET, median};
@@ -10,13 +11,13 @@ use std::time::Instant;
 use xtask_setup::node::{self, Node, PASSWORD, USER};
 
 const QUOTA_MB: u32 = 2048;
-/// Bytes that the plain copy writes and reads at a time.
+/// Bytes per read and write of the plain copy.
 const COPY_BYTES: usize = 64 << 10;
 
-/// Fills a bucket, then takes it and copies in turns.
+/// Fills a bucket, then streams it and copies in turns.
 ///
 /// # Errors
-/// When documents are missing.
+/// Fails when documents are missing.
 pub fn run(documents: u32, rounds: usize) -> Result<(), String> {
     let binary = node::build("release")?;
     let node = Node::start(&binary, Some(PORT_BASE), &[], &[])?;
@@ -41,7 +42,7 @@ pub fn run(documents: u32, rounds: usize) -> Result<(), String> {
     node.stop()
 }
 
-/// Streams every vBucket until all documents have come; gives their bytes.
+/// Streams every vBucket until all documents have arrived; returns their bytes.
 fn consume(node: &Node, name: &str, documents: u32) -> std::io::Result<usize> {
     let address = format!("127.0.0.1:{}", node.kv_port());
     let client = KvClient::connect(address, USER, PASSWORD, BUCKET)?;
@@ -61,7 +62,7 @@ fn consume(node: &Node, name: &str, documents: u32) -> std::io::Result<usize> {
     Ok(bytes)
 }
 
-/// Sends so many bytes over a socket of this machine, and reads them.
+/// Sends `bytes` bytes over a local socket, and reads them.
 fn copy(bytes: usize) -> std::io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut reader = TcpStream::connect(listener.local_addr()?)?;

@@ -1,5 +1,4 @@
-//! `cargo xtask bench deployments`: what deployments cost that have nothing to do, and what those leave behind that were
-//! ended.
+//! `cargo xtask bench deployments`: the cost of idle deployments, and the remains of ended ones.
 
 use super::{Limit, PORT_BASE};
 use std::path::Path;
@@ -10,13 +9,13 @@ use xtask_setup::node::{self, Node};
 const EACH: Limit = Limit { what: "memory of an idle deployment", unit: " MB", max: 5.0 };
 const LEFT: Limit = Limit { what: "memory left behind", unit: " MB", max: 10.0 };
 const BUCKET: &str = "default";
-/// Cycles before memory is looked at for the first time: what is kept for use again is there by then.
+/// Cycles before memory is first measured: by then, everything that is kept for reuse exists.
 const CYCLES_FIRST: usize = 50;
 
-/// Deploys so many at once, then one after another.
+/// Creates deployments all at once, then one after another.
 ///
 /// # Errors
-/// When a limit is passed, or a deployment fails.
+/// Fails when a limit is passed, or a deployment fails.
 pub fn run(deployments: usize, cycles: usize) -> Result<(), String> {
     let binary = node::build("release")?;
     let folder = std::env::temp_dir().join(format!("nacre-deployments-{}", std::process::id()));
@@ -27,7 +26,7 @@ pub fn run(deployments: usize, cycles: usize) -> Result<(), String> {
     let node = Node::start(&binary, Some(PORT_BASE), &[BUCKET], &[])?;
     let deployer = Deployer { binary: &binary, node: &node, project: &folder.join("counts") };
 
-    // Engine and shared code are paid for with the first.
+    // The first one pays for the engine and shared code.
     deployer.deploy("first")?;
     let before = node::memory_bytes(node.id())?;
     for index in 0..deployments {

@@ -1,10 +1,10 @@
-//! A client that writes numbered documents, many at a time.
+//! A client that writes numbered documents in batches.
 
 use nacre_conformance::kv::{KvClient, Request};
 use std::ops::Range;
 use xtask_setup::node::{Node, PASSWORD, USER};
 
-/// Requests that are sent before their replies are waited for.
+/// Requests sent before their replies are read.
 const PIPELINE: usize = 64;
 const GET: u8 = 0x00;
 const SET: u8 = 0x01;
@@ -17,10 +17,10 @@ pub struct Documents {
 }
 
 impl Documents {
-    /// Connects to `_default.{collection}` of a bucket; `body` makes the document of a number.
+    /// Connects to `_default.{collection}` of a bucket; `body` creates the document for a number.
     ///
     /// # Errors
-    /// When there is no such collection.
+    /// Fails when there is no such collection.
     pub fn open(
         node: &Node,
         bucket: &str,
@@ -40,10 +40,10 @@ impl Documents {
         Request { opcode, vbid, key, ..Request::default() }
     }
 
-    /// Writes the documents of these numbers.
+    /// Writes the documents with these numbers.
     ///
     /// # Errors
-    /// When one is refused.
+    /// Fails when one is refused.
     pub fn write(&mut self, numbers: Range<u64>) -> Result<(), String> {
         let mut numbers = numbers.peekable();
         while numbers.peek().is_some() {
@@ -63,10 +63,10 @@ impl Documents {
         Ok(())
     }
 
-    /// Whether the document of a number is there.
+    /// Returns true if the document with a number exists.
     ///
     /// # Errors
-    /// When the node does not answer.
+    /// Fails when the node does not answer.
     pub fn holds(&mut self, number: u64) -> Result<bool, String> {
         let request = self.request(GET, number);
         let reply = self.client.call(&request).map_err(|error| error.to_string())?;

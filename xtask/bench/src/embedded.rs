@@ -1,5 +1,5 @@
-//! `cargo xtask bench embedded`: a database in the process beside SQLite, LMDB, RocksDB and libSQL, in Rust, Python and Node.js, one after
-//! another; and the sizes of the libraries.
+//! `cargo xtask bench embedded`: an embedded database compared with SQLite, LMDB, RocksDB and libSQL, in Rust, Python and
+//! Node.js, one after another; and the sizes of the libraries.
 
 use super::load::median;
 use super::search::table;
@@ -13,12 +13,12 @@ use std::process::{Command, Stdio};
 use xtask_setup::command::{cargo, output, run as run_command, target_dir, workspace};
 use xtask_setup::{node, sdks, tools};
 
-/// Figures of one process, by their names.
+/// The figures of one process, by name.
 type Figures = BTreeMap<String, f64>;
 
-/// How the libraries are built for devices.
+/// The build profile of libraries for devices.
 const PROFILE: &str = "edge";
-/// The engines beside ours, as Python packages.
+/// The Python packages of the other engines.
 const WHEELS: [&str; 2] = ["lmdb==3.0.0", "rocksdict==0.3.29"];
 const LMDB_NPM: &str = "3.5.6";
 const LIBSQL_NPM: &str = "0.5.29";
@@ -34,7 +34,7 @@ const COLUMNS: [(&str, &str); 6] = [
 /// Measures each engine `rounds` times, one after another, and prints the sizes of the libraries.
 ///
 /// # Errors
-/// What is missing, or which goal was missed.
+/// Reports what is missing, or which goal was missed.
 pub fn run(rounds: usize, seconds: f64) -> Result<(), String> {
     let sizes = sizes()?;
     let libraries = Libraries::build()?;
@@ -87,7 +87,7 @@ const PYTHON: Goal =
 const NODE: Goal =
     Goal { what: "Node.js: get and parse, against the bindings of LMDB", unit: "x", min: 1.0 };
 
-/// A library or program, the options that it is built with, and its largest size in MB.
+/// A library or program, its build options, and its maximum size in MB.
 const SIZES: [(&str, &[&str], &str, Limit); 4] = [
     (
         C,
@@ -107,7 +107,7 @@ const SIZES: [(&str, &[&str], &str, Limit); 4] = [
         EDGE,
         Limit { what: "the gateway nacre-edge, with sync and sled", unit: " MB", max: 12.0 },
     ),
-    // Last, as the SDKs load it.
+    // Last, because the SDKs load this build.
     (C, &[], C_FILE, Limit { what: "libnacre.so with sync and sled", unit: " MB", max: 8.0 }),
 ];
 const C: &str = "nacre-embedded-c";
@@ -117,7 +117,7 @@ const WHEEL: Limit =
     Limit { what: "libnacre.so with sync and sled, as a wheel packs it", unit: " MB", max: 4.0 };
 const IDLE: Limit = Limit { what: "own memory of an idle gateway", unit: " MB", max: 16.0 };
 
-/// Prints the sizes of the libraries; says which is too large.
+/// Prints the sizes of the libraries; reports those that are too large.
 fn sizes() -> Result<Result<(), String>, String> {
     let mut failed = Vec::new();
     for (package, options, file, limit) in SIZES {
@@ -131,7 +131,7 @@ fn sizes() -> Result<Result<(), String>, String> {
     Ok(if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) })
 }
 
-/// Returns the size of a file as an archive has it.
+/// Returns the compressed size of a file.
 fn packed_bytes(path: &Path) -> Result<u64, String> {
     let packed = target_dir()?.join(PROFILE).join("library.zip");
     let _ = fs::remove_file(&packed);
@@ -142,14 +142,14 @@ fn packed_bytes(path: &Path) -> Result<u64, String> {
     Ok(bytes.len())
 }
 
-/// Starts a gateway over an empty folder, and returns the memory that is its own.
+/// Starts a gateway over an empty folder, and returns its private memory.
 fn idle_bytes() -> Result<u64, String> {
     let folder = target_dir()?.join("bench-edge");
     let _ = fs::remove_dir_all(&folder);
     let mut command = Command::new(target_dir()?.join(PROFILE).join(EDGE));
     command.arg("--folder").arg(&folder).args(["--listen", "127.0.0.1:0"]).stderr(Stdio::piped());
     let mut gateway = command.spawn().map_err(|error| format!("start {EDGE}: {error}"))?;
-    // It says so once it takes connections.
+    // It prints a line once it accepts connections.
     let mut line = String::new();
     let said = gateway.stderr.take().map(|output| BufReader::new(output).read_line(&mut line));
     let bytes = node::own_memory_bytes(gateway.id());
@@ -184,7 +184,7 @@ impl Libraries {
     }
 }
 
-/// What is measured: a program that takes a folder and seconds, and prints figures.
+/// A program that takes a folder and seconds, and prints figures.
 struct Engine {
     name: &'static str,
     program: PathBuf,
@@ -260,7 +260,7 @@ fn engines(libraries: &Libraries, seconds: f64) -> Result<Vec<Engine>, String> {
     ])
 }
 
-/// Builds the benchmark in Rust and returns its path.
+/// Builds the Rust benchmark and returns its path.
 fn bench() -> Result<PathBuf, String> {
     let mut command = cargo();
     command.args(["bench", "--quiet", "--no-run", "--message-format=json", "--profile", PROFILE]);

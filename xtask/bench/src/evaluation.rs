@@ -1,5 +1,5 @@
-//! `cargo xtask bench evaluation`: the operations of one client of the official Python SDK on clusters of one to five nodes, by level of
-//! durability and number of documents, with queries and full-text searches; a table for each operation.
+//! `cargo xtask bench evaluation`: the operations of one client with the official Python SDK on clusters of one to five nodes, by
+//! durability level and number of documents, with queries and full-text searches; a table for each operation.
 //!
 //! ```text
 //! Cluster (as in `chaos`: each node in a network namespace) ◄── conformance/evaluation/evaluation.py ──► Timings ──► tables
@@ -14,15 +14,15 @@ use xtask_setup::command::{output, workspace};
 use xtask_setup::node::{PASSWORD, USER};
 use xtask_setup::tools;
 
-/// The SDK, in the version that the conformance suite plays.
+/// The SDK, in the version that the conformance suite uses.
 const SDK: &str = "couchbase==4.6.3";
 const LEVELS: [&str; 3] = ["none", "majority", "persistToMajority"];
-/// Tables, in the order of their numbers.
+/// The operations of the tables, in order.
 const OPERATIONS: [&str; 5] = ["insert", "update", "query", "search", "delete"];
-/// Seconds of silence after which a node is replaced.
+/// Seconds of silence after which a node is failed over.
 const FAILOVER_S: u64 = 5;
 
-/// What the page says before its tables.
+/// The text of the page before its tables.
 const INTRODUCTION: &str = "# Evaluation in figures
 
 Written by `cargo xtask bench evaluation --page docs/reference/evaluation-figures.md`. One client of the official Python SDK does one
@@ -32,7 +32,7 @@ processors, each in a network namespace of its own, so that more nodes share wha
 
 ";
 
-/// Milliseconds that an operation took for all documents, and the slowest single one.
+/// Milliseconds of an operation for all documents, and of the slowest single one.
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct Timings {
     insert: f64,
@@ -57,10 +57,10 @@ struct Cell {
     timings: Timings,
 }
 
-/// Measures clusters of up to `nodes_max` nodes with each number of documents, and prints the tables; also into a file.
+/// Measures clusters of up to `nodes_max` nodes with each number of documents, and prints the tables, also to a file.
 ///
 /// # Errors
-/// When a cluster or the client does not do its part.
+/// Fails when a cluster or the client does not do its part.
 pub fn run(
     nodes_max: usize,
     documents: &[usize],
@@ -106,7 +106,8 @@ fn measure(
     serde_json::from_str(&text).map_err(|error| format!("the client says {text:?}: {error}"))
 }
 
-/// A table for each operation: milliseconds of one, a row for each number of nodes and documents, a column for each level.
+/// Formats a table for each operation: milliseconds per operation, a row for each number of nodes and documents, a column for
+/// each level.
 fn tables(cells: &[Cell]) -> String {
     let mut text = String::new();
     for (number, operation) in OPERATIONS.iter().enumerate() {

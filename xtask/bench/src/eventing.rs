@@ -1,6 +1,5 @@
-//! `cargo xtask bench eventing`: changes that a function takes in a second, each with a document that it writes, and how
-//! far behind it is at half that load; and with functions that ignore nineteen documents of twenty, by themselves and by a
-//! filter.
+//! `cargo xtask bench eventing`: changes per second of a function that writes a document for each, and its lag at half
+//! that load; and functions that ignore nineteen of twenty documents, in their code and by a filter.
 
 use super::PORT_BASE;
 use super::documents::Documents;
@@ -12,17 +11,17 @@ const BUCKET: &str = "default";
 const CODE: &str = "function OnUpdate(doc, meta) { copies[meta.id] = {n: doc.n, seen: true}; }";
 const IGNORES: &str = "function OnUpdate(doc, meta) { if (doc.n % 20 === 0) copies[meta.id] = {n: doc.n, seen: true}; }";
 const FILTER: &str = "n % 20 = 0";
-/// How long documents are gathered that are written at once.
+/// The time over which documents are collected before they are written together.
 const BURST: Duration = Duration::from_millis(5);
-/// How long to wait before looking for a copy again.
+/// The pause before another check for a copy.
 const LOOK: Duration = Duration::from_micros(500);
-/// How long anything may take.
+/// Time limit for any step.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Measures with so many documents, then for so many seconds, a node that is built with `profile`.
+/// Measures a node built with `profile`: first with the given number of documents, then for the given seconds.
 ///
 /// # Errors
-/// When the node or the function fails.
+/// Fails when the node or the function fails.
 pub fn run(documents: u64, seconds: f64, profile: &str) -> Result<(), String> {
     let binary = node::build(profile)?;
     let node = Node::start(&binary, Some(PORT_BASE), &[BUCKET], &[])?;
@@ -58,7 +57,7 @@ fn document(number: u64) -> Vec<u8> {
     json!({"n": number, "text": "x".repeat(200)}).to_string().into_bytes()
 }
 
-/// How many of so many documents a new function takes in a second.
+/// Returns the documents per second that a new function processes.
 fn rate(node: &Node, documents: u64, code: &str, filter: &str) -> Result<f64, String> {
     define(node, code, filter)?;
     let begun = Instant::now();
@@ -87,7 +86,7 @@ fn command(node: &Node, command: &str) -> Result<(), String> {
     if answer.status == 200 { Ok(()) } else { Err(answer.text()) }
 }
 
-/// What the function has yet to take; none while it is being deployed.
+/// Returns the function's backlog; `None` while it is being deployed.
 fn backlog(node: &Node) -> Result<Option<u64>, String> {
     let stats = node.eventing("GET", "/api/v1/stats", "")?;
     let stats = stats.json().map_err(|error| error.to_string())?;
@@ -105,7 +104,7 @@ fn wait_until(mut is_so: impl FnMut() -> Result<bool, String>) -> Result<(), Str
     Ok(())
 }
 
-/// How long copies of documents that are written at `rate` take to be there.
+/// Returns the times until copies of documents exist that are written at `rate`.
 fn lags(node: &Node, rate: f64, seconds: f64) -> Result<Vec<Duration>, String> {
     let open = |name| Documents::open(node, BUCKET, name, document);
     let (mut source, mut copies) = (open("_default")?, open("copies")?);
@@ -131,7 +130,7 @@ fn lags(node: &Node, rate: f64, seconds: f64) -> Result<Vec<Duration>, String> {
         let since = Instant::now();
         let due = (begun.elapsed().as_secs_f64() * rate) as u64;
         source.write(first + written..first + due)?;
-        // Of what is written at once the last one comes last.
+        // Of documents written together, the last one arrives last.
         if due > written && sender.send((first + due - 1, since)).is_err() {
             break;
         }

@@ -1,4 +1,4 @@
-//! `cargo xtask bench eviction`: more documents than memory.
+//! `cargo xtask bench eviction`: more documents than fit into memory.
 
 use super::load::{self, BUCKET};
 use super::{Limit, PORT_BASE};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use xtask_setup::node::{self, Node, PASSWORD, USER};
 
 const QUOTA_MB: u32 = 100;
-/// How much more the documents take than the quota.
+/// The ratio of the documents' size to the quota.
 const TIMES: u32 = 4;
 const VALUE_BYTES: u32 = 1024;
 const MEMORY: Limit =
@@ -17,10 +17,11 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(20);
 
 const STAT: u8 = 0x10;
 
-/// Loads the documents and reads them, zipfian and alike, while memory is watched.
+/// Loads the documents, and reads them with zipfian and uniform distribution while it monitors
+/// memory.
 ///
 /// # Errors
-/// When a request fails other than temporarily, or memory passes the quota.
+/// Fails when a request fails other than temporarily, or memory exceeds the quota.
 pub fn run(seconds: f64) -> Result<(), String> {
     let binary = node::build("release")?;
     let node = Node::start(&binary, Some(PORT_BASE), &[], &[])?;
@@ -65,7 +66,7 @@ pub fn run(seconds: f64) -> Result<(), String> {
     MEMORY.check(outcome.bucket_bytes as f64 / f64::from(1 << 20))
 }
 
-/// Looks at memory until told to stop.
+/// Monitors memory until it is stopped.
 #[derive(Default)]
 struct Watch {
     over: AtomicBool,
@@ -95,7 +96,7 @@ impl Watch {
     }
 }
 
-/// The statistic `mem_used`, in bytes.
+/// Returns the statistic `mem_used`, in bytes.
 fn memory_used(client: &mut KvClient) -> std::io::Result<u64> {
     client.send(&Request { opcode: STAT, ..Request::default() })?;
     let mut used = None;

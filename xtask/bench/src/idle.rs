@@ -1,4 +1,4 @@
-//! `cargo xtask bench idle`: what those who do nothing, or next to nothing, cost those who work.
+//! `cargo xtask bench idle`: the effect of idle and very slow connections on busy ones.
 
 use super::load::{self, median};
 use super::{Limit, PORT_BASE};
@@ -10,16 +10,16 @@ use std::time::Duration;
 use xtask_setup::node::{self, Node, PASSWORD, USER};
 
 const RATIO: Limit = Limit { what: "p99 beside / alone", unit: "", max: 1.5 };
-/// Connections of the client that sends a byte at a time, and how long it waits between them.
+/// Connections of the client that sends a byte at a time, and its pause between bytes.
 const SLOW_CONNECTIONS: usize = 20;
 const SLOW_EVERY: Duration = Duration::from_millis(10);
-/// Files that a process has open beside its connections.
+/// Open files of a process in addition to its connections.
 const FILES: u64 = 200;
 
-/// Measures pairs with and without the others.
+/// Measures pairs with and without the other connections.
 ///
 /// # Errors
-/// When the system does not give so many files, or the limit is passed.
+/// Fails when the system does not allow so many files, or the limit is exceeded.
 pub fn run(connections: usize, rounds: usize, seconds: f64) -> Result<(), String> {
     allow_files(connections as u64 + FILES)?;
     let binary = node::build("release")?;
@@ -27,7 +27,7 @@ pub fn run(connections: usize, rounds: usize, seconds: f64) -> Result<(), String
     load::create_bucket(&node, "ephemeral", 512)?;
     let (target, seconds) = (load::target(&node), seconds.to_string());
     let options = ["--connections", "16", "--depth", "1", "--seconds", &seconds];
-    // What the first requests cost is paid once.
+    // Exclude the cost of the first requests.
     load::measure(&binary, &[], &target, &options)?;
     println!(
         "16 connections, alone and beside {connections} idle and {SLOW_CONNECTIONS} slow ones"
@@ -48,12 +48,12 @@ pub fn run(connections: usize, rounds: usize, seconds: f64) -> Result<(), String
         ratios.push(beside.p99 / alone.p99);
     }
     node.stop()?;
-    // Later rounds find memory of earlier ones.
+    // Later rounds reuse memory of earlier ones.
     println!("memory of an idle connection: {:.0} B", each[0]);
     RATIO.check(median(ratios))
 }
 
-/// Does `work` while a client sends requests a byte at a time.
+/// Runs `work` while a client sends requests a byte at a time.
 fn beside_slow_ones<T>(node: &Node, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let mut slow =
         (0..SLOW_CONNECTIONS).map(|_| log_in(node)).collect::<Result<Vec<TcpStream>, _>>()?;
@@ -76,7 +76,7 @@ fn beside_slow_ones<T>(node: &Node, work: impl FnOnce() -> Result<T, String>) ->
     })
 }
 
-/// A connection that has logged in, as those who stay must.
+/// Returns an authenticated connection, because others are closed.
 fn log_in(node: &Node) -> Result<TcpStream, String> {
     let exchange = || {
         let mut stream = TcpStream::connect(("127.0.0.1", node.kv_port()))?;
@@ -94,10 +94,10 @@ fn log_in(node: &Node) -> Result<TcpStream, String> {
     exchange().map_err(|error| format!("cannot log in: {error}"))
 }
 
-/// Lets this process and those it starts have `count` files open.
+/// Allows this process and its children to open `count` files.
 fn allow_files(count: u64) -> Result<(), String> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure lives as long as each call, which reads or writes it and nothing else.
+    // SAFETY: the structure lives as long as each call, which accesses only that structure.
     let raised = unsafe {
         libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && {
             limit.rlim_cur = limit.rlim_max;

@@ -1,8 +1,8 @@
-//! `cargo xtask bench isolation`: what plugins that do their worst cost those who read, and other plugins.
+//! `cargo xtask bench isolation`: the effect of misbehaving plugins on readers and on other plugins.
 //!
-//! Each attack is measured in pairs, without it and beside it: reads by key, then requests to another deployment. What
-//! is attacked with is the plugin of the host's tests, which does what a document says; its documents lie in a bucket of one
-//! vBucket, so that it gets them in the order in which they were written.
+//! Each attack is measured in pairs, without and with it: reads by key, then requests to another deployment. The attacking
+//! plugin is the one of the host's tests, which does what a document says. Its documents are in a bucket with one vBucket,
+//! so that it receives them in the order of the writes.
 
 use super::load::{self, BUCKET, Figures, median};
 use super::{Limit, PORT_BASE};
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use xtask_setup::node::{self, Node, PASSWORD, USER};
 use xtask_setup::plugins;
 
-/// A design document whose map never ends: each document costs it all the steps it may take.
+/// A design document whose map function never ends: each document uses up the function's step limit.
 const ENDLESS: &str = r#"{"views": {"endless": {"map": "function (doc) { while (true) {} }"}}}"#;
-/// Package and limits of the plugin. What it imports has to be granted, used or not.
+/// Package and limits of the plugin. Everything that it imports must be granted, even if unused.
 const MANIFEST: &str = r#"name = "probe"
 version = "1"
 component = "probe.wasm"
@@ -30,19 +30,18 @@ deadline_ms = 500
 "#;
 const GRANTS: [&str; 4] =
     ["--grant", "kv:read=bench._default._default", "--grant", "http-out=127.0.0.1"];
-/// The deployment whose requests are measured, and its bucket, which is empty.
+/// The deployment whose requests are measured, and its empty bucket.
 const FAIR: &str = "fair";
-/// How long an attack may take to begin.
+/// Time limit for the start of an attack.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a plugin does to others.
+/// The behaviour of a plugin that affects others.
 struct Attack {
-    /// Its name, and that of its bucket and deployment.
+    /// The name of the attack, its bucket and its deployment.
     name: &'static str,
-    /// What it does with a document: a step of the plugin. None for the endless map function.
+    /// The plugin's step for a document; `None` for the endless map function.
     step: Option<&'static str>,
-    /// How many of these documents there are. Between them stand others, as three in a row that kill their instance end a
-    /// deployment.
+    /// Number of such documents. Others are between them, because three in a row that kill their instance end a deployment.
     documents: usize,
     reads: Limit,
     requests: Limit,
@@ -63,7 +62,7 @@ const ATTACKS: [Attack; 5] = [
     attack("traps", Some(r#"["panic", "on purpose"]"#), 20_000),
 ];
 
-/// What was found without an attack, or beside it; times in microseconds.
+/// Measurements without or during an attack; times in microseconds.
 struct Found {
     reads: Figures,
     request_p99: f64,
@@ -80,7 +79,7 @@ struct Bench<'a> {
 /// Measures pairs with and without each attack, and prints the median ratios.
 ///
 /// # Errors
-/// What is missing, that an attack does not run, or which limit is passed.
+/// Reports what is missing, an attack that does not run, or the limit that was exceeded.
 pub fn run(rounds: usize, seconds: f64, only: Option<&str>) -> Result<(), String> {
     let is_chosen = |attack: &&Attack| only.is_none_or(|only| attack.name == only);
     let attacks: Vec<&Attack> = ATTACKS.iter().filter(is_chosen).collect();
@@ -136,12 +135,12 @@ pub fn run(rounds: usize, seconds: f64, only: Option<&str>) -> Result<(), String
     let found = ratios.iter().flat_map(|(attack, reads, requests)| {
         [attack.reads.check(*reads), attack.requests.check(*requests)]
     });
-    // All are shown before the first that is passed is told.
+    // Print all figures before the first exceeded limit is reported.
     let found: Vec<_> = found.collect();
     found.into_iter().collect()
 }
 
-/// A folder with the plugin of the host's tests.
+/// Returns a folder with the plugin of the host's tests.
 fn project() -> Result<PathBuf, String> {
     let folder = std::env::temp_dir().join(format!("nacre-isolation-{}", std::process::id()));
     let write = || {
@@ -156,7 +155,7 @@ fn project() -> Result<PathBuf, String> {
 }
 
 impl Bench<'_> {
-    /// Makes a bucket of one vBucket.
+    /// Creates a bucket with one vBucket.
     fn bucket(&self, name: &str) -> Result<(), String> {
         let form = [("name", name), ("ramQuotaMB", "100"), ("numVBuckets", "1")];
         let created = self.node.rest("POST", "/pools/default/buckets", &form)?;
@@ -179,14 +178,14 @@ impl Bench<'_> {
         fill().map_err(|error: std::io::Error| format!("cannot fill {bucket}: {error}"))
     }
 
-    /// Deploys the plugin for the bucket of that name.
+    /// Deploys the plugin for the bucket with that name.
     fn deploy(&self, name: &str) -> Result<(), String> {
         let project = self.project.display().to_string();
         let deploy = ["deploy", &project, "--bucket", name, "--name", name];
         self.node.plugin(self.binary, &[&deploy[..], &GRANTS].concat())
     }
 
-    /// Measures without an attack and beside it; what comes first changes from pair to pair.
+    /// Measures without and during an attack, in alternating order.
     fn pair(&self, attack: &Attack, number: usize) -> Result<(Found, Found), String> {
         let (alone, (beside, work)) = if number.is_multiple_of(2) {
             (self.measure()?, self.beside(attack)?)
@@ -208,7 +207,7 @@ impl Bench<'_> {
         Ok((alone, beside))
     }
 
-    /// Measures beside an attack; gives also how much of it was done meanwhile.
+    /// Measures during an attack; also returns the amount of work that the attack did.
     fn beside(&self, attack: &Attack) -> Result<(Found, u64), String> {
         match attack.step {
             None => self.node.put_design(BUCKET, attack.name, ENDLESS)?,
@@ -245,7 +244,7 @@ impl Bench<'_> {
         Ok(Found { reads, request_p99: self.request_p99()? })
     }
 
-    /// Asks the other plugin again and again; one in a hundred answers took longer, in microseconds.
+    /// Sends requests to the other plugin for a while; returns the p99 of the answers in microseconds.
     fn request_p99(&self) -> Result<f64, String> {
         let begun = Instant::now();
         let mut took = Vec::new();
@@ -261,7 +260,7 @@ impl Bench<'_> {
         Ok(took[took.len() * 99 / 100].as_secs_f64() * 1e6)
     }
 
-    /// How much of it was done: calls, or documents that were given up.
+    /// Returns the amount of work of an attack: calls, or documents that were given up.
     fn work_of(&self, attack: &Attack) -> Result<u64, String> {
         let name = attack.name;
         let (answer, at) = match attack.step {

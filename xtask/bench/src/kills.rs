@@ -1,22 +1,22 @@
-//! `cargo xtask bench kills`, `once`, `feeds`, `timers`, `search-kills`, `replication-kills`, `backup-kills` and `backup-moments`: the
-//! server's own crash tests, for longer.
+//! `cargo xtask bench kills`, `once`, `feeds`, `timers`, `search-kills`, `replication-kills`, `backup-kills` and
+//! `backup-moments`: longer runs of the server's crash tests.
 
 use super::PORT_BASE;
 use xtask_setup::command::{cargo, run as run_command, workspace};
 use xtask_setup::{node, plugins};
 
-/// A test that takes numbers from its environment.
+/// A test that reads numbers from its environment.
 pub struct Endurance {
     tests: &'static str,
     variable: &'static str,
     purpose: &'static str,
 }
 
-/// What was acknowledged as durable is there after a kill, and history never goes back.
+/// Writes acknowledged as durable exist after a kill, and history never goes back.
 pub const KILLS: Endurance =
     Endurance { tests: "crash::", variable: "NACRE_KILL_CYCLES", purpose: "survive the kills" };
 
-/// A plugin takes every document once, whatever disturbs it.
+/// A plugin processes every document once, despite all disturbances.
 pub const ONCE: Endurance = Endurance {
     tests: "exactly_once::",
     variable: "NACRE_ONCE_CYCLES",
@@ -51,14 +51,14 @@ pub const REPLICATION: Endurance = Endurance {
     purpose: "come to the same in both clusters",
 };
 
-/// Backups of three nodes that are killed, replaced and rebalanced meanwhile are what the bucket was, also in another cluster.
+/// Backups of three nodes that are killed, replaced and rebalanced meanwhile equal the bucket, also in another cluster.
 pub const BACKUPS: Endurance = Endurance {
     tests: "backup_cluster::case_02_03",
     variable: "NACRE_BACKUP_KILLS",
     purpose: "restore what was there",
 };
 
-/// A bucket goes back to any moment of which versions were kept.
+/// A bucket can be restored to any moment for which versions were kept.
 pub const MOMENTS: Endurance = Endurance {
     tests: "backup::a_bucket_goes_back",
     variable: "NACRE_BACKUP_MOMENTS",
@@ -66,18 +66,18 @@ pub const MOMENTS: Endurance = Endurance {
 };
 
 impl Endurance {
-    /// Runs the test with so many cycles, users or timers.
+    /// Runs the test with `count` cycles, users or timers.
     ///
     /// # Errors
-    /// When it fails.
+    /// Fails when it fails.
     pub fn run(&self, count: u64) -> Result<(), String> {
         self.run_with(count, &[])
     }
 
-    /// The same, with more in its environment.
+    /// Runs the test with additional environment variables.
     ///
     /// # Errors
-    /// When it fails.
+    /// Fails when it fails.
     pub fn run_with(&self, count: u64, more: &[(&str, String)]) -> Result<(), String> {
         plugins::build()?;
         let mut tests = cargo();

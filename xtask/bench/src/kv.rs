@@ -1,4 +1,5 @@
-//! `cargo xtask bench kv`: throughput and tails beside a peer's, and the memory of a document.
+//! `cargo xtask bench kv`: throughput and tail latency compared with other servers, and the memory per
+//! document.
 
 use super::load::{self, Figures, median};
 use super::peers::{Peer, Process};
@@ -6,7 +7,7 @@ use super::{NODE, ON_FIRST, ON_SECOND, PORT_BASE};
 use std::path::Path;
 use xtask_setup::node::{self, Node};
 
-/// How a cell is measured, beside connections, depth, size and share of reads.
+/// The duration of the measurement of a cell.
 #[derive(Clone, Copy)]
 pub struct Effort {
     /// Rounds; the median of the ratios of paired runs is shown.
@@ -18,23 +19,24 @@ pub struct Effort {
 /// One row: connections, depth, bytes of a value, keys, share of reads in percent.
 type Cell = (u32, u32, u32, u32, u32);
 
-/// 1 KB values, half reads and then nothing else.
+/// Connections and depths for 1 KB values, with half reads and then only reads.
 const SHAPES: [(u32, u32); 4] = [(16, 64), (16, 16), (16, 1), (1, 1)];
-/// Sizes with connections and depth: what is in flight stays below what sockets and servers like to hold.
+/// Value sizes with connections and depth: the bytes in flight stay below the usual buffers of sockets
+/// and servers.
 const SIZES: [Cell; 4] = [
     (16, 16, 100, 100_000, 50),
     (16, 16, 1 << 10, 100_000, 50),
     (16, 4, 100 << 10, 2_000, 50),
     (4, 1, 10 << 20, 20, 50),
 ];
-/// For the memory of a document.
+/// Number of documents to measure the memory per document.
 const DOCUMENTS: u32 = 1_000_000;
 const DOCUMENT_BYTES: u32 = 100;
 
 /// Measures nacre and the peers in turn, and prints a table for each peer.
 ///
 /// # Errors
-/// What is missing on nacre's side, or what a server refused.
+/// Reports what is missing on nacre's side, or what a server refused.
 pub fn run(peer: Peer, effort: Effort) -> Result<(), String> {
     let binary = node::build("release")?;
     let peers = peer.start_all();
@@ -68,7 +70,7 @@ fn start(binary: &Path) -> Result<Node, String> {
     Ok(node)
 }
 
-/// A run of each server a round.
+/// Measures a run of each server per round.
 fn measure(
     binary: &Path,
     servers: &[Vec<String>],
@@ -129,7 +131,7 @@ fn row(peers: &[Process], cell: Cell, rounds: &[Vec<Figures>]) {
     println!("{line}");
 }
 
-/// What a document costs beyond its value, of servers that have just started.
+/// Measures the memory of a document in addition to its value, on servers that have just started.
 fn memory(binary: &Path) -> Result<(), String> {
     let cost = |id: u32, target: &[String]| -> Result<f64, String> {
         let (bytes, keys) = (DOCUMENT_BYTES.to_string(), DOCUMENTS.to_string());

@@ -1,6 +1,6 @@
-//! `cargo xtask bench`: ratios to a peer, both measured in one run, in turn; and what a node must endure.
+//! `cargo xtask bench`: performance ratios to other servers, measured alternately in one run; and endurance tests of a node.
 //!
-//! What has a limit ([`Limit`]) prints it beside what was found, and fails when it is passed.
+//! A figure with a limit ([`Limit`]) is printed with it; exceeding the limit is a failure.
 #![expect(
     clippy::disallowed_methods,
     reason = "a chore reads and writes files, starts programs and reads the clock"
@@ -403,20 +403,20 @@ enum What {
     },
 }
 
-/// Ports of the nodes and peers; nodes take 20, peers begin 50 higher.
+/// The lowest port: nodes take 20 ports, other servers begin 50 higher.
 const PORT_BASE: u16 = 24_200;
 
-/// Runs what follows with one thread for keys.
+/// Runs the following command with one key-value thread.
 const NODE: [&str; 2] = ["env", "NACRE_KV_THREADS=1"];
-/// Runs what follows on the first processor.
+/// Runs the following command on the first processor.
 const ON_FIRST: [&str; 3] = ["taskset", "-c", "0"];
-/// Runs what follows on the second processor.
+/// Runs the following command on the second processor.
 const ON_SECOND: [&str; 3] = ["taskset", "-c", "1"];
 
 /// Runs a benchmark.
 ///
 /// # Errors
-/// What is missing, or which limit was passed.
+/// Reports what is missing, or which limit was exceeded.
 pub fn run(options: &Bench) -> Result<(), String> {
     match &options.what {
         What::Isolation { rounds, seconds, only } => {
@@ -512,7 +512,7 @@ pub fn run(options: &Bench) -> Result<(), String> {
     }
 }
 
-/// The node that was named, or the one of this workspace.
+/// Returns the named node binary, or builds the one of this workspace.
 ///
 /// # Errors
 /// As for [`node::build`].
@@ -528,7 +528,7 @@ fn in_sandbox(name: &str) -> Result<(), String> {
     run_command(&mut bench, &format!("measure {name}"))
 }
 
-/// Something that is to be at least so much.
+/// A lower bound of a figure.
 struct Goal {
     what: &'static str,
     unit: &'static str,
@@ -536,10 +536,10 @@ struct Goal {
 }
 
 impl Goal {
-    /// Prints `found` beside the goal.
+    /// Prints `found` with the goal.
     ///
     /// # Errors
-    /// When it is less.
+    /// Fails when it is lower.
     fn check(&self, found: f64) -> Result<(), String> {
         let Goal { what, unit, min } = self;
         println!("{what}: {found:.2}{unit} (goal {min}{unit})");
@@ -551,7 +551,7 @@ impl Goal {
     }
 }
 
-/// Something that must not be more than so much.
+/// An upper bound of a figure.
 struct Limit {
     what: &'static str,
     unit: &'static str,
@@ -559,10 +559,10 @@ struct Limit {
 }
 
 impl Limit {
-    /// Prints `found` beside the limit.
+    /// Prints `found` with the limit.
     ///
     /// # Errors
-    /// When it is more.
+    /// Fails when it is higher.
     fn check(&self, found: f64) -> Result<(), String> {
         let Limit { what, unit, max } = self;
         println!("{what}: {found:.2}{unit} (limit {max}{unit})");

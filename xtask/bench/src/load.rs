@@ -1,4 +1,4 @@
-//! Runs of `nacre bench kv`, and what they printed.
+//! Runs of `nacre bench kv`, and their output.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,38 +7,38 @@ use std::time::Duration;
 use xtask_setup::command::{output, wrapped};
 use xtask_setup::node::{self, Node, PASSWORD, USER};
 
-/// The bucket that is measured.
+/// The bucket for measurements.
 pub const BUCKET: &str = "bench";
 /// Interval at which the memory of a process is read.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What one run says; latencies in microseconds.
+/// The figures of one run; latencies in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
-    /// Operations a second.
+    /// Operations per second.
     pub ops: f64,
-    /// Half were faster.
+    /// Median latency.
     pub p50: f64,
-    /// One in a hundred was slower.
+    /// 99th percentile of latency.
     pub p99: f64,
     /// Requests sent again after temporary failures.
     pub retries: f64,
 }
 
-/// What a run printed in one line, by the names of columns.
+/// A line of output, by column names.
 pub type Row = BTreeMap<String, String>;
 
-/// Options that lead `nacre bench kv` to the bucket of a node.
+/// Returns the options that make `nacre bench kv` use the bucket of a node.
 pub fn target(node: &Node) -> Vec<String> {
     let server = format!("127.0.0.1:{}", node.kv_port());
     let options = ["--server", &server, "--user", USER, "--password", PASSWORD, "--bucket", BUCKET];
     options.map(str::to_owned).into()
 }
 
-/// Measures with `options`, on the processors that `wrapper` leaves it.
+/// Measures with `options`, on the processors that `wrapper` allows.
 ///
 /// # Errors
-/// What the server refused, or that the line cannot be read.
+/// Reports what the server refused, or that the output cannot be parsed.
 pub fn measure(
     binary: &Path,
     wrapper: &[&str],
@@ -54,7 +54,7 @@ pub fn measure(
     Ok(Figures { ops, p50, p99, retries: figure(row, "retries")? })
 }
 
-/// Runs `nacre bench` for `what`; gives the rows that it printed.
+/// Runs `nacre bench` for `what`; returns the printed rows.
 ///
 /// # Errors
 /// As for [`measure`].
@@ -72,25 +72,25 @@ pub fn rows(
     reader.deserialize().collect::<Result<_, _>>().map_err(unreadable)
 }
 
-/// A figure of a row.
+/// Returns a figure of a row.
 ///
 /// # Errors
-/// When there is no such column, or no number in it.
+/// Fails when the column does not exist or is not a number.
 pub fn figure(row: &Row, name: &str) -> Result<f64, String> {
     let value = row.get(name).and_then(|value| value.parse().ok());
     value.ok_or_else(|| format!("no {name} in {row:?}"))
 }
 
-/// The value in the middle.
+/// Returns the median.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
-/// Creates the bucket that is measured.
+/// Creates the bucket for measurements.
 ///
 /// # Errors
-/// What the node says about it.
+/// Reports the node's refusal.
 pub fn create_bucket(node: &Node, kind: &str, quota_mb: u32) -> Result<(), String> {
     let quota = quota_mb.to_string();
     let form = [("name", BUCKET), ("ramQuotaMB", quota.as_str()), ("bucketType", kind)];
@@ -102,10 +102,10 @@ pub fn create_bucket(node: &Node, kind: &str, quota_mb: u32) -> Result<(), Strin
     }
 }
 
-/// Does `work`; returns its result, and by how much the memory of the process `id` has grown meanwhile at most, in bytes.
+/// Runs `work`; returns its result, and the maximum growth of the memory of process `id` meanwhile, in bytes.
 ///
 /// # Errors
-/// Those of `work`, or if there is no such process.
+/// The errors of `work`; fails if there is no such process.
 pub fn with_memory<T>(
     id: u32,
     work: impl FnOnce() -> Result<T, String>,

@@ -17,19 +17,19 @@ pub enum Peer {
     All,
 }
 
-/// A running server, ended with this.
+/// A running server, which ends when this value is dropped.
 pub struct Process {
     child: Child,
-    /// What it is called.
+    /// The name.
     pub name: &'static str,
-    /// How it is run.
+    /// A description of how it runs.
     pub title: &'static str,
-    /// Options that lead `nacre bench kv` to it.
+    /// Options that make `nacre bench kv` use it.
     pub target: Vec<String>,
 }
 
 impl Peer {
-    /// The servers meant, those that are installed. The others are named, with the package that has them.
+    /// Starts the chosen servers that are installed. Prints the names of the others, with their packages.
     pub fn start_all(self) -> Vec<Process> {
         let wanted = [Peer::Memcached, Peer::Redis];
         let wanted = wanted.into_iter().filter(|peer| self == Peer::All || self == *peer);
@@ -42,7 +42,7 @@ impl Peer {
     /// Starts one server.
     ///
     /// # Errors
-    /// What is missing, and the package that has it.
+    /// Reports what is missing, and the package that contains it.
     pub fn start(self) -> Result<Process, String> {
         let (title, program, port, protocol) = match self {
             Peer::Redis => ("redis, one thread", "redis-server", PORT_BASE + 51, "redis"),
@@ -61,7 +61,7 @@ impl Peer {
                 .args(["-I", "32m", "-u", "root"]),
         };
         command.args([if protocol == "redis" { "--port" } else { "-p" }, &port.to_string()]);
-        // The packages of Debian are called as their programs.
+        // The Debian packages have the names of their programs.
         let install = format!("{program} does not run: apt-get install {program} util-linux");
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let child = child.map_err(|_| install.clone())?;
@@ -82,7 +82,7 @@ impl Peer {
 }
 
 impl Process {
-    /// Its number, for the system.
+    /// Returns the process ID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }

@@ -1,4 +1,4 @@
-//! A PostgreSQL to compare with: a new cluster in a temporary folder, run on the first processor by a user without rights.
+//! A PostgreSQL for comparison: a new cluster in a temporary folder, run on the first processor by an unprivileged user.
 
 use super::ON_FIRST;
 use std::net::TcpStream;
@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// What is not as the package has it: memory, so that all records fit, as they do on the other side.
+/// Settings that differ from the package's defaults: enough memory for all records, as on the other side.
 pub const SETTINGS: [&str; 2] = ["shared_buffers=1GB", "max_wal_size=4GB"];
-/// Who owns it.
+/// The owner of the database.
 pub const USER: &str = "postgres";
 const MISSING: &str =
     "PostgreSQL does not run: apt-get install postgresql util-linux, and start no cluster";
-/// Users that a cluster may belong to, as PostgreSQL refuses to run as root.
+/// Users that may own a cluster, because PostgreSQL refuses to run as root.
 const OWNERS: [&str; 2] = ["postgres", "nobody"];
 
-/// A running server, ended and removed with this.
+/// A running server, which ends and is removed when this value is dropped.
 pub struct Postgres {
     child: Child,
     folder: PathBuf,
@@ -25,7 +25,7 @@ pub struct Postgres {
     version: String,
 }
 
-/// Somebody that a process can run as.
+/// A user that a process can run as.
 #[derive(Clone, Copy)]
 struct Owner {
     user: u32,
@@ -33,10 +33,10 @@ struct Owner {
 }
 
 impl Postgres {
-    /// Makes a cluster and starts it on `port`.
+    /// Creates a cluster and starts it on `port`.
     ///
     /// # Errors
-    /// What is missing, and the packages that have it.
+    /// Reports what is missing, and the packages that contain it.
     pub fn start(port: u16) -> Result<Postgres, String> {
         let programs = programs().ok_or(MISSING)?;
         let owner = owner()?;
@@ -82,12 +82,12 @@ impl Postgres {
         Err(format!("PostgreSQL does not answer on port {}", self.port))
     }
 
-    /// What it says it is.
+    /// Returns the version that it reports.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// Options that lead `nacre bench ycsb` to it.
+    /// Returns the options that make `nacre bench ycsb` use it.
     pub fn target(&self) -> Vec<String> {
         let server = format!("127.0.0.1:{}", self.port);
         let options = ["--protocol", "postgres", "--server", &server, "--user", USER];
@@ -97,14 +97,14 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // SAFETY: kill takes numbers only, and the process is a child that was not waited for. It ends its own children.
+        // SAFETY: kill takes only numbers, and the process is a child that was not waited for. It ends its own children.
         unsafe { libc::kill(self.child.id() as i32, libc::SIGINT) };
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Where its programs are: on the path, or where Debian puts the newest version.
+/// Returns the folder of its programs: in the search path, or where Debian installs the newest version.
 fn programs() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -115,9 +115,9 @@ fn programs() -> Option<PathBuf> {
     folders.into_iter().find(|folder| folder.join("initdb").is_file())
 }
 
-/// Whom the cluster belongs to; nobody else when this is no root.
+/// Returns the owner of the cluster; `None` if the present user is not root.
 fn owner() -> Result<Option<Owner>, String> {
-    // SAFETY: it takes and changes nothing.
+    // SAFETY: the function takes and changes nothing.
     if unsafe { libc::geteuid() } != 0 {
         return Ok(None);
     }

@@ -1,5 +1,5 @@
-//! `cargo xtask bench query`: latencies of prepared statements, how many changes a second three indexes take, and what it
-//! takes to read one's own writes meanwhile.
+//! `cargo xtask bench query`: latencies of prepared statements, the changes per second that three indexes process, and
+//! the latency of reading one's own writes meanwhile.
 
 use super::documents::Documents;
 use super::load::{self, BUCKET, create_bucket};
@@ -18,9 +18,9 @@ const KEPT_UP: Goal =
 
 const QUOTA_MB: u32 = 4096;
 const WRITERS: u64 = 2;
-/// How long documents are gathered that are written at once.
+/// The time over which documents are collected before they are written together.
 const BURST: Duration = Duration::from_millis(5);
-/// How long indexes may take to catch up.
+/// Time limit for indexes to catch up.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 const INDEXES: [&str; 3] = [
@@ -28,11 +28,11 @@ const INDEXES: [&str; 3] = [
     "CREATE INDEX by_name ON bench(name)",
     "CREATE INDEX by_kind ON bench(kind, serial DESC)",
 ];
-/// A statement that needs each of them.
+/// A statement for each index.
 const PROBES: [&str; 3] = ["serial = 0", "name = ''", "kind = 'k0' AND serial = 0"];
 
 const POINT_QUERY: &str = "SELECT serial FROM bench WHERE serial = $1";
-/// What is asked, and what it is called.
+/// The queries, with their names.
 const QUERIES: [(&str, &str); 3] = [
     ("SELECT * FROM bench WHERE serial = $1", "one entry and its document"),
     ("SELECT serial FROM bench WHERE serial >= $1 ORDER BY serial LIMIT 50", "50 entries, covered"),
@@ -42,12 +42,12 @@ const QUERIES: [(&str, &str); 3] = [
     ),
 ];
 
-/// Most of a document.
+/// The largest part of a document.
 const TEXT: &str = "a quiet house beside the old harbour, a quiet house beside the old harbour, a quiet house \
                     beside the old harbour, a quiet house beside the old harbour, a quiet house beside the old harbour, \
                     a quiet house beside the old harbour, ";
 
-/// A document of about 300 B.
+/// Returns a document of about 300 B.
 fn document(number: u64) -> Vec<u8> {
     let spread = number.wrapping_mul(2_654_435_761) % (1 << 32);
     let kind = spread % 1000;
@@ -57,10 +57,10 @@ fn document(number: u64) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Measures with so many documents, each latency for so many seconds.
+/// Measures with the given number of documents, each latency for the given seconds.
 ///
 /// # Errors
-/// What is missing, or which goal was missed.
+/// Reports what is missing, or which goal was missed.
 pub fn run(documents: u64, seconds: f64) -> Result<(), String> {
     let binary = node::build("release")?;
     let node = Node::start(&binary, Some(PORT_BASE), &[], &[])?;
@@ -82,7 +82,7 @@ pub fn run(documents: u64, seconds: f64) -> Result<(), String> {
     POINT.check(point).and(KEPT_UP.check(rate))
 }
 
-/// Writes all documents as fast as the node takes them; how many a second all indexes have taken in the end.
+/// Writes all documents as fast as the node accepts them; returns the documents per second until all indexes have them.
 fn fill(node: &Node, documents: u64) -> Result<f64, String> {
     let begun = Instant::now();
     let bound = |writer: u64| documents * writer / WRITERS;
@@ -96,7 +96,7 @@ fn fill(node: &Node, documents: u64) -> Result<f64, String> {
         let join = |writer: std::thread::ScopedJoinHandle<'_, Result<(), String>>| {
             writer.join().unwrap_or_else(|_| Err("a writer panicked".into()))
         };
-        // All have ended before the first failure is told, as the scope waits for them.
+        // All have ended before the first failure is reported, because the scope waits for them.
         writers.into_iter().try_for_each(join)
     })?;
     let written = begun.elapsed().as_secs_f64();
@@ -114,7 +114,7 @@ fn fill(node: &Node, documents: u64) -> Result<f64, String> {
     Ok(documents as f64 / indexed)
 }
 
-/// Latencies of a query while documents are changed at `rate`.
+/// Returns the latencies of a query while documents are changed at `rate`.
 fn under_load(
     binary: &Path,
     node: &Node,
@@ -141,7 +141,7 @@ fn under_load(
     })
 }
 
-/// Writes documents again, so many a second; how many it were.
+/// Rewrites documents at `rate` per second; returns the achieved rate.
 fn change(node: &Node, documents: u64, rate: f64, is_over: &AtomicBool) -> Result<f64, String> {
     let mut client = Documents::open(node, BUCKET, "_default", document)?;
     let (begun, mut written) = (Instant::now(), 0);
@@ -156,7 +156,7 @@ fn change(node: &Node, documents: u64, rate: f64, is_over: &AtomicBool) -> Resul
     Ok(written as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// p50 and p99 of a statement whose argument is a number, in microseconds.
+/// Returns p50 and p99 of a statement whose argument is a number, in microseconds.
 fn latency(
     binary: &Path,
     node: &Node,
@@ -189,7 +189,7 @@ fn latency(
     Ok([load::figure(row, "p50_us")?, load::figure(row, "p99_us")?])
 }
 
-/// Asks the node a statement.
+/// Runs a statement on the node.
 fn ask(node: &Node, request: &Value) -> Result<(), String> {
     let address = format!("127.0.0.1:{}", node.query_port());
     let (user, body) = (Some((USER, PASSWORD)), request.to_string());
@@ -201,7 +201,7 @@ fn ask(node: &Node, request: &Value) -> Result<(), String> {
             http::request_within(PATIENCE, &address, "POST", path, user, json, body.as_bytes());
         let answer = answer.map_err(|error| format!("the node: {error}"))?;
         let told = answer.json().map_err(|error| format!("the node: {error}"))?;
-        // The service of a node that has just started may not be ready yet.
+        // The query service of a node that has just started may not be ready yet.
         let later = told["errors"][0]["retry"] == true || told["errors"].is_null();
         match told["status"].as_str() {
             Some("success") => return Ok(()),

@@ -1,9 +1,9 @@
-//! `cargo xtask bench rebalance`: how long requests wait while nodes leave and come again.
+//! `cargo xtask bench rebalance`: the latency of requests while nodes leave and rejoin.
 //!
 //! ```text
-//! Cluster (as in `chaos`) ◄── conformance/evaluation: a steady rate of requests, begun whether earlier ones have ended or not
+//! Cluster (as in `chaos`) ◄── conformance/evaluation: requests at a steady rate, regardless of pending ones
 //!    ▲                                  │ phases: still, moving, moving, … ─► Waits
-//! a node leaves in a rebalance, and comes again
+//! a node leaves in a rebalance, and rejoins
 //! ```
 
 use super::Limit;
@@ -15,30 +15,30 @@ use std::time::Duration;
 use xtask_setup::cluster::Cluster;
 use xtask_setup::node;
 
-/// Nodes of the cluster.
+/// Number of nodes.
 const NODES: usize = 3;
-/// How long it is watched while nothing moves.
+/// The duration of the measurement without a rebalance.
 const STILL: Duration = Duration::from_secs(5);
-/// Long enough that nobody is replaced meanwhile.
+/// Long enough that no node is failed over meanwhile.
 const FAILOVER_S: u64 = 30;
 const LIMIT: Limit =
     Limit { what: "longest wait for a document in a rebalance, p99", unit: " ms", max: 50.0 };
 
-/// Requests of one phase, in milliseconds from when each was to begin.
+/// Latencies of the requests of one phase, in milliseconds from the scheduled start of each.
 #[derive(Deserialize)]
 struct Waits {
     operations: u64,
     failed: u64,
     p50: f64,
     p99: f64,
-    /// For each document.
+    /// The longest latency of each document.
     longest: Vec<f64>,
 }
 
-/// Has nodes leave and come again, `rounds` times each, while `rate` requests begin in each second.
+/// Lets nodes leave and rejoin, `rounds` times each, while `rate` requests start per second.
 ///
 /// # Errors
-/// When a request fails, requests wait for too long, or a node does not do its part.
+/// Fails when a request fails, requests wait for too long, or a node misbehaves.
 pub fn run(rounds: usize, rate: u32, node: Option<&Path>) -> Result<(), String> {
     let binary = node.map_or_else(|| node::build("release"), |path| Ok(path.into()))?;
     let program = Program::build()?;
@@ -65,7 +65,7 @@ pub fn run(rounds: usize, rate: u32, node: Option<&Path>) -> Result<(), String> 
     LIMIT.check(p99)
 }
 
-/// The median, what one of a hundred is over, and the most.
+/// Returns the median, the 99th percentile and the maximum.
 fn shares(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     let at = |share: f64| values.get((values.len() as f64 * share) as usize).copied();

@@ -1,6 +1,6 @@
-//! `cargo xtask bench replication`: what a replication from one cluster to another reaches, and what it costs the source.
+//! `cargo xtask bench replication`: the performance of a replication between clusters, and its cost for the source.
 //!
-//! Both clusters are one node. The source has the first processor, the target the second; clients have the second, too.
+//! Each cluster is one node. The source runs on the first processor, the target and the clients on the second.
 
 use super::load::{self, BUCKET, median};
 use super::{Goal, Limit, ON_FIRST, ON_SECOND, PORT_BASE};
@@ -13,11 +13,11 @@ use xtask_setup::node::{Node, PASSWORD, USER};
 
 const QUOTA_MB: u32 = 1024;
 const DOCUMENT_BYTES: &str = "1024";
-/// Requests in a second while the latency of the source is measured.
+/// Requests per second while the latency of the source is measured.
 const RATE: &str = "5000";
-/// Writes of which the time until they can be read at the target is measured, one after another.
+/// Number of consecutive writes for which the time until they can be read at the target is measured.
 const WRITES: usize = 2000;
-/// Documents that both buckets have, with different bodies, when a conflict is resolved for each.
+/// Number of documents with different bodies in both buckets, each of which causes a conflict.
 const CONFLICTS: u32 = 20_000;
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -42,7 +42,7 @@ const RESUME: Limit = Limit {
 const RESOLVER: Limit =
     Limit { what: "a conflict with a resolver, above one without", unit: " us", max: 100.0 };
 
-/// How much is measured.
+/// The amount of work to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     pub documents: u32,
@@ -51,7 +51,7 @@ pub struct Effort {
     pub seconds: f64,
 }
 
-/// Two clusters of one node each. The replication is from `source` to `target`.
+/// Two clusters with one node each. The replication is from `source` to `target`.
 struct Bench<'a> {
     binary: &'a Path,
     source: Node,
@@ -59,7 +59,7 @@ struct Bench<'a> {
     effort: Effort,
 }
 
-/// Figures of one round, of which the medians count.
+/// The figures of one round. The medians are reported.
 struct Round {
     ratio: f64,
     grown_bytes: u64,
@@ -71,7 +71,7 @@ struct Round {
 /// Measures a replication.
 ///
 /// # Errors
-/// What does not work, or which goal is missed.
+/// Reports what fails, or which goal is missed.
 pub fn run(effort: Effort, node: Option<&Path>) -> Result<(), String> {
     let binary = super::binary(node, "release")?;
     let source = Node::start(&binary, Some(PORT_BASE), &[], &ON_FIRST)?;
@@ -81,7 +81,7 @@ pub fn run(effort: Effort, node: Option<&Path>) -> Result<(), String> {
     let rounds: Vec<Round> = (0..effort.rounds).map(|_| bench.round()).collect::<Result<_, _>>()?;
     let middle = |of: fn(&Round) -> f64| median(rounds.iter().map(of).collect());
     println!("{} documents of 1 KB, medians of {} rounds", effort.documents, effort.rounds);
-    // All are shown before the first that is missed is reported.
+    // Print all figures before the first missed goal is reported.
     let found = [
         THROUGHPUT.check(middle(|round| round.ratio)),
         MEMORY.check(middle(|round| round.grown_bytes as f64 / f64::from(1 << 20))),
@@ -140,7 +140,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Creates the replication. Returns its path among the settings of replications.
+    /// Creates the replication. Returns the path of its settings.
     fn replicate(&self) -> Result<String, String> {
         let form = [
             ("fromBucket", BUCKET),
@@ -176,7 +176,7 @@ impl Bench<'_> {
         Ok(tasks.find(|task| task["type"] == "xdcr").cloned().unwrap_or_default())
     }
 
-    /// Waits until the target has so many documents.
+    /// Waits until the target has the given number of documents.
     fn wait_for(&self, documents: u64) -> Result<(), String> {
         until("the documents at the target", || {
             let path = format!("/pools/default/buckets/{BUCKET}");
@@ -189,7 +189,7 @@ impl Bench<'_> {
         until("nothing to be left", || Ok(self.task()?["changesLeft"] == 0))
     }
 
-    /// Median time from the request of a write until the target answers with the version.
+    /// Returns the median time from the request of a write until the target returns the version.
     fn visible_ms(&self) -> Result<f64, String> {
         let (mut source, mut target) = (client(&self.source)?, client(&self.target)?);
         let mut times = Vec::with_capacity(WRITES);
@@ -211,7 +211,7 @@ impl Bench<'_> {
         Ok(median(times))
     }
 
-    /// The p99 of requests to the source at a steady rate, half of them writes.
+    /// Returns the p99 of requests to the source at a steady rate, half of them writes.
     fn p99(&self) -> Result<f64, String> {
         let (keys, seconds) = (self.effort.documents.to_string(), self.effort.seconds.to_string());
         let options = [
@@ -229,7 +229,8 @@ impl Bench<'_> {
         Ok(load::measure(self.binary, &ON_SECOND, &target, &options)?.p99)
     }
 
-    /// Milliseconds from the request to resume until a document of each vBucket that was written meanwhile is at the target.
+    /// Returns the milliseconds from the request to resume until the target has a document of each vBucket that was written
+    /// meanwhile.
     fn resumed_ms(&self, id: &str) -> Result<f64, String> {
         self.pause(id, true)?;
         let (mut source, mut target) = (client(&self.source)?, client(&self.target)?);
@@ -256,7 +257,7 @@ impl Bench<'_> {
         Ok(begun.elapsed().as_secs_f64() * 1e3)
     }
 
-    /// Microseconds that a conflict takes longer when a resolver is asked.
+    /// Returns the additional microseconds of a conflict that calls a resolver.
     fn resolver_us(&self) -> Result<f64, String> {
         let without = self.conflicts_us(false)?;
         let with = self.conflicts_us(true)?;
@@ -264,7 +265,7 @@ impl Bench<'_> {
         Ok(with - without)
     }
 
-    /// Microseconds that each of many documents takes of which both buckets have a version.
+    /// Returns the microseconds per document for documents of which both buckets have a version.
     fn conflicts_us(&self, asks: bool) -> Result<f64, String> {
         let keys = CONFLICTS.to_string();
         let fill = ["--keys", &keys, "--value-bytes", "128", "--seconds", "0"];
@@ -306,7 +307,7 @@ fn client(node: &Node) -> Result<KvClient, String> {
     KvClient::connect(address, USER, PASSWORD, BUCKET).map_err(|error| error.to_string())
 }
 
-/// Asks cluster management; an answer that is no success is an error.
+/// Sends a request to cluster management; an unsuccessful answer is an error.
 fn expect(node: &Node, method: &str, path: &str, form: &[(&str, &str)]) -> Result<Value, String> {
     let answer = node.rest(method, path, form)?;
     match answer.status {

@@ -1,4 +1,5 @@
-//! `cargo xtask bench sdk`: this project's SDKs against the official ones, on one node, in turn.
+//! `cargo xtask bench sdk`: this project's SDKs compared with the official ones, on one node, in
+//! turn.
 
 use super::load::median;
 use super::{Goal, Limit, PORT_BASE};
@@ -10,13 +11,13 @@ use xtask_setup::command::{output, workspace};
 use xtask_setup::node::{Node, PASSWORD, USER};
 use xtask_setup::sdks::{self, Language};
 
-/// Figures of one process, by their names; throughputs and times alike.
+/// The figures of one process, by name: throughputs and times.
 type Figures = BTreeMap<String, f64>;
 
-/// Measures `rounds` times, the official SDK and ours in turn, in each language.
+/// Measures the official SDK and ours in turn, `rounds` times, in each language.
 ///
 /// # Errors
-/// When something is missing, or a process fails.
+/// Fails when something is missing, or a process fails.
 pub fn run(rounds: usize, seconds: f64, binary: Option<&Path>) -> Result<(), String> {
     let binary = super::binary(binary, "release")?;
     sdks::build_js()?;
@@ -43,7 +44,7 @@ pub fn run(rounds: usize, seconds: f64, binary: Option<&Path>) -> Result<(), Str
 
 const IMPORT: &str = "import, ms";
 const MEMORY: &str = "memory, MB";
-/// Memory that an SDK takes beyond its runtime, against the official one.
+/// Maximum ratio of the memory of an SDK beyond its runtime to that of the official one.
 const MEMORY_RATIO_MAX: f64 = 0.3;
 const IMPORT_MS_MAX: f64 = 30.0;
 /// The script of a measurement, without its extension.
@@ -80,7 +81,7 @@ fn show(language: Language, theirs: &[Figures], ours: &[Figures]) {
     println!();
 }
 
-/// Holds the median of paired ratios, the slowest cell of all, against the goals.
+/// Compares the median of paired ratios, and the slowest cell of all, with the goals.
 fn check(language: Language, theirs: &[Figures], ours: &[Figures]) -> Vec<Result<(), String>> {
     let ratio = |name: &str| {
         let pairs = ours.iter().zip(theirs);

@@ -1,4 +1,4 @@
-//! `cargo xtask bench start`: from nothing to the first answer.
+//! `cargo xtask bench start`: the time from an empty directory to the first answer.
 
 use super::load::median;
 use super::{Limit, PORT_BASE};
@@ -7,13 +7,13 @@ use xtask_setup::node::{self, Node};
 
 const FIRST_ANSWER: Limit = Limit { what: "first answer", unit: " ms", max: 300.0 };
 const IDLE_MEMORY: Limit = Limit { what: "memory when idle", unit: " MB", max: 60.0 };
-/// What is allocated for the start is in use by then, and what was needed once given back.
+/// By then, memory needed only for the start has been freed, and the rest is in use.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 /// Starts a node on an empty directory `rounds` times.
 ///
 /// # Errors
-/// When it does not answer, or a limit is passed.
+/// Fails when it does not answer, or a limit is exceeded.
 pub fn run(rounds: usize) -> Result<(), String> {
     let binary = node::build("release")?;
     let (mut times, mut memory) = (Vec::new(), Vec::new());

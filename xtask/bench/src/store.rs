@@ -1,4 +1,4 @@
-//! `cargo xtask bench store` and `cargo xtask bench crashes`: the stores' speed and their safety.
+//! `cargo xtask bench store` and `cargo xtask bench crashes`: the speed and safety of the stores.
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use xtask_setup::command::{cargo, output, run as run_command, target_dir, worksp
 
 const ENGINES: [&str; 3] = ["sled", "log", "fjall"];
 
-/// A row of the table, what the benchmark calls it, and how many decimals it is worth.
+/// A row of the table, its name in the benchmark, and its number of decimals.
 const FIGURES: [(&str, &str, usize); 18] = [
     ("load, k documents/s", "load_kps", 0),
     ("get, k/s", "get_kps", 0),
@@ -32,10 +32,10 @@ const FIGURES: [(&str, &str, usize); 18] = [
 
 type Figures = BTreeMap<String, f64>;
 
-/// Puts all engines to the same work, each in a process of its own, and prints a table.
+/// Runs all engines with the same work, each in its own process, and prints a table.
 ///
 /// # Errors
-/// What is missing, or what an engine died of.
+/// Reports what is missing, or why an engine failed.
 pub fn run(documents: u64, csv: Option<&Path>) -> Result<(), String> {
     let binary = build()?;
     let directory = target_dir()?.join("bench-store");
@@ -55,7 +55,8 @@ pub fn run(documents: u64, csv: Option<&Path>) -> Result<(), String> {
     csv.map_or(Ok(()), |path| write_csv(path, documents, &figures))
 }
 
-/// Builds the benchmark once, so that a change made meanwhile does not come between the engines.
+/// Builds the benchmark once, so that all engines run the same version even if a change is made
+/// meanwhile.
 fn build() -> Result<PathBuf, String> {
     let mut build = cargo();
     build.args(["bench", "--no-run", "--message-format=json", "-p", "nacre-store"]);
@@ -117,7 +118,7 @@ fn write_csv(path: &Path, documents: u64, figures: &[Figures]) -> Result<(), Str
     writer.flush().map_err(|error| failed(error.into()))
 }
 
-/// Goes through the whole crash matrix, and prints how many points it has.
+/// Runs the complete crash matrix, and prints its number of points.
 ///
 /// # Errors
 /// The first point at which something was lost.

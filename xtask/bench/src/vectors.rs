@@ -1,7 +1,7 @@
-//! `cargo xtask bench vectors`: 52,000 vectors of real texts in nacre, behind HTTP, and in faiss, hnswlib and usearch, in a process: how many
-//! of the nearest each finds, with filters and without, and what that takes.
+//! `cargo xtask bench vectors`: 52,000 vectors of real texts in nacre, behind HTTP, and in faiss, hnswlib and usearch, in a
+//! process: the recall of each, with and without filters, and its cost.
 //!
-//! The texts are passages of the corpus of `bench search`; the vectors are made by the model that the Python package `wordllama` has.
+//! The texts are passages of the corpus of `bench search`; the vectors come from the model in the Python package `wordllama`.
 
 use super::load::{BUCKET, create_bucket, median};
 use super::search::{Connection, Corpus, PATIENCE, Server, send, table, wait_for};
@@ -28,15 +28,15 @@ const DIMS: usize = 256;
 const NEAREST: usize = 10;
 const QUOTA_MB: u32 = 1024;
 const INDEX: &str = "vectors";
-/// Requests that are sent before their replies are waited for.
+/// Requests sent before their replies are read.
 const PIPELINE: usize = 64;
-/// Vectors of 1,000 that match a filter; 1,000 stands for a search without a filter.
+/// Vectors of 1,000 that match a filter; 1,000 means a search without a filter.
 const FILTERS: [u32; 5] = [1000, 500, 100, 10, 1];
 
-/// Measures a node and the libraries. Queries of nacre are asked `rounds` times.
+/// Measures a node and the libraries. Sends nacre's queries `rounds` times.
 ///
 /// # Errors
-/// What is missing, or which goal was missed.
+/// Reports what is missing, or which goal was missed.
 pub fn run(rounds: usize, binary: Option<&Path>) -> Result<(), String> {
     let binary = super::binary(binary, "release")?;
     let python = tools::python("vectors-1", &PACKAGES)?;
@@ -77,19 +77,19 @@ pub fn run(rounds: usize, binary: Option<&Path>) -> Result<(), String> {
     RECALL.check(recalls[0]).and(FILTERED.check(worst))
 }
 
-/// What was measured of an engine with one filter.
+/// The measurements of an engine with one filter.
 struct Row {
     engine: String,
     /// Seconds of processor time.
     build: f64,
-    /// Of 1,000 vectors so many match.
+    /// Number of matching vectors of 1,000.
     kept: u32,
     recall: f64,
-    /// Microseconds of processor time for a query.
+    /// Microseconds of processor time per query.
     cpu: f64,
-    /// Microseconds that half of the queries took at most, where queries go over HTTP.
+    /// Median microseconds, if queries go over HTTP.
     p50: Option<f64>,
-    /// Queries a second of one client.
+    /// Queries per second of one client.
     rate: f64,
 }
 
@@ -127,11 +127,11 @@ impl Row {
     }
 }
 
-/// The vectors, and what is nearest.
+/// The vectors, and the exact nearest neighbours.
 struct Data {
     vectors: Vec<Vec<u8>>,
     queries: Vec<Vec<f32>>,
-    /// The numbers of the nearest of each query, by filter.
+    /// The numbers of the nearest vectors of each query, by filter.
     exact: BTreeMap<String, Vec<BTreeSet<u64>>>,
 }
 
@@ -218,8 +218,7 @@ fn write(node: &Node, data: &Data) -> Result<(), String> {
     Ok(())
 }
 
-/// The share of the nearest that is found, and for a query microseconds of processor time, those that half took at most, and how many a
-/// second there are.
+/// Returns the recall and, per query, the microseconds of processor time, the median latency, and the queries per second.
 fn ask(
     server: &Server,
     connection: &mut Connection,

@@ -1,5 +1,5 @@
-//! `cargo xtask bench views`: documents indexed a second by a node and by a server that a user of CouchDB's views would
-//! run, the time of queries on small and large views, and what the sandbox costs.
+//! `cargo xtask bench views`: the documents per second that a node indexes, compared with a server that users of
+//! CouchDB views would run; the time of queries on small and large views; and the cost of the sandbox.
 
 use super::load::{BUCKET, create_bucket, median};
 use super::{Goal, Limit, PORT_BASE};
@@ -19,19 +19,19 @@ const RANGE: Limit = Limit { what: "50 rows, p50", unit: " ms", max: 2.0 };
 const GROWTH: Limit = Limit { what: "reduce of all rows, against 1,000 rows", unit: "x", max: 3.0 };
 
 const QUOTA_MB: u32 = 4096;
-/// Documents whose rows are about 1,000.
+/// Number of documents with about 1,000 rows.
 const SMALL: u32 = 333;
 const QUERIES: usize = 200;
-/// How often both sides are measured, in turn; the median of the ratios counts.
+/// Number of alternating measurements of both sides; the median of the ratios is used.
 const ROUNDS: usize = 3;
-/// How often the node indexes in a round what the peer does; the median counts.
+/// Number of runs of the node per round; the median is used.
 const RUNS: usize = 5;
-/// How long the peer may take to start, and to index.
+/// Time limit for the other server to start, and to index.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// The peer's package and version.
+/// The other server's package and version.
 const PEER: (&str, &str) = ("pouchdb-server", "4.2.0");
 
-/// Two views that emit three rows of a document between them.
+/// Returns two views that together emit three rows per document.
 fn design() -> Value {
     json!({"views": {
         "by_name": {"map": "function (doc, meta) { emit(doc.name, null); }", "reduce": "_count"},
@@ -42,7 +42,7 @@ fn design() -> Value {
     }})
 }
 
-/// A document of about 0.9 KB.
+/// Returns a document of about 0.9 KB.
 fn document(number: u32) -> Value {
     let spread = number.wrapping_mul(2_654_435_761);
     json!({
@@ -57,10 +57,10 @@ fn document(number: u32) -> Value {
     })
 }
 
-/// Measures a node with `documents`, and with as many as the peer, `peer_documents`.
+/// Measures a node with `documents`, and with the number of the other server, `peer_documents`.
 ///
 /// # Errors
-/// What is missing, or which goal was missed.
+/// Reports what is missing, or which goal was missed.
 pub fn run(documents: u32, peer_documents: u32) -> Result<(), String> {
     let binary = node::build("release")?;
     println!("documents of 0.9 KB, two views, three rows of each document");
@@ -69,7 +69,7 @@ pub fn run(documents: u32, peer_documents: u32) -> Result<(), String> {
     println!("{documents} documents: {:.0} indexed a second", large.indexed);
     let (name, version) = PEER;
     let round = |_| {
-        // It takes a tenth of a second, in which much else can happen.
+        // A run takes a tenth of a second, so that other processes can disturb it.
         let runs = (0..RUNS).map(|_| Ok(views_of(&binary, peer_documents)?.indexed));
         let indexed = median(runs.collect::<Result<Vec<_>, String>>()?);
         let peer = peer(peer_documents)?;
@@ -89,7 +89,7 @@ pub fn run(documents: u32, peer_documents: u32) -> Result<(), String> {
 }
 
 struct Figures {
-    /// Documents a second, from the design document to fresh rows of both views.
+    /// Documents per second, from the design document to up-to-date rows of both views.
     indexed: f64,
     reduce_ms: f64,
     range_ms: f64,
@@ -97,7 +97,7 @@ struct Figures {
 
 fn views_of(binary: &Path, documents: u32) -> Result<Figures, String> {
     let node = Node::start(binary, Some(PORT_BASE), &["warm"], &[])?;
-    // The plugin is there once it has answered.
+    // The plugin is loaded once it has answered.
     node.put_design("warm", "warm", &design().to_string())?;
     create_bucket(&node, "couchbase", QUOTA_MB)?;
     let failed = |error: std::io::Error| format!("the node: {error}");
@@ -146,7 +146,7 @@ fn views_of(binary: &Path, documents: u32) -> Result<Figures, String> {
     Ok(figures)
 }
 
-/// Documents that the peer indexes a second.
+/// Returns the documents per second that the other server indexes.
 fn peer(documents: u32) -> Result<f64, String> {
     let (package, version) = PEER;
     let program = tools::npm(package, version)?.join("bin").join(package);

@@ -1,4 +1,4 @@
-//! `cargo xtask bench warmup`: a full node stops and starts.
+//! `cargo xtask bench warmup`: stops and starts a full node.
 
 use super::load::{self, BUCKET};
 use super::{Limit, PORT_BASE};
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// Loads `documents` of 1 KB, stops and starts the node, and reads a document of every vBucket.
 ///
 /// # Errors
-/// When documents are missing, or a limit is passed.
+/// Fails when documents are missing, or a limit is passed.
 pub fn run(documents: u32) -> Result<(), String> {
     let binary = node::build("release")?;
     let mut node = Node::start(&binary, Some(PORT_BASE), &[], &[])?;

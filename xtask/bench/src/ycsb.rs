@@ -14,12 +14,12 @@ const QUOTA_MB: u32 = 4096;
 const SHARED: &[&str] = &["--share"];
 const SHARED_TITLE: &str = "   the same, nacre on a shared connection";
 
-/// How much is measured.
+/// The amount of work to measure.
 #[derive(Clone, Copy)]
 pub struct Effort {
-    /// Records that are loaded.
+    /// Records to load.
     pub records: u64,
-    /// Clients at once.
+    /// Concurrent clients.
     pub clients: usize,
     /// Rounds; the median of the ratios of paired runs is shown.
     pub rounds: usize,
@@ -27,12 +27,12 @@ pub struct Effort {
     pub seconds: f64,
 }
 
-/// A workload, options of the node's runs that are its own, and what it is called.
+/// A workload, options only for the node's runs, and its name.
 ///
-/// Those that insert come last, as YCSB has it, and scans at the end: they need an index, which PostgreSQL always has.
+/// Inserting workloads come last, as in YCSB, and scans at the end: they need an index, which PostgreSQL always has.
 ///
-/// Keys of nacre are asked for on a connection for each client, as PostgreSQL has to be, and then on one for all of them, as
-/// SDKs do.
+/// nacre's keys are read on a connection for each client, as PostgreSQL requires, and then on one for all of them, as in
+/// SDKs.
 const WORKLOADS: [(&str, &[&str], &str); 12] = [
     ("a", &[], "a: half reads, half updates"),
     ("a", SHARED, SHARED_TITLE),
@@ -48,16 +48,16 @@ const WORKLOADS: [(&str, &[&str], &str); 12] = [
     ("e", &["--scans", "keys"], "e: the same, documents read by key"),
 ];
 
-/// What is compared with: how sessions of PostgreSQL are set, how writes of the node, and its name.
+/// The comparisons: the session settings of PostgreSQL, the durability of the node's writes, and a name.
 const COMPARED: [(&str, &str, &str); 2] = [
     ("synchronous_commit=off", "none", "synchronous_commit=off"),
     ("", "majorityAndPersistToActive", "durable writes"),
 ];
 
-/// Measures both in turn; only some workloads, and without durable writes, when there are any in `only`.
+/// Measures both in turn. If `only` is not empty, measures only its workloads, without durable writes.
 ///
 /// # Errors
-/// What is missing, what a server refused, or which goal was missed.
+/// Reports what is missing, what a server refused, or which goal was missed.
 pub fn run(effort: Effort, only: &[String], named: Option<&Path>) -> Result<(), String> {
     let binary = super::binary(named, "release")?;
     let peer = Postgres::start(PORT_BASE + 53)?;
@@ -103,7 +103,7 @@ fn own(options: &[&str]) -> Vec<String> {
     options.iter().map(|option| (*option).to_owned()).collect()
 }
 
-/// Options that lead to a node.
+/// Returns the options that make the client use a node.
 fn target(node: &Node) -> Vec<String> {
     let (keys, query) =
         (format!("127.0.0.1:{}", node.kv_port()), format!("127.0.0.1:{}", node.query_port()));
@@ -128,7 +128,7 @@ fn tell(peer: &Postgres, effort: Effort) {
     );
 }
 
-/// Prints a row; gives the median of the ratios.
+/// Prints a row; returns the median of the ratios.
 fn pairs(
     binary: &Path,
     effort: Effort,

@@ -1,11 +1,11 @@
-//! `cargo xtask bench ycsb-java`: YCSB itself, with the official Java client, and no operation that fails.
+//! `cargo xtask bench ycsb-java`: YCSB itself, with the official Java client. No operation may fail.
 //!
 //! ```text
 //! site.ycsb.Client (unmodified) ─► conformance/ycsb/Documents.java ─► official Java client ─► node
 //! ```
 //!
-//! Workloads have the proportions that are published with YCSB. A run at a given throughput shows the latency that users see where a
-//! server is not at its limit; one without a target shows the limit.
+//! The workloads have the proportions published with YCSB. A run with a target throughput shows the latency of a server below its
+//! limit; a run without one shows the limit.
 
 use super::load::BUCKET;
 use super::load::create_bucket;
@@ -16,24 +16,25 @@ use xtask_setup::command::{output, run as run_command, workspace};
 use xtask_setup::node::{Node, PASSWORD, USER};
 use xtask_setup::tools;
 
-/// YCSB and the client. Later versions of the client lack a library that they need.
+/// YCSB and the client. Later versions of the client lack a required library.
 const LIBRARIES: [&str; 2] = ["site.ycsb:core:0.17.0", "com.couchbase.client:java-client:3.12.1"];
 const QUOTA_MB: u32 = 2048;
 
-/// How much is measured.
+/// The amount of work to measure.
 #[derive(Clone, Copy)]
 pub struct Effort {
-    /// Records that are loaded.
+    /// Records to load.
     pub records: u64,
-    /// Operations of a run.
+    /// Operations per run.
     pub operations: u64,
-    /// Threads of a run.
+    /// Threads per run.
     pub threads: usize,
-    /// Operations in a second that are aimed at, 0 for as many as there can be.
+    /// Target operations per second, 0 for no limit.
     pub target: u64,
 }
 
-/// A workload: its letter, the shares of its operations, and which records are drawn. Those that insert come last, as YCSB has it.
+/// A workload: its letter, the shares of its operations, and the distribution of records. Inserting workloads come last, as in
+/// YCSB.
 const WORKLOADS: [(&str, &[(&str, &str)]); 6] = [
     ("a", &[("readproportion", "0.5"), ("updateproportion", "0.5")]),
     ("b", &[("readproportion", "0.95"), ("updateproportion", "0.05")]),
@@ -67,7 +68,7 @@ const WORKLOADS: [(&str, &[(&str, &str)]); 6] = [
     ),
 ];
 
-/// Result of a run.
+/// The result of a run.
 struct Outcome {
     throughput: f64,
     /// Name, count, average and 95th percentile in microseconds of each kind of operation.
@@ -175,7 +176,7 @@ impl Program {
     }
 }
 
-/// Reads what YCSB prints.
+/// Parses the output of YCSB.
 fn read(text: &str) -> Result<Outcome, String> {
     let mut outcome = Outcome { throughput: 0.0, operations: Vec::new(), failed: 0 };
     let result = |line: &str| {

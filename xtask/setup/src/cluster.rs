@@ -1,4 +1,4 @@
-//! The nodes, and what an operator does with them.
+//! A cluster, and the actions of its operator.
 
 use crate::command::{output, run};
 use crate::network::{HOSTS, Network};
@@ -12,36 +12,36 @@ use std::time::{Duration, Instant};
 
 /// The bucket under load.
 pub const BUCKET: &str = "default";
-/// Copies of each vBucket, where there are as many nodes.
+/// Copies of each vBucket, if there are enough nodes.
 const COPIES: usize = 3;
-/// How long it may take until all is well.
+/// Time limit for the cluster to become healthy.
 const PATIENCE: Duration = Duration::from_secs(240);
-/// How often it is looked.
+/// Interval of checks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// Management of a node that is reached at its own address.
+/// The management port of a node with its own address.
 const MGMT: &str = "8091";
-/// So many looks in a row have to find all well: a node that was silent for a while may be about to be replaced all the same.
+/// Number of consecutive successful checks: a node that was silent for a while may still be failed over.
 const LOOKS: usize = 10;
-/// How long a node may take to answer.
+/// Time limit for an answer of a node.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
-/// The size of a disk that can be full.
+/// The size of a disk that can be filled.
 const DISK: &str = "size=400m";
 
-/// A cluster in a network of its own.
+/// A cluster in its own network.
 pub struct Cluster {
-    /// The nodes, by their numbers.
+    /// The nodes, by number.
     pub nodes: Vec<Node>,
-    /// What connects them.
+    /// The network between them.
     pub network: Network,
     binary: PathBuf,
     disks: Vec<PathBuf>,
 }
 
 impl Cluster {
-    /// Starts `count` nodes that have a bucket with two replicas, or as many as there can be.
+    /// Starts `count` nodes and creates a bucket with two replicas, or as many as possible.
     ///
     /// # Errors
-    /// What the system or a node says.
+    /// Reports the errors of the system or of a node.
     pub fn start(
         binary: &Path,
         count: usize,
@@ -81,13 +81,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// How clients reach it. By default the SDK leaves a node alone for 5 s once it has refused a connection, also one that is
-    /// back after a moment: that would be measured instead of the node.
+    /// Returns the connection string for clients. By default the SDK does not contact a node for 5 s after a refused
+    /// connection, even if the node is back after a moment: that would be measured instead of the node.
     pub fn connection(&self) -> String {
         format!("{}?server_wait_backoff=250", self.seeds())
     }
 
-    /// All nodes as a connection string.
+    /// Returns all nodes as a connection string.
     pub fn seeds(&self) -> String {
         format!("couchbase://{}", HOSTS[..self.nodes.len()].join(","))
     }
@@ -110,18 +110,18 @@ impl Cluster {
         self.ask(node, "POST", path, form).map(drop)
     }
 
-    /// Has node `by` take another one in.
+    /// Adds another node through node `by`.
     ///
     /// # Errors
-    /// What they say.
+    /// Reports a refusal.
     pub fn add(&self, by: usize, node: usize) -> Result<(), String> {
         self.nodes[by].cluster(&self.binary, &["add", &format!("{}:{MGMT}", HOSTS[node])])
     }
 
-    /// Has all vBuckets of a node moved to the others, and the node leave.
+    /// Moves all vBuckets of a node to the others, and removes the node.
     ///
     /// # Errors
-    /// What they say.
+    /// Reports a refusal.
     pub fn remove(&self, by: usize, node: usize) -> Result<(), String> {
         self.nodes[by].cluster(
             &self.binary,
@@ -133,15 +133,15 @@ impl Cluster {
         })
     }
 
-    /// Has other nodes take the place of one that is gone.
+    /// Fails over a node that is gone.
     ///
     /// # Errors
-    /// What they say.
+    /// Reports a refusal.
     pub fn fail_over(&self, by: usize, node: usize) -> Result<(), String> {
         self.nodes[by].cluster(&self.binary, &["failover", &format!("{}:{MGMT}", HOSTS[node])])
     }
 
-    /// Waits until something holds; whoever does not answer is asked again.
+    /// Waits until a condition is true. An error of the condition counts as false.
     fn until(
         &self,
         what: &str,
@@ -159,10 +159,10 @@ impl Cluster {
         }
     }
 
-    /// The node that the others have elected: it decides about failovers.
+    /// Returns the elected leader, which decides about failovers.
     ///
     /// # Errors
-    /// When there is none for too long.
+    /// Fails when there is no leader for too long.
     pub fn leader(&self) -> Result<usize, String> {
         let mut leader = 0;
         self.until("a leader", || {
@@ -175,7 +175,7 @@ impl Cluster {
         Ok(leader)
     }
 
-    /// The copies of each vBucket, as the numbers of nodes, the active one first; none where one is missing.
+    /// Returns the copies of each vBucket as node numbers, the active one first; `None` for a missing copy.
     fn copies(&self, at: usize) -> Result<Vec<Vec<Option<usize>>>, String> {
         let map = self.ask(at, "GET", &format!("/pools/default/b/{BUCKET}"), "")?;
         let map = &map["vBucketServerMap"];
@@ -184,7 +184,7 @@ impl Cluster {
             .into_iter()
             .flatten()
             .map(|server| {
-                // A node that is alone calls itself by whatever it was asked by.
+                // A single node uses the address of the request as its own.
                 match server.as_str()?.split(':').next()? {
                     "$HOST" => Some(at),
                     name => HOSTS.iter().position(|host| *host == name),
@@ -199,10 +199,10 @@ impl Cluster {
         Ok(map["vBucketMap"].as_array().into_iter().flatten().map(of_chain).collect())
     }
 
-    /// Who serves each of the documents.
+    /// Returns the active node of each document.
     ///
     /// # Errors
-    /// When there is no map.
+    /// Fails when there is no map.
     pub fn active(&self, keys: &[String]) -> Result<Vec<usize>, String> {
         let copies = self.copies(0)?;
         let active = |key: &String| {
@@ -212,11 +212,11 @@ impl Cluster {
         keys.iter().map(active).collect()
     }
 
-    /// Does what an operator does until each node is back, and each vBucket has all its copies. A process that has ended by
-    /// itself is started again where `may_end` allows that it does.
+    /// Acts like an operator until each node is back and each vBucket has all its copies. With `may_end`, restarts processes
+    /// that have ended by themselves.
     ///
     /// # Errors
-    /// When that takes too long, or a process has ended that should not have.
+    /// Fails when that takes too long, or a process has ended unexpectedly.
     pub fn make_whole(&mut self, may_end: bool) -> Result<(), String> {
         let begun = Instant::now();
         let mut well = 0;
@@ -241,7 +241,7 @@ impl Cluster {
         }
     }
 
-    /// Takes the next step towards a whole cluster; says whether it is.
+    /// Takes the next step towards a complete cluster; returns true if it is complete.
     fn mend(&self) -> Result<bool, String> {
         let count = self.nodes.len();
         let mut pools = Vec::new();
@@ -249,7 +249,7 @@ impl Cluster {
             pools.push(self.ask(node, "GET", "/pools/default", "")?);
         }
         let nodes = |pool: &Value| pool["nodes"].as_array().cloned().unwrap_or_default();
-        // A node that was failed over after the last look, before a rebalance that was begun then, has left.
+        // A node that was failed over after the last check, before a rebalance that started then, has left.
         let has_left = |node: &usize| nodes(&pools[*node]).len() == 1;
         let stays = (0..count).find(|node| !has_left(node));
         if let (Some(by), Some(node)) = (stays, (0..count).find(has_left)) {
@@ -260,7 +260,7 @@ impl Cluster {
             let nodes = nodes(pool);
             nodes.len() == count && nodes.iter().all(|node| node["status"] == "healthy")
         };
-        // One that was just started may not know yet that it was failed over: a rebalance would remove it.
+        // A node that was just started may not know yet that it was failed over: a rebalance would remove it.
         let parts = |pool: &Value| -> Vec<Value> {
             nodes(pool).iter().map(|node| node["clusterMembership"].clone()).collect()
         };
@@ -292,7 +292,7 @@ impl Cluster {
             self.post(0, "/controller/rebalance", &form)?;
             return Ok(false);
         }
-        // All nodes know it.
+        // Every node has learned of it.
         for node in 1..count {
             if self.copies(node)? != copies {
                 return Ok(false);
@@ -301,10 +301,10 @@ impl Cluster {
         Ok(true)
     }
 
-    /// Takes up all room that a node's disk has; gives the file that does.
+    /// Fills a node's disk; returns the file that does.
     ///
     /// # Errors
-    /// When the file cannot be made.
+    /// Fails when the file cannot be created.
     pub fn fill_disk(&self, node: usize) -> Result<PathBuf, String> {
         let folder = self.nodes[node].data_dir();
         let free = output(
@@ -321,7 +321,7 @@ impl Cluster {
     /// Stops all nodes.
     ///
     /// # Errors
-    /// When one does not end well.
+    /// Fails when one does not end cleanly.
     pub fn stop(mut self) -> Result<(), String> {
         std::mem::take(&mut self.nodes).into_iter().try_for_each(Node::stop)
     }

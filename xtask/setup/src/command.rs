@@ -1,4 +1,4 @@
-//! Running other programs.
+//! Execution of other programs.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 /// Runs `command` to its end.
 ///
 /// # Errors
-/// One line: what could not be done for which purpose.
+/// One line: the failed command and its purpose.
 pub fn run(command: &mut Command, purpose: &str) -> Result<(), String> {
     match command.status() {
         Ok(status) if status.success() => Ok(()),
@@ -17,7 +17,7 @@ pub fn run(command: &mut Command, purpose: &str) -> Result<(), String> {
     }
 }
 
-/// Runs `command` to its end; gives what it printed.
+/// Runs `command` to its end; returns its output.
 ///
 /// # Errors
 /// As for [`run`].
@@ -38,7 +38,7 @@ fn cannot_start(command: &Command, purpose: &str, error: &std::io::Error) -> Str
     format!("cannot {purpose}: {}: {error}", command.get_program().to_string_lossy())
 }
 
-/// A command that runs `binary`, by another program when `wrapper` names one with its arguments.
+/// Returns a command that runs `binary`, with the program and arguments in `wrapper` before it, if any.
 pub fn wrapped(binary: &Path, wrapper: &[&str]) -> Command {
     match wrapper {
         [] => Command::new(binary),
@@ -50,10 +50,10 @@ pub fn wrapped(binary: &Path, wrapper: &[&str]) -> Command {
     }
 }
 
-/// Where the installer of Go puts it, which leaves it to people to add that to their path.
+/// The folder of Go's installer, which does not add it to the search path.
 const GO_FOLDER: &str = "/usr/local/go/bin";
 
-/// The search path with Go in it, where that is installed and not in reach.
+/// Returns the search path extended by Go, if Go is installed and not in the path.
 pub fn path_with_go() -> Option<OsString> {
     let path = env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = env::split_paths(&path).collect();
@@ -79,10 +79,10 @@ pub fn again(path: &OsStr) -> ExitCode {
     }
 }
 
-/// The cargo that runs this chore.
+/// Returns the cargo that runs this chore.
 pub fn cargo() -> Command {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // What Cargo says of the package of this program would be taken for news by build scripts of others, which look at it.
+    // Build scripts of other crates would notice Cargo's variables about this program's package and run again.
     let of_this =
         |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     for (name, _) in env::vars_os() {
@@ -93,9 +93,9 @@ pub fn cargo() -> Command {
     cargo
 }
 
-/// The folder of the workspace that cargo runs the chore in.
+/// Returns the workspace folder in which cargo runs the chore.
 ///
-/// Asked when it runs, since clones that share a target directory share the compiled chore too.
+/// Determined at run time, because clones that share a target directory also share the compiled chore.
 pub fn workspace() -> PathBuf {
     let of_chores = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let of_chores =
@@ -103,10 +103,10 @@ pub fn workspace() -> PathBuf {
     of_chores.as_deref().and_then(Path::parent).map(PathBuf::from).unwrap_or_default()
 }
 
-/// Where cargo builds, however that was configured.
+/// Returns cargo's target directory, however it is configured.
 ///
 /// # Errors
-/// When cargo does not say.
+/// Fails when cargo does not report it.
 pub fn target_dir() -> Result<PathBuf, String> {
     let metadata = output(
         cargo().args(["metadata", "--no-deps", "--format-version", "1"]),

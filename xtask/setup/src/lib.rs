@@ -1,6 +1,7 @@
-//! What chores install, build and start: tools, plugins, SDKs, nodes and clusters of them.
+//! Installation, builds and processes for chores: tools, plugins, SDKs, nodes and clusters of them.
 //!
-//! Each installs or builds what it needs into folders of the project's own, or says in one line what is missing.
+//! Each function installs or builds what it needs into folders of the project, or reports in one line what is
+//! missing.
 #![expect(
     clippy::disallowed_methods,
     reason = "a chore reads and writes files, starts programs and reads the clock"

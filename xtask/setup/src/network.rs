@@ -1,4 +1,4 @@
-//! A network for nodes on this machine: each in a namespace of its own, with an address of its own, on one bridge.
+//! A network for nodes on this machine: each node in a namespace with its own address, all on one bridge.
 //!
 //! ```text
 //!  clients, in the namespace of all ── bridge 198.18.77.254 ─┬─ nacre-1: 198.18.77.1
@@ -6,32 +6,32 @@
 //!                                                            └─ nacre-3: 198.18.77.3
 //! ```
 //!
-//! A node is cut off from another by being told a hardware address for it that nobody has. What it sends is lost on the way,
-//! without an error, and only in that direction; nothing but `ip` is needed for that.
+//! To cut a node off from another one, it gets a hardware address for it that does not exist. Its packets are then lost
+//! without an error, in this direction only. This requires only `ip`.
 
 use crate::command::run;
 use std::process::{Command, Stdio};
 
-/// Addresses that nobody uses: they are reserved for measurements of networks (RFC 2544).
+/// Unused addresses: they are reserved for network measurements (RFC 2544).
 pub const HOSTS: [&str; 5] =
     ["198.18.77.1", "198.18.77.2", "198.18.77.3", "198.18.77.4", "198.18.77.5"];
 const CLIENTS: &str = "198.18.77.254/24";
 const BRIDGE: &str = "nacre-chaos";
 /// A hardware address that no interface has.
 const NOBODY: &str = "02:00:00:00:00:01";
-/// Names of the namespaces.
+/// The names of the namespaces.
 const NAMES: [&str; 5] = ["nacre-1", "nacre-2", "nacre-3", "nacre-4", "nacre-5"];
 
-/// The network, removed with this.
+/// The network, which is removed when this value is dropped.
 pub struct Network {
     count: usize,
 }
 
 impl Network {
-    /// Makes a network for so many nodes, in the place of one that a chore has left.
+    /// Creates a network for `count` nodes, and replaces one that an earlier chore left behind.
     ///
     /// # Errors
-    /// When this user may not, or `ip` is missing.
+    /// Fails when the user lacks the right, or `ip` is missing.
     pub fn start(count: usize) -> Result<Network, String> {
         let network = Network { count };
         network.remove();
@@ -50,24 +50,24 @@ impl Network {
         Ok(network)
     }
 
-    /// The command that runs a program on a node.
+    /// Returns the command that runs a program on a node.
     pub fn wrapper(&self, node: usize) -> [&'static str; 4] {
         ["ip", "netns", "exec", NAMES[node]]
     }
 
-    /// Loses from now on what `from` sends to `to`.
+    /// Drops all packets from `from` to `to` from now on.
     ///
     /// # Errors
-    /// When `ip` fails.
+    /// Fails when `ip` fails.
     pub fn cut(&self, from: usize, to: usize) -> Result<(), String> {
         let lost = ["lladdr", NOBODY, "dev", "eth0", "nud", "permanent"];
         ip(&[&["-n", NAMES[from], "neigh", "replace", HOSTS[to]], &lost[..]].concat())
     }
 
-    /// Lets everything through again.
+    /// Stops dropping packets.
     ///
     /// # Errors
-    /// When `ip` fails.
+    /// Fails when `ip` fails.
     pub fn heal(&self) -> Result<(), String> {
         for name in &NAMES[..self.count] {
             ip(&["-n", name, "neigh", "flush", "dev", "eth0", "nud", "permanent"])?;

@@ -1,4 +1,4 @@
-//! A node of this workspace, built and running for as long as a chore needs it.
+//! A node of this workspace, built and run while a chore needs it.
 
 use crate::command::{cargo, run, target_dir, wrapped};
 use crate::{plugins, tools};
@@ -16,21 +16,21 @@ pub const USER: &str = "Administrator";
 /// Its password.
 pub const PASSWORD: &str = "password";
 
-/// The address of nodes that are on no other.
+/// The default address of nodes.
 const LOCALHOST: &str = "127.0.0.1";
 
-/// Names a folder in which each node gets a file for what it logs.
+/// The environment variable with the folder for the nodes' log files.
 const LOGS: &str = "NACRE_CHORE_LOGS";
 
-/// How long a node may take to start; the first start compiles its plugins.
+/// Time limit for the start of a node; the first start compiles its plugins.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 const NOOP: u8 = 0x0a;
 
-/// Builds plugins and server; gives the path of the binary, which has its plugins compiled.
+/// Builds plugins and server; returns the path of the binary, whose plugins are compiled.
 ///
 /// # Errors
-/// What is missing or does not compile.
+/// Reports what is missing or does not compile.
 pub fn build(profile: &str) -> Result<PathBuf, String> {
     plugins::build()?;
     let mut build = cargo();
@@ -39,10 +39,10 @@ pub fn build(profile: &str) -> Result<PathBuf, String> {
     built(profile)
 }
 
-/// The binary that is there already, with its plugins compiled for this machine.
+/// Returns the existing binary, with its plugins compiled for this machine.
 ///
 /// # Errors
-/// When there is none, or it cannot compile them.
+/// Fails when the binary does not exist or cannot compile the plugins.
 pub fn built(profile: &str) -> Result<PathBuf, String> {
     let folder = if profile == "dev" { "debug" } else { profile };
     let binary = target_dir()?.join(folder).join("nacre");
@@ -52,7 +52,7 @@ pub fn built(profile: &str) -> Result<PathBuf, String> {
     Ok(binary)
 }
 
-/// The cache of compiled plugins that the nodes of all chores share.
+/// Returns the cache of compiled plugins that the nodes of all chores share.
 ///
 /// # Errors
 /// As for [`tools::dir`].
@@ -60,19 +60,19 @@ pub fn aot_dir() -> Result<PathBuf, String> {
     Ok(tools::dir()?.join("aot"))
 }
 
-/// Where the data of a node is that this chore starts there.
+/// Returns the data directory of a node of this chore at the given address and port.
 pub fn data_dir(host: &str, port_base: Option<u16>) -> PathBuf {
     let name = format!("nacre-chore-{}-{host}-{}", std::process::id(), port_base.unwrap_or(0));
     std::env::temp_dir().join(name)
 }
 
-/// A running node with a data directory that is removed with it.
+/// A running node. Its data directory is removed with it.
 pub struct Node {
     process: Child,
     command: Command,
     data_dir: PathBuf,
     host: &'static str,
-    /// Lowest port, `None` for the defaults.
+    /// The lowest port; `None` for the default ports.
     port_base: Option<u16>,
 }
 
@@ -80,7 +80,7 @@ impl Node {
     /// Starts a node with an administrator and `buckets`, and waits until it answers.
     ///
     /// # Errors
-    /// When it does not start.
+    /// Fails when it does not start.
     pub fn start(
         binary: &Path,
         port_base: Option<u16>,
@@ -92,10 +92,10 @@ impl Node {
         Ok(node)
     }
 
-    /// As [`Node::start`], without waiting.
+    /// Like [`Node::start`], without waiting.
     ///
     /// # Errors
-    /// When a port is taken or the program cannot be run.
+    /// Fails when a port is in use or the program cannot be run.
     pub fn spawn(
         binary: &Path,
         port_base: Option<u16>,
@@ -105,17 +105,17 @@ impl Node {
         Node::spawn_at(binary, LOCALHOST, port_base, buckets, wrapper)
     }
 
-    /// Starts a node that waits for an administrator, and waits until it answers. It ends when it is dropped.
+    /// Starts a node without an administrator, and waits until it answers. It ends when it is dropped.
     ///
     /// # Errors
-    /// When it does not start.
+    /// Fails when it does not start.
     pub fn start_unclaimed(binary: &Path, port_base: u16) -> Result<Node, String> {
         let mut node = Node::spawn_as(binary, LOCALHOST, Some(port_base), &[], &["--unclaimed"])?;
         node.wait_until_ready()?;
         Ok(node)
     }
 
-    /// As [`Node::spawn`], on another address of this machine.
+    /// Like [`Node::spawn`], on another address of this machine.
     ///
     /// # Errors
     /// As for [`Node::spawn`].
@@ -138,10 +138,10 @@ impl Node {
         wrapper: &[&str],
         arguments: &[&str],
     ) -> Result<Node, String> {
-        // Another node there would answer in this one's place.
+        // Another node there would answer in place of this one.
         for port in [port_base.unwrap_or(8091), port_base.map_or(11210, |base| base + 10)] {
             match std::net::TcpListener::bind((host, port)) {
-                // Addresses of other networks are not this one's to give.
+                // This process cannot bind addresses in the namespaces of other networks.
                 Err(error) if error.kind() != ErrorKind::AddrNotAvailable => {
                     return Err(format!("{host}:{port} is needed for a node: {error}"));
                 }
@@ -153,7 +153,7 @@ impl Node {
         let mut command = wrapped(binary, wrapper);
         command.arg("serve").arg("--data-dir").arg(&data_dir).arg("--plugin-cache").arg(aot_dir()?);
         command.args(["--host", host]).args(arguments);
-        // Functions of conformance cases call a server that the runner has on this machine.
+        // Functions in conformance cases call a server that the runner runs on this machine.
         command.env("NACRE_ALLOW_OUTGOING", "127.0.0.0/8");
         if let Some(base) = port_base {
             command.args(["--port-base", &base.to_string()]);
@@ -169,16 +169,16 @@ impl Node {
         Ok(Node { process, command, data_dir, host, port_base })
     }
 
-    /// Runs the node again, on the same data, after [`Node::halt`]; does not wait for it.
+    /// Starts the node again on the same data, after [`Node::halt`]; does not wait for it.
     ///
     /// # Errors
-    /// When the program cannot be run.
+    /// Fails when the program cannot be run.
     pub fn respawn(&mut self) -> Result<(), String> {
         self.process = spawn(&mut self.command)?;
         Ok(())
     }
 
-    /// Its number, for the system.
+    /// Returns the process ID.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
@@ -186,7 +186,7 @@ impl Node {
     /// Waits for the first answer on the key-value port.
     ///
     /// # Errors
-    /// When there is none for as long as a start may take, counted from `begun`.
+    /// Fails when there is none within the time limit of a start, counted from `begun`.
     pub fn wait_for_key_value(&self, begun: Instant) -> Result<(), String> {
         let answers = || {
             let mut client = KvClient::open((self.host, self.kv_port())).ok()?;
@@ -201,10 +201,10 @@ impl Node {
         Ok(())
     }
 
-    /// Waits until it answers.
+    /// Waits until the node answers.
     ///
     /// # Errors
-    /// When it does not start.
+    /// Fails when it does not start.
     pub fn wait_until_ready(&mut self) -> Result<(), String> {
         let begun = Instant::now();
         loop {
@@ -221,40 +221,40 @@ impl Node {
         }
     }
 
-    /// Management, as other nodes reach it.
+    /// Returns the management address for other nodes.
     pub fn address(&self) -> String {
         format!("{}:{}", self.host, self.mgmt_port())
     }
 
-    /// Port of cluster management.
+    /// Returns the port of cluster management.
     pub fn mgmt_port(&self) -> u16 {
         self.port_base.unwrap_or(8091)
     }
 
-    /// Port of views.
+    /// Returns the port of views.
     pub fn views_port(&self) -> u16 {
         self.mgmt_port() + 1
     }
 
-    /// Port of queries.
+    /// Returns the port of queries.
     pub fn query_port(&self) -> u16 {
         self.mgmt_port() + 2
     }
 
-    /// Port of functions.
+    /// Returns the port of functions.
     pub fn eventing_port(&self) -> u16 {
         self.mgmt_port() + 5
     }
 
-    /// Port of the key-value protocol.
+    /// Returns the port of the key-value protocol.
     pub fn kv_port(&self) -> u16 {
         self.port_base.map_or(11210, |base| base + 10)
     }
 
-    /// Asks cluster management; a body is a form.
+    /// Sends a request to cluster management; the body is a form.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// Fails when it does not answer.
     pub fn rest(&self, method: &str, path: &str, form: &[(&str, &str)]) -> Result<Answer, String> {
         let form: Vec<String> =
             form.iter().map(|(name, value)| format!("{name}={}", http::escape(value))).collect();
@@ -267,10 +267,10 @@ impl Node {
         )
     }
 
-    /// Runs `nacre cluster` on it.
+    /// Runs `nacre cluster` on the node.
     ///
     /// # Errors
-    /// What that says.
+    /// Reports the message of the command.
     pub fn cluster(&self, binary: &Path, arguments: &[&str]) -> Result<(), String> {
         let mut command = Command::new(binary);
         command
@@ -281,10 +281,10 @@ impl Node {
         run(&mut command, &format!("do `nacre cluster {}`", arguments.join(" ")))
     }
 
-    /// Runs `nacre plugin` on it.
+    /// Runs `nacre plugin` on the node.
     ///
     /// # Errors
-    /// What that says.
+    /// Reports the message of the command.
     pub fn plugin(&self, binary: &Path, arguments: &[&str]) -> Result<(), String> {
         let mut command = Command::new(binary);
         command
@@ -297,10 +297,10 @@ impl Node {
         run(&mut command, &format!("do `nacre plugin {}`", arguments.join(" ")))
     }
 
-    /// Asks the port of queries; the request is JSON.
+    /// Sends a JSON request to the query port.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// Fails when it does not answer.
     pub fn query(&self, request: &serde_json::Value) -> Result<Answer, String> {
         let body = request.to_string();
         self.request(
@@ -312,18 +312,18 @@ impl Node {
         )
     }
 
-    /// Asks the port of functions; a body is JSON.
+    /// Sends a request to the port of functions; the body is JSON.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// Fails when it does not answer.
     pub fn eventing(&self, method: &str, path: &str, body: &str) -> Result<Answer, String> {
         self.request(self.eventing_port(), method, path, "application/json", body.as_bytes())
     }
 
-    /// Asks the views port.
+    /// Sends a request to the views port.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// Fails when it does not answer.
     pub fn views(&self, method: &str, path: &str, body: &str) -> Result<Answer, String> {
         self.request(self.views_port(), method, path, "application/json", body.as_bytes())
     }
@@ -344,7 +344,7 @@ impl Node {
     /// Deploys a design document.
     ///
     /// # Errors
-    /// What the node says about it.
+    /// Reports the node's refusal.
     pub fn put_design(&self, bucket: &str, name: &str, document: &str) -> Result<(), String> {
         let answer = self.views("PUT", &format!("/{bucket}/_design/{name}"), document)?;
         match answer.status {
@@ -353,10 +353,10 @@ impl Node {
         }
     }
 
-    /// The rows of a view, fresh.
+    /// Returns the up-to-date rows of a view.
     ///
     /// # Errors
-    /// What the node says instead.
+    /// Reports the node's refusal.
     pub fn view(
         &self,
         bucket: &str,
@@ -371,43 +371,43 @@ impl Node {
         value["rows"].as_array().cloned().ok_or(format!("{path}: {text}"))
     }
 
-    /// Has the node stop when this program is asked to end. It then ends with the node, whose data it removes.
+    /// Stops the node when this program is asked to end. The program then ends with the node and removes its data.
     ///
     /// # Errors
-    /// When signals cannot be waited for.
+    /// Fails when signals cannot be handled.
     pub fn end_together(&self) -> Result<(), String> {
         let mut signals = Signals::new([SIGTERM, SIGHUP])
             .map_err(|error| format!("cannot wait for signals: {error}"))?;
         let node = self.process.id() as i32;
         std::thread::spawn(move || {
             for _ in &mut signals {
-                // SAFETY: kill takes numbers only. The process is a child that is waited for at the end of this program.
+                // SAFETY: kill takes only numbers. The process is a child that is waited for at the end of this program.
                 unsafe { libc::kill(node, SIGTERM) };
             }
         });
         Ok(())
     }
 
-    /// Waits until the node ends, as by Ctrl-C.
+    /// Waits until the node ends, for example after Ctrl-C.
     ///
     /// # Errors
-    /// When it does not end well.
+    /// Fails when it does not end cleanly.
     pub fn wait(mut self) -> Result<(), String> {
         self.wait_for_end()
     }
 
-    /// Stops the node as an operator would, and waits for its clean end. Its data goes with it.
+    /// Stops the node as an operator would, and waits for its clean end. Removes its data.
     ///
     /// # Errors
-    /// When it does not end well.
+    /// Fails when it does not end cleanly.
     pub fn stop(mut self) -> Result<(), String> {
         self.halt()
     }
 
-    /// As [`Node::stop`], but the data stays for [`Node::respawn`].
+    /// Like [`Node::stop`], but keeps the data for [`Node::respawn`].
     ///
     /// # Errors
-    /// When it does not end well.
+    /// Fails when it does not end cleanly.
     pub fn halt(&mut self) -> Result<(), String> {
         self.signal(libc::SIGTERM);
         self.wait_for_end()
@@ -415,25 +415,25 @@ impl Node {
 
     /// Sends a signal to the process.
     pub fn signal(&self, signal: i32) {
-        // SAFETY: kill takes numbers only, and the process is a child that was not waited for.
+        // SAFETY: kill takes only numbers, and the process is a child that was not waited for.
         unsafe { libc::kill(self.process.id() as i32, signal) };
     }
 
-    /// How the process ended, if it has.
+    /// Returns how the process ended, if it has ended.
     pub fn has_ended(&mut self) -> Option<ExitStatus> {
         self.process.try_wait().ok().flatten()
     }
 
-    /// Ends the node as a crash would; the data stays for [`Node::respawn`].
+    /// Kills the node, as a crash would; keeps the data for [`Node::respawn`].
     ///
     /// # Errors
-    /// When the system does not.
+    /// Fails when the system refuses.
     pub fn kill(&mut self) -> Result<(), String> {
         let killed = self.process.kill().and_then(|()| self.process.wait());
         killed.map(drop).map_err(|error| format!("cannot kill the node: {error}"))
     }
 
-    /// Where its data lies.
+    /// Returns its data directory.
     pub fn data_dir(&self) -> &Path {
         &self.data_dir
     }
@@ -450,18 +450,18 @@ fn spawn(command: &mut Command) -> Result<Child, String> {
     })
 }
 
-/// Memory that a process has in use, as the system counts it (its resident set).
+/// Returns the resident set size of a process.
 ///
 /// # Errors
-/// When there is no such process.
+/// Fails when there is no such process.
 pub fn memory_bytes(id: u32) -> Result<u64, String> {
     status_bytes(id, "VmRSS:")
 }
 
-/// Memory of a process that is its own: without pages of files.
+/// Returns the private memory of a process, without pages of files.
 ///
 /// # Errors
-/// When there is no such process.
+/// Fails when there is no such process.
 pub fn own_memory_bytes(id: u32) -> Result<u64, String> {
     status_bytes(id, "RssAnon:")
 }

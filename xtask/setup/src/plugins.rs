@@ -1,8 +1,8 @@
-//! Builds the shipped plugins: Rust and C to a core module, and that to a component.
+//! Builds the shipped plugins: compiles Rust and C to core modules, and converts these to components.
 //!
-//! QuickJS is C, so a C compiler for Wasm is needed. Whoever has one names it in `CC_wasm32_unknown_unknown` (and
-//! its archiver in `AR_wasm32_unknown_unknown`); otherwise the Zig compiler, a clang in a Python wheel, is installed
-//! into `$NACRE_TOOLS`, by default `~/.cache/nacre/tools`. It needs no root and touches nothing else.
+//! QuickJS is C, so this needs a C compiler for Wasm. Set `CC_wasm32_unknown_unknown` to use your own (and
+//! `AR_wasm32_unknown_unknown` for its archiver); otherwise the Zig compiler, a clang in a Python wheel, is installed into
+//! `$NACRE_TOOLS`, by default `~/.cache/nacre/tools`. It does not need root and changes nothing else.
 
 use crate::command::{cargo, output, run, target_dir, workspace};
 use crate::{node, tools};
@@ -17,7 +17,7 @@ use std::process::Command;
 const TARGET: &str = "wasm32-unknown-unknown";
 const CC: &str = "CC_wasm32_unknown_unknown";
 const AR: &str = "AR_wasm32_unknown_unknown";
-/// Its clang has the LLVM of the Rust version that the workspace names.
+/// Its clang has the LLVM version of the workspace's Rust version.
 const ZIG: &str = "ziglang==0.17.0";
 
 /// Options of `cargo xtask plugins`.
@@ -28,7 +28,7 @@ pub struct Options {
     aot: bool,
 }
 
-/// Builds the plugins and says where they are.
+/// Builds the plugins and prints their folder.
 ///
 /// # Errors
 /// As for [`build`].
@@ -37,15 +37,15 @@ pub fn run_chore(options: &Options) -> Result<(), String> {
     if options.aot { node::build("dev").map(|_| ()) } else { Ok(()) }
 }
 
-/// The components of a world, which are built together: `nacre-plugin` has the bindings of one world at a time.
+/// The components of a world. They are built together, because `nacre-plugin` has the bindings of one world at a time.
 struct World {
-    /// Has the crate of the probe be built for this world; it is built for several.
+    /// The world for which the probe's crate is built; there are several.
     probe: Option<&'static str>,
-    /// The name of each component, and its crate.
+    /// The name and crate of each component.
     components: &'static [(&'static str, &'static str)],
 }
 
-/// The shipped components, and what the tests of the host run.
+/// The shipped components, and those for the host's tests.
 const WORLDS: [World; 4] = [
     World {
         probe: None,
@@ -73,18 +73,17 @@ const WORLDS: [World; 4] = [
     World { probe: Some("nacre-probe/resolver"), components: &[("probe-resolver", "nacre-probe")] },
 ];
 
-/// The name of each component of all worlds, and its crate.
+/// Returns the name and crate of each component of all worlds.
 fn components() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
     WORLDS.iter().flat_map(|world| world.components)
 }
 
-/// Builds all plugins into `<target directory>/plugins`, which it gives.
+/// Builds all plugins into `<target directory>/plugins`, and returns that folder.
 ///
-/// They are kept until what they are made from is other than it was: a fresh clone has the same files with other times, and would
-/// have cargo build what is there already.
+/// They are kept until their inputs change. In a fresh clone the files have other times, and cargo would build them again.
 ///
 /// # Errors
-/// One line that says what is missing or failed; the output of a failed command is shown as it comes.
+/// One line that says what is missing or failed; the output of a failed command is printed as it appears.
 pub fn build() -> Result<PathBuf, String> {
     let target_dir = target_dir()?;
     ensure_target()?;
@@ -97,7 +96,7 @@ pub fn build() -> Result<PathBuf, String> {
     {
         return Ok(folder);
     }
-    // Until all are built, they are of no one origin.
+    // Until all are built, they have no common origin.
     drop(fs::remove_file(&record));
     for World { probe, components } in &WORLDS {
         let mut build = cargo();
@@ -121,8 +120,8 @@ pub fn build() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// All that the components are made from, as a hash in hexadecimal: the files of their crates and of those of the workspace that
-/// they use, the versions of the others, the compilers and what these are told.
+/// Returns a hash of all inputs of the components in hexadecimal: the files of their crates and of the workspace crates that they
+/// use, the versions of other crates, the compilers and their options.
 fn origin(compiler: &Compiler) -> Result<String, String> {
     let mut tree = cargo();
     tree.args(["tree", "--quiet", "--target", TARGET, "--edges", "normal,build"])
@@ -130,7 +129,7 @@ fn origin(compiler: &Compiler) -> Result<String, String> {
         .args(components().flat_map(|(_, package)| ["-p", package]));
     let crates = output(&mut tree, "ask cargo what the plugins use")?;
     let mut files = BTreeSet::new();
-    // A crate of the workspace is listed as `name version (folder)`, some with another remark after that.
+    // A crate of the workspace is listed as `name version (folder)`, some with a note after it.
     for line in crates.lines() {
         if let Some((_, folder)) = line.split_once(" (/") {
             let folder = folder.split(')').next().unwrap_or(folder);
@@ -159,7 +158,7 @@ fn origin(compiler: &Compiler) -> Result<String, String> {
     Ok(format!("{:x}", hash.finalize()))
 }
 
-/// The files of a folder and of those in it, but for tests, which are in no component.
+/// Lists the files of a folder and its subfolders, except tests, which are in no component.
 fn list(folder: &Path, files: &mut BTreeSet<PathBuf>) -> Result<(), String> {
     let failed = |error| format!("cannot list {}: {error}", folder.display());
     for entry in fs::read_dir(folder).map_err(failed)? {
@@ -173,7 +172,7 @@ fn list(folder: &Path, files: &mut BTreeSet<PathBuf>) -> Result<(), String> {
     Ok(())
 }
 
-/// Wraps a core module as a component, and writes it unless that very component is there: who has it compiled in is not built again.
+/// Wraps a core module as a component. Writes it only if it has changed, so that crates that include it are not built again.
 fn encode(module: &Path, component: &Path) -> Result<(), String> {
     let failed =
         |error: &dyn std::fmt::Display| format!("cannot encode {}: {error}", module.display());
@@ -188,7 +187,7 @@ fn encode(module: &Path, component: &Path) -> Result<(), String> {
     }
     let folder = component.parent().expect("the path has a folder");
     fs::create_dir_all(folder).map_err(|error| failed(&error))?;
-    // Written beside and renamed, so that nobody ever loads half a component.
+    // Written to another name and renamed, so that nobody loads half a component.
     let partial = component.with_extension("partial");
     fs::write(&partial, encoded).map_err(|error| failed(&error))?;
     fs::rename(&partial, component).map_err(|error| failed(&error))
@@ -207,7 +206,7 @@ impl Compiler {
         }
         let folder = tools::dir()?.join(ZIG.replace("==", "-"));
         let compiler = Compiler { cc: folder.join("cc"), ar: folder.join("ar") };
-        // The wrappers are written last, so that their presence says that all is installed.
+        // The wrappers are written last: if they exist, everything is installed.
         if !compiler.ar.exists() {
             install_zig(&folder, &compiler)?;
         }
@@ -232,7 +231,7 @@ fn install_zig(folder: &Path, compiler: &Compiler) -> Result<(), String> {
         folder.display(),
         python.display()
     );
-    // Zig spells targets its own way, and only knows the C headers of WASI; QuickJS asks for both.
+    // Zig has its own target names, and only the C headers of WASI; QuickJS needs both.
     let cc = format!(
         r#"#!/bin/sh
 t=wasm32-wasi

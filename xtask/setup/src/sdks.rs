@@ -1,33 +1,33 @@
-//! The SDKs: the official packages, installed, and ours, compiled.
+//! The SDKs: the official packages, which are installed, and ours, which are compiled.
 
 use crate::command::{run as run_command, workspace};
 use crate::tools;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Version of the official package for Node.js.
+/// The version of the official package for Node.js.
 pub const NODE_VERSION: &str = "4.7.1";
-/// Version of the official package for Python.
+/// The version of the official package for Python.
 pub const PYTHON_VERSION: &str = "4.6.3";
 
-/// A language that there is an SDK for.
+/// A language with an SDK.
 #[derive(Clone, Copy, Debug)]
 pub enum Language {
-    /// JavaScript, by Node.js.
+    /// JavaScript, with Node.js.
     Node,
     /// Python.
     Python,
 }
 
-/// Where the packages of a language are.
+/// The packages of a language.
 pub struct Targets {
-    /// The official one.
+    /// The official package.
     pub official: Target,
-    /// Ours.
+    /// Our package.
     pub own: Target,
 }
 
-/// A package as the scripts take it, and what runs them.
+/// A package in the form that the scripts take, and its interpreter.
 pub struct Target {
     interpreter: PathBuf,
     package: String,
@@ -36,7 +36,7 @@ pub struct Target {
 /// Installs the official package of a language.
 ///
 /// # Errors
-/// When it cannot be installed.
+/// Fails when it cannot be installed.
 pub fn targets(language: Language) -> Result<Targets, String> {
     let target = |interpreter: &Path, package: String| Target {
         interpreter: interpreter.to_owned(),
@@ -62,16 +62,17 @@ pub fn targets(language: Language) -> Result<Targets, String> {
     })
 }
 
-/// The interpreter of an environment with the official package for Python.
+/// Returns the interpreter of an environment with the official Python package.
 ///
 /// # Errors
-/// When it cannot be installed.
+/// Fails when it cannot be installed.
 pub fn official_python() -> Result<PathBuf, String> {
     let package = format!("couchbase=={PYTHON_VERSION}");
     tools::python(&format!("couchbase-{PYTHON_VERSION}"), &[&package])
 }
 
-/// A script of the repository, by its path without extension, with a package.
+/// Returns the command that runs a script of the repository, given by its path without extension,
+/// with a package.
 pub fn command(language: Language, target: &Target, script: &str) -> Command {
     let mut command = Command::new(&target.interpreter);
     match language {
@@ -79,13 +80,13 @@ pub fn command(language: Language, target: &Target, script: &str) -> Command {
             command.arg(workspace().join(format!("{script}.mjs"))).arg(&target.package);
         }
         Language::Python => {
-            // The benchmark is of asyncio, where the official package has another name.
+            // The benchmark uses asyncio, for which the official package has another name.
             let asynchronous = script.ends_with("load") && target.package == "couchbase";
             let package = if asynchronous { "acouchbase" } else { target.package.as_str() };
             command.arg(workspace().join(format!("{script}.py"))).arg(package);
             command
                 .env("PYTHONPATH", workspace().join("sdk-py/src"))
-                // Bytecode is kept, as it is of installed packages, but not beside the sources.
+                // Bytecode is cached, as for installed packages, but not next to the sources.
                 .env_remove("PYTHONDONTWRITEBYTECODE")
                 .env("PYTHONPYCACHEPREFIX", std::env::temp_dir().join("nacre-bytecode"))
                 .env("PYTHONWARNINGS", "ignore");
@@ -94,10 +95,10 @@ pub fn command(language: Language, target: &Target, script: &str) -> Command {
     command
 }
 
-/// Compiles the SDK for JavaScript.
+/// Compiles the JavaScript SDK.
 ///
 /// # Errors
-/// When npm is missing or it does not compile.
+/// Fails when npm is missing or it does not compile.
 pub fn build_js() -> Result<(), String> {
     let folder = workspace().join("sdk-js");
     let mut install = Command::new("npm");

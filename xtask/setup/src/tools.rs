@@ -1,16 +1,16 @@
-//! Things the chores need that are not in the repository, each in a folder of the project's own.
+//! Tools that chores need and that are not in the repository, each in a folder of the project.
 //!
-//! `$NACRE_TOOLS`, by default `~/.cache/nacre/tools`. A folder is complete when its marker is there.
+//! They are in `$NACRE_TOOLS`, by default `~/.cache/nacre/tools`. A folder is complete if its marker exists.
 
 use crate::command::run;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where tools are installed.
+/// Returns the folder of the tools.
 ///
 /// # Errors
-/// When there is no home directory and no folder was named.
+/// Fails when there is no home directory and no folder was named.
 pub fn dir() -> Result<PathBuf, String> {
     if let Some(folder) = env::var_os("NACRE_TOOLS") {
         return Ok(folder.into());
@@ -20,10 +20,10 @@ pub fn dir() -> Result<PathBuf, String> {
     Ok(Path::new(&home).join(".cache/nacre/tools"))
 }
 
-/// Installs into `folder` unless that was finished before.
+/// Installs into `folder` unless an earlier installation is complete.
 ///
 /// # Errors
-/// Those of `install`, and of a folder that cannot be written.
+/// The errors of `install`; fails when the folder cannot be written.
 pub fn once(folder: &Path, install: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     let marker = folder.join("installed");
     if marker.exists() {
@@ -36,7 +36,8 @@ pub fn once(folder: &Path, install: impl FnOnce() -> Result<(), String>) -> Resu
     std::fs::write(marker, "").map_err(cannot)
 }
 
-/// Java libraries, each as `group:artifact:version`, with all that they need; gives the folder of the archives.
+/// Installs Java libraries, each as `group:artifact:version`, with their dependencies; returns the folder of
+/// the archives.
 ///
 /// # Errors
 /// One line that says what is missing.
@@ -74,7 +75,7 @@ pub fn java(name: &str, libraries: &[&str]) -> Result<PathBuf, String> {
     Ok(archives)
 }
 
-/// A Python environment with `packages`; gives its interpreter.
+/// Installs a Python environment with `packages`; returns its interpreter.
 ///
 /// # Errors
 /// One line that says what is missing.
@@ -97,7 +98,7 @@ pub fn python(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
     Ok(python)
 }
 
-/// A program in Go, as `host/owner/path`; gives its path. One that is installed already is taken instead.
+/// Installs a Go program, given as `host/owner/path`; returns its path. Uses an installed one if there is one.
 ///
 /// # Errors
 /// One line that says what is missing.
@@ -121,7 +122,7 @@ pub fn go_program(package: &str, version: &str) -> Result<PathBuf, String> {
     Ok(folder.join(name))
 }
 
-/// An npm package; gives its folder.
+/// Installs an npm package; returns its folder.
 ///
 /// # Errors
 /// One line that says what is missing.

@@ -1,4 +1,4 @@
-//! What is done to the nodes, and when.
+//! The faults of the nodes, and their schedule.
 
 use super::Chaos;
 use rand::rngs::StdRng;
@@ -8,53 +8,54 @@ use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 use xtask_setup::cluster::Cluster;
 
-/// Whom a fault meets.
+/// The target of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whom {
-    /// The leader of the nodes, who decides about failovers.
+    /// The leader of the nodes, which decides about failovers.
     Leader,
-    /// Who serves most of the documents, but does not lead.
+    /// The node that serves most of the documents, unless it leads.
     Busiest,
-    /// The node of that number.
+    /// The node with that number.
     Node(usize),
 }
 
-/// What happens.
+/// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// The process ends by surprise, and is started again.
+    /// The process is killed and started again.
     Kill,
-    /// The process stands still.
+    /// The process is paused.
     Pause,
-    /// Others do not hear it.
+    /// Other nodes do not receive its messages.
     Mute,
-    /// It does not hear others.
+    /// It does not receive the messages of other nodes.
     Deafen,
-    /// Both.
+    /// Both directions are cut.
     Isolate,
-    /// It leaves the cluster in a rebalance, and comes again in another.
+    /// It leaves the cluster in a rebalance, and rejoins in another one.
     Rebalance,
-    /// Its disk has no room.
+    /// Its disk is full.
     FullDisk,
 }
 
 /// One fault of the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What happens.
+    /// The kind.
     pub what: What,
-    /// To whom.
+    /// The target.
     pub whom: Whom,
-    /// For how long.
+    /// The duration.
     pub lasts: Duration,
 }
 
 impl Fault {
-    /// Kinds of faults are counted together by this. `leads`: they meet the leader, whoever was meant.
+    /// Returns the name under which faults of the same kind are counted. `leads`: the fault hits the
+    /// leader, whatever its target was.
     pub fn kind(&self, leads: bool) -> String {
         let of = if leads { "leader" } else { "node" };
         match self.what {
-            // One that is back before it can be missed is another matter.
+            // A process that is back before anyone misses it is another kind.
             What::Kill if self.lasts < Duration::from_secs(5) => format!("kill,briefly:{of}"),
             What::Kill => format!("kill:{of}"),
             What::Pause => format!("pause:{of}"),
@@ -72,7 +73,7 @@ impl Display for Fault {
     }
 }
 
-/// The faults in their order, the same for the same seed and numbers.
+/// Returns the faults in order. The same seed and numbers give the same faults.
 pub fn schedule(options: &Chaos) -> Vec<Fault> {
     let mut random = StdRng::seed_from_u64(options.seed);
     let mut faults = Vec::new();
@@ -100,7 +101,7 @@ pub fn schedule(options: &Chaos) -> Vec<Fault> {
 }
 
 impl Fault {
-    /// The node that it meets, given who leads and who serves the documents.
+    /// Returns the affected node, given the leader and the active nodes of the documents.
     pub fn victim(&self, leader: usize, active: &[usize], count: usize) -> usize {
         match self.whom {
             Whom::Leader => leader,
@@ -113,10 +114,10 @@ impl Fault {
         }
     }
 
-    /// Does it to `victim`, and ends it.
+    /// Injects the fault into `victim`, and repairs it afterwards.
     ///
     /// # Errors
-    /// When the system, or a node, does not do its part.
+    /// Fails when the system or a node misbehaves.
     pub fn strike(&self, cluster: &mut Cluster, victim: usize) -> Result<(), String> {
         let others = (0..cluster.nodes.len()).filter(|node| *node != victim);
         let others: Vec<usize> = others.collect();

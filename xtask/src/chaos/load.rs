@@ -1,4 +1,5 @@
-//! The load: `conformance/chaos`, a program with the official Go SDK that also judges what it has seen.
+//! The load: `conformance/chaos`, a program with the official Go SDK, which also checks what it has
+//! observed.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -8,35 +9,36 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use xtask_setup::command::{run, workspace};
 use xtask_setup::node::{PASSWORD, USER};
 
-/// What was seen in a round, or in all.
+/// Observations of a round, or of all.
 #[derive(Debug, Deserialize)]
 pub struct Sums {
-    /// How many operations there were.
+    /// The number of operations.
     pub operations: u64,
-    /// Of how many nobody knows whether they happened.
+    /// The number of operations with an unknown outcome.
     pub unknown: u64,
-    /// Documents that have shown what no register would.
+    /// Documents that are not linearizable registers.
     pub violations: Option<Vec<String>>,
-    /// Acknowledged writes without durability that are gone.
+    /// Lost acknowledged writes without durability.
     pub lost: u64,
-    /// Errors by what the SDK calls them.
+    /// Errors, by the SDK's names.
     pub errors: BTreeMap<String, u64>,
-    /// By fault.
+    /// Gaps, by fault.
     pub gaps: Option<Vec<Gap>>,
 }
 
-/// The longest time in which a document of a fault could not be read, or written; in milliseconds.
+/// The longest time in which a document affected by a fault could not be read, or written, in
+/// milliseconds.
 #[derive(Debug, Deserialize)]
 pub struct Gap {
     /// The kind of the fault.
     pub fault: String,
-    /// Without a read.
+    /// The longest time without a read.
     pub reads: f64,
-    /// Without a durable write.
+    /// The longest time without a durable write.
     pub writes: f64,
-    /// The same of all other documents.
+    /// The longest time without a read of all other documents.
     pub other_reads: f64,
-    /// The same of all other documents.
+    /// The longest time without a durable write of all other documents.
     pub other_writes: f64,
 }
 
@@ -51,7 +53,7 @@ impl Load {
     /// Compiles the program into `folder` and starts it.
     ///
     /// # Errors
-    /// When it does not compile.
+    /// Fails when it does not compile.
     pub fn start(folder: &Path, connection: &str, bucket: &str, seed: u64) -> Result<Load, String> {
         let binary = folder.join("load");
         let mut build = Command::new("go");
@@ -92,32 +94,32 @@ impl Load {
     /// Starts work on new documents, and waits until each was read and written.
     ///
     /// # Errors
-    /// When the program has ended.
+    /// Fails when the program has ended.
     pub fn round(&mut self, keys: &[String]) -> Result<(), String> {
         self.order(&format!("round {}", keys.join(" ")))?;
         self.answer("ready").map(drop)
     }
 
-    /// Tells that there is a fault, which concerns these documents; or all.
+    /// Reports a fault that affects these documents, or all.
     ///
     /// # Errors
-    /// When the program has ended.
+    /// Fails when the program has ended.
     pub fn fault(&mut self, name: &str, keys: &[&str]) -> Result<(), String> {
         self.order(&format!("fault {name} {}", keys.join(" ")))
     }
 
-    /// Ends the round once each document is read and written again.
+    /// Ends the round once each document can be read and written again.
     ///
     /// # Errors
-    /// When that is not so, or the program has ended.
+    /// Fails when that is not the case, or the program has ended.
     pub fn rest(&mut self) -> Result<Sums, String> {
         self.sums("rest", "rested")
     }
 
-    /// Has all documents read again, and ends.
+    /// Reads all documents again, and ends the program.
     ///
     /// # Errors
-    /// When one cannot be read.
+    /// Fails when one cannot be read.
     pub fn end(mut self) -> Result<Sums, String> {
         self.sums("end", "ended")
     }

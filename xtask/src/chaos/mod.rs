@@ -1,8 +1,8 @@
-//! `cargo xtask chaos`: real nodes under faults, and the official Go SDK as their client.
+//! `cargo xtask chaos`: real nodes under faults, with the official Go SDK as their client.
 //!
-//! Each round has new documents, clients of the SDK that read and write them, and one fault. After it the cluster is made
-//! whole as an operator would, and what the clients saw is checked: no acknowledged durable write is lost, and each
-//! document was one register throughout. What may differ is how long a document could not be read or written: the gap.
+//! Each round has new documents, SDK clients that read and write them, and one fault. Then the cluster is repaired as an
+//! operator would, and the clients' observations are checked: no acknowledged durable write is lost, and each document
+//! behaved like a single register. Only the gap may vary: the time in which a document could not be read or written.
 
 mod fault;
 mod load;
@@ -17,9 +17,9 @@ use std::time::Instant;
 use xtask_setup::cluster::{BUCKET, Cluster};
 use xtask_setup::node;
 
-/// The documents of a round for each level of durability.
+/// Documents of a round for each durability level.
 const DOCUMENTS: usize = 8;
-/// How the load calls the levels.
+/// The names of the levels in the load.
 const LEVELS: [&str; 4] = ["majority", "persistActive", "persistMajority", "none"];
 
 /// Options of `cargo xtask chaos`.
@@ -60,10 +60,10 @@ pub struct Chaos {
     pub keep: Option<PathBuf>,
 }
 
-/// Puts a cluster through the faults, and prints what came of it.
+/// Runs a cluster under the faults, and prints the results.
 ///
 /// # Errors
-/// When something was lost or said that should not have been, or the cluster did not become whole again.
+/// Fails when an acknowledged write was lost, a read was wrong, or the cluster did not become complete again.
 pub fn run(options: &Chaos) -> Result<(), String> {
     let binary = match &options.node {
         Some(path) => path.clone(),
@@ -96,7 +96,7 @@ pub fn run(options: &Chaos) -> Result<(), String> {
     judge(&sums, &folder)
 }
 
-/// One fault under load, and the time after it.
+/// Runs one fault under load, and the time after it.
 fn play(cluster: &mut Cluster, load: &mut Load, round: usize, fault: &Fault) -> Result<(), String> {
     let keys = LEVELS.iter().flat_map(|level| {
         (0..DOCUMENTS).map(move |document| format!("{level}-{round}-{document}"))
@@ -133,7 +133,7 @@ fn play(cluster: &mut Cluster, load: &mut Load, round: usize, fault: &Fault) -> 
     Ok(())
 }
 
-/// The gaps by kind of fault.
+/// Returns a table of the gaps by kind of fault.
 fn table(gaps: &[Gap]) -> Table {
     let mut by_kind: BTreeMap<&str, Vec<&Gap>> = BTreeMap::new();
     for gap in gaps {
@@ -167,7 +167,7 @@ fn table(gaps: &[Gap]) -> Table {
     table
 }
 
-/// Whether all held that has to.
+/// Checks all properties.
 fn judge(sums: &Sums, folder: &Path) -> Result<(), String> {
     if let Some(keys) = &sums.violations {
         return Err(format!("documents were no registers: {keys:?}; see {}", folder.display()));

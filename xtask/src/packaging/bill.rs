@@ -1,10 +1,10 @@
-//! The bill of materials: every crate that is in the binary, with its licence and the checksum of its source.
+//! The bill of materials: every crate in the binary, with its licence and the checksum of its source.
 
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use xtask_setup::command::{cargo, output, workspace};
 
-/// Crates of the components that the binary carries besides those of the server.
+/// Crates of the components in the binary, in addition to those of the server.
 const COMPONENTS: [&str; 6] = [
     "nacre-views",
     "nacre-js-service",
@@ -14,10 +14,10 @@ const COMPONENTS: [&str; 6] = [
     "nacre-index",
 ];
 
-/// Returns the bill of a crate of the workspace as CycloneDX 1.5.
+/// Returns the bill of materials of a workspace crate in the format CycloneDX 1.5.
 ///
 /// # Errors
-/// When cargo does not tell, or a dependency has no licence.
+/// Fails when cargo does not report it, or a dependency has no licence.
 pub fn of(root: &str, version: &str) -> Result<String, String> {
     let metadata = output(
         cargo().args(["metadata", "--format-version", "1", "--locked", "--offline"]),
@@ -32,7 +32,7 @@ pub fn of(root: &str, version: &str) -> Result<String, String> {
     let mut components = Vec::new();
     for package in metadata["packages"].as_array().into_iter().flatten() {
         let text = |member: &str| package[member].as_str().unwrap_or_default();
-        // The project's own crates are what the bill is of.
+        // The project's own crates are the subject of the bill.
         if !ids.contains(text("id")) || package["source"].is_null() {
             continue;
         }
@@ -66,7 +66,7 @@ pub fn of(root: &str, version: &str) -> Result<String, String> {
     serde_json::to_string_pretty(&bill).map_err(|error| error.to_string())
 }
 
-/// Checksums of `Cargo.lock`, by name and version.
+/// Returns the checksums in `Cargo.lock`, by name and version.
 fn check_sums(lock: &str) -> Result<BTreeMap<(String, String), String>, String> {
     let lock: toml::Table = lock.parse().map_err(|error| format!("Cargo.lock: {error}"))?;
     let packages = lock.get("package").and_then(toml::Value::as_array);
@@ -80,7 +80,8 @@ fn check_sums(lock: &str) -> Result<BTreeMap<(String, String), String>, String> 
     Ok(sums.collect())
 }
 
-/// IDs of the packages that are compiled into these crates: no build scripts' own, no tests'.
+/// Returns the IDs of the packages that are compiled into these crates, without those of build scripts and
+/// tests.
 fn reached(metadata: &Value, roots: &[&str]) -> BTreeSet<String> {
     let nodes = metadata["resolve"]["nodes"].as_array();
     let by_id: BTreeMap<&str, &Value> =

@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: what people install, made of one build.
+//! `cargo xtask dist`: the installable artefacts, all from one build.
 //!
 //! ```text
 //! dist/nacre-VERSION-linux-x86_64.tar.gz    one static binary, completions, manual pages, unit, dashboards, install.sh
@@ -8,8 +8,8 @@
 //! dist/SHA256SUMS                           checksums of all of them
 //! ```
 //!
-//! The binary is linked to glibc statically: see decision 0063. Every artefact is tried: the archive in a chroot that has nothing else,
-//! by the lines of the README; the package by its installed files; the unit by what systemd says of its exposure.
+//! The binary is linked statically to glibc: see decision 0063. Every artefact is tested: the archive in a chroot without other
+//! files, with the commands of the README; the package by its installed files; the unit by systemd's rating of its exposure.
 
 mod bill;
 mod trial;
@@ -23,11 +23,11 @@ use std::process::Command;
 use xtask_setup::command::{cargo, output, run, target_dir, workspace};
 use xtask_setup::{node, plugins};
 
-/// Largest stripped binary of the profile `release`, in bytes.
+/// Maximum size of the stripped binary of the profile `release`, in bytes.
 const BINARY_BYTES_MAX: u64 = 60 << 20;
-/// Time of all files, so that two builds of the same sources have the same archives: 1 January 2026, in seconds.
+/// The modification time of all files, so that two builds of the same sources give the same archives: 1 January 2026, in seconds.
 const EPOCH: &str = "1767225600";
-/// User of the image, which no other program is likely to have.
+/// The user of the image, which is unlikely to be used by another program.
 const IMAGE_USER: u32 = 10001;
 
 /// Options of `cargo xtask dist`.
@@ -47,16 +47,16 @@ pub struct Dist {
     untried: bool,
 }
 
-/// Makes the artefacts and tries them.
+/// Builds the artefacts and tests them.
 ///
 /// # Errors
-/// What is missing or does not work.
+/// Reports what is missing or does not work.
 pub fn run_chore(options: &Dist) -> Result<(), String> {
     let binary = if options.quick { node::built("dev")? } else { build(&options.profile)? };
     make(options, &binary).map(drop)
 }
 
-/// Packages the binary of the tests and tries that, within seconds.
+/// Packages the binary of the tests and tests the packages, within seconds.
 ///
 /// # Errors
 /// As for [`run_chore`].
@@ -109,7 +109,7 @@ fn build(profile: &str) -> Result<PathBuf, String> {
     plugins::build()?;
     let mut build = cargo();
     build.args(["rustc", "-p", "nacre-server", "--bin", "nacre", "--profile", profile]);
-    // Only the last step, linking, differs: dependencies are those of any other build.
+    // Only the last step, linking, differs: the dependencies are those of any other build.
     build.args(["--", "-C", "target-feature=+crt-static"]);
     run(&mut build, "build the server")?;
     let folder = if profile == "dev" { "debug" } else { profile };
@@ -122,7 +122,7 @@ fn build(profile: &str) -> Result<PathBuf, String> {
     Ok(binary)
 }
 
-/// Puts the tree of an installation together.
+/// Creates the tree of an installation.
 fn stage(tree: &Path, binary: &Path) -> Result<(), String> {
     let packaging = workspace().join("packaging");
     let (bin, etc, share) = (tree.join("bin"), tree.join("etc"), tree.join("share"));
@@ -161,7 +161,7 @@ fn stage(tree: &Path, binary: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the Debian package; gives its path.
+/// Builds the Debian package; returns its path.
 fn package(folder: &Path, tree: &Path, version: &str, quick: bool) -> Result<PathBuf, String> {
     let root = folder.join("deb");
     let packaging = workspace().join("packaging");
@@ -200,7 +200,7 @@ fn package(folder: &Path, tree: &Path, version: &str, quick: bool) -> Result<Pat
     Ok(path)
 }
 
-/// Puts the folder together from which an image is built.
+/// Creates the folder from which an image is built.
 fn stage_image(image: &Path, tree: &Path) -> Result<(), String> {
     let root = image.join("root");
     for folder in ["bin", "etc", "tmp"] {
@@ -234,7 +234,7 @@ fn archive(tree: &Path, to: &Path, quick: bool) -> Result<(), String> {
     run(&mut pack, "pack an archive (GNU tar and gzip are needed)")
 }
 
-/// Writes the checksums of the artefacts, as `sha256sum -c` reads them.
+/// Writes the checksums of the artefacts in the format of `sha256sum -c`.
 fn check_sums(folder: &Path, made: &[PathBuf]) -> Result<(), String> {
     let mut text = String::new();
     for path in made {
@@ -266,7 +266,7 @@ fn mode(path: &Path, mode: u32) -> Result<(), String> {
         .map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Copies a file, or what a folder holds, with permissions that anybody can read with.
+/// Copies a file or a folder's content, readable for everybody.
 fn copy(from: &Path, to: &Path) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("copy {}: {error}", from.display());
     if !from.is_dir() {
@@ -282,7 +282,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Links to a file under another name.
+/// Creates a symbolic link to a file.
 fn link(to: &str, at: &Path) -> Result<(), String> {
     symlink(to, at).map_err(|error| format!("{}: {error}", at.display()))
 }

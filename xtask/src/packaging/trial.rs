@@ -1,4 +1,4 @@
-//! Trials of the artefacts.
+//! Tests of the artefacts.
 
 use super::{copy, create, link, mode};
 use crate::readme;
@@ -7,17 +7,18 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use xtask_setup::command::{output, run};
 
-/// Time from the archive to the answer of the first query.
+/// Time limit from the archive to the answer of the first query.
 const START_MAX: Duration = Duration::from_secs(60);
-/// Highest exposure that systemd may find, of 100.
+/// Maximum exposure in systemd's rating, of 100.
 const EXPOSURE_MAX: &str = "20";
 /// Ports of the node in the chroot.
 const PORT_BASE: &str = "19600";
 
-/// Unpacks the archive into an empty folder and runs the first lines of the README with that folder as the root of the file system.
+/// Unpacks the archive into an empty folder and runs the first commands of the README with that folder as the root of the file
+/// system.
 ///
 /// # Errors
-/// When a line fails, or takes too long.
+/// Fails when a line fails, or takes too long.
 pub fn in_empty_root(archive: &Path, root: &Path, has_libraries: bool) -> Result<(), String> {
     let begun = Instant::now();
     for folder in ["bin", "work", "tmp", "home"] {
@@ -32,7 +33,7 @@ pub fn in_empty_root(archive: &Path, root: &Path, has_libraries: bool) -> Result
     }
     let commands = readme::first_commands()?;
     let script = format!(
-        // In the background it takes the place of the shell, so that the shell's signal reaches it.
+        // In the background it replaces the shell, so that the shell's signal reaches it.
         "nacre() {{ local run=; [ $BASHPID = $$ ] || run=exec\n\
          $run env -i HOME=/home NACRE_PORT_BASE={PORT_BASE} NACRE_LOG=warn \\\n\
          unshare --map-root-user --root='{}' --wd=/work /bin/nacre \"$@\"; }}\n\
@@ -70,10 +71,10 @@ fn add_libraries(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Looks at the package: what it holds, and that its program runs from there.
+/// Checks the package: its content, and that its program runs.
 ///
 /// # Errors
-/// When a file is missing, or the program does not start.
+/// Fails when a file is missing, or the program does not start.
 pub fn package(package: &Path, root: &Path) -> Result<(), String> {
     create(root)?;
     run(Command::new("dpkg-deb").arg("-x").arg(package).arg(root), "unpack the package")?;
@@ -101,11 +102,11 @@ pub fn package(package: &Path, root: &Path) -> Result<(), String> {
 /// Installs from the unpacked archive, over an older version, and uninstalls.
 ///
 /// # Errors
-/// When a step fails.
+/// Fails when a step fails.
 pub fn installer(tree: &Path, home: &Path) -> Result<(), String> {
     let bin = home.join("bin");
     create(&bin)?;
-    // What was there before is replaced, also if it is a link.
+    // Installation replaces existing files, also links.
     link("/bin/true", &bin.join("nacre"))?;
     let install = |arguments: &[&str]| {
         let mut command = Command::new(tree.join("install.sh"));
@@ -129,10 +130,10 @@ pub fn installer(tree: &Path, home: &Path) -> Result<(), String> {
     if left.is_empty() { Ok(()) } else { Err(format!("--uninstall leaves {left:?}")) }
 }
 
-/// Has systemd look at the unit, where there is one.
+/// Lets systemd check the unit, if systemd is installed.
 ///
 /// # Errors
-/// When the unit is more exposed than it may be.
+/// Fails when the unit is more exposed than allowed.
 pub fn unit(unit: &Path) -> Result<(), String> {
     let mut look = Command::new("systemd-analyze");
     look.args(["security", "--offline=true", "--no-pager", "--threshold", EXPOSURE_MAX]).arg(unit);

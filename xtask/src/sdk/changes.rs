@@ -1,8 +1,8 @@
-//! `cargo xtask sdk changes`: feeds of changes while nodes fail and leave.
+//! `cargo xtask sdk changes`: change feeds while nodes fail and leave.
 //!
 //! ```text
-//! write.mjs ──► cluster (as in `chaos`) ──► follow.mjs, follow.py, which leave their feeds and go on from their tokens
-//!    └ progress, by which nodes are killed and removed
+//! write.mjs ──► cluster (as in `chaos`) ──► follow.mjs, follow.py, which leave their feeds and continue from their tokens
+//!    └ progress, which triggers kills and removals of nodes
 //! ```
 
 use serde::Deserialize;
@@ -15,32 +15,32 @@ use xtask_setup::node::{PASSWORD, USER};
 use xtask_setup::sdks::{Language, command, targets};
 
 const NODES: usize = 3;
-/// Seconds after which a silent node is replaced without an operator: longer than each of these takes.
+/// Seconds after which a silent node is failed over automatically: longer than each fault takes.
 const FAILOVER_S: u64 = 60;
-/// vBuckets of the bucket: changes of each of them may be repeated from a token on.
+/// vBuckets of the bucket: changes of each vBucket may be repeated after a token.
 const VBUCKETS: u64 = 1024;
 
-/// What a feed is put through.
+/// The number of events in a run.
 pub struct Effort {
-    /// Writes, each of which is confirmed by most nodes.
+    /// Writes, each of which a majority of nodes confirms.
     pub mutations: u64,
-    /// How often each reader leaves its feed.
+    /// How often each reader disconnects from its feed.
     pub disconnects: u32,
-    /// How often a node is killed and replaced by others.
+    /// How often a node is killed and failed over.
     pub failovers: u32,
 }
 
-/// What a reader has seen.
+/// The observations of a reader.
 #[derive(Deserialize)]
 struct Seen {
     documents: u64,
     changes: u64,
     passes: u64,
-    /// Changes whose number is not above that of the one before in their vBucket, within a pass.
+    /// Changes whose seqno is not above the previous one of their vBucket, within a pass.
     backwards: u64,
 }
 
-/// A script with what it prints.
+/// A script and its output.
 struct Script {
     name: &'static str,
     process: Child,
@@ -55,7 +55,7 @@ impl Script {
         Ok(Script { name, process, lines: BufReader::new(stdout) })
     }
 
-    /// The next line that it prints; `None` when it has ended well.
+    /// Returns the next line of output; `None` when the script has ended successfully.
     fn line(&mut self) -> Result<Option<String>, String> {
         let mut line = String::new();
         let read =
@@ -75,10 +75,12 @@ impl Drop for Script {
     }
 }
 
-/// Follows `effort.mutations` writes with both SDKs while nodes are killed, replaced and taken back, and one leaves and returns.
+/// Follows `effort.mutations` writes with both SDKs while nodes are killed, failed over and recovered, and one leaves and
+/// returns.
 ///
 /// # Errors
-/// When a reader misses the last version of a document, or changes of a vBucket come out of order more often than faults explain.
+/// Fails when a reader misses the last version of a document, or changes of a vBucket arrive out of order more often than the
+/// faults explain.
 pub fn run(binary: &Path, effort: &Effort) -> Result<(), String> {
     let mut cluster = Cluster::start(binary, NODES, FAILOVER_S, false)?;
     let folder = std::env::temp_dir().join(format!("nacre-changes-{}", std::process::id()));
@@ -99,7 +101,7 @@ pub fn run(binary: &Path, effort: &Effort) -> Result<(), String> {
     while let Some(line) = writer.line()? {
         let share: u32 = line.parse().map_err(|_| format!("the writer: {line}"))?;
         if let Some(fault) = faults.pop_front_if(|fault| fault.at <= share) {
-            // The writer waits for its durable writes meanwhile, or goes on where it can.
+            // The writer waits for its durable writes meanwhile, or continues where it can.
             strike(&mut cluster, &fault)?;
             println!("{share} %: {}", fault.what());
         }
@@ -113,7 +115,7 @@ pub fn run(binary: &Path, effort: &Effort) -> Result<(), String> {
             "{}: {} documents, each with its last version; {} changes in {} passes, {} of them not behind the one before",
             reader.name, seen.documents, seen.changes, seen.passes, seen.backwards
         );
-        // The node that a reader is connected to may die with each fault: its changes since the last token come again then.
+        // Each fault may kill the node to which a reader is connected: its changes since the last token then arrive again.
         within &= seen.backwards <= u64::from(effort.failovers + 2) * VBUCKETS;
         if reader.line()?.is_some() {
             return Err(format!("{} goes on", reader.name));
@@ -137,12 +139,12 @@ fn readers(cluster: &Cluster, disconnects: u32, table: &Path) -> Result<[Script;
     Ok([js, py])
 }
 
-/// What happens when the writer has done a share of its work.
+/// An event at a given progress of the writer.
 struct Fault {
-    /// In per cent.
+    /// The progress in per cent.
     at: u32,
     node: usize,
-    /// Killed and replaced, or removed and added again.
+    /// True to kill and fail over the node, false to remove and add it again.
     kills: bool,
 }
 
@@ -157,7 +159,7 @@ impl Fault {
     }
 }
 
-/// Failovers, spread over the first two thirds of the writes, and then a rebalance.
+/// Returns failovers, spread over the first two thirds of the writes, and then a rebalance.
 fn faults(failovers: u32) -> VecDeque<Fault> {
     let kill = |number: u32| Fault {
         at: 5 + number * 60 / failovers,

@@ -1,9 +1,9 @@
-//! `cargo xtask sdk`: this project's SDKs beside the official ones.
+//! `cargo xtask sdk`: compares this project's SDKs with the official ones.
 //!
-//! *compat* runs each program of `conformance/sdk/compat` with the official package and then with ours, its import changed,
-//! and holds what both saw against each other. *parity* writes the tables of what ours has of the official packages.
-//! *runtimes* runs the tests of sdk-js in Node.js, Bun and Deno. *transactions* and *live* are long forms of tests, *changes* follows
-//! a cluster whose nodes fail.
+//! *compat* runs each program of `conformance/sdk/compat` with the official package and then with ours, with a changed import,
+//! and compares their output. *parity* writes the tables of the parts of the official packages that ours have. *runtimes* runs
+//! the tests of sdk-js in Node.js, Bun and Deno. *transactions* and *live* are long forms of tests, *changes* follows a cluster
+//! whose nodes fail.
 
 mod changes;
 
@@ -21,7 +21,7 @@ use xtask_setup::tools;
 
 const PORT_BASE: u16 = 26_300;
 
-/// Writes of a transaction that moves something, and one that its next attempt begins with.
+/// Writes of a moving transaction, and the one with which its next attempt begins.
 const STEPS: u32 = 12;
 
 /// Tests that start a browser.
@@ -98,7 +98,7 @@ enum What {
 /// Runs the chore.
 ///
 /// # Errors
-/// When something is missing, programs see different things, or a table is old.
+/// Fails when something is missing, programs see different results, or a table is outdated.
 pub fn run(options: &Sdk) -> Result<(), String> {
     build_js()?;
     let built = |named: &Option<PathBuf>| match named {
@@ -119,13 +119,13 @@ pub fn run(options: &Sdk) -> Result<(), String> {
     }
 }
 
-/// Runs the tests of sdk-js that need a node in each of the runtimes, on a node of its own.
+/// Runs the tests of sdk-js that need a node in each of the runtimes, on a separate node.
 ///
 /// # Errors
-/// When a runtime cannot be installed, or a test fails in one.
+/// Fails when a runtime cannot be installed, or a test fails in one.
 fn runtimes(binary: &Path, names: &[&str]) -> Result<(), String> {
     let native = |package: &str, version: &str, path: &str| {
-        // The packages that people install run these files, after a script that links them.
+        // The npm packages run these files, after a script that links them.
         tools::npm(package, version).map(|folder| folder.join(path))
     };
     let bun = native("@oven/bun-linux-x64", BUN_VERSION, "bin/bun")?;
@@ -140,7 +140,7 @@ fn runtimes(binary: &Path, names: &[&str]) -> Result<(), String> {
         .map_err(|error| format!("the tests of sdk-js: {error}"))?
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .filter(|path| path.to_string_lossy().ends_with(".test.js"))
-        // A browser is the same whatever leads it.
+        // A browser behaves the same with every runtime.
         .filter(|path| !BROWSER_TESTS.iter().any(|name| path.ends_with(name)))
         .collect();
     tests.sort();
@@ -160,10 +160,10 @@ fn runtimes(binary: &Path, names: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// Kills clients of both SDKs and of the official ones at each step of transactions, on a node of its own.
+/// Kills clients of both SDKs and of the official ones at each step of transactions, on a separate node.
 ///
 /// # Errors
-/// When something stays staged, or a sum does not hold.
+/// Fails when a document stays staged, or a sum is wrong.
 fn transactions(binary: &Path, steps: u32) -> Result<(), String> {
     let node = Node::start(binary, Some(PORT_BASE), &["default"], &[])?;
     let mut clients = Command::new(official_python()?);
@@ -181,10 +181,10 @@ fn transactions(binary: &Path, steps: u32) -> Result<(), String> {
     node.stop()
 }
 
-/// Follows results of statements with both SDKs, on a node of its own.
+/// Follows results of statements with both SDKs, on a separate node.
 ///
 /// # Errors
-/// When a result is not that of the statement.
+/// Fails when a result differs from the statement's.
 fn live(binary: &Path, steps: u32) -> Result<(), String> {
     let node = Node::start(binary, Some(PORT_BASE), &["default"], &[])?;
     let mut python = Command::new("python3");
@@ -205,10 +205,10 @@ fn live(binary: &Path, steps: u32) -> Result<(), String> {
     node.stop()
 }
 
-/// Runs the tests of databases in the process, of both SDKs, with the libraries that the tests in Rust have built.
+/// Runs the tests of embedded databases in both SDKs, with the libraries that the Rust tests have built.
 ///
 /// # Errors
-/// When a library is missing, or a test fails.
+/// Fails when a library is missing, or a test fails.
 pub fn embedded(binary: &Path) -> Result<(), String> {
     build_js()?;
     let mut python = Command::new("python3");
@@ -228,7 +228,7 @@ pub fn embedded(binary: &Path) -> Result<(), String> {
     run_command(&mut js, "pass the tests of databases in the process of sdk-js")
 }
 
-/// A library that Cargo has built for its tests: there, or beside the programs if it was asked for by name.
+/// Returns a library that Cargo has built for its tests: in `deps`, or next to the programs if it was built by name.
 fn library(name: &str) -> Result<PathBuf, String> {
     let folder = target_dir()?.join("debug");
     let places = [folder.join("deps").join(name), folder.join(name)];
@@ -236,15 +236,15 @@ fn library(name: &str) -> Result<PathBuf, String> {
     found.ok_or_else(|| format!("{name} is missing: `cargo test --workspace --no-run` builds it"))
 }
 
-/// Runs the programs whose names contain `only` on a node of its own.
+/// Runs the programs whose names contain `only` on a separate node.
 ///
 /// # Errors
-/// When programs fail, or see other things with our package than with the official one.
+/// Fails when programs fail, or see other results with our package than with the official one.
 pub fn compat(binary: &Path, only: &str) -> Result<(), String> {
     let mut failures = Vec::new();
     for language in [Language::Node, Language::Python] {
         let targets = targets(language)?;
-        // A node for each: what one package leaves behind the other one does not see.
+        // A separate node for each, so that one package does not see the other's data.
         let official = outcomes(binary, language, &targets.official, only)?;
         let own = outcomes(binary, language, &targets.own, only)?;
         let before = failures.len();
@@ -262,7 +262,7 @@ pub fn compat(binary: &Path, only: &str) -> Result<(), String> {
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
-/// Output of each program.
+/// Returns the output of each program.
 fn outcomes(
     binary: &Path,
     language: Language,
@@ -296,7 +296,7 @@ fn outcomes(
 /// Writes the tables of parity, or checks them.
 ///
 /// # Errors
-/// When something is missing, or a table is old.
+/// Fails when something is missing, or a table is outdated.
 pub fn parity(check: bool) -> Result<(), String> {
     let npm = tools::npm("couchbase", NODE_VERSION)?;
     let folder = npm.parent().and_then(Path::parent).ok_or("a package is in a folder")?;

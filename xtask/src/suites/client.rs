@@ -1,4 +1,4 @@
-//! The operations of the official Java SDK, as `conformance/sdk/java/operations` plays them.
+//! The operations of the official Java SDK in `conformance/sdk/java/operations`.
 
 use super::limit;
 use super::report::Report;
@@ -10,11 +10,11 @@ use xtask_setup::command::{run, workspace};
 use xtask_setup::node::{Node, PASSWORD, USER};
 use xtask_setup::tools;
 
-/// Version 3.12.2 lacks a library that it needs.
+/// Version 3.12.2 lacks a required library.
 const VERSION: &str = "3.12.1";
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// The compiled program with its libraries, and the kind of connection that it uses.
+/// The compiled program with its libraries, and the kind of its connections.
 pub(super) struct Operations {
     class_path: String,
     encrypted: bool,

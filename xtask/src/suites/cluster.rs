@@ -4,10 +4,10 @@ use super::BUCKET;
 use std::path::Path;
 use xtask_setup::node::Node;
 
-/// Where the nodes are: all on the default ports, as nodes on machines of their own are, so that suites conclude nothing
-/// from ports. Linux has all these addresses.
+/// The addresses of the nodes: all use the default ports, like nodes on separate machines, so that suites conclude
+/// nothing from ports. Linux has all these addresses.
 const HOSTS: [&str; 3] = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
-/// Copies of a document beside the first one, in the bucket of a cluster.
+/// Replicas of a document in the bucket of a cluster.
 const REPLICAS: &str = "1";
 
 /// Nodes of one cluster.
@@ -16,10 +16,10 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts as many nodes, with the bucket that suites use spread over them.
+    /// Starts `count` nodes, with the suites' bucket spread over them.
     ///
     /// # Errors
-    /// What a node says.
+    /// Reports a node's refusal.
     pub fn start(binary: &Path, count: usize) -> Result<Cluster, String> {
         if count == 1 {
             let nodes = vec![Node::start(binary, None, &[BUCKET], &[])?];
@@ -43,7 +43,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The node on the usual address.
+    /// Returns the node at the usual address.
     pub fn first(&self) -> &Node {
         &self.nodes[0]
     }
@@ -51,7 +51,7 @@ impl Cluster {
     /// Stops all nodes.
     ///
     /// # Errors
-    /// When one does not end well.
+    /// Fails when one does not end cleanly.
     pub fn stop(self) -> Result<(), String> {
         self.nodes.into_iter().try_for_each(Node::stop)
     }

@@ -1,4 +1,4 @@
-//! The suites that ship in the Go SDK and in its core.
+//! The suites in the Go SDK and in its core.
 
 use super::limit;
 use super::report::{Outcome, Reasons, Report, Test, explain, means};
@@ -11,18 +11,18 @@ use xtask_setup::command::{output, run};
 use xtask_setup::node::{Node, PASSWORD, USER};
 use xtask_setup::tools;
 
-/// Of a whole suite, which takes some minutes on a machine that does nothing else.
+/// Time limit of a whole suite, which takes several minutes on an otherwise idle machine.
 const LIMIT: Duration = Duration::from_secs(2700);
-/// How the node is found that has the default ports.
+/// The connection string of the node on the default ports.
 const CONNECTION: &str = "couchbase://127.0.0.1";
-/// Ports of the node for tests that are only for a server on other ports.
+/// Ports of the node for tests that need a server on other ports.
 const PORT_BASE: u16 = 19_400;
-/// How often a test that lost a race is run again.
+/// How often a test that lost a race is repeated.
 const RACES_MAX: usize = 8;
 
 /// A Go module whose tests are one suite.
 pub(super) struct Module {
-    /// The folder is named after it.
+    /// The name, also of the folder.
     name: &'static str,
     path: &'static str,
     version: &'static str,
@@ -31,32 +31,32 @@ pub(super) struct Module {
     /// The test that runs all others.
     suite: &'static str,
     nodes: &'static [usize],
-    /// Given how it connects.
+    /// Returns the arguments for a connection string.
     arguments: fn(&str) -> Vec<String>,
-    /// Of a bucket that the suite gets instead of the usual one, if it takes something for granted of it.
+    /// Settings of a bucket that replaces the usual one, if the suite relies on them.
     settings: &'static [(&'static str, &'static str)],
-    /// Lines by which a suite leaves out tests whatever the server can do, and the files they stand in: our copy is compiled
+    /// Lines by which a suite always skips tests, whatever the server supports, and their files: our copy is compiled
     /// without them.
     taken_out: &'static [(&'static str, &'static str)],
-    /// What a test says when it leaves out a feature, up to the feature's name.
+    /// The message of a test that skips a feature, up to the feature's name.
     skips: &'static str,
     feature_reasons: Reasons,
     reasons: Reasons,
-    /// Tests that the suite leaves out as it is run. They are run apart.
+    /// Tests that the suite skips in a normal run. They run separately.
     apart: &'static [Apart],
-    /// Tests that fail when the machine does something else at the wrong moment, and what they count on.
+    /// Tests that fail if the machine does something else at the wrong moment, and their assumptions.
     races: Reasons,
 }
 
-/// Tests that need something else than the others do.
+/// Tests that need another environment than the others.
 struct Apart {
-    /// As [`means`] takes them.
+    /// The names, as [`means`] takes them.
     names: &'static str,
-    /// Whether they are for a server on other ports.
+    /// True if they need a server on other ports.
     on_other_ports: bool,
-    /// Beside those that all tests get.
+    /// Arguments in addition to those of all tests.
     arguments: &'static [&'static str],
-    /// How the page tells it.
+    /// The remark on the page.
     remark: &'static str,
 }
 
@@ -71,7 +71,7 @@ pub(super) const CORE: Module = Module {
     nodes: &SIZES,
     arguments: core_arguments,
     settings: &[],
-    // `TestChangeStreamsAgent`: a bucket must keep history for it, which this one does.
+    // `TestChangeStreamsAgent` needs a bucket that keeps history, which this one does.
     taken_out: &[("testdcpsuite_test.go", "suite.T().Skip(\"Skipping test by default\")")],
     skips: "disabled feature code: ",
     feature_reasons: CORE_FEATURE_REASONS,
@@ -101,14 +101,14 @@ const LATE_ANSWERS: &str =
     "gives up durable writes as they are sent, and fails if one was answered before";
 const EARLY_ANSWERS: &str = "gives up a question in the nanosecond in which it is sent, and fails if it was answered before";
 
-/// The core of the Go SDK as a consumer of DCP.
+/// The core of the Go SDK as a DCP consumer.
 pub(super) const DCP: Module = Module {
     title: "Go core, DCP suite",
     command: "cargo xtask conformance --only gocbcore-dcp",
     suite: "TestDCPSuite",
     nodes: &[1],
     arguments: dcp_arguments,
-    // It counts on a mutation being the newest version of its document for some seconds after its expiry has passed.
+    // The suite assumes that a mutation stays the newest version of its document for some seconds after its expiry.
     settings: &[
         ("ramQuotaMB", "256"),
         ("expiryPagerSleepTime", "600"),
@@ -144,7 +144,7 @@ pub(super) const SDK: Module = Module {
     )],
 };
 
-/// The Go SDK, as it tests analytics.
+/// The analytics tests of the Go SDK.
 pub(super) const ANALYTICS: Module = Module {
     title: "Go SDK, tests of analytics",
     command: "cargo xtask analytics --only go",
@@ -154,7 +154,7 @@ pub(super) const ANALYTICS: Module = Module {
     ..SDK
 };
 
-/// Features of the SDK's suite that a node with analytics has besides.
+/// Additional features of the SDK's suite on a node with analytics.
 const WITH_ANALYTICS: [&str; 5] =
     ["analytics", "analyticsindex", "analyticspending", "collectionsanalytics", "pinganalytics"];
 
@@ -306,9 +306,9 @@ fn core_arguments(connection: &str) -> Vec<String> {
     .collect()
 }
 
-/// What the core's suite is told not to test, although the version would have it.
+/// Features that the core's suite must not test, although the version would have them.
 const CORE_FEATURES: &str = "-features=-cbas,-memd";
-/// With units, two tests of transactions compare numbers of different types, and fail.
+/// With units, two transaction tests compare numbers of different types, and fail.
 const CORE_FEATURES_WITH_UNITS: &str = "-features=-cbas,-memd,+computeunits";
 
 const CORE_FEATURE_REASONS: Reasons = &[
@@ -332,7 +332,7 @@ const CORE_REASONS: Reasons = &[
     ("TestTransactionsInsertRollbacktUnits", COUNTED_TWICE),
 ];
 
-/// The compiled suite, the folder it runs in, and the server that it may need another one of.
+/// The compiled suite, its working folder, and the binary for an additional server.
 pub(super) struct GoSuite {
     module: &'static Module,
     binary: PathBuf,
@@ -343,7 +343,7 @@ pub(super) struct GoSuite {
 /// Installs and compiles the suite.
 pub(super) fn prepare(module: &'static Module, server: &Path) -> Result<GoSuite, String> {
     let Module { name, path, version, taken_out, .. } = module;
-    // With its lines taken out, it is another than that of a runner that took out none.
+    // Without some lines, the copy differs from one of a runner that removed none.
     let suffix = if taken_out.is_empty() { "" } else { "-whole" };
     let folder = folder()?.join(format!("{name}-{version}{suffix}"));
     let binary = folder.join("suite.test");
@@ -366,7 +366,7 @@ pub(super) fn prepare(module: &'static Module, server: &Path) -> Result<GoSuite,
     Ok(GoSuite { module, binary, folder, server: server.into() })
 }
 
-/// Takes the one line out of a file.
+/// Removes the given line from a file.
 fn take_out(file: &Path, line: &str) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot edit {}: {error}", file.display());
     let text = std::fs::read_to_string(file).map_err(failed)?;
@@ -411,7 +411,7 @@ impl Prepared for GoSuite {
 }
 
 impl GoSuite {
-    /// Runs these tests, or all.
+    /// Runs the given tests, or all.
     fn play(
         &self,
         connection: &str,
@@ -427,14 +427,14 @@ impl GoSuite {
                 "suite-again.log"
             }
         };
-        // Of two flags of one name, the last one counts.
+        // Of two flags with the same name, the last one applies.
         command.args((self.module.arguments)(connection)).args(arguments);
         command.current_dir(&self.folder);
         let (_, output) = limit::run(&mut command, LIMIT, &self.folder.join(log))?;
         Ok(parse(self.module, &output))
     }
 
-    /// Runs the tests that the suite has left out and that need something else; gives what is to be said about that.
+    /// Runs the tests that the suite skips and that need another environment; returns the remarks about them.
     fn play_apart(&self, tests: &mut [Test]) -> Result<Vec<String>, String> {
         let mut remarks = Vec::new();
         for apart in self.module.apart {
@@ -461,8 +461,8 @@ impl GoSuite {
         Ok(remarks)
     }
 
-    /// Runs the tests that have lost a race again, each by itself, until it wins or has lost too often; gives those that
-    /// have passed only then.
+    /// Repeats the tests that have lost a race, each by itself, until they pass or have lost too often; returns those that
+    /// passed only then.
     fn play_again(&self, tests: &mut [Test]) -> Result<Vec<String>, String> {
         let mut remarks = Vec::new();
         for (name, counts_on) in self.module.races {
@@ -490,7 +490,7 @@ impl GoSuite {
     }
 }
 
-/// Puts outcomes in the place of those that tests had before.
+/// Replaces the outcomes of tests.
 fn replace(tests: &mut [Test], others: Vec<Test>) {
     for other in others {
         if let Some(test) = tests.iter_mut().find(|test| test.name == other.name) {
@@ -504,8 +504,8 @@ fn quoted(names: &[String]) -> String {
     names.join(", ")
 }
 
-/// Reads `=== RUN` and `--- PASS` lines of the tests of the suite. A test that began and has no result was running when
-/// the suite broke or its time was over.
+/// Parses `=== RUN` and `--- PASS` lines of the suite's tests. A test that began and has no result was running when the
+/// suite crashed or its time was over.
 fn parse(module: &Module, output: &str) -> Vec<Test> {
     let mut order: Vec<String> = Vec::new();
     let mut said: HashMap<String, Vec<&str>> = HashMap::new();
@@ -525,7 +525,7 @@ fn parse(module: &Module, output: &str) -> Vec<Test> {
             if let (Some(verdict), Some((suite, name))) =
                 (verdict, name.and_then(|name| name.split_once('/')))
             {
-                // A part of a test is no test of its own.
+                // A subtest is not counted as a test.
                 if suite == module.suite && !name.contains('/') {
                     results.insert(name.to_owned(), verdict.trim_end_matches(':'));
                 }
@@ -547,7 +547,7 @@ fn parse(module: &Module, output: &str) -> Vec<Test> {
     order.into_iter().map(test).collect()
 }
 
-/// The test that a `=== RUN` line belongs to.
+/// Returns the test of a `=== RUN` line.
 fn test_name(module: &Module, name: &str) -> Option<String> {
     let (suite, name) = name.split_once('/')?;
     (suite == module.suite).then(|| name.split('/').next().unwrap_or(name).to_owned())
@@ -561,7 +561,7 @@ fn why_skipped(module: &Module, lines: &[&str]) -> String {
     known.map_or(said, |(_, reason)| reason).to_owned()
 }
 
-/// The first line that a test logged, or the first assertion that failed.
+/// Returns the first line that a test logged, or its first failed assertion.
 fn why_failed(lines: &[&str]) -> String {
     let assertion = lines.iter().position(|line| line.starts_with("Error:"));
     if let Some(index) = assertion {

@@ -1,4 +1,4 @@
-//! Running a program for a limited time.
+//! Runs programs with a time limit.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 
 /// How a program ended.
 pub(super) enum End {
-    /// By itself; whether it reports success.
+    /// By itself, with success or not.
     Exited { success: bool },
-    /// Its time was over.
+    /// It was killed after its time limit.
     Killed,
 }
 
-/// Runs `command` for at most `limit`; gives how it ended and what it wrote, both streams as one.
+/// Runs `command` for at most `limit`; returns how it ended and its output, both streams together.
 ///
-/// The output goes by way of the file `log`, so that a program that writes much never waits for a reader.
+/// The output goes through the file `log`, so that a program with much output never waits for a reader.
 ///
 /// # Errors
-/// When it cannot be started.
+/// Fails when it cannot be started.
 pub(super) fn run(
     command: &mut Command,
     limit: Duration,
@@ -39,7 +39,7 @@ pub(super) fn run(
             process.wait().map_err(failed)?;
             break End::Killed;
         }
-        // The standard library can wait for a process or for a time, not for either.
+        // The standard library can wait for a process or for a time, but not for both.
         std::thread::sleep(Duration::from_millis(5));
     };
     let bytes = std::fs::read(log).map_err(failed)?;

@@ -1,7 +1,7 @@
-//! `cargo xtask conformance`: other people's test suites, and our own cases, against nodes on the default ports.
+//! `cargo xtask conformance`: third-party test suites and our own cases, against nodes on the default ports.
 //!
-//! The suites ship in the packages of the SDKs. They are installed into the folder for tools and run from there; none
-//! of their files comes into the repository. What they find is written into [`PAGE`], the failures included.
+//! The suites are part of the SDKs' packages. They are installed into the folder for tools and run there; none of
+//! their files are copied into the repository. Their results, including failures, are written into [`PAGE`].
 
 mod client;
 mod cluster;
@@ -22,13 +22,13 @@ use xtask_setup::command::workspace;
 use xtask_setup::node::{self, Node};
 use xtask_setup::tools;
 
-/// The page that the table is written into, from the workspace.
+/// The page with the results, relative to the workspace.
 const PAGE: &str = "docs/reference/compatibility.md";
 /// The bucket that the suites use.
 const BUCKET: &str = "default";
 /// Sizes of the clusters that suites run against.
 const SIZES: [usize; 2] = [1, 3];
-/// The version that the node states. Suites conclude from it what to expect.
+/// The version that the node reports. Suites conclude from it what to expect.
 const STATED_VERSION: &str = "7.6.4";
 
 /// Options of `cargo xtask conformance`.
@@ -74,26 +74,26 @@ enum Suite {
 
 /// A suite that is installed and compiled.
 trait Prepared {
-    /// Sizes of the clusters that it runs against, one after the other.
+    /// Returns the sizes of the clusters that it runs against, one after the other.
     fn nodes(&self) -> &'static [usize] {
         &[1]
     }
 
-    /// Runs all its tests against the node and the others in its cluster, `nodes` in all.
+    /// Runs all its tests against a cluster of `nodes` nodes, the first of which is `node`.
     fn run(&self, node: &Node, nodes: usize) -> Result<Report, String>;
 }
 
-/// Runs the suites and writes what came of them.
+/// Runs the suites and writes their results.
 ///
 /// # Errors
-/// When a suite cannot run, or a test of ours fails. Failures of third-party tests are results.
+/// Fails when a suite cannot run, or a test of ours fails. Failures of third-party tests are results.
 pub fn run(options: &Conformance) -> Result<(), String> {
     let wanted = |suite: &Suite| options.only.is_none_or(|only| only == *suite);
     let binary = match &options.node {
         Some(path) => path.clone(),
         None => node::build("dev")?,
     };
-    // All is installed and compiled before there is a node, so that none of it disturbs a test's timing.
+    // Everything is installed and compiled before a node is started, so that it does not disturb the timing of tests.
     let mut suites: Vec<(Suite, Box<dyn Prepared>)> = Vec::new();
     for suite in Suite::value_variants().iter().filter(|suite| wanted(suite)) {
         suites.push((*suite, prepare(*suite, &binary)?));
@@ -102,10 +102,10 @@ pub fn run(options: &Conformance) -> Result<(), String> {
     for (name, suite) in &suites {
         let sizes = suite.nodes().iter().filter(|size| options.nodes.is_none_or(|n| n == **size));
         for size in sizes {
-            // Each suite gets nodes of its own: one's documents must not turn up in another's counts.
+            // Each suite gets separate nodes, so that documents of one do not appear in the counts of another.
             let cluster = Cluster::start(&binary, *size)?;
             let node = cluster.first();
-            // Suites find fault with metrics of a cluster without a name.
+            // Suites refuse metrics of a cluster without a name.
             node.rest("POST", "/pools/default", &[("clusterName", "nacre")])?;
             let report = suite.run(node, *size)?;
             cluster.stop()?;
@@ -130,10 +130,10 @@ pub fn run(options: &Conformance) -> Result<(), String> {
     }
 }
 
-/// Runs the tests of analytics that ship in the Go SDK, against a node with that service.
+/// Runs the analytics tests of the Go SDK, against a node with that service.
 ///
 /// # Errors
-/// When the suite cannot run, or a test fails.
+/// Fails when the suite cannot run, or a test fails.
 pub(crate) fn analytics(binary: &std::path::Path, wrapper: &[String]) -> Result<(), String> {
     let suite = go::prepare(&go::ANALYTICS, binary)?;
     let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
@@ -165,7 +165,7 @@ fn prepare(suite: Suite, binary: &Path) -> Result<Box<dyn Prepared>, String> {
     })
 }
 
-/// The file with the last results of a suite.
+/// Returns the file with the last results of a suite.
 fn results(suite: Suite, nodes: usize) -> Result<PathBuf, String> {
     Ok(folder()?.join(format!("results-{suite:?}-{nodes}.json")))
 }
@@ -175,10 +175,10 @@ fn keep(suite: Suite, nodes: usize, report: &Report) -> Result<(), String> {
     write(&results(suite, nodes)?, &text)
 }
 
-/// The last results of all suites.
+/// Returns the last results of all suites.
 ///
 /// # Errors
-/// When one has none.
+/// Fails when a suite has no results.
 fn kept() -> Result<Vec<Report>, String> {
     let mut reports = Vec::new();
     for suite in Suite::value_variants() {
@@ -197,7 +197,7 @@ fn kept() -> Result<Vec<Report>, String> {
     Ok(reports)
 }
 
-/// Where the suites are unpacked and compiled.
+/// Returns the folder where the suites are unpacked and compiled.
 fn folder() -> Result<PathBuf, String> {
     let folder = tools::dir()?.join("suites");
     std::fs::create_dir_all(&folder)
@@ -205,12 +205,12 @@ fn folder() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Writes a file of a suite's folder.
+/// Writes a file into a suite's folder.
 fn write(path: &Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// Copies the folder of an installed package to where it may be changed and compiled.
+/// Copies the folder of an installed package to a folder where it may be changed and compiled.
 fn copy_package(from: &Path, to: &Path) -> Result<(), String> {
     let failed = |error: std::io::Error| {
         format!("cannot copy {} to {}: {error}", from.display(), to.display())
@@ -222,7 +222,7 @@ fn copy_package(from: &Path, to: &Path) -> Result<(), String> {
         if entry.file_type().map_err(failed)?.is_dir() {
             copy_package(&entry.path(), &target)?;
         } else {
-            // Package caches are read-only, and a copy of the permissions would be, too: copy only what is inside.
+            // Package caches are read-only: copying permissions would make the copy read-only, too.
             let bytes = std::fs::read(entry.path()).map_err(failed)?;
             std::fs::write(&target, bytes).map_err(failed)?;
         }

@@ -5,7 +5,7 @@ use super::{BUCKET, Prepared};
 use nacre_conformance::run::{Target, run};
 use xtask_setup::node::{Node, PASSWORD, USER};
 
-/// The cases; nothing has to be installed.
+/// The cases, which need no installation.
 pub(super) struct Cases;
 
 impl Prepared for Cases {

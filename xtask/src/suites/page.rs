@@ -1,4 +1,4 @@
-//! The results as a section of a page for people.
+//! Formats the results as a section of a page.
 
 use super::report::{Outcome, Report};
 use super::{PAGE, STATED_VERSION};
@@ -9,7 +9,7 @@ use std::path::Path;
 const BEGIN: &str = "<!-- results: written by cargo xtask conformance -->";
 const END: &str = "<!-- end of results -->";
 
-/// The page, where there is none yet to put the section into.
+/// A new page for the section.
 const NEW_PAGE: &str = "# Compatibility
 
 What the official SDKs' own tests, every operation of the Python SDK, those of the Java SDK, a copy of a bucket by the official DCP
@@ -18,10 +18,10 @@ theirs is shown here, whatever its reason. One line is taken out of a copy of th
 suite leaves out its test of change streams whatever the server can do.
 ";
 
-/// Characters of what a failed test said that are shown.
+/// Maximum characters shown of a failed test's message.
 const SAID_CHARACTERS_MAX: usize = 160;
 
-/// The section: counts, then what did not pass and why.
+/// Formats the section: counts, then the tests that did not pass and the reasons.
 pub(super) fn render(reports: &[Report]) -> String {
     let mut text = format!(
         "Nodes are on the default ports, and state version {STATED_VERSION}. Where there are several, they are one cluster, each on \
@@ -46,7 +46,7 @@ pub(super) fn render(reports: &[Report]) -> String {
     let mut sections: Vec<(String, &Report, Vec<usize>)> = Vec::new();
     for report in reports {
         let text = details(report);
-        // What is the same on one node and on several is said once.
+        // Results that are the same on one node and on several are shown once.
         match sections
             .iter_mut()
             .find(|(seen, other, _)| other.title == report.title && *seen == text)
@@ -72,7 +72,7 @@ fn on_nodes(count: usize) -> String {
     if count == 1 { "on one node".into() } else { format!("on {count} nodes") }
 }
 
-/// The tests that did not pass, and the remarks.
+/// Formats the tests that did not pass, and the remarks.
 fn details(report: &Report) -> String {
     let mut text = String::new();
     section(&mut text, report, "Failed", |outcome| match outcome {
@@ -91,7 +91,7 @@ fn details(report: &Report) -> String {
     text
 }
 
-/// Names by reason: many tests share one.
+/// Formats names by reason, because many tests share one.
 fn section(
     text: &mut String,
     report: &Report,
@@ -123,10 +123,10 @@ fn one_line(said: &str) -> String {
     format!("{cut}…")
 }
 
-/// Puts the section into the page between its marks, at the end where there are none.
+/// Writes the section into the page between its marks, or at the end if there are none.
 ///
 /// # Errors
-/// When the page cannot be read or written.
+/// Fails when the page cannot be read or written.
 pub(super) fn write(path: &Path, section: &str) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot write {PAGE}: {error}");
     if let Some(folder) = path.parent() {

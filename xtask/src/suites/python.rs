@@ -1,4 +1,4 @@
-//! Every operation of the official Python SDK, as `conformance/sdk/python` plays them.
+//! Every operation of the official Python SDK, in `conformance/sdk/python`.
 
 use super::limit::{self, End};
 use super::report::{Outcome, Report, Test};
@@ -13,13 +13,13 @@ use xtask_setup::tools;
 const VERSION: &str = "4.6.3";
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// The interpreter of an environment with the SDK, and how it connects.
+/// The interpreter of an environment with the SDK, and the kind of its connections.
 pub(super) struct Operations {
     python: PathBuf,
     encrypted: bool,
 }
 
-/// Installs the SDK, which is to connect with TLS if `encrypted`.
+/// Installs the SDK, which connects with TLS if `encrypted`.
 pub(super) fn prepare(encrypted: bool) -> Result<Operations, String> {
     let package = format!("couchbase=={VERSION}");
     let python = tools::python(&format!("python-sdk-{VERSION}"), &[&package])?;
@@ -65,7 +65,7 @@ impl Prepared for Operations {
     }
 }
 
-/// Tests of a program that writes a line for each and their number at the end.
+/// Returns the tests of a program that prints a line for each and their number at the end.
 pub(super) fn tests(end: &End, output: &str) -> Vec<Test> {
     let mut tests = parse(output);
     if !output.lines().any(|line| line.ends_with(" failed")) {
@@ -78,7 +78,7 @@ pub(super) fn tests(end: &End, output: &str) -> Vec<Test> {
     tests
 }
 
-/// Lines `ok   name` and `FAIL name: what it said`.
+/// Parses lines `ok   name` and `FAIL name: message`.
 fn parse(output: &str) -> Vec<Test> {
     let test = |line: &str| {
         let (word, rest) = line.split_once(' ')?;

@@ -1,14 +1,14 @@
-//! What came of a suite.
+//! The results of a suite.
 
 use serde::{Deserialize, Serialize};
 
-/// What came of one test.
+/// The outcome of a test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Outcome {
     Passed,
-    /// With what the test said, in a line.
+    /// The test's message, in one line.
     Failed(String),
-    /// With why it was not run, in a line.
+    /// The reason why it was skipped, in one line.
     Skipped(String),
 }
 
@@ -19,20 +19,20 @@ pub(super) struct Test {
     pub outcome: Outcome,
 }
 
-/// All tests of a suite. Runs by themselves leave theirs in a file, from which the page can be written.
+/// The results of a suite. A run of a single suite stores them in a file, from which the page can be written.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Report {
-    /// As the table calls it.
+    /// The title in the table.
     pub title: String,
-    /// What was installed.
+    /// The installed version.
     pub version: String,
-    /// How to run it again.
+    /// The command to run it again.
     pub command: String,
-    /// How many nodes it ran against.
+    /// The number of nodes it ran against.
     pub nodes: usize,
-    /// What is to be known about results that did not come of one run of the whole suite.
+    /// Remarks about results that are not from one run of the whole suite.
     pub remarks: Vec<String>,
-    /// Whether its failures are failures of this project's tests.
+    /// True if its failures are failures of this project's tests.
     pub is_ours: bool,
     pub tests: Vec<Test>,
 }
@@ -54,7 +54,7 @@ impl Report {
         self.count(|outcome| matches!(outcome, Outcome::Skipped(_)))
     }
 
-    /// One line.
+    /// Returns a one-line summary.
     pub fn summary(&self) -> String {
         format!(
             "{}, nodes: {}: {} passed, {} failed, {} skipped",
@@ -67,17 +67,16 @@ impl Report {
     }
 }
 
-/// Why tests fail or are skipped: a test's name, or the beginning of some with a star, and a few words. The first that fits
-/// is taken.
+/// Reasons why tests fail or are skipped: a test's name, or a prefix with a star, and a few words. The first match is used.
 pub(super) type Reasons = &'static [(&'static str, &'static str)];
 
-/// Whether a name is meant.
+/// Returns true if `names` matches a name.
 pub(super) fn means(names: &str, name: &str) -> bool {
     names.strip_suffix('*').map_or(names == name, |beginning| name.starts_with(beginning))
 }
 
-/// Puts the reason in the place of what the test said, where one is known; that a test needs what does not exist yet
-/// cannot be seen from its message.
+/// Replaces the messages of tests by known reasons. The message of a test does not show that the test needs a missing
+/// feature.
 pub(super) fn explain(tests: &mut [Test], reasons: Reasons) {
     for test in tests {
         let known = reasons.iter().find(|(names, _)| means(names, &test.name));

@@ -1,4 +1,4 @@
-//! The integration tests that ship in the Rust SDK's crate.
+//! The integration tests in the crate of the Rust SDK.
 
 use super::limit::{self, End};
 use super::report::{Outcome, Report, Test};
@@ -12,10 +12,11 @@ use xtask_setup::tools;
 
 const CRATE: &str = "couchbase";
 const VERSION: &str = "1.1.0";
-/// Of each test. Those that pass need three seconds at most, but much longer while a machine is short of disk.
+/// Time limit of each test. Passing tests need at most three seconds, but much longer while the machine's disk
+/// is busy.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The compiled test programs by name, and the folder they run in.
+/// The compiled test programs by name, and their working folder.
 pub(super) struct RustSuite {
     programs: Vec<(String, PathBuf)>,
     folder: PathBuf,
@@ -26,7 +27,7 @@ pub(super) fn prepare() -> Result<RustSuite, String> {
     let folder = folder()?.join(format!("{CRATE}-{VERSION}"));
     tools::once(&folder, || {
         copy_package(&fetch()?, &folder)?;
-        // On its own, whatever workspace the folder lies in.
+        // Independent of any workspace that contains the folder.
         let manifest = folder.join("Cargo.toml");
         let text = std::fs::read_to_string(&manifest)
             .map_err(|error| format!("cannot read {}: {error}", manifest.display()))?;
@@ -43,7 +44,7 @@ pub(super) fn prepare() -> Result<RustSuite, String> {
     Ok(RustSuite { programs, folder })
 }
 
-/// Lets cargo fetch the crate; gives the folder of its sources.
+/// Lets cargo download the crate; returns the folder of its sources.
 fn fetch() -> Result<PathBuf, String> {
     let folder = folder()?.join("fetch");
     let source = folder.join("src");
@@ -57,7 +58,7 @@ fn fetch() -> Result<PathBuf, String> {
     let version = output(Command::new("rustc").arg("-vV"), "ask the Rust compiler for its host")?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
     let mut metadata = cargo();
-    // Without the filter, what other platforms need is fetched, too: ten times as much.
+    // Without the filter, the dependencies of other platforms are downloaded, too: ten times as much.
     metadata
         .args(["metadata", "--format-version", "1", "--filter-platform", host])
         .current_dir(&folder);
@@ -72,7 +73,7 @@ fn fetch() -> Result<PathBuf, String> {
     Path::new(manifest).parent().map(PathBuf::from).ok_or(format!("{manifest} is in no folder"))
 }
 
-/// Name and path of a test program, from one message of cargo.
+/// Returns name and path of a test program, from one message of cargo.
 fn program(message: &str) -> Option<(String, PathBuf)> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
     let path = message["executable"].as_str()?;
@@ -108,7 +109,7 @@ impl Prepared for RustSuite {
 }
 
 impl RustSuite {
-    /// Runs one test in a process of its own: where one waits for what never comes, the others still run.
+    /// Runs one test in a separate process: a test that hangs does not block the others.
     fn run_test(&self, program: &Path, test: &str) -> Result<Outcome, String> {
         let mut command = Command::new(program);
         command
@@ -133,7 +134,7 @@ impl RustSuite {
     }
 }
 
-/// What the first panic said.
+/// Returns the message of the first panic.
 fn why(output: &str) -> String {
     let mut lines = output.lines().skip_while(|line| !line.contains(" panicked at "));
     lines.nth(1).unwrap_or("ended without a word").to_owned()

@@ -1,9 +1,9 @@
-// Runs the programs of this folder with one package, and prints what each of them saw as a line of JSON.
+// Runs the programs of this folder with one package, and prints the result of each as a line of JSON.
 //
 //     node run.mjs PACKAGE URL USER PASSWORD BUCKET SCOPE [PART-OF-A-NAME]
 //
-// PACKAGE is the file or folder that `couchbase` means in the programs. A line is {program, value} or {program, error};
-// `../compare.mjs` runs this for the official package and for ours, and holds the lines against each other.
+// PACKAGE is the file or folder that replaces `couchbase` in the programs. A line is {program, value} or {program,
+// error}; `../compare.mjs` runs this for the official package and for ours, and compares the lines.
 
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -18,7 +18,7 @@ const COLLECTIONS = ['people', 'indexed', 'primary', 'scanned']
 
 const entry = pathToFileURL(createRequire(import.meta.url).resolve(target)).href
 
-/** The programs with their import changed: nothing else of them is. */
+/** Loads the programs. Only their import is changed. */
 async function load() {
   const folder = mkdtempSync(join(tmpdir(), 'nacre-compat-'))
   const programs = []
@@ -37,7 +37,7 @@ async function load() {
   return programs.filter(([name]) => name.includes(part))
 }
 
-/** Name of the error that a promise is rejected with; null if it is not. */
+/** Returns the name of the error that rejects a promise; null if it is not rejected. */
 async function fails(promise) {
   try {
     await promise

@@ -1,9 +1,9 @@
-"""Runs the programs of this folder with one package, and prints what each of them saw as a line of JSON.
+"""Runs the programs of this folder with one package, and prints the result of each as a line of JSON.
 
     python3 run.py PACKAGE URL USER PASSWORD BUCKET SCOPE [PART-OF-A-NAME]
 
-PACKAGE is ``couchbase``, or ``nacre`` for ours: then the imports of the programs are changed, and nothing else is.
-A line is {program, value} or {program, error}.
+PACKAGE is ``couchbase``, or ``nacre`` for ours: then only the imports of the programs are changed. A line is
+{program, value} or {program, error}.
 """
 
 import importlib
@@ -25,7 +25,7 @@ COLLECTIONS = ("people", "indexed", "primary", "scanned")
 
 @dataclass
 class Context:
-    """What a program is given."""
+    """The environment of a program."""
 
     cluster: Any
     bucket: Any
@@ -37,7 +37,7 @@ class Context:
     password: str
 
     def fails(self, call: Any, *args: Any, **options: Any) -> str | None:
-        """Name of the exception that a call raises; None if it raises none."""
+        """Returns the name of the exception that a call raises; None if it raises none."""
         try:
             call(*args, **options)
         except Exception as error:
@@ -50,15 +50,15 @@ NAME = re.compile(r"\bcouchbase\.exceptions\b")
 
 
 def changed(text: str) -> str:
-    """A program with its imports changed: `acouchbase` becomes `nacre`, and `couchbase` becomes `nacre.sync`."""
-    # A program for asyncio takes options and errors from `couchbase` as well: `nacre` has them at the same places.
+    """Returns a program with changed imports: `acouchbase` becomes `nacre`, and `couchbase` becomes `nacre.sync`."""
+    # A program for asyncio also imports options and errors from `couchbase`: `nacre` has them in the same modules.
     ours = "nacre" if "acouchbase" in text else "nacre.sync"
     text = IMPORT.sub(lambda found: f"{found[1]} {'nacre' if found[2] else ours}", text)
     return NAME.sub(f"{ours}.exceptions", text)
 
 
 def load(package: str) -> list[tuple[str, Any]]:
-    """The programs, by their names."""
+    """Returns the programs by name."""
     found = []
     for path in sorted(PROGRAMS.glob("*.py")):
         text = path.read_text()
@@ -84,12 +84,12 @@ def prepare(cluster: Any, bucket_name: str, scope_name: str) -> None:
 
 
 def late(*_: Any) -> None:
-    """Ends a program that does not end by itself."""
+    """Stops a program that does not end by itself."""
     raise TimeoutError("the program does not end")
 
 
 def outcome(program: Any, context: Context) -> dict[str, Any]:
-    """What a program saw."""
+    """Returns the result of a program."""
     signal.alarm(PROGRAM_S_MAX)
     try:
         return {"value": program(context)}

@@ -207,7 +207,7 @@ final class Documents {
     Environment.same(found.getString("name"), "pearl");
     Environment.same(found.getObject("place"), Environment.object("city", "Lyon"));
     Environment.holds(!found.containsKey("f1"), "only the paths that were named");
-    // As many paths as one lookup takes.
+    // The maximum number of paths in one lookup.
     List<String> many = IntStream.range(0, 16).mapToObj(i -> "f" + i).toList();
     Environment.same(env.collection.get(key, getOptions().project(many)).contentAsObject().size(), 16);
     Environment.holds(
@@ -224,7 +224,7 @@ final class Documents {
       env.collection.remove(key, removeOptions().durability(level));
       Environment.holds(!env.collection.exists(key).exists(), "removed at " + level);
     }
-    // Observed by the client, of the time before durable writes.
+    // Observed by the client, as before durable writes existed.
     String key = env.key();
     env.collection.upsert(key, 1, upsertOptions().durability(PersistTo.ACTIVE, ReplicateTo.NONE));
     env.collection.remove(key, removeOptions().durability(PersistTo.ACTIVE, ReplicateTo.NONE));

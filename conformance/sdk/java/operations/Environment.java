@@ -14,7 +14,7 @@ import java.util.UUID;
 import java.util.concurrent.Callable;
 import java.util.function.BiFunction;
 
-/** The bucket that the cases use, and names that belong to one run. */
+/** The bucket for the cases, and names that belong to one run. */
 final class Environment {
   /** An action that may fail in any way. */
   interface Action {
@@ -31,7 +31,7 @@ final class Environment {
   final Collection collection;
   /** Part of each name of the run. */
   final String run = "java" + UUID.randomUUID().toString().substring(0, 8);
-  /** Returns the cluster as another user sees it: takes a name and a password. */
+  /** Returns the cluster as seen by another user: takes a name and a password. */
   final BiFunction<String, String, Cluster> logIn;
 
   private final Deque<Action> undo = new ArrayDeque<>();
@@ -45,7 +45,7 @@ final class Environment {
     this.logIn = logIn;
   }
 
-  /** Returns a name that nothing had before, valid for documents, indexes, scopes and users. */
+  /** Returns an unused name, valid for documents, indexes, scopes and users. */
   String name(String of) {
     return run + "_" + of + "_" + ++names;
   }
@@ -86,7 +86,7 @@ final class Environment {
     undo.push(action);
   }
 
-  /** Undoes the run; an object that a case has dropped itself is no failure. */
+  /** Undoes the run; an object that a case has already dropped is not an error. */
   void clean() throws Exception {
     for (Action action : undo) {
       try {
@@ -97,7 +97,7 @@ final class Environment {
     }
   }
 
-  /** Requires that the action is refused with one of {@code expected}. */
+  /** Requires that the action fails with one of {@code expected}. */
   @SafeVarargs
   @SuppressWarnings("varargs")
   static void refused(Action action, Class<? extends Exception>... expected) throws Exception {
@@ -128,7 +128,7 @@ final class Environment {
         throw new AssertionError("not within " + PATIENCE + ": " + problem);
       }
       try {
-        // Nothing in the client reports these conditions, so that polling is all there is.
+        // The client does not report these conditions, so poll.
         Thread.sleep(20);
       } catch (InterruptedException stopped) {
         throw new AssertionError(stopped);

@@ -12,7 +12,7 @@ import com.couchbase.client.java.manager.eventing.EventingFunctionKeyspace;
 import com.couchbase.client.java.manager.eventing.EventingFunctionStatus;
 import java.util.List;
 
-/** Functions of eventing: definition, states, and effects on documents. */
+/** Eventing functions: definition, states, and effects on documents. */
 final class Functions {
   private static final String COPY = "function OnUpdate(doc, meta) { copies[meta.id] = {n: doc.n + BY}; }";
 

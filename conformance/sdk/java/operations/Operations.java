@@ -13,7 +13,7 @@ import java.util.logging.Level;
 import java.util.logging.Logger;
 
 /**
- * Plays the operations of the official Java SDK against a running server.
+ * Runs the operations of the official Java SDK against a running server.
  *
  * <p>{@code Operations CONNECTION USER PASSWORD BUCKET CERTIFICATE [FILTER]}: the certificate is the file of the authority, or "-"
  * without TLS. Each case is a static method that takes an {@link Environment}. The output has a line for each, {@code ok   NAME} or

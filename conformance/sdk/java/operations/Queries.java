@@ -28,7 +28,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 
-/** Statements, their options and errors, and the indexes of queries. */
+/** Statements, their options and errors, and query indexes. */
 final class Queries {
   private static final int ROWS = 200;
 
@@ -177,7 +177,7 @@ final class Queries {
     indexes.dropPrimaryIndex();
     Environment.same(indexes.getAllIndexes().size(), 0);
     Environment.refused(() -> indexes.dropPrimaryIndex(), IndexNotFoundException.class);
-    // Through the manager of the cluster, which has been there before collections.
+    // Through the cluster's manager, which is older than collections.
     String name = env.name("index");
     env.cluster.queryIndexes().createIndex(env.bucket.name(), name, Set.of("n"));
     env.later(() -> env.cluster.queryIndexes().dropIndex(env.bucket.name(), name));

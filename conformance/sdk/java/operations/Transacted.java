@@ -16,7 +16,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import reactor.core.publisher.Mono;
 
-/** ACID transactions, which the client carries out itself, and those with statements. */
+/** ACID transactions, which the client implements, and transactions with statements. */
 final class Transacted {
   private static final int CLERKS = 4;
   private static final int TRANSFERS = 10;

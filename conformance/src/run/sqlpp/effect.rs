@@ -1,18 +1,19 @@
-//! What the statements of a case may leave behind.
+//! The side effects of a case's statements.
 
-/// What has to be put right after a case.
+/// The changes to undo after a case.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Effect {
-    /// The text of its statements when they may have changed documents: it has the names of their keyspaces.
+    /// The text of the statements if they may have changed documents. It contains the names of their
+    /// keyspaces.
     pub written: Option<String>,
-    /// Whether there may be other indexes, scopes, collections or functions.
+    /// True if indexes, scopes, collections or functions may have changed.
     pub defines: bool,
-    /// Whether there may be prepared statements.
+    /// True if there may be prepared statements.
     pub prepares: bool,
 }
 
 impl Effect {
-    /// The effect of all of them.
+    /// Returns the combined effect of statements.
     pub fn of<'a>(statements: impl Iterator<Item = &'a str>) -> Effect {
         let (mut effect, mut writes, mut text) = (Effect::default(), false, String::new());
         for statement in statements {

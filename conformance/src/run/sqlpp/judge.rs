@@ -1,16 +1,16 @@
-//! Whether an answer is what a case expects.
+//! Compares an answer with a case's expectation.
 
 use crate::run::{same_json, shorten};
 use serde::Deserialize;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 
-/// Error that a case expects.
+/// The error that a case expects.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectedError {
     code: u64,
-    /// Part of its message, in any case of letters.
+    /// A part of its message, ignoring case.
     #[serde(default)]
     contains: String,
 }
@@ -30,7 +30,7 @@ pub fn has_failed(answer: &Json, expected: &ExpectedError) -> Result<(), String>
     }
 }
 
-/// Requires that an answer has rows, in any order unless they are ordered.
+/// Requires that an answer has the given rows, in any order unless `ordered`.
 pub fn has_rows(answer: &Json, expected: &[Json], ordered: bool) -> Result<(), String> {
     if answer["status"] != "success" {
         return Err(answer["errors"].to_string());
@@ -44,8 +44,8 @@ pub fn has_rows(answer: &Json, expected: &[Json], ordered: bool) -> Result<(), S
     if same { Ok(()) } else { Err(format!("got {}", shorten(&answer["results"].to_string()))) }
 }
 
-/// Requires that rows have these members, each named by the numbers and names that lead to it, such as `0.plan.#operator`.
-/// `{"$type": name}` stands for any value of that type, null for none.
+/// Requires that rows have these members, each named by its path of indexes and names, such as `0.plan.#operator`.
+/// `{"$type": name}` matches any value of that type; null matches a missing one.
 pub fn has_members(answer: &Json, expected: &BTreeMap<String, Json>) -> Result<(), String> {
     for (path, wanted) in expected {
         let found = path.split('.').try_fold(&answer["results"], |value, step| match value {
@@ -64,7 +64,7 @@ pub fn has_members(answer: &Json, expected: &BTreeMap<String, Json>) -> Result<(
     Ok(())
 }
 
-/// The name of the type of a value.
+/// Returns the name of a value's type.
 pub(in crate::run) fn type_of(value: &Json) -> &'static str {
     match value {
         Json::Null => "null",
@@ -84,7 +84,7 @@ fn same_bag(rows: &[Json], expected: &[Json]) -> bool {
     }) && left.is_empty()
 }
 
-/// As [`same_json`], but that numbers which are no integers need only be nearly the same.
+/// Like [`same_json`], but numbers that are not integers need only be nearly equal.
 fn nearly_same(a: &Json, b: &Json) -> bool {
     match (a, b) {
         (Json::Number(x), Json::Number(y)) => {

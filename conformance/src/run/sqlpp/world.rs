@@ -1,4 +1,5 @@
-//! A dataset on the host: collections of the default scope that are made once, and put right after each case.
+//! A dataset on the host: collections of the default scope that are created once and restored after each
+//! case.
 
 use super::{BUCKET, Dataset, Effect, Target};
 use crate::http;
@@ -6,39 +7,39 @@ use crate::run::shorten;
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A dataset on the host, as long as cases are played on it.
+/// A dataset on the host while cases run on it.
 pub(super) struct World<'a> {
     target: &'a Target,
     data: &'a Dataset,
-    /// What there was before; it stays as it is.
+    /// The definitions that existed before; they stay unchanged.
     found: Inventory,
-    /// What there is to be with the dataset; nothing yet when it has to be set up.
+    /// The expected definitions with the dataset; `None` if it must be set up.
     wanted: Option<Inventory>,
     with_indexes: bool,
-    /// Whether the collections are the cases' to remove.
+    /// True if the cases created the collections and may remove them.
     is_ours: bool,
 }
 
-/// What there is beside documents.
+/// The definitions of a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Inventory {
     scopes: BTreeSet<String>,
     /// Scope and name.
     collections: BTreeSet<(String, String)>,
-    /// By keyspace and name, without what differs whenever the same is made.
+    /// By keyspace and name, without members that differ each time the same index is created.
     indexes: BTreeMap<(String, String), Json>,
     functions: BTreeSet<String>,
     prepared: BTreeSet<String>,
 }
 
 impl<'a> World<'a> {
-    /// A world that is not set up.
+    /// Returns a world that is not set up.
     pub fn new(target: &'a Target, data: &'a Dataset) -> World<'a> {
         let found = Inventory::default();
         World { target, data, found, wanted: None, with_indexes: false, is_ours: false }
     }
 
-    /// Has the dataset be there, with its indexes or without.
+    /// Sets up the dataset, with or without its indexes.
     pub fn make_ready(&mut self, with_indexes: bool) -> Result<(), String> {
         if self.wanted.is_some() && self.with_indexes == with_indexes {
             return Ok(());
@@ -63,7 +64,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Puts right what a case may have changed.
+    /// Undoes the changes of a case.
     pub fn tidy(&mut self, effect: &Effect) -> Result<(), String> {
         if effect.prepares {
             let names: Vec<_> = self.found.prepared.iter().collect();
@@ -117,7 +118,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Runs a statement that is to succeed; gives its rows.
+    /// Runs a statement that must succeed; returns its rows.
     pub fn run(&self, statement: &str) -> Result<Vec<Json>, String> {
         let mut answer = self.ask(&json!({"statement": statement}))?;
         match (answer["status"] == "success", answer["results"].take()) {
@@ -126,7 +127,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The answer to a request, whose lone names belong to the default scope unless it says otherwise.
+    /// Returns the answer to a request. Unqualified names belong to the default scope unless the request says
+    /// otherwise.
     pub fn ask(&self, request: &Json) -> Result<Json, String> {
         let mut request = request.clone();
         if request.get("query_context").is_none() {
@@ -139,7 +141,7 @@ impl<'a> World<'a> {
             .and_then(|answer| answer.json().map_err(|error| error.to_string()))
     }
 
-    /// Stores libraries of functions, by their paths.
+    /// Stores libraries of functions, given by their paths.
     pub fn put_libraries(&self, libraries: &BTreeMap<String, String>) -> Result<(), String> {
         libraries.iter().try_for_each(|(path, code)| self.library("POST", path, code))
     }
@@ -177,7 +179,7 @@ impl<'a> World<'a> {
             .map_err(|error| error.to_string())
     }
 
-    /// A request about scopes and collections; what is not there need not be removed.
+    /// Sends a request about scopes and collections; removing a missing one is not an error.
     fn manage(&self, method: &str, path: &str, form: &str) -> Result<Json, String> {
         let path = format!("/pools/default/buckets/{BUCKET}/scopes/{path}");
         let path = path.trim_end_matches('/');
@@ -199,7 +201,7 @@ impl<'a> World<'a> {
         self.run(&format!("UPSERT INTO `{name}` (KEY, VALUE) VALUES {}", rows.join(", "))).map(drop)
     }
 
-    /// Makes those indexes of the dataset that are not there.
+    /// Creates the missing indexes of the dataset.
     fn create_indexes(&self) -> Result<(), String> {
         const INDEX_EXISTS: u64 = 4300;
         for statement in &self.data.indexes {
@@ -212,7 +214,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// What others have in a collection of a dataset's name stays, and nothing is played.
+    /// Refuses to run if a collection with a dataset's name has documents of others, which stay unchanged.
     fn spare_others(&self) -> Result<(), String> {
         for (name, documents) in &self.data.keyspaces {
             if !self.found.collections.contains(&("_default".to_owned(), name.clone())) {
@@ -270,13 +272,13 @@ impl<'a> World<'a> {
 impl Drop for World<'_> {
     fn drop(&mut self) {
         if self.is_ours {
-            // What cannot be removed is in nobody's way but that of the next run, which says so.
+            // Remains disturb only the next run, which reports them.
             let _ = self.remove_collections();
         }
     }
 }
 
-/// The path of a function, from the identity that it has in `system:functions`.
+/// Returns the path of a function, from its identity in `system:functions`.
 fn function_path(identity: &Json) -> String {
     let parts = ["bucket", "scope", "name"].map(|part| text(&identity[part]));
     let parts: Vec<_> = parts.iter().filter(|part| !part.is_empty()).collect();

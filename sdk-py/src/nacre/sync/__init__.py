@@ -330,7 +330,7 @@ ScopeSearchIndexManager = SearchIndexManager
 
 
 class _Rows(_Facade[Q_co], Generic[Q_co, T]):
-    """Rows of a request, which is sent when they are first asked for."""
+    """Rows of a request, which is sent when they are first requested."""
 
     def rows(self) -> Iterator[T]:
         """Yields the rows as they arrive."""

@@ -1,3 +1,3 @@
-"""What can go wrong."""
+"""Exceptions."""
 
 from ..exceptions import *  # noqa: F403

@@ -1,12 +1,12 @@
-//! Runs the queries of CH2 over shadows that are filled from the generator, and writes documents and answers for a comparison: first as the
-//! documents are loaded, then after a third of them has been replaced and some have been deleted.
+//! Runs the CH2 queries over shadows filled by the generator, and writes documents and answers for a comparison: first of the
+//! loaded documents, then after a third of them has been replaced and some have been deleted.
 //!
 //! ```text
 //! cargo run --release --example ch2 -- FOLDER [WAREHOUSES [DIVISOR]]
 //! python ../nacre-ch2/compare.py FOLDER/loaded FOLDER/changed
 //! ```
 //!
-//! The versions that replace others are those of another seed, so that both data sets can be made again.
+//! The replacing versions come from another seed, so that both data sets can be generated again.
 
 use nacre_analytics::catalog::{Catalog, Collection};
 use nacre_analytics::names::Resolver;
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Memory of the queries, in bytes.
+/// Memory limit of the queries, in bytes.
 const MEMORY_BYTES: usize = 4 << 30;
 
 type Shadows = BTreeMap<String, Shadow>;
@@ -57,7 +57,7 @@ fn row(key: &str, json: &str) -> Row {
     Row { id: key.into(), vbid: 0, cas: 1, flags: 0, expiry: 0, text: json.into() }
 }
 
-/// Files of documents, a line each.
+/// Files of documents, one per line.
 struct Files(BTreeMap<&'static str, BufWriter<File>>);
 
 impl Files {
@@ -101,7 +101,7 @@ fn change(options: Options, shadows: &mut Shadows, folder: &Path) {
     });
 }
 
-/// Runs all queries and writes their answers. Returns those that have no plan over columns.
+/// Runs all queries and writes their answers. Returns those without a plan over columns.
 fn run_all(
     shadows: &mut Shadows,
     folder: &Path,
@@ -139,7 +139,7 @@ fn run_all(
     Ok(missing)
 }
 
-/// Answers a query over columns, or says why it has no plan.
+/// Answers a query over columns, or returns the reason why it has no plan.
 fn run(
     planner: &Planner,
     text: &str,

@@ -1,4 +1,5 @@
-//! Answers: one JSON object in pieces, with the rows before the status, as clients read them while they come.
+//! Answers: one JSON object in pieces, with the rows before the status, so that clients can read rows as they
+//! arrive.
 
 use crate::error::Error;
 use crate::request::duration_text;
@@ -14,13 +15,13 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Part of an answer.
 #[derive(Debug)]
 pub enum Piece {
-    /// HTTP status, before all bytes.
+    /// The HTTP status, before all bytes.
     Status(u16),
     /// Bytes of the body.
     Bytes(Bytes),
 }
 
-/// An answer while it is written.
+/// An answer being written.
 pub struct Answer {
     pieces: Sender<Piece>,
     text: String,
@@ -29,9 +30,9 @@ pub struct Answer {
     has_begun: bool,
     row_count: u64,
     row_bytes: u64,
-    /// Documents that were read.
+    /// Number of documents read.
     pub processed: u64,
-    /// Plan of the statement as JSON, for EXPLAIN and diagnostics.
+    /// The statement's plan as JSON, for EXPLAIN and diagnostics.
     pub plan: Option<String>,
 }
 
@@ -57,16 +58,16 @@ impl Answer {
         }
     }
 
-    /// The statement has been planned, and runs from now on.
+    /// Records that the statement has been planned and starts to run.
     pub fn run(&mut self) {
         self.began_running = Some(Instant::now());
         self.text.push_str(",\n\"signature\":{\"*\":\"*\"},\n\"results\":[");
     }
 
-    /// Writes a row, which is JSON text. Waits while the client takes nothing.
+    /// Writes a row, which is JSON text. Waits while the client reads nothing.
     ///
     /// # Errors
-    /// Code 21007 if the client has left.
+    /// Code 21007 if the client has disconnected.
     pub fn row(&mut self, row: &str) -> Result<(), Error> {
         self.text.push_str(if self.row_count == 0 { "\n" } else { ",\n" });
         self.text.push_str(row);
@@ -78,7 +79,7 @@ impl Answer {
         Ok(())
     }
 
-    /// Rows that were written.
+    /// Returns the number of rows written.
     pub fn row_count(&self) -> u64 {
         self.row_count
     }
@@ -115,7 +116,7 @@ impl Answer {
             }
         }
         self.metrics(outcome.is_err());
-        // A client that has left needs no end.
+        // A client that has disconnected needs no end.
         let _ = self.send(status);
     }
 

@@ -10,34 +10,34 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Version of the file.
+/// The version of the file.
 const VERSION: u32 = 1;
 
 /// An analytics collection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collection {
-    /// Bucket, scope and collection that it follows.
+    /// The bucket, scope and collection that it follows.
     pub source: [String; 3],
-    /// Condition on documents, as it was written.
+    /// The condition on documents, in its original text.
     pub condition: Option<String>,
     /// Indexes by name.
     pub indexes: BTreeMap<String, Index>,
 }
 
 impl Collection {
-    /// The collection that it follows.
+    /// Returns the collection that it follows.
     pub fn keyspace(&self) -> Keyspace {
         let [bucket, scope, collection] = self.source.clone();
         Keyspace { bucket, scope, collection }
     }
 }
 
-/// An index. It is kept for clients that create and list it; reads use the columns.
+/// An index. It exists for clients that create and list it; reads use the columns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Index {
-    /// Paths with their types.
+    /// The paths with their types.
     pub fields: Vec<(Vec<String>, String)>,
-    /// Index of the elements of an array.
+    /// True for an index of the elements of an array.
     pub is_array: bool,
 }
 
@@ -48,11 +48,11 @@ pub struct Scope {
     pub collections: BTreeMap<String, Collection>,
     /// Scope and name by synonym.
     pub synonyms: BTreeMap<String, (String, String)>,
-    /// The link `Local` was disconnected.
+    /// True if the link `Local` was disconnected.
     pub is_disconnected: bool,
 }
 
-/// Everything that is defined.
+/// All definitions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Catalog {
     version: u32,
@@ -68,10 +68,10 @@ impl Default for Catalog {
 }
 
 impl Catalog {
-    /// Reads the catalog of a folder; an empty one if there is none yet.
+    /// Reads the catalog of a folder; returns an empty one if there is no file.
     ///
     /// # Errors
-    /// A sentence if the file cannot be read, or is of another version.
+    /// A message if the file cannot be read, or has another version.
     pub fn read(folder: &Path) -> std::result::Result<Catalog, String> {
         let path = file(folder);
         let bytes = match fs::read(&path) {
@@ -89,7 +89,7 @@ impl Catalog {
         }
     }
 
-    /// Writes the catalog into a folder: the new one is on the disk before it takes the place of the old one.
+    /// Writes the catalog into a folder: the new file is on disk before it replaces the old one.
     ///
     /// # Errors
     /// Code 25000 with the error of the disk.
@@ -106,23 +106,23 @@ impl Catalog {
         write().map_err(|error| Error::internal(format!("the catalog cannot be written: {error}")))
     }
 
-    /// The scope of this name.
+    /// Returns the scope with this name.
     ///
     /// # Errors
-    /// Code 24034.
+    /// Code 24034 if there is none.
     pub fn scope(&self, name: &str) -> Result<&Scope> {
         self.scopes.get(name).ok_or_else(|| no_scope(name))
     }
 
-    /// The same, to be changed.
+    /// Returns the scope with this name, for changes.
     ///
     /// # Errors
-    /// Code 24034.
+    /// Code 24034 if there is none.
     pub fn scope_mut(&mut self, name: &str) -> Result<&mut Scope> {
         self.scopes.get_mut(name).ok_or_else(|| no_scope(name))
     }
 
-    /// Scope and name of the collection that a name means, perhaps by a synonym.
+    /// Returns scope and name of the collection that a name refers to, directly or by a synonym.
     pub fn resolve(&self, scope: &str, name: &str) -> Option<(String, String)> {
         let found = self.scopes.get(scope)?;
         if found.collections.contains_key(name) {
@@ -133,17 +133,17 @@ impl Catalog {
         target.collections.contains_key(name).then(|| (scope.clone(), name.clone()))
     }
 
-    /// The collection that a definition names.
+    /// Returns the collection that a definition names.
     ///
     /// # Errors
-    /// Codes 24034 and 24025.
+    /// Codes 24034 and 24025 for a missing scope or collection.
     pub fn collection_mut(&mut self, scope: &str, name: &Qualified) -> Result<&mut Collection> {
         let scope = name.scope.clone().unwrap_or_else(|| scope.to_owned());
         let found = self.scope_mut(&scope)?;
         found.collections.get_mut(&name.name).ok_or_else(|| no_collection(&scope, &name.name))
     }
 
-    /// The rows of a collection of the scope `Metadata`; `None` if there is none of this name.
+    /// Returns the rows of a collection of the scope `Metadata`; `None` if there is no such collection.
     pub fn metadata(&self, name: &str) -> Option<Vec<Value>> {
         let rows: Vec<Vec<(&str, Value)>> = match name {
             "Dataverse" => {
@@ -159,7 +159,7 @@ impl Catalog {
         Some(rows.into_iter().map(Value::object).collect())
     }
 
-    /// All collections with scope and name.
+    /// Returns all collections with scope and name.
     pub fn collections(&self) -> impl Iterator<Item = (&String, &String, &Collection)> {
         self.scopes.iter().flat_map(|(scope, content)| {
             content.collections.iter().map(move |(name, collection)| (scope, name, collection))
@@ -232,12 +232,12 @@ fn file(folder: &Path) -> PathBuf {
     folder.join("catalog.json")
 }
 
-/// There is no such scope.
+/// Returns the error for a missing scope.
 pub fn no_scope(name: &str) -> Error {
     Error::new(24034, format!("Cannot find analytics scope with name {name}"))
 }
 
-/// There is no such collection, in a definition.
+/// Returns the error for a missing collection in a definition.
 pub fn no_collection(scope: &str, name: &str) -> Error {
     Error::new(
         24025,

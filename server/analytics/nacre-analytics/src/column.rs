@@ -1,4 +1,4 @@
-//! JSON as columns: each path of a segment has one typed array for each kind of value that it has.
+//! JSON in columns: each path of a segment has one typed array for each kind of its values.
 //!
 //! ```text
 //! {"a": 1, "b": [{"c": "x"}]}     root ─ a: ints [1, 2, ·]   kinds {int, missing}
@@ -6,11 +6,11 @@
 //! {"b": [{}]}
 //! ```
 //!
-//! All columns but those below `items` have one entry a row. *Invariant:* an array has a value exactly where the row has that kind; the
-//! kind of each row is known, so that MISSING and NULL are told apart; no value is converted into another kind.
+//! All columns except those below `items` have one entry per row. *Invariant:* an array has a value exactly where the row has
+//! that kind; the kind of each row is known, so that MISSING and NULL are distinguished; no value is converted to another kind.
 //!
-//! A value that is not shredded (too deep, or beyond [`COLUMNS_MAX`] paths) makes its parent [`Column::is_partial`]: a reader of it reads the
-//! text of the document.
+//! A value that is not shredded (too deep, or beyond [`COLUMNS_MAX`] paths) makes its parent [`Column::is_partial`]: readers of
+//! such values read the text of the document.
 
 use datafusion::arrow::array::{
     ArrayRef, BooleanBuilder, Float64Builder, Int64Builder, StringViewBuilder,
@@ -19,22 +19,22 @@ use nacre_sql::{Name, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Columns of a segment: beyond, fields are read from the text of their document.
+/// Maximum number of columns of a segment; other fields are read from the document's text.
 pub const COLUMNS_MAX: usize = 1000;
-/// Levels of objects and arrays that become columns.
+/// Maximum depth of objects and arrays in columns.
 const DEPTH_MAX: usize = 8;
 
-/// Kind of a value.
+/// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
-    /// No such field.
+    /// The field does not exist.
     Missing,
     /// JSON's null.
     Null,
     /// TRUE or FALSE.
     Bool,
-    /// Integer of 64 bits.
+    /// A 64-bit integer.
     Int,
     /// Any other number.
     Float,
@@ -61,12 +61,12 @@ impl Kind {
     }
 }
 
-/// Set of kinds, a bit each.
+/// A set of kinds, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kinds(pub u8);
 
 impl Kinds {
-    /// These kinds.
+    /// Returns the set of the given kinds.
     pub fn of(kinds: &[Kind]) -> Kinds {
         Kinds(kinds.iter().fold(0, |bits, kind| bits | 1 << *kind as u8))
     }
@@ -76,36 +76,36 @@ impl Kinds {
         self.0 & 1 << kind as u8 != 0
     }
 
-    /// The kinds of both sets.
+    /// Returns the union of both sets.
     #[must_use]
     pub fn with(self, other: Kinds) -> Kinds {
         Kinds(self.0 | other.0)
     }
 
-    /// The set without MISSING and NULL.
+    /// Returns the set without MISSING and NULL.
     #[must_use]
     pub fn known(self) -> Kinds {
         Kinds(self.0 & !0b11)
     }
 }
 
-/// Elements of arrays: those of row `r` are from `offsets[r]` up to and without `offsets[r + 1]`.
+/// Elements of arrays: those of row `r` are at `offsets[r]..offsets[r + 1]`.
 #[derive(Clone, Debug)]
 pub struct Items {
-    /// One more than there are rows.
+    /// The offsets, one more than the number of rows.
     pub offsets: Vec<u32>,
     /// The elements of all rows, one after the other.
     pub element: Box<Column>,
 }
 
-/// Values of one path.
+/// The values of one path.
 #[derive(Clone, Debug)]
 pub struct Column {
     /// Number of entries.
     pub rows: usize,
     /// Kinds that occur.
     pub kinds: Kinds,
-    /// Least and greatest integer.
+    /// Minimum and maximum integer.
     pub range: Option<(i64, i64)>,
     /// Typed arrays of the kinds that occur, each with `rows` entries.
     pub bools: Option<ArrayRef>,
@@ -119,17 +119,17 @@ pub struct Column {
     pub fields: HashMap<Name, Column>,
     /// Elements of arrays.
     pub items: Option<Items>,
-    /// Some of what is below is in no column.
+    /// True if some values below have no column.
     pub is_partial: bool,
 }
 
-/// Column found under a path.
+/// The column at a path.
 pub enum Found<'a> {
     /// The column.
     Column(&'a Column),
     /// No row has the path.
     Nowhere,
-    /// Only the text of the documents says.
+    /// Only the text of the documents has the answer.
     Unknown,
 }
 
@@ -148,7 +148,7 @@ impl Column {
     }
 }
 
-/// Number of columns that a segment can still have.
+/// The number of further columns that a segment may have.
 struct Budget(usize);
 
 impl Budget {
@@ -159,7 +159,7 @@ impl Budget {
     }
 }
 
-/// Shreds documents into the columns of a segment.
+/// Converts documents to the columns of a segment.
 pub fn shred(documents: &[Value]) -> Column {
     let mut budget = Budget(COLUMNS_MAX);
     let mut builder = Builder::default();
@@ -183,7 +183,7 @@ struct Builder {
     is_partial: bool,
 }
 
-/// Takes an array builder that has `rows` entries, the last of them nulls.
+/// Finishes an array builder with `rows` entries, padded with nulls.
 macro_rules! padded {
     ($builder:expr, $rows:expr) => {{
         let builder = $builder.get_or_insert_default();

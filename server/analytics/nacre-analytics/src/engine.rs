@@ -1,4 +1,4 @@
-//! Statements: definitions change the catalog and the followers, queries read snapshots.
+//! Runs statements: definitions change the catalog and the followers, queries read snapshots.
 
 use crate::answer::{Answer, Piece};
 use crate::catalog::{self, Catalog, Collection, Index, Scope};
@@ -20,11 +20,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::Sender;
 
-/// Requests that run at once; more are refused.
+/// Maximum number of concurrent requests; more are refused.
 const RUNNING_MAX: usize = 64;
-/// Requests that are remembered when they have ended.
+/// Maximum number of ended requests that are remembered.
 const COMPLETED_MAX: usize = 1000;
-/// Link of the cluster itself.
+/// The link of the cluster itself.
 const LOCAL: &str = "Local";
 
 /// Name of a collection: scope and name.
@@ -32,7 +32,7 @@ type CollectionName = (String, String);
 
 /// The service.
 pub struct Engine {
-    /// Node that it belongs to.
+    /// The node that it belongs to.
     pub node: Arc<Node>,
     folder: PathBuf,
     catalog: Mutex<Catalog>,
@@ -42,11 +42,11 @@ pub struct Engine {
     running: Mutex<BTreeMap<u64, Running>>,
     completed: Mutex<Vec<Running>>,
     next_job: AtomicU64,
-    /// Requests, those that failed, and those that were answered from rows, since the start.
+    /// Requests since the start: all, failed, and answered from rows.
     pub counters: Counters,
 }
 
-/// Numbers since the start.
+/// Counts since the start.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Requests.
@@ -57,38 +57,39 @@ pub struct Counters {
     pub by_rows: AtomicU64,
 }
 
-/// A request that runs, or has run.
+/// A running or ended request.
 #[derive(Clone, Debug)]
 pub struct Running {
-    /// Number.
+    /// The job number.
     pub job: u64,
-    /// As the client has named it.
+    /// The client's name for it.
     pub client_context_id: Option<String>,
-    /// Statements.
+    /// The statements.
     pub statement: String,
-    /// User.
+    /// The user.
     pub user: String,
-    /// Begin, as Unix time in milliseconds.
+    /// Unix time of the start in milliseconds.
     pub began_ms: u128,
-    /// Begin, and end if it has ended.
+    /// The time of the start.
     pub began: Instant,
-    /// Time that it took, if it has ended.
+    /// The duration, if it has ended.
     pub took: Option<Duration>,
     is_cancelled: Arc<AtomicBool>,
 }
 
 impl Engine {
-    /// Reads what is defined and begins to follow it. `folder` has the catalog, `quota_bytes` is for documents and queries together.
+    /// Reads the definitions and starts to follow their collections. `folder` contains the catalog, `quota_bytes` is the memory
+    /// for documents and queries together.
     ///
     /// # Errors
-    /// A sentence if the catalog cannot be read.
+    /// A message if the catalog cannot be read.
     pub fn open(
         node: Node,
         folder: PathBuf,
         quota_bytes: usize,
     ) -> std::result::Result<Engine, String> {
         let catalog = Catalog::read(&folder)?;
-        // Documents and the columns made of them take about the same; the rest is for queries.
+        // Documents need about as much memory as their columns; the rest is for queries.
         let quota = Arc::new(Quota::new(quota_bytes / 4));
         let planner =
             plan::Planner::new(quota_bytes / 2, &folder).map_err(|error| error.to_string())?;
@@ -108,7 +109,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Brings the followers in line with the catalog.
+    /// Starts and stops followers according to the catalog.
     fn reconcile(&self, catalog: &Catalog) {
         let mut followers = lock(&self.followers);
         followers.retain(|(scope, name), follower| {
@@ -141,7 +142,7 @@ impl Engine {
         }
     }
 
-    /// Answers a request. Blocks; the answer goes to `pieces`.
+    /// Answers a request. Blocks; sends the answer to `pieces`.
     pub fn answer(&self, request: Result<Request>, caller: &Caller, pieces: Sender<Piece>) {
         self.counters.requests.fetch_add(1, Ordering::Relaxed);
         let request_id = uuid_text();
@@ -199,7 +200,7 @@ impl Engine {
         completed.push(Running { took: Some(running.began.elapsed()), ..running.clone() });
     }
 
-    /// Requests that run, or those that have ended.
+    /// Returns the running or the ended requests.
     pub fn requests(&self, are_running: bool) -> Vec<Running> {
         match are_running {
             true => lock(&self.running).values().cloned().collect(),
@@ -207,7 +208,7 @@ impl Engine {
         }
     }
 
-    /// Cancels the requests that a client has named so. Returns false if there are none.
+    /// Cancels the requests with the given client context ID. Returns false if there are none.
     pub fn cancel(&self, client_context_id: &str) -> bool {
         let all = lock(&self.running);
         let named =
@@ -291,7 +292,7 @@ impl Engine {
         answer.run();
         if let plan::Outcome::Columns(query) = planned {
             match self.planner.run(query, patience, &mut |row| answer.row(&row)) {
-                // A fault of the engine costs time and no answer.
+                // After an error of the engine, the slower way still answers.
                 Err(error) if error.code == error::INTERNAL && answer.row_count() == 0 => {
                     tracing::warn!(%error, statement = text, "a plan over columns has failed");
                 }
@@ -302,7 +303,7 @@ impl Engine {
         rows::run(*select, settings, &snapshots, patience, &mut |row| answer.row(&row))
     }
 
-    /// Pins the documents of collections, as fresh as the request wants them.
+    /// Returns snapshots of collections, as fresh as the request requires.
     fn snapshots(
         &self,
         used: &BTreeSet<CollectionName>,
@@ -340,7 +341,7 @@ impl Engine {
         }
     }
 
-    /// Refuses a user who may not read one of these collections.
+    /// Refuses a user without the right to read one of these collections.
     fn require_reads(
         &self,
         catalog: &Catalog,
@@ -355,7 +356,7 @@ impl Engine {
         self.require(&wanted, caller)
     }
 
-    /// Refuses a user who lacks one of these permissions.
+    /// Refuses a user without one of these permissions.
     ///
     /// # Errors
     /// Codes 20000 and 20001.
@@ -542,7 +543,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Bucket, scope and collection that a definition names.
+    /// Returns the bucket, scope and collection that a definition names.
     fn source_of(&self, path: &[String]) -> Result<[String; 3]> {
         match path {
             [bucket] => Ok([bucket.clone(), "_default".into(), "_default".into()]),
@@ -554,7 +555,7 @@ impl Engine {
         }
     }
 
-    /// The same, of a collection that exists.
+    /// Like `source_of`, for a collection that must exist.
     fn source(&self, path: &[String]) -> Result<[String; 3]> {
         let source = self.source_of(path)?;
         let [bucket, scope, collection] = &source;
@@ -573,7 +574,7 @@ impl Engine {
         Ok(source)
     }
 
-    /// Scopes and names of all collections, with what follows them.
+    /// Returns scopes and names of all collections, with their followers.
     pub fn followers(&self) -> Vec<(CollectionName, Arc<Follower>)> {
         lock(&self.followers)
             .iter()
@@ -605,7 +606,7 @@ fn add_collection(
     Ok(())
 }
 
-/// Permission that a definition needs: on the bucket that it is about, or on all of analytics.
+/// Returns the permission that a definition needs: on its bucket, or on all of analytics.
 fn manage_permission(statement: &Statement, scope: &str, catalog: &Catalog) -> String {
     let of = |bucket: &str| format!("cluster.bucket[{bucket}].analytics!manage");
     let of_collection = |name: &Qualified| {
@@ -626,7 +627,7 @@ fn manage_permission(statement: &Statement, scope: &str, catalog: &Catalog) -> S
     bucket.unwrap_or_else(|| "cluster.analytics!manage".to_owned())
 }
 
-/// A random ID of the form that clients expect.
+/// Returns a random ID in the form that clients expect.
 fn uuid_text() -> String {
     let hex = format!("{:032x}", rand::random::<u128>());
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")

@@ -1,59 +1,60 @@
-//! Errors with the codes of the analytics service, which SDKs tell apart by them.
+//! Errors with the codes of the analytics service, by which SDKs distinguish them.
 
 use std::fmt;
 
-/// Code of a defect of this program, or of a library.
+/// The code of a bug in this program or a library.
 pub const INTERNAL: u32 = 25000;
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Reason why a request was refused or has failed.
+/// The reason why a request was refused or failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// Code: 20xxx login and rights, 21xxx request, 22xxx links, 23xxx run time, 24xxx statement, 25xxx a defect.
+    /// The code: 20xxx login and rights, 21xxx request, 22xxx links, 23xxx run time, 24xxx statement, 25xxx a
+    /// bug.
     pub code: u32,
-    /// Sentence for the person who has sent the request.
+    /// The message for the sender of the request.
     pub message: String,
 }
 
 impl Error {
-    /// An error of this code.
+    /// Returns an error with this code.
     pub fn new(code: u32, message: impl Into<String>) -> Error {
         Error { code, message: message.into() }
     }
 
-    /// A syntax error.
+    /// Returns a syntax error.
     pub fn syntax(message: impl Into<String>) -> Error {
         Error::new(24000, message)
     }
 
-    /// A defect of this program, or of a library.
+    /// Returns the error for a bug in this program or a library.
     pub fn internal(message: impl fmt::Display) -> Error {
         Error::new(INTERNAL, format!("Internal error: {message}"))
     }
 
-    /// The user lacks a permission in the words of the node.
+    /// Returns the error for a missing permission, given in the node's form.
     pub fn forbidden(permission: &str) -> Error {
         Error::new(20001, format!("User must have permission ({permission})"))
     }
 
-    /// Nobody knows the user.
+    /// Returns the error for an unknown user.
     pub fn unauthorized() -> Error {
         Error::new(20000, "Unauthorized user.")
     }
 
-    /// The request has taken longer than it may.
+    /// Returns the error for a request that exceeded its time limit.
     pub fn timeout() -> Error {
         Error::new(21002, "Request timed out and will be cancelled.")
     }
 
-    /// The request was stopped by another one.
+    /// Returns the error for a request that another one cancelled.
     pub fn cancelled() -> Error {
         Error::new(21007, "Request cancelled.")
     }
 
-    /// HTTP status of an answer that fails before its first row.
+    /// Returns the HTTP status of an answer that fails before its first row.
     pub fn http_status(&self) -> u16 {
         match self.code {
             20000 => 401,
@@ -64,7 +65,7 @@ impl Error {
         }
     }
 
-    /// `status` of the answer.
+    /// Returns the `status` of the answer.
     pub fn status(&self) -> &'static str {
         match self.code {
             21002 => "timeout",
@@ -73,7 +74,7 @@ impl Error {
         }
     }
 
-    /// Returns true if the same request can succeed later.
+    /// Returns true if the same request may succeed later.
     pub fn is_retriable(&self) -> bool {
         matches!(self.code, 23000 | 23003 | 23007)
     }
@@ -87,11 +88,11 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Errors of the evaluator, whose codes are those of SQL++ on the port 8093.
+/// Errors of the evaluator, whose codes are those of SQL++ on port 8093.
 impl From<nacre_sql::Error> for Error {
     fn from(error: nacre_sql::Error) -> Error {
         let code = match error.code {
-            // Its callers hand in errors of this crate under their own numbers.
+            // Its callers pass errors of this crate with their own codes.
             20000..26000 => error.code,
             1080 => return Error::timeout(),
             1190 => return Error::cancelled(),
@@ -112,7 +113,7 @@ impl From<datafusion::error::DataFusionError> for Error {
             DataFusionError::ResourcesExhausted(reason) => {
                 Error::new(23008, format!("The request needs more memory than there is: {reason}"))
             }
-            // Sums are exact until they become integers of 64 bits.
+            // Sums are exact until they are converted to 64-bit integers.
             DataFusionError::ArrowError(reason, _)
                 if ["verflow", "out of range"].iter().any(|w| reason.to_string().contains(w)) =>
             {

@@ -1,7 +1,8 @@
-//! Threads that bring a shadow in line with its collection: one stream of history for each vBucket, over one connection to each node.
+//! Threads that keep a shadow in line with its collection: one DCP stream for each vBucket, over one connection to each node.
 //!
-//! A stream that breaks is begun again where it was. A vBucket whose history has branched is cleared and read from the beginning, as an
-//! overwritten document cannot be brought back. Back-pressure is the window of the connection: a shadow that has no room stops reading.
+//! A broken stream continues from its position. A vBucket whose history has branched is cleared and read from the beginning,
+//! because an overwritten document cannot be restored. The connection's window provides back-pressure: a shadow without free
+//! memory stops reading.
 
 use crate::node::Node;
 use crate::shadow::{Row, Shadow};
@@ -18,16 +19,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Pause before a cluster that has refused is asked again.
+/// The pause before a cluster that has refused is asked again.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Longest time in which a follower notices that it has to stop.
+/// Maximum time until a follower notices that it must stop.
 const TURN: Duration = Duration::from_millis(500);
-/// Bytes that a node can send ahead.
+/// Maximum bytes that a node sends ahead.
 const WINDOW_BYTES: u32 = 16 << 20;
-/// Datatype bit of values with extended attributes in front of them.
+/// The datatype bit of values that begin with extended attributes.
 const XATTR: u8 = 0x04;
 
-/// Collection of a cluster.
+/// A collection of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Keyspace {
     /// Bucket.
@@ -38,46 +39,46 @@ pub struct Keyspace {
     pub collection: String,
 }
 
-/// State of the link between a shadow and its collection.
+/// The state of the link between a shadow and its collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkState {
     /// Streams are open.
     Healthy,
-    /// The cluster cannot be reached, or refuses; with the reason.
+    /// The cluster cannot be reached or refuses, for this reason.
     Unhealthy(String),
-    /// There is no memory for more documents.
+    /// There is no memory for further documents.
     Suspended,
-    /// DISCONNECT LINK was asked for.
+    /// DISCONNECT LINK was requested.
     Stopped,
 }
 
-/// A shadow and the threads that follow its collection.
+/// A shadow, and the threads that follow its collection.
 pub struct Follower {
-    /// Source.
+    /// The source.
     pub keyspace: Keyspace,
     node: Arc<Node>,
     shadow: Mutex<Shadow>,
-    /// Notified when the shadow has taken in something.
+    /// Notified after each change of the shadow.
     moved: Condvar,
     state: Mutex<LinkState>,
     stop: AtomicBool,
     condition: Option<String>,
-    /// Bytes of documents of all shadows, and how many they may be.
+    /// The memory limit of all shadows.
     quota: Arc<Quota>,
-    /// Branch of history and snapshot of each vBucket.
+    /// The branch of history and the snapshot of each vBucket.
     positions: Mutex<BTreeMap<u16, Position>>,
 }
 
-/// Memory of all shadows.
+/// The memory limit of all shadows.
 #[derive(Debug, Default)]
 pub struct Quota {
-    /// Bytes that there are; 0 for no limit.
+    /// Maximum bytes; 0 for no limit.
     pub limit_bytes: usize,
     used: Mutex<BTreeMap<Keyspace, usize>>,
 }
 
 impl Quota {
-    /// A quota of so many bytes.
+    /// Returns a quota of `limit_bytes` bytes.
     pub fn new(limit_bytes: usize) -> Quota {
         Quota { limit_bytes, used: Mutex::default() }
     }
@@ -86,7 +87,7 @@ impl Quota {
         lock(&self.used).insert(keyspace.clone(), bytes);
     }
 
-    /// Bytes that shadows take.
+    /// Returns the bytes that shadows use.
     pub fn used_bytes(&self) -> usize {
         lock(&self.used).values().sum()
     }
@@ -102,13 +103,14 @@ struct Position {
     snapshot: (u64, u64),
 }
 
-/// Locks, also after a thread has panicked with the lock: what is behind it is either replaced or read.
+/// Locks a mutex, also after a thread has panicked while it held the lock: the protected values are only replaced or read as a
+/// whole.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 impl Follower {
-    /// Begins to follow a collection. `condition` is SQL++ over a document.
+    /// Starts to follow a collection. `condition` is a SQL++ expression over a document.
     pub fn start(
         keyspace: Keyspace,
         condition: Option<String>,
@@ -140,24 +142,24 @@ impl Follower {
             .expect("a thread can be started");
     }
 
-    /// Ends the streams; the shadow stays as it is.
+    /// Ends the streams; the shadow stays unchanged.
     pub fn disconnect(&self) {
         self.stop.store(true, Ordering::Relaxed);
         *lock(&self.state) = LinkState::Stopped;
     }
 
-    /// Ends the streams for good.
+    /// Ends the streams permanently.
     pub fn close(&self) {
         self.disconnect();
         lock(&self.quota.used).remove(&self.keyspace);
     }
 
-    /// State of the link.
+    /// Returns the state of the link.
     pub fn state(&self) -> LinkState {
         lock(&self.state).clone()
     }
 
-    /// The shadow.
+    /// Returns the shadow.
     pub fn shadow(&self) -> MutexGuard<'_, Shadow> {
         lock(&self.shadow)
     }
@@ -222,7 +224,7 @@ impl Follower {
         self.node.connect(&self.keyspace.bucket).map_err(|error| error.to_string())
     }
 
-    /// Takes in the history of these vBuckets from one node until something ends.
+    /// Applies the history of these vBuckets from one node until a stream ends.
     fn follow(
         &self,
         address: &str,
@@ -243,7 +245,7 @@ impl Follower {
         let condition = condition.map_err(|error| Error::Invalid(error.message))?;
         while !self.is_stopped() && !broken.load(Ordering::Relaxed) {
             let event = match consumer.next_event() {
-                // Nothing has come: a look at whether to go on.
+                // Nothing has arrived: check whether to continue.
                 Err(Error::TimedOut) => continue,
                 event => event?,
             };
@@ -266,7 +268,7 @@ impl Follower {
                 EventKind::System { seqno, .. } => self.advance(vbid, seqno),
                 EventKind::Advanced(seqno) => self.advance(vbid, seqno),
                 EventKind::End(reason) if reason == StreamEnd::FilterEmpty as u32 => {
-                    // The collection is gone, with its documents.
+                    // The collection was dropped, with its documents.
                     vbids.iter().for_each(|vbid| lock(&self.shadow).clear_vbucket(vbid.0));
                     return Err(Error::Invalid("the collection was dropped".to_owned()));
                 }
@@ -277,7 +279,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Opens the stream of a vBucket where the shadow is.
+    /// Opens the stream of a vBucket at the position of the shadow.
     fn begin(
         &self,
         consumer: &mut DcpConsumer,
@@ -292,7 +294,7 @@ impl Follower {
                 start,
                 end: u64::MAX,
                 vb_uuid: if start == 0 { 0 } else { position.vb_uuid },
-                // A position outside of the last snapshot is one that the server has moved the stream to.
+                // The server may have moved the stream to a position outside of the last snapshot.
                 snapshot: if (low..=high).contains(&start) { (low, high) } else { (start, start) },
             };
             match consumer.stream(vbid, range, 0, filter)? {
@@ -352,7 +354,7 @@ impl Follower {
         self.moved.notify_all();
     }
 
-    /// Waits while all shadows together have more documents than there is memory for.
+    /// Waits while the documents of all shadows exceed the memory limit.
     fn wait_for_room(&self) {
         while self.quota.is_exceeded() && !self.is_stopped() {
             *lock(&self.state) = LinkState::Suspended;
@@ -364,10 +366,10 @@ impl Follower {
         }
     }
 
-    /// Reads how far the collection is at its nodes: the seqno of each vBucket.
+    /// Returns the high seqno of each vBucket of the collection.
     ///
     /// # Errors
-    /// A sentence if a node does not answer.
+    /// A message if a node does not answer.
     pub fn high_seqnos(&self) -> std::result::Result<BTreeMap<u16, u64>, String> {
         const ACTIVE: u32 = 1;
         let Keyspace { bucket, scope, collection } = &self.keyspace;
@@ -397,7 +399,7 @@ impl Follower {
         Ok(of_all)
     }
 
-    /// Number of changes that the collection is ahead of the shadow.
+    /// Returns the number of changes that the shadow lacks.
     ///
     /// # Errors
     /// As [`Follower::high_seqnos`].
@@ -407,7 +409,7 @@ impl Follower {
         Ok(high.iter().map(|(vbid, seqno)| seqno.saturating_sub(shadow.seqno(*vbid))).sum())
     }
 
-    /// Waits until the shadow has all that the collection has now. Returns false if that takes until `deadline`.
+    /// Waits until the shadow has everything that the collection has now. Returns false if `deadline` passes before.
     ///
     /// # Errors
     /// As [`Follower::high_seqnos`].
@@ -427,7 +429,7 @@ impl Follower {
     }
 }
 
-/// A version of a document without key and value.
+/// A version of a document, without key and value.
 struct Mutated {
     vbid: u16,
     cas: u64,
@@ -436,21 +438,21 @@ struct Mutated {
     datatype: u8,
 }
 
-/// ID of a document; `None` if it is not text, which no document with JSON has.
+/// Returns the ID of a document; `None` if it is not text, which no JSON document has.
 fn id_of(key: &[u8]) -> Option<Name> {
     let (_, name) = leb128_decode(key)?;
     std::str::from_utf8(name).ok().map(Name::from)
 }
 
-/// The text of a value, if it is JSON that can be read.
+/// Returns a value as text, if it is valid JSON.
 fn json_text(value: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(value).ok()?;
-    // Reading it here costs less than a segment that has a hole.
+    // Parsing it here costs less than handling invalid texts in segments.
     serde_json::from_str::<&serde_json::value::RawValue>(text).ok()?;
     nests_at_most(text, nacre_sql::DEPTH_MAX).then_some(text)
 }
 
-/// Returns true if brackets outside of strings nest at most so deep.
+/// Returns true if brackets outside of strings are nested at most `depth_max` deep.
 fn nests_at_most(text: &str, depth_max: usize) -> bool {
     let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
     for byte in text.bytes() {
@@ -471,13 +473,13 @@ fn nests_at_most(text: &str, depth_max: usize) -> bool {
     true
 }
 
-/// A value without the section of extended attributes in front of it.
+/// Returns a value without its section of extended attributes.
 fn without_attributes(value: &[u8]) -> &[u8] {
     let Some((length, rest)) = value.split_first_chunk::<4>() else { return &[] };
     rest.get(u32::from_be_bytes(*length) as usize..).unwrap_or(&[])
 }
 
-/// Features of the connections.
+/// Returns the features of the connections.
 pub fn features() -> Vec<Feature> {
     [BASIC_FEATURES, &[Feature::Json]].concat()
 }

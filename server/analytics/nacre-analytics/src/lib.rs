@@ -1,4 +1,4 @@
-//! Analytics beside the load: columns that follow collections by DCP, and SQL++ over them.
+//! Analytics next to the operational load: columns that follow collections by DCP, and SQL++ over them.
 //!
 //! ```text
 //! node ─ DCP ─► Follower ─► Shadow: segments of columns, deleted bitmaps      (a copy of each collection)
@@ -7,11 +7,11 @@
 //!                              │ catalog         └─► rows: the project's evaluator, document by document
 //! ```
 //!
-//! The process knows the protocols of a node and its own folder: when it is killed, the node loses a consumer of history and nothing
-//! else. Users and rights are the node's, which is asked for each request.
+//! The process knows only the protocols of a node and its own folder: if it is killed, the node loses only a DCP consumer. Users
+//! and rights are those of the node, which is asked for each request.
 //!
-//! *Invariants:* a query reads snapshots that never change; a value is never converted into another kind; what has no plan over columns is
-//! evaluated document by document, so that an answer is right before it is fast.
+//! *Invariants:* a query reads snapshots that never change; a value is never converted to another kind; a query without a plan
+//! over columns is evaluated document by document, so correct answers take precedence over fast ones.
 
 pub mod answer;
 pub mod catalog;

@@ -1,4 +1,4 @@
-//! The program `nacre-analytics`: analytics of a node, as a process beside it.
+//! The program `nacre-analytics`: the analytics service of a node, in a separate process.
 
 use clap::Parser;
 use nacre_analytics::engine::Engine;
@@ -66,7 +66,8 @@ fn run(arguments: Arguments) -> Result<(), String> {
     let node = Node { rest, keys, user, password };
     let engine = Arc::new(Engine::open(node, data, memory.saturating_mul(1 << 20))?);
     if attached {
-        // Where memory runs out, this process is the one to end. A system that refuses leaves it as it was.
+        // If memory runs out, the system should end this process first. If it refuses the setting, nothing
+        // changes.
         let _ = std::fs::write("/proc/self/oom_score_adj", "500");
         std::thread::spawn(|| {
             let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());

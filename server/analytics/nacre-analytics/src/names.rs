@@ -1,8 +1,8 @@
-//! Names in FROM: a variable that is visible, an analytics collection, or a collection of the catalog.
+//! Names in FROM: a visible variable, an analytics collection, or a collection of the catalog.
 //!
 //! ```text
 //! FROM orders o, o.lines l, Metadata.`Index` i     o.lines begins with a variable, and stays
-//!      └► `Default`.`_`.`orders`                   └► an array with the rows of the catalog
+//!      unchanged └► `Default`.`_`.`orders`                   └► an array with the rows of the catalog
 //! ```
 
 use crate::catalog::Catalog;
@@ -11,9 +11,9 @@ use nacre_sql::ast::{Binding, Body, Expr, FromTerm, On, Path, Projection, Select
 use nacre_sql::{Name, Value, each_child};
 use std::collections::BTreeSet;
 
-/// Middle part of the paths of collections, once they are resolved: scope of analytics, this, name.
+/// The middle part of resolved collection paths: scope of analytics, this, name.
 const BETWEEN: &str = "_";
-/// Scope of the catalog.
+/// The scope of the catalog.
 const METADATA: &str = "Metadata";
 
 /// Resolves the names of collections in a query.
@@ -26,7 +26,7 @@ pub struct Resolver<'a> {
     pub used: BTreeSet<(String, String)>,
 }
 
-/// Scope and name in a path that was resolved.
+/// Returns scope and name in a resolved path.
 pub fn parts_of(path: &Path) -> Option<(&str, &str)> {
     match &path.parts[..] {
         [scope, between, name] if **between == *BETWEEN => Some((scope, name)),
@@ -35,7 +35,7 @@ pub fn parts_of(path: &Path) -> Option<(&str, &str)> {
 }
 
 impl<'a> Resolver<'a> {
-    /// A resolver of the names in `text`, for a request in a scope.
+    /// Returns a resolver of the names in `text`, for a request in a scope.
     pub fn new(catalog: &'a Catalog, scope: &'a str, text: &'a str) -> Resolver<'a> {
         Resolver { catalog, scope, text, variables: Vec::new(), used: BTreeSet::new() }
     }
@@ -188,7 +188,7 @@ impl<'a> Resolver<'a> {
         Ok(())
     }
 
-    /// The collection that a path means.
+    /// Returns the collection that a path refers to.
     fn collection(&mut self, path: &Path) -> Result<Source> {
         let parts: Vec<&str> = path.parts.iter().map(|part| &**part).collect();
         let (name, scope) = parts.split_last().expect("paths have parts");
@@ -265,7 +265,7 @@ mod tests {
             Err(24034)
         );
         assert_eq!(resolved("SELECT 1 FROM nothing"), Err(24045));
-        // A variable is visible behind its term only.
+        // A variable is visible only after its term.
         assert!(resolved("SELECT 1 FROM o.lines l, orders o").is_err());
     }
 }

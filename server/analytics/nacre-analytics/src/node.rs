@@ -1,4 +1,4 @@
-//! The node that this process belongs to: its key-value ports, and what its users may do.
+//! The node that this process belongs to: its key-value ports, and the rights of its users.
 
 use crate::error::{Error, Result};
 use crate::follower::features;
@@ -7,14 +7,14 @@ use base64::engine::general_purpose::STANDARD;
 use nacre_client::{Connection, Rest, TrustedRoots};
 use std::collections::BTreeMap;
 
-/// Who sends a request.
+/// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// A user with a header `Authorization`, whom the node has to judge.
+    /// A user with an `Authorization` header, which the node must check.
     Stranger(Option<String>),
-    /// A user whom the node has let in: it passes the request on with what the user may do.
+    /// An authenticated user: the node forwards the request with the user's rights.
     Known {
-        /// Name.
+        /// The name.
         user: String,
         /// Buckets whose analytics the user may define; `*` for all.
         manage: Vec<String>,
@@ -24,7 +24,7 @@ pub enum Caller {
 }
 
 impl Caller {
-    /// Reads the header of rights, which is percent-encoded JSON.
+    /// Parses the header with the rights, which is percent-encoded JSON.
     pub fn known(user: &str, rights: &str) -> Option<Caller> {
         let rights = percent_encoding::percent_decode_str(rights).decode_utf8().ok()?;
         let rights: BTreeMap<String, Vec<String>> = serde_json::from_str(&rights).ok()?;
@@ -33,7 +33,7 @@ impl Caller {
         Some(Caller::Known { user, manage: of("manage"), select: of("select") })
     }
 
-    /// Name of the user, as the request says; empty without one.
+    /// Returns the user name in the request; empty without one.
     pub fn user(&self) -> String {
         match self {
             Caller::Stranger(authorization) => {
@@ -44,7 +44,7 @@ impl Caller {
     }
 }
 
-/// Returns true if what is granted to a known user includes a permission.
+/// Returns true if the rights of a known user include a permission.
 fn includes(manage: &[String], select: &[String], permission: &str) -> bool {
     let in_brackets = |kind: &str| {
         let rest = permission.strip_prefix("cluster.")?.strip_prefix(kind)?.strip_prefix('[')?;
@@ -58,26 +58,26 @@ fn includes(manage: &[String], select: &[String], permission: &str) -> bool {
         return has(manage, bucket);
     }
     if let Some((path, ".analytics!select")) = in_brackets("collection") {
-        // A bucket, a scope and the collection: the longer names begin with the shorter.
+        // A bucket, a scope and the collection: longer names begin with the shorter ones.
         let ends = path.match_indices(':').map(|(at, _)| at).chain([path.len()]);
         return ends.into_iter().any(|end| has(select, &path[..end]));
     }
     has(manage, "*")
 }
 
-/// Permission of everybody who has logged in.
+/// The permission of every authenticated user.
 pub const LOGGED_IN: &str = "cluster.pools!read";
 
-/// Address and login of a node.
+/// The address and login of a node.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// URL of its REST port, such as `http://127.0.0.1:8091`.
     pub rest: String,
     /// Addresses of key-value ports, `host:port`.
     pub keys: Vec<String>,
-    /// User of the streams of history.
+    /// The user of the DCP streams.
     pub user: String,
-    /// Password.
+    /// The password.
     pub password: String,
 }
 
@@ -85,7 +85,7 @@ impl Node {
     /// Connects to a bucket at any node.
     ///
     /// # Errors
-    /// Those of the last node that was tried.
+    /// The errors of the last node that was tried.
     pub fn connect(&self, bucket: &str) -> std::result::Result<Connection, nacre_client::Error> {
         let mut last = nacre_client::Error::Invalid("no key-value port is known".to_owned());
         for address in &self.keys {
@@ -100,7 +100,7 @@ impl Node {
     /// Connects to a bucket at one node.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// The errors of the connection.
     pub fn connect_to(
         &self,
         address: &str,
@@ -110,7 +110,8 @@ impl Node {
         Connection::connect(address, None, login, &features())
     }
 
-    /// Addresses by which nodes are reached: a node that is alone is where it was reached, whatever it takes for its own address.
+    /// Returns the addresses at which nodes can be reached: a single node is reached at its configured address, not at the
+    /// address that it reports.
     pub fn reachable(&self, connection: &Connection, servers: &[String]) -> Vec<String> {
         match servers {
             [_] => vec![connection.address().to_owned()],
@@ -118,10 +119,10 @@ impl Node {
         }
     }
 
-    /// Asks the node which of these permissions the user of a request has, in the words of the node.
+    /// Asks the node which of these permissions the user of a request has, in the node's form.
     ///
     /// # Errors
-    /// Code 20000 for a user that the node does not know, 23000 if the node does not answer.
+    /// Code 20000 for a user unknown to the node, 23000 if the node does not answer.
     pub fn permissions(
         &self,
         caller: &Caller,
@@ -155,7 +156,7 @@ impl Node {
     }
 }
 
-/// User and password of a header `Authorization: Basic`.
+/// Returns user and password of an `Authorization: Basic` header.
 fn credentials(authorization: Option<&str>) -> Option<(String, String)> {
     let (scheme, encoded) = authorization?.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {

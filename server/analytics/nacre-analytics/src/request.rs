@@ -1,4 +1,4 @@
-//! Requests: parameters as a form or as JSON.
+//! Parses requests: parameters in a form or in JSON.
 
 use crate::error::{Error, Result};
 use crate::statement::DEFAULT_SCOPE;
@@ -6,25 +6,25 @@ use nacre_sql::{Name, Value};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Time of a request that names none. Source: the default of the SDKs.
+/// The default time limit of a request. Source: the default of the SDKs.
 pub const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// A request for statements.
+/// A request to run statements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// Statements.
+    /// The statements.
     pub statement: String,
-    /// Returned as it is; names the request for who cancels it.
+    /// Returned unchanged in the answer; identifies the request for cancellation.
     pub client_context_id: Option<String>,
-    /// Scope of names without one.
+    /// The default scope of names.
     pub scope: String,
-    /// Definitions are refused.
+    /// True to refuse definitions.
     pub is_readonly: bool,
-    /// The answer has all that was written before the request.
+    /// True if the answer must reflect all writes before the request.
     pub is_consistent: bool,
-    /// Longest time that is waited for that.
+    /// Time limit of the wait for these writes.
     pub scan_wait: Option<Duration>,
-    /// Time in which it has to end.
+    /// Time limit of the request.
     pub timeout: Duration,
     /// `$1`, ….
     pub positional: Vec<Value>,
@@ -33,10 +33,10 @@ pub struct Request {
 }
 
 impl Request {
-    /// Reads a body by its media type; a form unless it is JSON. `query` is that of the address.
+    /// Parses a body by its media type: a form unless it is JSON. `query` is the query string of the address.
     ///
     /// # Errors
-    /// Codes 21009 for malformed JSON, 21010 without a statement, 21008 and 21000 for values that are not allowed.
+    /// Code 21009 for malformed JSON, 21010 without a statement, 21008 and 21000 for values that are not allowed.
     pub fn read(content_type: &str, query: &str, body: &[u8]) -> Result<Request> {
         let mut fields = Vec::new();
         read_form(query.as_bytes(), &mut fields);
@@ -79,7 +79,7 @@ impl Request {
 
     fn set(&mut self, name: &str, value: Value) -> Result<()> {
         if let Some(name) = name.strip_prefix('$') {
-            // A form has the values of parameters as JSON texts.
+            // In a form, the values of parameters are JSON texts.
             self.named.insert(name.into(), value);
             return Ok(());
         }
@@ -109,7 +109,7 @@ impl Request {
                 "immediate" => {}
                 _ => return Err(wrong_value(name, &value)),
             },
-            // Others ask for diagnostics, or how the answer is printed.
+            // Other parameters request diagnostics, or change the format of the answer.
             _ => {}
         }
         Ok(())
@@ -129,7 +129,7 @@ fn truth(name: &str, value: &Value) -> Result<bool> {
     }
 }
 
-/// The scope of `default:Scope` or of `` default:`bucket`.`scope` ``.
+/// Returns the scope in `default:Scope` or `` default:`bucket`.`scope` ``.
 fn scope_of(context: &str) -> Result<String> {
     let names = context.strip_prefix("default:").unwrap_or(context);
     if names.is_empty() {
@@ -153,10 +153,10 @@ fn scope_of(context: &str) -> Result<String> {
     }
 }
 
-/// Reads a duration such as `75000ms`, `1m14.99s` or `2h`; `None` for an empty text.
+/// Parses a duration such as `75000ms`, `1m14.99s` or `2h`; `None` for an empty text.
 ///
 /// # Errors
-/// Code 21000 for what is no number, 21001 for an unknown unit.
+/// Code 21000 for an invalid number, 21001 for an unknown unit.
 pub fn duration(text: &str) -> Result<Option<Duration>> {
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -207,7 +207,7 @@ fn decoded(text: &[u8]) -> String {
     percent_encoding::percent_decode(&spaced).decode_utf8_lossy().into_owned()
 }
 
-/// Writes a duration in milliseconds or seconds, which all clients read.
+/// Formats a duration in milliseconds or seconds, which all clients can parse.
 pub fn duration_text(duration: Duration) -> String {
     match duration.as_secs() {
         0 => format!("{:.3}ms", duration.as_secs_f64() * 1000.0),

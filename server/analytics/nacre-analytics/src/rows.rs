@@ -1,6 +1,7 @@
-//! Queries over documents: the project's own evaluator, which knows all of the language and reads the shadows document by document.
+//! Queries over documents: the project's own evaluator, which supports the whole language and reads the shadows document by
+//! document.
 //!
-//! It answers what has no plan over columns, and is the judge of those that have.
+//! It answers queries without a plan over columns; tests compare the others with it.
 
 use crate::answer::Piece;
 use crate::error::{Error, Result};
@@ -19,25 +20,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::Sender;
 
-/// Snapshots by scope and name of their collections.
+/// The snapshots, by scope and name of their collections.
 pub type Snapshots = BTreeMap<(String, String), Snapshot>;
 
-/// When a request has to end.
+/// The conditions under which a request must end.
 #[derive(Clone, Debug)]
 pub struct Patience {
-    /// Its time is over then.
+    /// The time limit of the request.
     pub deadline: Instant,
     /// Set by a request that cancels it.
     pub is_cancelled: Arc<AtomicBool>,
-    /// Queue of the answer, which closes when the client leaves.
+    /// The queue of the answer, which closes when the client disconnects.
     pub client: Option<Sender<Piece>>,
 }
 
 impl Patience {
-    /// Fails once the request has to end.
+    /// Fails once the request must end.
     ///
     /// # Errors
-    /// Codes 21002 and 21007.
+    /// Codes 21002 and 21007 for the time limit and a cancellation.
     pub fn check(&self) -> Result<()> {
         match () {
             () if self.is_cancelled.load(Ordering::Relaxed) => Err(Error::cancelled()),
@@ -51,7 +52,7 @@ impl Patience {
 /// Runs a query whose names are resolved, and passes each row to `take` as JSON text.
 ///
 /// # Errors
-/// Those of the query, of `take`, and the end of patience.
+/// The errors of the query and of `take`, and the end of patience.
 pub fn run(
     mut select: Select,
     settings: Settings,
@@ -92,13 +93,13 @@ impl Platform for World<'_> {
     }
 }
 
-/// Place of a document: view and row.
+/// The place of a document: segment and row.
 type Place = (Arc<Segment>, usize);
 
 /// Snapshots as a store of documents.
 struct Store<'a> {
     snapshots: &'a Snapshots,
-    /// Documents of each collection by ID.
+    /// The documents of each collection by ID.
     order: BTreeMap<(String, String), BTreeMap<Name, Place>>,
     patience: &'a Patience,
 }
@@ -147,7 +148,7 @@ fn unsupported<T>(what: &str) -> nacre_sql::Result<T> {
     Err(nacre_sql::Error::new(24001, format!("{what} is not supported by analytics")))
 }
 
-/// Functions of analytics that queries have not, as definitions of functions.
+/// Returns the definition of an analytics function that the query language lacks.
 fn definition(name: &str) -> Option<String> {
     match name.to_ascii_lowercase().as_str() {
         "range" => Some("CREATE FUNCTION range(a, b) { ARRAY_RANGE(a, b + 1) }".to_owned()),
@@ -158,7 +159,7 @@ fn definition(name: &str) -> Option<String> {
     }
 }
 
-/// Calls a function of analytics; `None` if there is none of this name.
+/// Calls an analytics function; `None` if there is none with this name.
 ///
 /// # Errors
 /// The end of patience, in `sleep`.

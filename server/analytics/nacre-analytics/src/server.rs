@@ -25,19 +25,20 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-/// Largest body of a request, in bytes. Source: `maxWebRequestSize` of the field is larger; no statement needs it.
+/// Maximum size of a request body, in bytes. Source: `maxWebRequestSize` in Couchbase is larger, but no statement
+/// needs it.
 const BODY_BYTES_MAX: usize = 20 << 20;
-/// Pieces of an answer that wait for the client.
+/// Maximum number of an answer's pieces that wait for the client.
 const PIECES_MAX: usize = 4;
-/// Time in which the head of a request has to arrive.
+/// Time limit for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Connections at once.
+/// Maximum number of connections.
 const CONNECTIONS_MAX: usize = 1024;
 
 type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
 type Reply = Response<Body>;
 
-/// Serves requests until the program ends. With a token, only the node is answered, which knows it.
+/// Serves requests until the program ends. With a token, it answers only the node, which knows the token.
 ///
 /// # Errors
 /// The error of the socket.
@@ -71,14 +72,14 @@ pub async fn serve(
     }
 }
 
-/// Who sends a request; `None` if it does not come from the node, and nobody else is answered.
+/// Returns the sender of a request; `None` if only the node is answered and the request is not from it.
 fn caller_of(request: &Request<Incoming>, token: Option<&str>) -> Option<Caller> {
     let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
     let Some(token) = token else {
         return Some(Caller::Stranger(header(AUTHORIZATION.as_str()).map(str::to_owned)));
     };
     let given = header("x-nacre-token").unwrap_or_default();
-    // All bytes are compared, so that time tells nothing about the first that differs.
+    // Compares all bytes, so that the time does not reveal the position of the first difference.
     let differs = given.bytes().zip(token.bytes()).fold(0, |differs, (a, b)| differs | (a ^ b));
     if given.len() != token.len() || differs != 0 {
         return None;
@@ -120,7 +121,7 @@ async fn handle(
     if is_query {
         let parsed = match method {
             Method::POST => Query::read(&content_type, &query, &body),
-            // A link in a page makes a browser send it with the login of its user: it can only read.
+            // A link in a page makes a browser send GET with its user's login, so GET can only read.
             Method::GET => {
                 Query::read("", &query, b"").map(|query| Query { is_readonly: true, ..query })
             }
@@ -141,7 +142,7 @@ async fn handle(
     })
 }
 
-/// Answers a query: its first piece says the status, the others follow while the client takes them.
+/// Answers a query: the first piece is the status, the others follow as the client reads them.
 async fn stream_answer(engine: Arc<Engine>, query: Result<Query>, caller: Caller) -> Reply {
     let (sender, mut pieces) = mpsc::channel(PIECES_MAX);
     tokio::task::spawn_blocking(move || engine.answer(query, &caller, sender));
@@ -204,11 +205,11 @@ struct Call {
     caller: Caller,
 }
 
-/// Requests that are no queries. Blocks.
+/// Answers requests other than queries. Blocks.
 fn administer(engine: &Engine, call: &Call) -> Result<Reply> {
     let require = |permission: &str| engine.require(&[permission.to_owned()], &call.caller);
     match (call.method.as_str(), call.path.as_str()) {
-        // Clients ask without a login whether the service is there.
+        // Clients check without a login whether the service is available.
         ("GET", "/admin/ping") => Ok(json_reply(&json!({"status": "ok"}))),
         ("GET", "/analytics/admin/active_requests") => {
             require("cluster.analytics!manage")?;
@@ -289,7 +290,7 @@ fn cancel(engine: &Engine, body: &[u8]) -> Result<Reply> {
     }
 }
 
-/// Changes that are not taken in yet, by scope and collection.
+/// Returns the number of changes not yet applied, by scope and collection.
 fn remaining(engine: &Engine) -> Result<Reply> {
     let mut scopes: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
     for ((scope, name), follower) in engine.followers() {
@@ -342,7 +343,7 @@ fn cluster() -> Value {
     })
 }
 
-/// Metrics in the text form of Prometheus.
+/// Returns metrics in the text format of Prometheus.
 fn metrics(engine: &Engine) -> String {
     let mut text = String::new();
     let mut put = |name: &str, kind: &str, help: &str, value: u64| {

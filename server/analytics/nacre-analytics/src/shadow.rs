@@ -1,12 +1,12 @@
-//! Copy of a collection for analytics: segments of columns that never change, rows that came since, and where each document is.
+//! The analytics copy of a collection: immutable segments of columns, newer rows, and the place of each document.
 //!
 //! ```text
 //! upsert(id) ─► new row in the memtable, and the old one's bit in the deleted bitmap of its segment
-//! snapshot() ─► seals the memtable; small segments behind it are merged into it, without what was deleted
+//! snapshot() ─► seals the memtable; merges small older segments into it, without deleted rows
 //! ```
 //!
-//! *Invariant:* each document has one row that is not deleted, in one place, which `places` names. A snapshot never changes: bitmaps are
-//! copied when they are written.
+//! *Invariant:* each document has exactly one row that is not deleted, and `places` contains its place. A snapshot never changes:
+//! bitmaps are copied on write.
 
 use crate::column::{Column, shred};
 use datafusion::arrow::array::BooleanBufferBuilder;
@@ -15,23 +15,23 @@ use nacre_sql::{Name, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Rows after which the memtable becomes a segment, whoever asks.
+/// Rows after which the memtable becomes a segment, even without a snapshot.
 pub const SEGMENT_ROWS: usize = 64 << 10;
-/// Segments of at least so many rows are no longer merged unless many of their rows are deleted.
+/// Segments with at least this many rows are merged only if many of their rows are deleted.
 const MERGED_ROWS_MAX: usize = 256 << 10;
 
-/// A document as it was written.
+/// A document as written.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// ID.
+    /// The ID.
     pub id: Name,
-    /// vBucket.
+    /// The vBucket.
     pub vbid: u16,
-    /// CAS.
+    /// The CAS.
     pub cas: u64,
-    /// Flags of the application.
+    /// The application's flags.
     pub flags: u32,
-    /// Unix second at which it expires, 0 for never.
+    /// The Unix second at which it expires, 0 for never.
     pub expiry: u32,
     /// JSON text.
     pub text: Arc<str>,
@@ -40,7 +40,7 @@ pub struct Row {
 /// Rows as columns.
 #[derive(Debug)]
 pub struct Segment {
-    /// The rows with their texts, from which anything that is in no column is read.
+    /// The rows with their texts, from which values without a column are read.
     pub rows: Vec<Row>,
     /// Columns of all paths.
     pub root: Column,
@@ -54,12 +54,12 @@ impl Segment {
     }
 }
 
-/// A segment as a snapshot sees it.
+/// A segment in a snapshot.
 #[derive(Clone, Debug)]
 pub struct View {
     /// The segment.
     pub segment: Arc<Segment>,
-    /// Set bits are rows that are gone.
+    /// The bitmap of deleted rows.
     deleted: Arc<Vec<u64>>,
     deleted_count: usize,
 }
@@ -77,12 +77,12 @@ impl View {
         self.deleted_count += 1;
     }
 
-    /// Number of rows that are there.
+    /// Returns the number of existing rows.
     pub fn live_count(&self) -> usize {
         self.segment.rows.len() - self.deleted_count
     }
 
-    /// Bits of the rows that are there; `None` if all are.
+    /// Returns the bitmap of existing rows; `None` if all exist.
     pub fn live(&self) -> Option<BooleanBuffer> {
         if self.deleted_count == 0 {
             return None;
@@ -93,7 +93,7 @@ impl View {
         Some(bits.finish())
     }
 
-    /// Numbers of the rows that are there.
+    /// Returns the numbers of existing rows.
     pub fn live_rows(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.segment.rows.len()).filter(|row| !self.is_deleted(*row))
     }
@@ -107,26 +107,26 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Number of documents.
+    /// Returns the number of documents.
     pub fn row_count(&self) -> usize {
         self.views.iter().map(View::live_count).sum()
     }
 }
 
-/// Copy of a collection.
+/// The copy of a collection.
 #[derive(Debug, Default)]
 pub struct Shadow {
     segments: BTreeMap<u32, View>,
     next_segment: u32,
     memtable: Vec<Option<Row>>,
     places: HashMap<Name, Place>,
-    /// Seqno by vBucket up to which history has been taken in.
+    /// By vBucket, the seqno up to which history has been applied.
     seqnos: BTreeMap<u16, u64>,
-    /// Bytes of the documents' texts, with those of deleted rows.
+    /// Bytes of the documents' texts, including deleted rows.
     text_bytes: usize,
-    /// Mutations and deletions since the start.
+    /// Number of mutations and deletions since the start.
     pub change_count: u64,
-    /// Documents that are no JSON.
+    /// Number of documents that are not JSON.
     pub unparsed_count: u64,
 }
 
@@ -169,7 +169,7 @@ impl Shadow {
         }
     }
 
-    /// Removes all documents of a vBucket: its history has branched, and is read again from the beginning.
+    /// Removes all documents of a vBucket, because its history has branched and is read again from the beginning.
     pub fn clear_vbucket(&mut self, vbid: u16) {
         let in_memory = self.memtable.iter().flatten();
         let in_segments = self.segments.values().flat_map(|view| &view.segment.rows);
@@ -182,24 +182,24 @@ impl Shadow {
         self.seqnos.insert(vbid, 0);
     }
 
-    /// Notes how far the history of a vBucket has been taken in.
+    /// Records up to which seqno the history of a vBucket has been applied.
     pub fn advance(&mut self, vbid: u16, seqno: u64) {
         let known = self.seqnos.entry(vbid).or_default();
         *known = seqno.max(*known);
     }
 
-    /// Seqno of a vBucket up to which history has been taken in; 0 if nothing was.
+    /// Returns the seqno up to which the history of a vBucket has been applied; 0 if none was.
     pub fn seqno(&self, vbid: u16) -> u64 {
         self.seqnos.get(&vbid).copied().unwrap_or(0)
     }
 
-    /// Bytes of the texts of documents.
+    /// Returns the bytes of the documents' texts.
     pub fn text_bytes(&self) -> usize {
         self.text_bytes
     }
 
-    /// Makes a segment of the memtable. Segments behind it that are not much larger are merged into it, so that there are few of them
-    /// and each row is merged a logarithmic number of times.
+    /// Converts the memtable to a segment. Older segments that are not much larger are merged into it, so that there are few
+    /// segments and each row is merged a logarithmic number of times.
     fn seal(&mut self) {
         let mut rows: Vec<Row> = std::mem::take(&mut self.memtable).into_iter().flatten().collect();
         while let Some((number, view)) = self.segments.last_key_value() {
@@ -231,7 +231,7 @@ impl Shadow {
         self.text_bytes = of_segments.map(|row| row.text.len()).sum();
     }
 
-    /// Returns what there is now.
+    /// Returns a snapshot of the present state.
     pub fn snapshot(&mut self) -> Snapshot {
         if !self.memtable.is_empty() {
             self.seal();
@@ -239,7 +239,7 @@ impl Shadow {
         Snapshot { views: self.segments.values().cloned().collect() }
     }
 
-    /// Number of documents.
+    /// Returns the number of documents.
     pub fn row_count(&self) -> usize {
         self.places.len()
     }
@@ -263,8 +263,8 @@ mod tests {
         texts
     }
 
-    /// Writes and deletes at random, with snapshots in between, and compares each with a plain map. A snapshot that was taken must
-    /// stay as it was.
+    /// Writes and deletes at random, with snapshots in between, and compares each with a plain map. Earlier snapshots must not
+    /// change.
     #[test]
     fn snapshots_have_the_last_version_of_each_document() {
         let mut shadow = Shadow::default();
@@ -299,7 +299,7 @@ mod tests {
         for (snapshot, expected) in &taken {
             assert_eq!(&texts(snapshot), expected);
         }
-        // Merging keeps the number of segments low however many snapshots are taken.
+        // Merging keeps the number of segments low, however many snapshots are taken.
         assert!(shadow.segments.len() < 12, "{}", shadow.segments.len());
     }
 

@@ -1,20 +1,21 @@
-//! Statements of analytics that queries have not: definitions, links and settings. Everything else is a query, whose text is passed on.
+//! Statements of analytics in addition to queries: definitions, links and settings. Everything else is a query, whose text is
+//! passed on.
 //!
-//! They have a grammar of their own, so that the statements of the query service on the port 8093 stay as they are.
+//! They have a separate grammar, so that the statements of the query service on port 8093 stay unchanged.
 
 use crate::error::{Error, Result};
 use std::fmt;
 
-/// Name of an analytics scope: one part, or bucket and scope joined by `/`.
+/// The name of an analytics scope: one part, or bucket and scope joined by `/`.
 pub type ScopeName = String;
 
-/// Scope that exists always, and that names without a scope belong to.
+/// The scope that always exists, and to which names without a scope belong.
 pub const DEFAULT_SCOPE: &str = "Default";
 
-/// A name, perhaps with its scope.
+/// A name, optionally with its scope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Qualified {
-    /// Scope; `None` for that of the request.
+    /// The scope; `None` for that of the request.
     pub scope: Option<ScopeName>,
     /// Name.
     pub name: String,
@@ -29,12 +30,12 @@ impl fmt::Display for Qualified {
     }
 }
 
-/// Field of an index, with its type.
+/// A field of an index, with its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexField {
-    /// Path of names.
+    /// The path of names.
     pub path: Vec<String>,
-    /// Type, in lower case.
+    /// The type, in lower case.
     pub kind: String,
 }
 
@@ -42,15 +43,15 @@ pub struct IndexField {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are named as in the statements")]
 pub enum Statement {
-    /// A query, or what is refused as one.
+    /// A query, or text that is refused as one.
     Query(String),
-    /// USE: the scope of the statements that follow.
+    /// USE: the scope of the following statements.
     Use(ScopeName),
-    /// SET, which changes nothing here.
+    /// SET, which has no effect here.
     Set { name: String, value: String },
     /// CREATE DATAVERSE, CREATE ANALYTICS SCOPE.
     CreateScope { name: ScopeName, if_not_exists: bool },
-    /// DROP of the same.
+    /// DROP of a scope.
     DropScope { name: ScopeName, if_exists: bool },
     /// CREATE DATASET, CREATE ANALYTICS COLLECTION.
     CreateCollection {
@@ -60,13 +61,13 @@ pub enum Statement {
         condition: Option<String>,
         if_not_exists: bool,
     },
-    /// DROP of the same.
+    /// DROP of a collection.
     DropCollection { name: Qualified, if_exists: bool },
     /// ALTER COLLECTION … ENABLE ANALYTICS, or DISABLE.
     Enable { source: Vec<String>, enable: bool },
     /// CREATE ANALYTICS SYNONYM.
     CreateSynonym { name: Qualified, target: Qualified, if_not_exists: bool },
-    /// DROP of the same.
+    /// DROP of a synonym.
     DropSynonym { name: Qualified, if_exists: bool },
     /// CREATE INDEX.
     CreateIndex {
@@ -83,7 +84,7 @@ pub enum Statement {
 }
 
 impl Statement {
-    /// Returns true for a statement that changes what is defined.
+    /// Returns true for a statement that changes definitions.
     pub fn is_definition(&self) -> bool {
         !matches!(self, Statement::Query(_) | Statement::Use(_) | Statement::Set { .. })
     }
@@ -107,7 +108,7 @@ struct Spanned {
 /// Splits a request into its statements.
 ///
 /// # Errors
-/// Code 24000 for text that is no statement, 21004 when there is none, 24122 for a statement that writes documents.
+/// Code 24000 for text that is not a statement, 21004 when there is none, 24122 for a statement that writes documents.
 pub fn parse_all(text: &str) -> Result<Vec<Statement>> {
     let tokens = lex(text)?;
     let statements = tokens.split(|spanned| spanned.token == Token::Symbol(';'));
@@ -170,7 +171,7 @@ fn lex(text: &str) -> Result<Vec<Spanned>> {
     Ok(tokens)
 }
 
-/// Content and length of what is quoted at the beginning of `text`. A quote that is doubled, or behind a backslash, does not end it.
+/// Returns content and length of the quoted text at the beginning of `text`. A doubled or escaped quote does not end it.
 fn quoted(text: &str) -> Option<(String, usize)> {
     let quote = text.chars().next()?;
     let mut content = String::new();
@@ -416,7 +417,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Skips a JSON object: the options it has change nothing here.
+    /// Skips a JSON object: its options have no effect here.
     fn skip_object(&mut self) -> Result<()> {
         self.expect('{')?;
         let mut depth = 1;
@@ -432,7 +433,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// The rest of the statement as text.
+    /// Returns the rest of the statement as text.
     fn rest(&mut self) -> Result<String> {
         let Some(first) = self.tokens.get(self.at) else { return self.fail("an expression") };
         let to = self.tokens.last().expect("there is a first").to;
@@ -475,7 +476,7 @@ impl Parser<'_> {
         matches!(token, Some(Token::Word(found)) if found.eq_ignore_ascii_case(word))
     }
 
-    /// Takes these words, which are parted by blanks, if they are next.
+    /// Consumes these words, which are separated by blanks, if they are next.
     fn words(&mut self, words: &str) -> bool {
         let count = words.split(' ').count();
         let found = words.split(' ').enumerate().all(|(ahead, word)| self.is_word(ahead, word));

@@ -1,4 +1,5 @@
-//! Arrays in FROM, for the evaluator: in analytics a value that is no array has no elements, where SQL++ on the query service takes it as one.
+//! Arrays in FROM, for the evaluator: in analytics a value that is not an array has no elements, while SQL++ on the query service
+//! treats it as an array of one.
 //!
 //! ```text
 //! FROM orders o, o.lines l     becomes     FROM orders o, (CASE WHEN ISARRAY(o.lines) THEN o.lines ELSE [] END) l
@@ -8,12 +9,12 @@ use crate::names::parts_of;
 use nacre_sql::ast::{Body, Case, Expr, FromTerm, Path, Select, Source};
 use nacre_sql::{Name, Value, each_child, each_in_select, functions};
 
-/// Lets all arrays in FROM of a query, whose names are resolved, have elements only if they are arrays.
+/// Changes all arrays in FROM of a query whose names are resolved, so that only arrays have elements.
 pub fn of_arrays_alone(select: &mut Select) {
     in_select(select, &mut Vec::new());
 }
 
-/// `queries` are the names of WITH that are visible.
+/// Changes a query. `queries` are the visible names of WITH.
 fn in_select(select: &mut Select, queries: &mut Vec<Name>) {
     let before = queries.len();
     queries.extend(select.with.iter().map(|with| with.alias.clone()));
@@ -26,7 +27,7 @@ fn in_select(select: &mut Select, queries: &mut Vec<Name>) {
     queries.truncate(before);
 }
 
-/// Terms of FROM of the body itself: what is in expressions is visited apart.
+/// Changes the FROM terms of the body itself; expressions are visited separately.
 fn in_body(body: &mut Body, queries: &[Name]) {
     match body {
         Body::Union(_, branches) => {
@@ -76,7 +77,7 @@ fn in_term(term: &mut FromTerm, queries: &[Name]) {
     })));
 }
 
-/// A path that begins with a variable, as an expression.
+/// Returns a path that begins with a variable as an expression.
 fn expr_of(path: &Path) -> Expr {
     let (variable, fields) = path.parts.split_first().expect("paths have parts");
     fields.iter().fold(Expr::Ident(variable.clone()), |of, name| {

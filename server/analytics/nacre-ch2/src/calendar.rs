@@ -1,9 +1,9 @@
 //! Days and seconds as text. Source: H. Hinnant, days from civil.
 
-/// Seconds of a day.
+/// Seconds per day.
 pub const DAY: i64 = 86_400;
 
-/// Seconds from 1970 to the beginning of a day.
+/// Returns the seconds from 1970 to the beginning of a day.
 pub fn seconds(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -13,7 +13,7 @@ pub fn seconds(year: i64, month: i64, day: i64) -> i64 {
     days * DAY
 }
 
-/// `YYYY-MM-DD HH:MM:SS`.
+/// Formats `YYYY-MM-DD HH:MM:SS`.
 pub fn text(seconds: i64) -> String {
     let days = seconds.div_euclid(DAY) + 719_468;
     let era = days.div_euclid(146_097);

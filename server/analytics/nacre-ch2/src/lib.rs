@@ -1,13 +1,14 @@
-//! The documents of CH2, made from a seed, and its 22 queries.
+//! The documents of CH2, generated from a seed, and its 22 queries.
 //!
-//! CH2 joins the shop of TPC-C (warehouses, districts, customers, orders) with the questions of TPC-H (suppliers, nations, regions), over
-//! nested documents: an order has its lines. The rules of the data are those of the paper; names and texts are random letters.
+//! CH2 combines the shop of TPC-C (warehouses, districts, customers, orders) with the questions of TPC-H (suppliers, nations,
+//! regions), over nested documents: an order contains its lines. The data follows the rules of the paper; names and texts are
+//! random letters.
 //!
 //! ```text
 //! orders 1.2.7 ─ {"o_id": 7, "o_d_id": 2, "o_w_id": 1, "o_c_id": …, "o_entry_d": "2016-…", "o_orderline": [{"ol_number": 1, …}, …]}
 //! ```
 //!
-//! *Invariant:* the same options give the same documents, each table from a seed of its own.
+//! *Invariant:* the same options give the same documents; each table has its own seed.
 
 mod calendar;
 mod random;

@@ -4,7 +4,7 @@
 pub struct Random(u64);
 
 impl Random {
-    /// The source of a part of the data.
+    /// Returns the source for a part of the data.
     pub fn new(seed: u64, part: &str) -> Random {
         let mixed = part.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -20,24 +20,24 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from `low` to `high`.
+    /// Returns a number from `low` to `high`.
     pub fn between(&mut self, low: i64, high: i64) -> i64 {
         let width = (high - low + 1).unsigned_abs();
         low + (self.next() % width) as i64
     }
 
-    /// Letters, `low` to `high` of them.
+    /// Returns `low` to `high` letters.
     pub fn letters(&mut self, low: i64, high: i64) -> String {
         let count = self.between(low, high);
         (0..count).map(|_| char::from(b'a' + (self.next() % 26) as u8)).collect()
     }
 
-    /// Digits, so many of them.
+    /// Returns `count` digits.
     pub fn digits(&mut self, count: usize) -> String {
         (0..count).map(|_| char::from(b'0' + (self.next() % 10) as u8)).collect()
     }
 
-    /// The numbers from 1 to `count` in another order.
+    /// Returns the numbers from 1 to `count` in random order.
     pub fn permutation(&mut self, count: i64) -> Vec<i64> {
         let mut numbers: Vec<i64> = (1..=count).collect();
         for at in (1..numbers.len()).rev() {
@@ -46,7 +46,7 @@ impl Random {
         numbers
     }
 
-    /// The uneven distribution of names and numbers of TPC-C.
+    /// Returns a number in the non-uniform distribution of TPC-C.
     pub fn uneven(&mut self, mask: i64, low: i64, high: i64) -> i64 {
         const SHIFT: i64 = 123;
         let mixed = (self.between(0, mask) | self.between(low, high)) + SHIFT;

@@ -20,13 +20,13 @@ pub const TABLES: [&str; 11] = [
     "orders",
 ];
 
-/// Districts of a warehouse.
+/// Districts per warehouse.
 const DISTRICTS: i64 = 10;
-/// Customers, and orders, of a district.
+/// Customers and orders per district.
 const CUSTOMERS: i64 = 3000;
-/// The last orders of a district are not delivered yet: these of each thousand.
+/// The last orders of a district are not delivered yet: this many per thousand.
 const NEW_PER_MILLE: i64 = 300;
-/// Suppliers.
+/// Number of suppliers.
 const SUPPLIERS: i64 = 10_000;
 
 /// Size and seed.
@@ -34,7 +34,7 @@ const SUPPLIERS: i64 = 10_000;
 pub struct Options {
     /// Warehouses.
     pub warehouses: i64,
-    /// Divides items, customers and orders.
+    /// Divides the numbers of items, customers and orders.
     pub divisor: i64,
     /// Seed.
     pub seed: u64,
@@ -52,7 +52,8 @@ impl Options {
 
 const REGIONS: [&str; 5] = ["Africa", "America", "Asia", "Europe", "Middle East"];
 
-/// First key of a run of nations, and the nations with the numbers of their regions. A key is the code point of a letter or digit.
+/// The first key of a run of nations, and the nations with the numbers of their regions. A key is the code point of a letter or
+/// digit.
 const NATIONS: [(i64, &[(&str, usize)]); 3] = [
     (
         48,
@@ -158,9 +159,10 @@ pub fn generate(options: Options, take: &mut dyn FnMut(&str, &str, &str)) {
     }
 }
 
-/// Versions of documents after a time of work, by table and key; `None` for those that are deleted.
+/// Returns the versions of documents after a period of work, by table and key; `None` for deleted ones.
 ///
-/// A third of the documents is replaced by the one that another seed makes of the key, and one in 33 is deleted. Regions and nations stay.
+/// A third of the documents is replaced by the document that another seed generates for the key, and one in 33 is deleted.
+/// Regions and nations stay.
 pub fn changes(options: Options) -> HashMap<(String, String), Option<String>> {
     let (mut changes, mut count) = (HashMap::new(), 0);
     let other = Options { seed: options.seed + 1, ..options };
@@ -179,7 +181,7 @@ pub fn changes(options: Options) -> HashMap<(String, String), Option<String>> {
     changes
 }
 
-/// A number of hundredths with its two digits.
+/// Formats a number of hundredths with two decimal places.
 fn hundredths(number: i64) -> String {
     let sign = if number < 0 { "-" } else { "" };
     format!("{sign}{}.{:02}", number.abs() / 100, number.abs() % 100)
@@ -195,7 +197,7 @@ fn address(random: &mut Random, prefix: &str) -> String {
     )
 }
 
-/// Letters, one in ten with a word in between.
+/// Returns letters, one in ten with a word in between.
 fn data(random: &mut Random) -> String {
     let mut letters = random.letters(26, 50);
     if random.between(1, 10) == 1 {
@@ -271,7 +273,7 @@ fn stock(options: Options, warehouse: i64, take: &mut dyn FnMut(&str, &str, &str
     }
 }
 
-/// Customers, orders and payments of a district. Returns the payments in hundredths.
+/// Generates the customers, orders and payments of a district. Returns the payments in hundredths.
 fn shop(
     options: Options,
     warehouse: i64,
@@ -354,7 +356,7 @@ fn customer(
     take("customer", &format!("{warehouse}.{district}.{id}"), &json);
 }
 
-/// An order with its lines. Returns the sum of its amounts in hundredths.
+/// Generates an order with its lines. Returns the sum of its amounts in hundredths.
 fn order(
     options: Options,
     [warehouse, district, id, customer]: [i64; 4],
@@ -416,7 +418,7 @@ mod tests {
         assert!(deleted * 40 > count && deleted * 30 < count, "{deleted} of {count}");
         let replaced = changes.len() - deleted;
         assert!(replaced * 4 > count && replaced * 5 < count * 2, "{replaced} of {count}");
-        // Some of the new orders of the other seed have keys of the first: they replace its orders, and none is added.
+        // Some new orders of the other seed have keys of the first seed: they replace its orders, and none is added.
         let mut keys = std::collections::HashSet::new();
         generate(options, &mut |table, key, _| {
             keys.insert((table.to_owned(), key.to_owned()));

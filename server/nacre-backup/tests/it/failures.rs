@@ -1,4 +1,4 @@
-//! Single cases of what goes wrong with a repository, each with the outcome that it must have.
+//! Single failures of a repository, each with its required outcome.
 
 use nacre_backup::{
     BackupId, BucketSource, Error, KeySlot, LOCK_MS, LockKind, MemoryStore, Reader, Record,
@@ -22,7 +22,7 @@ fn options(now_ms: u64) -> TaskOptions {
     TaskOptions { now_ms, random: [now_ms as u8; 16], is_full: false }
 }
 
-/// Puts `(key, value)` under the seqnos that follow the base, up to `high`.
+/// Adds `(key, value)` at the seqnos after the base, up to `high`.
 fn feed(task: &Task<'_>, vbid: u16, high: u64, value: &[u8]) {
     let mut worker = task.worker();
     let mut take = worker.begin(0, vbid, high);
@@ -267,7 +267,7 @@ fn processes_that_join_a_backup_write_parts_of_it() {
     let (first, second) = (join(SHARE_NUMBERS, 1).unwrap(), join(2 * SHARE_NUMBERS, 2).unwrap());
     feed(&first, 0, 3, b"1");
     feed(&second, 1, 4, b"1");
-    // Both take the same, as each knows only what was there when it joined.
+    // Both take the same vBucket, because each knows only the progress at the time it joined.
     feed(&first, 2, 5, b"1");
     feed(&second, 2, 6, b"1");
     assert_eq!(task.remaining(0), [0, 1, 2, 3]);
@@ -275,7 +275,7 @@ fn processes_that_join_a_backup_write_parts_of_it() {
     assert_eq!(task.remaining(0), [3], "what others have written is known");
     drop(task);
 
-    // The process that completes the backup is another one now.
+    // Another process completes the backup.
     let task = Task::resume(&own, id, &[source], options(7)).unwrap();
     assert_eq!(task.remaining(0), [3]);
     feed(&task, 3, 3, b"1");
@@ -311,7 +311,7 @@ fn case_24_what_is_read_is_not_removed_and_what_is_removed_is_not_read() {
         repository.lock(kind, &backups.iter().copied().collect(), now, [random; 16])
     };
     let held = reader.lock(LockKind::Read, &read, now, [1; 16]).unwrap();
-    // Others may read the same, and remove something else.
+    // Other processes may read the same backup, and remove another one.
     let also = lock(&remover, LockKind::Read, &[first], now + 1, 2).unwrap();
     remover.unlock(also).unwrap();
     let elsewhere = lock(&remover, LockKind::Remove, &[other], now + 1, 3).unwrap();
@@ -322,7 +322,7 @@ fn case_24_what_is_read_is_not_removed_and_what_is_removed_is_not_read() {
     assert_eq!(refused, format!("the backup {other} is being removed"));
     remover.unlock(elsewhere).unwrap();
 
-    // A reader that was killed is waited for until its lock ends.
+    // A remover waits for a killed reader until its lock expires.
     let locks = remover.locks(now + LOCK_MS - 1).unwrap();
     assert_eq!((locks.len(), locks[0].ends_ms()), (1, now + LOCK_MS));
     assert!(locks[0].covers(first) && !locks[0].covers(other));
@@ -333,7 +333,7 @@ fn case_24_what_is_read_is_not_removed_and_what_is_removed_is_not_read() {
     assert_eq!(remover.unlock_all().unwrap(), 1);
     assert_eq!(remover.unlock_all().unwrap(), 0);
     reader.unlock(held).unwrap();
-    // A reader that knows the manifest from before does not begin to read what is gone.
+    // A reader that has cached the manifest does not start to read a removed backup.
     let refused = reader.lock(LockKind::Read, &read, now, [7; 16]).unwrap_err().to_string();
     assert_eq!(refused, format!("the backup {second} was removed meanwhile"));
     assert_eq!(store.list("locks/").unwrap(), [""; 0]);
@@ -351,7 +351,7 @@ fn case_24_a_lock_that_cannot_be_read_protects_all_backups_until_it_ends() {
     let lock =
         |now, random| repository.lock(LockKind::Remove, &BTreeSet::from([id]), now, [random; 16]);
     assert!(lock(now + 1, 1).unwrap_err().to_string().contains("is being read"));
-    // One of a clock that was far ahead does not count for ever.
+    // A lock from a clock that was far ahead is not valid for ever.
     assert!(lock(now - LOCK_MS, 2).is_ok());
     assert!(lock(now + LOCK_MS, 3).is_ok());
 }

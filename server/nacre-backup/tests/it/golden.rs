@@ -1,4 +1,4 @@
-//! Archives of every version of the format, which can be read for ever.
+//! Archives of every version of the format, which must stay readable for ever.
 
 use nacre_backup::{
     BackupId, BucketSource, Error, FolderStore, KeySlot, Reader, Record, RecordKind, Repository,
@@ -14,7 +14,7 @@ fn archive(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/golden").join(name)
 }
 
-/// Writes a full backup and an increment with everything that the format has.
+/// Writes a full backup and an increment that use everything in the format.
 fn write(root: &Path, passphrase: Option<&str>) {
     let store: Arc<dyn Store> = Arc::new(FolderStore::new(root));
     let slot = passphrase.map(|passphrase| KeySlot::new(passphrase, 10, [5; 48]).0);
@@ -57,7 +57,7 @@ fn write(root: &Path, passphrase: Option<&str>) {
     }
 }
 
-/// All records of the newest backup, and whether everything verifies.
+/// Returns all records of the newest backup, and the result of a verification.
 fn shown(root: &Path, passphrase: Option<&str>) -> Vec<String> {
     let repository = Repository::open(Arc::new(FolderStore::new(root)), passphrase).unwrap();
     let id = *repository.backups().unwrap().last().unwrap();

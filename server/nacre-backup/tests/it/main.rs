@@ -1,4 +1,4 @@
-//! Backups of a simulated source, into a store that fails.
+//! Tests of backups: a simulated source, and a store that fails.
 
 mod failures;
 mod golden;

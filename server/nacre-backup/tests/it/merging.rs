@@ -1,4 +1,5 @@
-//! Merges: what they have, what they leave alone, and a process that ends at every operation of the store.
+//! Merges: their contents, the objects that they leave unchanged, and a process that ends at each
+//! operation of the store.
 
 use crate::source::{Answer, Chance, Message, Vbucket, with_record};
 use crate::unreliable::UnreliableStore;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 
 const VBUCKETS: u16 = 2;
 
-/// Digest of the documents of each vBucket.
+/// The digest of the documents of each vBucket.
 type Digests = Vec<BTreeMap<u32, Digest>>;
 
 /// A repository, and the source of its backups.
@@ -86,7 +87,7 @@ impl World {
         merge(&repository, range, options, "test").map(|manifest| manifest.id)
     }
 
-    /// Reads all of a backup.
+    /// Returns the digests of a backup.
     fn digests(&self, id: BackupId) -> Digests {
         let repository = self.repository();
         assert_eq!(verify(&repository, id, true).unwrap().findings, [], "{id}");
@@ -193,7 +194,7 @@ fn a_merge_that_is_interrupted_anywhere_harms_nothing() {
             let others: Vec<BackupId> =
                 repository.backups().unwrap().into_iter().filter(|id| !ids.contains(id)).collect();
             for id in &others {
-                // The manifest may have been written in part: then it is refused by name.
+                // The manifest may be partly written: it is then refused with a named error.
                 match repository.manifest(*id) {
                     Ok(_) => assert_eq!(world.digests(*id), before[2]),
                     Err(error) => assert!(error.is_damage(), "{error}"),

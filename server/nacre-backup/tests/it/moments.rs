@@ -1,4 +1,4 @@
-//! Backups that keep every version: a reader goes back to any moment that they cover, and to no other.
+//! Backups that keep every version: a reader can read at any moment that they cover, and at no other.
 
 use nacre_backup::{
     BackupId, BucketSource, Error, MemoryStore, MergeRange, Reader, Record, RecordKind, Repository,
@@ -7,13 +7,13 @@ use nacre_backup::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Nanoseconds of a millisecond: a CAS is in nanoseconds, the time of a backup in milliseconds.
+/// Nanoseconds per millisecond: a CAS is in nanoseconds, the time of a backup in milliseconds.
 const MS: u64 = 1_000_000;
 
-/// A write: millisecond, key, and value unless the key is deleted.
+/// A write: millisecond, key, and value; `None` for a deletion.
 type Write = (u64, &'static str, Option<u64>);
 
-/// History of the only vBucket: the seqno of a write is its place, from 1.
+/// The history of the only vBucket. The seqno of a write is its position, from 1.
 const WRITES: [Write; 8] = [
     (10, "a", Some(1)),
     (20, "b", Some(1)),
@@ -31,8 +31,8 @@ fn repository() -> Repository {
     Repository::open(store, None).unwrap()
 }
 
-/// Backs up history up to seqno `high`, as snapshots that end at the given seqnos, each with every version or without those that it
-/// replaces itself.
+/// Backs up the history up to seqno `high`, as snapshots that end at the given seqnos. Each snapshot has every version, or omits
+/// those that it replaces itself.
 fn take(repository: &Repository, now_ms: u64, snapshots: &[(u64, bool)]) -> BackupId {
     let source = BucketSource { name: "b".into(), uuid: "u".into(), vbuckets: 1 };
     let options = TaskOptions { now_ms, random: [now_ms as u8; 16], is_full: false };
@@ -72,7 +72,7 @@ fn take(repository: &Repository, now_ms: u64, snapshots: &[(u64, bool)]) -> Back
     task.complete(now_ms, "test", BTreeMap::new(), BTreeMap::new()).unwrap().id
 }
 
-/// Returns the documents that a reader shows.
+/// Returns the documents of a reader.
 fn documents(reader: &Reader<'_>) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut each = |record: &Record<'_>| {
@@ -90,7 +90,7 @@ fn documents(reader: &Reader<'_>) -> BTreeMap<String, String> {
     found
 }
 
-/// Returns the documents as they were at a millisecond.
+/// Returns the documents at a millisecond.
 fn expected(ms: u64) -> BTreeMap<String, String> {
     let mut documents = BTreeMap::new();
     for (_, key, value) in WRITES.iter().filter(|(at, ..)| *at <= ms) {
@@ -119,7 +119,7 @@ fn every_moment_that_is_covered_comes_back() {
 #[test]
 fn moments_whose_versions_were_left_out_are_refused() {
     let repository = repository();
-    // The first backup finds the older versions of `a` gone, as they were when it began.
+    // The older versions of `a` no longer exist when the first backup starts.
     take(&repository, 45, &[(3, false), (4, true)]);
     let id = take(&repository, 90, &[(8, true)]);
     let reader = || Reader::new(&repository, id, "b").unwrap();
@@ -129,7 +129,7 @@ fn moments_whose_versions_were_left_out_are_refused() {
         let found = documents(&reader().at(ms * MS).unwrap());
         assert_eq!(found, expected(ms), "at {ms} ms");
     }
-    // An increment without versions leaves nothing before it that can be gone back to.
+    // An increment without versions makes all moments before it unreadable.
     let repository = self::repository();
     take(&repository, 45, &[(4, true)]);
     let id = take(&repository, 90, &[(8, false)]);

@@ -1,6 +1,6 @@
-//! Backups of a source that changes, into a store that fails: whatever happened, each complete backup gives the state that the source had.
+//! Backups of a changing source into a store that fails: each complete backup must have the state of the source.
 //!
-//! `NACRE_BACKUP_SEEDS` says how many seeds to go through.
+//! `NACRE_BACKUP_SEEDS` sets the number of seeds.
 
 use crate::source::{Answer, Chance, Message, State, Vbucket, apply, with_record};
 use crate::unreliable::UnreliableStore;
@@ -24,14 +24,15 @@ struct Simulation {
     store: Arc<UnreliableStore>,
     vbuckets: Vec<Vbucket>,
     passphrase: Option<&'static str>,
-    /// What each vBucket was when it was taken: last seqno and state. A vBucket whose attempt failed may have been taken twice.
+    /// The state of each vBucket when it was taken: last seqno and state. A vBucket with a failed attempt may have been taken
+    /// twice.
     taken: BTreeMap<(BackupId, u16), Vec<(u64, State)>>,
-    /// Backups that were reported to be complete.
+    /// Backups that were reported as complete.
     acknowledged: BTreeSet<BackupId>,
-    /// The backup of the source that each merge comes from: it may be removed since.
+    /// For each merge, the backup of the source that it comes from. That backup may have been removed meanwhile.
     origins: RefCell<BTreeMap<BackupId, BackupId>>,
     merges: u64,
-    /// Processes that have taken some of the vBuckets of a backup of another one.
+    /// Processes that took some of the vBuckets of another process's backup.
     shares: u64,
     now_ms: u64,
 }
@@ -86,12 +87,12 @@ impl Simulation {
         self.damage();
     }
 
-    /// A process that takes a backup, and may end at any operation of the store.
+    /// Runs a process that takes a backup, and may end at any operation of the store.
     fn attempt(&mut self) {
         let crash_at = self.chance.one_in(2).then(|| 1 + self.chance.below(40));
         let failures = if self.chance.one_in(3) { 8 } else { 0 };
         self.store.begin(crash_at, failures, self.chance.one_in(3));
-        // The clock goes back at times.
+        // The clock sometimes goes back.
         self.now_ms =
             (self.now_ms + self.chance.below(1000)).saturating_sub(self.chance.below(300));
         let outcome = self.take();
@@ -113,7 +114,7 @@ impl Simulation {
         let task = match unfinished {
             Some(id) if !self.chance.one_in(4) => {
                 match Task::resume(&repository, id, std::slice::from_ref(&source), options) {
-                    // Nothing of it can be continued.
+                    // Nothing of the backup can be continued.
                     Err(error) if !self.store.is_dead() && is_hopeless(&error) => {
                         return repository.remove(id);
                     }
@@ -159,7 +160,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Another process that takes some of the vBuckets of the same backup.
+    /// Runs another process that takes some of the vBuckets of the same backup.
     fn take_elsewhere(&mut self, id: BackupId, remaining: &[u16]) -> Result<(), Error> {
         let repository = self.repository()?;
         let mut random = [2; 16];
@@ -177,7 +178,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Takes a vBucket; a stream that ends early leaves it for the next round.
+    /// Takes a vBucket. A stream that ends early leaves it for the next round.
     fn take_vbucket(
         &mut self,
         task: &Task<'_>,
@@ -190,7 +191,7 @@ impl Simulation {
             self.vbuckets[at].change(&mut self.chance);
         }
         if self.chance.one_in(8) {
-            // Between the question for the high seqno and the stream.
+            // A failover between the request for the high seqno and the stream.
             self.vbuckets[at].fail_over(&mut self.chance);
         }
         loop {
@@ -202,7 +203,7 @@ impl Simulation {
         let mut position = take.request().start;
         while !take.is_complete() {
             if self.vbuckets[at].high() <= position {
-                // What was to come is lost: the stream would wait for a long time.
+                // The rest is lost: the stream would wait for a long time.
                 return Ok(());
             }
             let messages = self.vbuckets[at].snapshot(position, &mut self.chance);
@@ -214,7 +215,7 @@ impl Simulation {
             }
             match self.chance.below(8) {
                 0 => {
-                    // The node is gone, and with it the stream.
+                    // The node and its stream are gone.
                     self.vbuckets[at].fail_over(&mut self.chance);
                     return Ok(());
                 }
@@ -227,10 +228,10 @@ impl Simulation {
         worker.finish(0, take)
     }
 
-    /// A process that merges the newest backup with what it continues, and may end at any operation of the store.
+    /// Runs a process that merges the newest backup with those that it continues, and may end at any operation of the store.
     fn attempt_merge(&mut self) {
         let repository = self.repository().unwrap();
-        // What was interrupted is in the way.
+        // An interrupted backup would prevent the merge.
         for id in repository.unfinished().unwrap() {
             let _ = repository.remove(id);
         }
@@ -256,7 +257,7 @@ impl Simulation {
         let repository = self.repository().unwrap();
         for id in repository.backups().unwrap() {
             if !backups.contains(&id) {
-                // The id of one that was removed may be used again.
+                // The ID of a removed backup may be used again.
                 self.origins.borrow_mut().remove(&id);
             }
             self.origin(&repository, id);
@@ -271,7 +272,7 @@ impl Simulation {
         merge(&repository, range, options, "test").map(|manifest| manifest.id)
     }
 
-    /// The backup that was taken from the source, and of which `id` may be a merge.
+    /// Returns the backup that was taken from the source and that `id` may be a merge of.
     fn origin(&self, repository: &Repository, id: BackupId) -> BackupId {
         let merged = self.origins.borrow().get(&id).copied();
         let found = merged.or_else(|| {
@@ -300,7 +301,7 @@ impl Simulation {
         }
     }
 
-    /// Every complete backup is what the source was, and what was reported as complete can be read.
+    /// Checks that every complete backup has a state of the source, and that backups reported as complete can be read.
     fn check(&self) {
         let (seed, repository) = (self.seed, self.repository().unwrap());
         for id in &self.acknowledged {
@@ -330,7 +331,7 @@ impl Simulation {
         );
     }
 
-    /// A bit that flips is noticed, or changes nothing of what is restored.
+    /// Flips a bit, and checks that readers notice it or that it changes nothing in a restore.
     fn damage(&mut self) {
         let names = self.store.objects.list("backups/").unwrap();
         for _ in 0..8 {
@@ -360,12 +361,12 @@ impl Simulation {
     }
 }
 
-/// Returns true if an interrupted backup cannot be continued: nothing of it is left, or it is a merge.
+/// Returns true if an interrupted backup cannot be continued, because it has no progress or is a merge.
 fn is_hopeless(error: &Error) -> bool {
     error.is_damage() || error.to_string().contains("is a merge")
 }
 
-/// Hands a message to a vBucket that is being taken; returns the seqno that it has come to.
+/// Passes a message to a vBucket that is being taken; returns the seqno that it has reached.
 fn feed(
     take: &mut VbucketTake,
     worker: &mut Worker<'_>,
@@ -381,7 +382,7 @@ fn feed(
     }
 }
 
-/// Last seqno and state of a vBucket of a backup.
+/// Returns the last seqno and the state of a vBucket of a backup.
 fn restore(repository: &Repository, id: BackupId, vbid: u16) -> Result<(u64, State), Error> {
     let reader = Reader::new(repository, id, BUCKET)?;
     let to = reader.lineage(vbid)?.first().map_or(0, |(_, part)| part.to);
@@ -412,7 +413,7 @@ fn case_02_04_05_a_complete_backup_is_what_the_source_was_whatever_failed() {
                 manifest.0.buckets[0].parts.iter().filter(|part| part.dropped.is_some()).count();
         }
     }
-    // A simulation in which nothing happens would show nothing.
+    // A simulation without events would show nothing.
     assert!(complete as u64 > seeds, "{complete} backups");
     assert!(merges > seeds / 4, "{merges} merges");
     assert!(shares > seeds / 2, "{shares} shares");

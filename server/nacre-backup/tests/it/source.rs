@@ -1,14 +1,14 @@
-//! A source of history: vBuckets that are written to, fail over and forget tombstones, and answer as a producer does.
+//! A source of history: vBuckets that change, fail over and purge tombstones, and answer like a DCP producer.
 
 use nacre_backup::{Record, RecordKind, StreamRequest};
 use nacre_dcp::{Resume, ResumePoint, resume};
 use nacre_types::{FailoverLog, Seqno, VbUuid};
 use std::collections::BTreeMap;
 
-/// Value by key.
+/// The value of each key.
 pub type State = BTreeMap<u8, u64>;
 
-/// Pseudorandom numbers, the same for the same seed.
+/// A pseudorandom generator that returns the same numbers for the same seed.
 pub struct Chance(pub u64);
 
 impl Chance {
@@ -24,38 +24,38 @@ impl Chance {
         self.next() % limit.max(1)
     }
 
-    /// True once in `count` times.
+    /// Returns true once in `count` times.
     pub fn one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
 }
 
-/// A version in history; its seqno is its place.
+/// A version in history. Its seqno is its position.
 #[derive(Clone, Copy)]
 struct Change {
     key: u8,
-    /// None for a deletion.
+    /// `None` for a deletion.
     value: Option<u64>,
 }
 
-/// History of one vBucket.
+/// The history of one vBucket.
 #[derive(Default)]
 pub struct Vbucket {
     history: Vec<Change>,
-    /// UUID and first seqno of each branch, newest first.
+    /// The UUID and first seqno of each branch, newest first.
     log: Vec<(u64, u64)>,
-    /// Tombstones up to here are forgotten.
+    /// Tombstones up to this seqno are purged.
     purged: u64,
 }
 
-/// Message of a stream.
+/// A message of a stream.
 pub enum Message {
     Snapshot(u64),
     Record { seqno: u64, key: u8, value: Option<u64> },
     Advanced(u64),
 }
 
-/// Answer to a request for a stream.
+/// The answer to a stream request.
 pub enum Answer {
     Accepted(Vec<(u64, u64)>),
     Rollback(u64),
@@ -75,7 +75,7 @@ impl Vbucket {
         self.history.push(Change { key: chance.below(6) as u8, value });
     }
 
-    /// Another copy, which has only part of history, becomes the active one.
+    /// Fails over to another copy that has only part of the history.
     pub fn fail_over(&mut self, chance: &mut Chance) {
         let lost = chance.below(self.high().min(8) + 1);
         let high = self.high() - lost;
@@ -87,11 +87,11 @@ impl Vbucket {
 
     pub fn purge(&mut self, chance: &mut Chance) {
         let until = chance.below(self.high() + 1);
-        // The newest version of a vBucket is never forgotten.
+        // The newest version of a vBucket is never purged.
         self.purged = self.purged.max(until.min(self.high().saturating_sub(1)));
     }
 
-    /// Documents as they were at a seqno.
+    /// Returns the documents at a seqno.
     pub fn state(&self, seqno: u64) -> State {
         let mut state = State::new();
         for Change { key, value } in &self.history[..seqno as usize] {
@@ -121,12 +121,13 @@ impl Vbucket {
         }
     }
 
-    /// A snapshot of what follows `after`, up to a seqno that chance decides: of each key the newest version in it.
+    /// Returns a snapshot of the history after `after`, up to a random seqno: for each key the newest version in it.
     pub fn snapshot(&self, after: u64, chance: &mut Chance) -> Vec<Message> {
         let high = self.high();
         let end = if chance.one_in(2) { high } else { after + 1 + chance.below(high - after) };
         let range = after as usize..end as usize;
-        // Up to the purge seqno the store has nothing but the newest versions: what a forgotten tombstone replaced is gone with it.
+        // Up to the purge seqno the store has only the newest versions: the versions that a purged tombstone replaced are gone
+        // with it.
         let known = end.max(self.purged.min(high)) as usize;
         let is_last = |at: usize| {
             self.history[at + 1..known].iter().all(|later| later.key != self.history[at].key)
@@ -148,7 +149,7 @@ impl Vbucket {
     }
 }
 
-/// Shows the record of a message.
+/// Passes the record of a message to `use_it`.
 pub fn with_record<T>(
     seqno: u64,
     key: u8,

@@ -1,4 +1,4 @@
-//! A store that fails: before or after it has written, in the middle of an object, for good; and that lists what was true a while ago.
+//! A store that fails: before or after a write, in the middle of an object, or for good. Its lists may be outdated.
 
 use crate::source::Chance;
 use nacre_backup::{MemoryStore, Store, StoreError};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// Operations for which an object may be missing from lists.
+/// Number of operations for which an object may be missing from lists.
 const STALE: u64 = 6;
 
 pub struct UnreliableStore {
@@ -18,12 +18,12 @@ struct Trouble {
     chance: Chance,
     operation: u64,
     created: BTreeMap<String, u64>,
-    /// Operation at which the process that uses the store ends.
+    /// The operation at which the process that uses the store ends.
     crash_at: Option<u64>,
     is_dead: bool,
-    /// Of how many operations one fails; 0 for none.
+    /// On average, one of this many operations fails; 0 for none.
     failures: u64,
-    /// Lists may lack what was created a short while ago.
+    /// True if lists may lack recently created objects.
     is_stale: bool,
 }
 
@@ -41,7 +41,7 @@ impl UnreliableStore {
         UnreliableStore { objects: MemoryStore::default(), state: Mutex::new(state) }
     }
 
-    /// Begins a process that uses the store: it ends at operation `crash_at`, counted from now.
+    /// Starts a process that uses the store: it ends at operation `crash_at`, counted from now.
     pub fn begin(&self, crash_at: Option<u64>, failures: u64, is_stale: bool) {
         let mut state = self.state.lock().unwrap();
         state.crash_at = crash_at.map(|after| state.operation + after);
@@ -52,7 +52,7 @@ impl UnreliableStore {
         self.state.lock().unwrap().is_dead
     }
 
-    /// Counts an operation; returns true if it goes wrong.
+    /// Counts an operation; returns true if it fails.
     fn goes_wrong(&self) -> (bool, u64) {
         let mut state = self.state.lock().unwrap();
         state.operation += 1;

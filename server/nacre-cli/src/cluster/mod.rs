@@ -1,4 +1,4 @@
-//! `nacre cluster`: forms a cluster of nodes and shows it, over REST.
+//! `nacre cluster`: forms a cluster of nodes and shows its state, over REST.
 
 mod picture;
 
@@ -10,7 +10,7 @@ use nacre_cluster::Address;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-/// Time in which nodes that a rebalance has removed must have left.
+/// Time limit for nodes that a rebalance has removed to leave.
 const FAREWELL: std::time::Duration = std::time::Duration::from_secs(30);
 /// Path of a node's alternate address.
 const ELSEWHERE: &str = "/node/controller/setupAlternateAddresses/external";
@@ -172,7 +172,7 @@ impl Login {
     }
 }
 
-/// A port with the name that it has in maps.
+/// Parses a port with its name in cluster maps.
 fn port(text: &str) -> Result<(String, String), String> {
     let (name, port) = text.split_once('=').ok_or("a name and a port are wanted, as kv=9000")?;
     Ok((name.to_owned(), port.to_owned()))
@@ -181,7 +181,7 @@ fn port(text: &str) -> Result<(String, String), String> {
 /// Runs `nacre cluster`.
 ///
 /// # Errors
-/// A sentence for the person who ran it.
+/// A message for the user.
 pub fn run(options: &Options) -> Result<(), Failure> {
     let server = &options.server;
     let send = |method: &str, path: &str, fields: &[(&str, &str)]| {
@@ -283,7 +283,8 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// Form of a rebalance that removes `removed`, and gives nodes the services of queries, functions, indexes and search.
+/// Returns the form of a rebalance that removes `removed` and sets the nodes of the services for queries, functions, indexes and
+/// search.
 fn fields_of_rebalance(
     server: &Server,
     removed: &[String],
@@ -303,7 +304,7 @@ fn fields_of_rebalance(
     Ok(fields)
 }
 
-/// Hint for a refused login: the options of the other node's login are easily forgotten.
+/// Adds a hint to a refused login: users easily forget the options for the other node's login.
 fn about_login(failure: Failure) -> Failure {
     if !failure.reason.contains("Authentication failed") {
         return failure;
@@ -312,7 +313,7 @@ fn about_login(failure: Failure) -> Failure {
     failure.map(|reason| format!("{reason} {hint}"))
 }
 
-/// Refuses nodes that are not in the cluster, by their names.
+/// Refuses nodes that are not in the cluster, and names them.
 fn check_known<'a>(
     known: &[&str],
     mut named: impl Iterator<Item = &'a String>,
@@ -323,7 +324,7 @@ fn check_known<'a>(
     }
 }
 
-/// The path of a group, which is made if need be.
+/// Returns the path of a group, and creates the group if it is missing.
 fn path_of(
     server: &Server,
     group: &str,
@@ -343,13 +344,13 @@ fn path_of(
     find()?.ok_or_else(|| format!("the group {group} is gone again").into())
 }
 
-/// The name of a node in the lists of a cluster, which leave out the default port.
+/// Returns the name of a node in the lists of a cluster, which omit the default port.
 fn otp_node(node: &str) -> String {
     let address = node.strip_prefix("ns_1@").unwrap_or(node);
     format!("ns_1@{}", address.strip_suffix(":8091").unwrap_or(address))
 }
 
-/// Waits until the rebalance is over.
+/// Waits until the rebalance has ended.
 fn wait_for_rebalance(server: &Server) -> Result<(), Failure> {
     loop {
         let progress = server.call("GET", "/pools/default/rebalanceProgress", b"")?;
@@ -363,7 +364,7 @@ fn wait_for_rebalance(server: &Server) -> Result<(), Failure> {
     }
 }
 
-/// Waits until the nodes that a rebalance has taken out are gone. One that does not answer may stay for as long as it likes.
+/// Waits until the nodes that a rebalance has removed have left. Does not wait for nodes that do not answer.
 fn see_off(server: &Server) -> Result<(), Failure> {
     let begun = std::time::Instant::now();
     while begun.elapsed() < FAREWELL {
@@ -394,7 +395,7 @@ fn show_map(server: &Server, bucket: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Problems that the node reports of itself.
+/// Returns the problems that the node reports about itself.
 fn problems(pool: &Value) -> Vec<String> {
     let nodes = pool["nodes"].as_array().into_iter().flatten();
     let of_node = |node: &Value| {
@@ -407,7 +408,7 @@ fn problems(pool: &Value) -> Vec<String> {
     nodes.flat_map(of_node).collect()
 }
 
-/// The nodes of `/pools/default`, one a row.
+/// Returns the nodes of `/pools/default`, one per row.
 fn table(pool: &Value) -> Table {
     let mut table = Table::new();
     table

@@ -1,15 +1,15 @@
-//! The map of a bucket as a picture: a character for each vBucket, which is the number of the node that serves it.
+//! The map of a bucket as text: for each vBucket one character, the number of the node that serves it.
 
 use serde_json::Value;
 use std::fmt::Write;
 
-/// vBuckets in a line.
+/// vBuckets per line.
 const WIDTH: usize = 64;
-/// Signs of nodes in the order of the map; further nodes share one.
+/// Characters of nodes in the order of the map; further nodes share one character.
 const SIGNS: &[u8; 35] = b"123456789abcdefghijklmnopqrstuvwxyz";
-/// Sign of nodes that share one.
+/// The character that further nodes share.
 const OTHER: char = '+';
-/// Sign of a vBucket that no node serves.
+/// The character of a vBucket that no node serves.
 const NOBODY: char = '.';
 
 fn sign(place: i64) -> char {
@@ -19,7 +19,7 @@ fn sign(place: i64) -> char {
     }
 }
 
-/// Draws a map, as `/pools/default/buckets/{name}` gives it.
+/// Draws a map in the form of `/pools/default/buckets/{name}`.
 pub fn draw(map: &Value) -> String {
     let array = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let servers = array(&map["vBucketServerMap"]["serverList"]);

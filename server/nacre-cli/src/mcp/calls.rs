@@ -1,4 +1,4 @@
-//! The tools' requests to a node.
+//! The requests of the tools to a node.
 
 use super::answer::Answer;
 use super::tools::Arguments;
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 /// Documents of a sample, by default and at most.
 const SAMPLE_DEFAULT: u64 = 5;
 const SAMPLE_MAX: u64 = 20;
-/// How long a statement may take.
+/// Time limit of a statement.
 const STATEMENT_TIMEOUT: &str = "30s";
 
-/// Indexes with the names of their collections in one form.
+/// Selects indexes with the names of their collections in a uniform form.
 const INDEXES: &str = "SELECT i.name, IFMISSING(i.bucket_id, i.keyspace_id) AS `bucket`, \
 IFMISSING(i.scope_id, \"_default\") AS `scope`, \
 CASE WHEN i.bucket_id IS MISSING THEN \"_default\" ELSE i.keyspace_id END AS `collection`, \
@@ -25,13 +25,13 @@ fn text<'a>(arguments: &'a Arguments, name: &str) -> Option<&'a str> {
     arguments.get(name).and_then(Value::as_str)
 }
 
-/// Names of the bucket, the scope and the collection.
+/// Returns the names of the bucket, the scope and the collection.
 fn place(arguments: &Arguments) -> [&str; 3] {
     let name = |parameter| text(arguments, parameter).unwrap_or("_default");
     [text(arguments, "bucket").unwrap_or_default(), name("scope"), name("collection")]
 }
 
-/// Path of the documents of a collection.
+/// Returns the path of the documents of a collection.
 fn documents(arguments: &Arguments) -> String {
     let [bucket, scope, collection] = place(arguments).map(escaped);
     format!("/api/v1/buckets/{bucket}/scopes/{scope}/collections/{collection}/documents")
@@ -178,7 +178,7 @@ fn add_context(request: &mut Value, arguments: &Arguments) -> Result<(), Failure
     Ok(())
 }
 
-/// Runs a statement that the node lets read only.
+/// Runs a statement that the node allows only to read.
 fn rows(server: &Server, request: &Value) -> Result<Answer, Failure> {
     let mut request = request.clone();
     request["readonly"] = true.into();

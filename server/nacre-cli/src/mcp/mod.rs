@@ -1,14 +1,15 @@
-//! `nacre mcp`: a server of the Model Context Protocol on standard input and output, by which agents look around in a cluster.
+//! `nacre mcp`: a Model Context Protocol server on standard input and output, through which agents explore a cluster.
 //!
 //! ```text
 //! agent ─ lines of JSON-RPC ─► protocol ─► tools::TOOLS ─► calls ─► HTTP of a node, as the user
 //! ```
 //!
-//! Each tool is one or a few requests to a node with the login of the command line, so that an agent can do what that user can, and no
-//! more. Without `--allow-writes` no tool that changes anything exists, and statements are sent with `readonly=true`, which the node
-//! enforces. There is no tool for users, buckets or failovers.
+//! Each tool sends one or a few requests to a node with the login of the command line, so an agent has exactly the rights of that
+//! user. Without `--allow-writes` there are no tools that change anything, and statements are sent with `readonly=true`, which
+//! the node enforces. There are no tools for users, buckets or failovers.
 //!
-//! Documents are data of strangers: answers that hold them begin with a sentence that says so, and are bounded, see [`answer`].
+//! Documents are untrusted data: answers with documents begin with a sentence that says so, and have a maximum size, see
+//! [`answer`].
 
 mod answer;
 mod calls;
@@ -23,9 +24,9 @@ use std::io::{self, BufRead, Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Longest message that is read, in bytes.
+/// Maximum size of a message that is read, in bytes.
 const MESSAGE_BYTES_MAX: usize = 24 << 20;
-/// Calls of tools that run at a time.
+/// Maximum number of concurrent tool calls.
 const CALLS_MAX: usize = 8;
 
 /// Options of `nacre mcp`.
@@ -41,16 +42,16 @@ pub struct Options {
 /// Runs `nacre mcp` until standard input ends.
 ///
 /// # Errors
-/// A sentence for the person who ran it.
+/// A message for the user.
 pub fn run(options: &Options) -> Result<(), Failure> {
-    // Fails at once, where a person sees it, and not with the first question of an agent.
+    // Fails here, where a person sees the error, instead of at an agent's first question.
     options.server.rest(&options.server.address()?.to_string())?;
     let conversation = Conversation { allow_writes: options.allow_writes };
     serve(&conversation, &options.server, &mut io::stdin().lock(), &Mutex::new(io::stdout()))
         .map_err(|error| format!("the conversation with the agent broke: {error}").into())
 }
 
-/// Answers messages until there are no more, and all calls have ended.
+/// Answers messages until the input and all calls have ended.
 fn serve(
     conversation: &Conversation,
     server: &Server,
@@ -66,11 +67,11 @@ fn serve(
                 Call::Tool(tool) if running.load(Ordering::Acquire) < CALLS_MAX => {
                     running.fetch_add(1, Ordering::AcqRel);
                     let running = Arc::clone(&running);
-                    // Requests to the node block, and a slow one must not keep the agent from a question about another.
+                    // Requests to the node block, and a slow one must not delay the answers to others.
                     threads.spawn(move || {
                         let answer = tool.run(server);
                         running.fetch_sub(1, Ordering::AcqRel);
-                        // An agent that has gone reads no answers; the end of its input ends the conversation.
+                        // An agent that has disconnected reads no answers; the end of its input ends the conversation.
                         let _ = write_line(output, &answer.to_string());
                     });
                     continue;

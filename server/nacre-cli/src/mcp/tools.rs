@@ -1,4 +1,4 @@
-//! The tools that agents are offered, with their parameters.
+//! The tools for agents, with their parameters.
 
 use super::answer::Answer;
 use super::calls;
@@ -30,13 +30,13 @@ pub(super) struct Parameter {
 /// A tool.
 #[derive(Debug)]
 pub(super) struct ToolSpec {
-    /// Name in the protocol.
+    /// The name in the protocol.
     pub name: &'static str,
     about: &'static str,
-    /// True if it changes documents.
+    /// True if the tool changes documents.
     pub writes: bool,
     parameters: &'static [Parameter],
-    /// Carries it out.
+    /// Runs the tool.
     pub run: fn(&Server, &Arguments) -> Result<Answer, Failure>,
 }
 
@@ -196,7 +196,7 @@ impl Type {
 }
 
 impl ToolSpec {
-    /// Returns the tool as the protocol describes it.
+    /// Returns the tool's description in the form of the protocol.
     pub fn describe(&self) -> Value {
         let mut properties = Map::new();
         for parameter in self.parameters {
@@ -225,7 +225,7 @@ impl ToolSpec {
         })
     }
 
-    /// Refuses arguments that the tool does not have, that are missing, or of another type.
+    /// Refuses unknown arguments, missing ones, and those of a wrong type.
     pub fn check(&self, arguments: &Arguments) -> Result<(), String> {
         for parameter in self.parameters {
             match arguments.get(parameter.name) {

@@ -1,7 +1,7 @@
-//! `nacre sample`: documents to try things on, which the program carries.
+//! `nacre sample`: sample documents, which are part of the program.
 //!
-//! A sample has a scope of its own in a bucket. The same sample has the same documents everywhere, so that pages can show answers.
-//! Airports, airlines and movies are real, while routes, hotels and ratings are computed.
+//! A sample has its own scope in a bucket. Its documents are the same everywhere, so that pages can show answers. Airports,
+//! airlines and movies are real; routes, hotels and ratings are computed.
 
 mod movies;
 mod travel;
@@ -22,11 +22,11 @@ pub enum Sample {
     Movies,
 }
 
-/// Documents of one collection, each with its key.
+/// The documents of one collection, with their keys.
 pub(crate) struct Documents {
-    /// Name of the collection.
+    /// The name of the collection.
     collection: &'static str,
-    /// Keys and documents.
+    /// The keys and documents.
     documents: Vec<(String, Value)>,
 }
 
@@ -82,7 +82,7 @@ enum Action {
 /// Runs `nacre sample`.
 ///
 /// # Errors
-/// A sentence for the person who ran it.
+/// A message for the user.
 pub fn run(options: &Options) -> Result<(), Failure> {
     match &options.action {
         Action::List { format } => {
@@ -110,10 +110,10 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// Loads a sample into a bucket. Returns a sentence about it.
+/// Loads a sample into a bucket. Returns a message about it.
 ///
 /// # Errors
-/// Why a collection cannot be created, or a document cannot be written.
+/// The reason, if a collection cannot be created or a document cannot be written.
 pub fn load(server: &Server, bucket: &str, sample: Sample) -> Result<String, Failure> {
     let (scope, all) = (sample.name(), sample.documents());
     for documents in &all {
@@ -134,14 +134,14 @@ pub fn load(server: &Server, bucket: &str, sample: Sample) -> Result<String, Fai
     Ok(format!("loaded {count} documents into {bucket}.{scope}: {}", collections.join(", ")))
 }
 
-/// Rows of a table, each by the names of its columns.
+/// Returns the rows of a table as lists of fields.
 fn rows(table: &'static str) -> impl Iterator<Item = Vec<String>> {
     let reader = csv::Reader::from_reader(table.as_bytes());
     let records = reader.into_records().map(|record| record.expect("the table is in the program"));
     records.map(|record| record.iter().map(str::to_owned).collect())
 }
 
-/// Sequence of numbers that is the same everywhere (an LCG of 64 bits; Knuth, MMIX).
+/// A number generator that returns the same sequence everywhere (an LCG of 64 bits; Knuth, MMIX).
 struct Numbers(u64);
 
 impl Numbers {
@@ -152,7 +152,7 @@ impl Numbers {
         (self.0 >> 33) % bound
     }
 
-    /// Returns one of several.
+    /// Returns an element of `all`.
     fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len() as u64) as usize]
     }

@@ -4,7 +4,7 @@ use super::{Documents, Numbers, rows};
 use serde_json::json;
 
 const MOVIES: &str = include_str!("../../samples/movies.csv");
-/// Ratings of a movie.
+/// Ratings per movie.
 const RATINGS: u64 = 20;
 const PEOPLE: [&str; 10] =
     ["ada", "bela", "chidi", "dana", "emil", "fatou", "goran", "hana", "ines", "juri"];
@@ -21,7 +21,7 @@ pub fn documents() -> Vec<Documents> {
         let key = slug(title);
         let movie = json!({"title": title, "year": number(year), "director": director,
             "genre": genre, "minutes": number(minutes), "country": country});
-        // Most people agree on a movie, more or less.
+        // Most people give a movie similar ratings.
         let usual = 2 + numbers.below(3);
         for index in 0..RATINGS {
             let stars = (usual + numbers.below(3)).clamp(1, 5);
@@ -37,7 +37,8 @@ pub fn documents() -> Vec<Documents> {
     ]
 }
 
-/// Returns a title as a part of a key: small letters and digits, with a hyphen for everything between.
+/// Returns a title in the form of a part of a key: lower-case letters and digits, with hyphens in
+/// place of everything else.
 fn slug(title: &str) -> String {
     let mut slug = String::new();
     for character in title.chars() {

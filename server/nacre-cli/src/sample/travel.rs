@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 const AIRPORTS: &str = include_str!("../../samples/airports.csv");
 const AIRLINES: &str = include_str!("../../samples/airlines.csv");
-/// Routes of an airline.
+/// Routes per airline.
 const ROUTES: usize = 20;
-/// Hotels of a city.
+/// Hotels per city.
 const HOTELS: usize = 4;
 
 /// Returns the documents of all collections.
@@ -63,7 +63,7 @@ fn routes(airline: &[String], airports: &[Value], numbers: &mut Numbers) -> Vec<
     others.map(&mut route).collect()
 }
 
-/// Returns the hotels of the city of an airport.
+/// Returns the hotels of an airport's city.
 fn hotels(airport: &Value, numbers: &mut Numbers) -> Vec<(String, Value)> {
     const NAMES: [&str; 8] =
         ["Grand", "Station", "Park", "Harbour", "Royal", "Garden", "Central", "Old Mill"];
@@ -82,7 +82,7 @@ fn hotels(airport: &Value, numbers: &mut Numbers) -> Vec<(String, Value)> {
     (0..HOTELS).map(&mut hotel).collect()
 }
 
-/// Returns the distance of two airports on a sphere, in kilometres (haversine formula).
+/// Returns the distance between two airports on a sphere, in kilometres (haversine formula).
 fn km_between(from: &Value, to: &Value) -> u64 {
     const EARTH_RADIUS_KM: f64 = 6371.0;
     let radians =

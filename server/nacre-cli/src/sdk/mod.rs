@@ -1,7 +1,7 @@
-//! `nacre sdk types`: types of documents for programs, from what INFER tells of collections.
+//! `nacre sdk types`: document types for application code, inferred from collections by INFER.
 //!
-//! [`shape`] reads a schema, [`typescript`] and [`python`] write it. What the documents that were looked at have in common is what the
-//! types promise, and no more: a field that some of them lack is optional.
+//! [`shape`] reads a schema; [`typescript`] and [`python`] write types. The types promise only what all sampled documents have in
+//! common: a field that some of them lack is optional.
 
 mod python;
 mod shape;
@@ -15,7 +15,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use shape::{Document, Flavor, document};
 use std::path::PathBuf;
 
-/// Error of INFER for a collection without documents.
+/// The error of INFER for a collection without documents.
 const NO_DOCUMENTS: &str = "(error 7014)";
 
 /// Options of `nacre sdk`.
@@ -61,7 +61,7 @@ enum Language {
 /// Runs `nacre sdk`.
 ///
 /// # Errors
-/// A sentence for the person who ran it.
+/// A message for the user.
 pub fn run(options: &Options) -> Result<(), Failure> {
     let (server, bucket) = (&options.server, options.place.bucket.as_str());
     let Action::Types { collections, lang, sample, out } = &options.action;
@@ -96,7 +96,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Names of the collections of a bucket, but those of the system.
+/// Returns the collections of a bucket, without those of the system.
 fn collections_of(server: &Server, bucket: &str) -> Result<Vec<String>, Failure> {
     let path = format!("/pools/default/buckets/{}/scopes", escaped(bucket));
     let answer = server.call("GET", &path, b"")?;
@@ -128,7 +128,7 @@ fn infer(
     Ok(shape::flavors(found.first().unwrap_or(&serde_json::Value::Null)))
 }
 
-/// The documents of collections under names that are all different.
+/// Returns the documents of collections, with unique names.
 fn named_documents(bucket: &str, found: Vec<(String, Vec<Flavor>)>) -> Vec<Document> {
     let mut taken = std::collections::BTreeSet::new();
     found
@@ -149,7 +149,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// What INFER tells of `{"name": "a\"b", "tags": ["x", 1], "address": {"zip-code": "1"}}` and `{"name": null, "tags": []}`.
+    /// Returns the output of INFER for `{"name": "a\"b", "tags": ["x", 1], "address": {"zip-code": "1"}}` and `{"name": null,
+    /// "tags": []}`.
     fn hotels() -> serde_json::Value {
         json!([{
             "#docs": 2,

@@ -1,11 +1,11 @@
-//! Types as typed dictionaries of Python.
+//! Types as Python typed dictionaries.
 
 use super::shape::{Document, Field, Kind, Shape, in_comment, is_identifier, type_name};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// Words that name no member of a class.
+/// Keywords, which cannot be names of class members.
 const KEYWORDS: [&str; 36] = [
     "False",
     "None",
@@ -45,10 +45,10 @@ const KEYWORDS: [&str; 36] = [
     "__debug__",
 ];
 
-/// Types whose names mean something else in a class that has members of these names.
+/// Types whose names have another meaning in a class that has members with these names.
 const TYPES: [&str; 5] = ["bool", "dict", "float", "list", "str"];
 
-/// Classes, those that others need first.
+/// Classes, in the order of their dependencies.
 struct Module {
     text: String,
     taken: BTreeSet<String>,
@@ -89,7 +89,7 @@ impl Module {
         self.text.push_str(text);
     }
 
-    /// Adds the class of an object, after those of objects within it.
+    /// Adds the class of an object, after the classes of the objects that it contains.
     fn class(&mut self, name: &str, fields: &[Field], about: &str) {
         let members: Vec<(&str, String)> = fields
             .iter()
@@ -100,7 +100,7 @@ impl Module {
             })
             .collect();
         let is_plain = |member: &str| {
-            // A class gives names with two underscores at their begin a meaning of their own.
+            // In a class, names that begin with two underscores have a special meaning.
             is_identifier(member)
                 && !member.starts_with("__")
                 && !KEYWORDS.contains(&member)
@@ -119,7 +119,7 @@ impl Module {
         } else {
             writeln!(text, "{name} = TypedDict(\n    \"{name}\",\n    {{").expect("text takes all");
             for (member, kind) in &members {
-                // JSON's texts are those of the language.
+                // JSON strings are also Python string literals.
                 let quoted = Value::from(*member).to_string();
                 writeln!(text, "        {quoted}: {kind},").expect("text takes all");
             }

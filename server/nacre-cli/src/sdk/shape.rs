@@ -1,33 +1,33 @@
-//! Shapes of documents, as INFER tells them.
+//! Shapes of documents, from the output of INFER.
 
 use serde_json::Value;
 
-/// Documents of a collection.
+/// The documents of a collection.
 pub(super) struct Document {
-    /// Name of the type.
+    /// The name of the type.
     pub(super) name: String,
-    /// Collection, as scope.name.
+    /// The collection, as scope.name.
     pub(super) collection: String,
-    /// Kinds of documents that differ in most of their fields. A single one has the name of the document.
+    /// Groups of documents that differ in most of their fields. A single flavor has the name of the document.
     pub(super) flavors: Vec<(String, Flavor)>,
-    /// Documents that are no objects.
+    /// Documents that are not objects.
     pub(super) others: Shape,
 }
 
 /// Objects that have most of their fields in common.
 pub(super) struct Flavor {
-    /// What they are told by: fields that are the same in all of them.
+    /// The distinguishing fields: those with the same value in all of the objects.
     mark: String,
     shape: Shape,
 }
 
-/// Kinds of values that there are at a place; none if that is not known.
+/// The kinds of values at a path; empty if unknown.
 #[derive(Default)]
 pub(super) struct Shape {
     pub(super) kinds: Vec<Kind>,
 }
 
-/// Kind of a value.
+/// The kind of a value.
 pub(super) enum Kind {
     Null,
     Boolean,
@@ -37,23 +37,23 @@ pub(super) enum Kind {
     Object(Vec<Field>),
 }
 
-/// Member of an object.
+/// A member of an object.
 pub(super) struct Field {
     pub(super) name: String,
     pub(super) shape: Shape,
-    /// Some of the objects do not have it.
+    /// True if some of the objects lack it.
     pub(super) is_optional: bool,
 }
 
 impl Flavor {
-    /// Describes the documents of a collection with this flavor. The text stands in a comment of one line and ends none.
+    /// Describes the documents of a collection with this flavor. The text fits a one-line comment and cannot end it.
     pub(super) fn about(&self, collection: &str) -> String {
         let parts = [collection, self.mark.as_str()].map(in_comment);
         let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         format!("Documents of {}", parts.join(": "))
     }
 
-    /// Fields of the objects.
+    /// Returns the fields of the objects.
     pub(super) fn fields(&self) -> &[Field] {
         match self.shape.kinds.first() {
             Some(Kind::Object(fields)) => fields,
@@ -62,13 +62,13 @@ impl Flavor {
     }
 }
 
-/// Text in a comment: without breaks of lines, and without the end of a comment.
+/// Returns text for a comment: without line breaks, and without the end of a comment.
 pub(super) fn in_comment(text: &str) -> String {
     let is_break = |c: char| c.is_control() || c == '\u{2028}' || c == '\u{2029}';
     text.replace(is_break, " ").replace("*/", "* /")
 }
 
-/// Puts documents under a name.
+/// Returns the documents with a name for each flavor.
 pub(super) fn document(name: String, collection: String, flavors: Vec<Flavor>) -> Document {
     let is_object = |flavor: &Flavor| matches!(flavor.shape.kinds.as_slice(), [Kind::Object(_)]);
     let (objects, rest): (Vec<_>, Vec<_>) = flavors.into_iter().partition(is_object);
@@ -80,7 +80,7 @@ pub(super) fn document(name: String, collection: String, flavors: Vec<Flavor>) -
     Document { name, collection, flavors, others }
 }
 
-/// The flavors that a row of INFER tells.
+/// Returns the flavors in a row of INFER.
 pub(super) fn flavors(told: &Value) -> Vec<Flavor> {
     let each = |schema: &Value| Flavor {
         mark: schema["Flavor"].as_str().unwrap_or_default().to_owned(),
@@ -89,7 +89,7 @@ pub(super) fn flavors(told: &Value) -> Vec<Flavor> {
     told.as_array().into_iter().flatten().map(each).collect()
 }
 
-/// Shape of a place, from its schema; `count` objects of it were seen, if that is known.
+/// Returns the shape at a path, from its schema. `count` is the number of objects seen there, if known.
 fn shape(schema: &Value, count: Option<u64>) -> Shape {
     let one = std::slice::from_ref(&schema["type"]);
     let names = schema["type"].as_array().map_or(one, Vec::as_slice);
@@ -123,7 +123,7 @@ fn fields(properties: &Value, all: Option<u64>) -> Vec<Field> {
     properties.as_object().into_iter().flatten().map(field).collect()
 }
 
-/// Sum of a number for each kind, or of the one for all.
+/// Returns the sum of a number over all kinds; the number may also be a single one for all kinds.
 fn sum(told: &Value) -> Option<f64> {
     match told {
         Value::Array(each) => each.iter().map(Value::as_f64).sum(),
@@ -131,13 +131,13 @@ fn sum(told: &Value) -> Option<f64> {
     }
 }
 
-/// Whether a share in percent, rounded to hundredths for each kind, is less than all.
+/// Returns true if a share in percent, rounded to hundredths for each kind, is less than 100.
 fn is_partial(share: &Value) -> bool {
     let kinds = share.as_array().map_or(1, Vec::len);
     sum(share).is_none_or(|sum| sum < 100.0 - 0.005 * kinds as f64)
 }
 
-/// Name of a type, of the words in the names of what it is a type of.
+/// Returns the name of a type, made of the words in the given names.
 pub(super) fn type_name(parts: &[&str]) -> String {
     let mut name = String::new();
     for word in parts.iter().flat_map(|part| part.split(|c: char| !c.is_ascii_alphanumeric())) {
@@ -151,7 +151,7 @@ pub(super) fn type_name(parts: &[&str]) -> String {
     name
 }
 
-/// Whether a name may stand where the languages have names.
+/// Returns true if a name is an identifier in both languages.
 pub(super) fn is_identifier(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with(|c: char| c.is_ascii_digit())

@@ -1,4 +1,4 @@
-//! Types as interfaces of TypeScript.
+//! Types as TypeScript interfaces.
 
 use super::shape::{Document, Field, Kind, Shape, in_comment, is_identifier};
 use serde_json::Value;
@@ -41,7 +41,7 @@ fn object(fields: &[Field], depth: usize) -> String {
     let margin = "  ".repeat(depth);
     let mut text = String::from("{\n");
     for Field { name, shape, is_optional } in fields {
-        // A name in quotes may be any text, and JSON's are those of the language.
+        // A quoted name may be any text, and JSON strings are also TypeScript string literals.
         let quoted = Value::from(name.as_str()).to_string();
         let name = if is_identifier(name) { name } else { &quoted };
         let mark = if *is_optional { "?" } else { "" };

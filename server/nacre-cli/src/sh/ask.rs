@@ -1,4 +1,4 @@
-//! Questions to a node, and its answers.
+//! Requests to a node, and its answers.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -8,39 +8,39 @@ use std::time::Duration;
 /// The members of a request to `/query/service`.
 pub type Request = Map<String, Value>;
 
-/// Source of answers: a node over HTTP, or a list of answers in tests.
+/// A source of answers: a node over HTTP, or a list of answers in tests.
 pub trait Ask {
-    /// Sends a request and waits for its answer, which may be a refusal.
+    /// Sends a request and waits for its answer, which may be an error.
     ///
     /// # Errors
-    /// When there is no answer, or it is none of a query service: why, in a sentence.
+    /// The reason as a message, if there is no answer or it is not from a query service.
     fn ask(&mut self, request: &Request) -> Result<Answer, String>;
 }
 
-/// Answer of a query service.
+/// The answer of a query service.
 #[derive(Debug)]
 pub struct Answer {
-    /// Rows as they were sent: members keep their order and numbers their digits.
+    /// The rows as sent: members keep their order and numbers their digits.
     pub rows: Vec<Box<RawValue>>,
-    /// Why it failed.
+    /// The errors.
     pub errors: Vec<Problem>,
-    /// Warnings.
+    /// The warnings.
     pub warnings: Vec<Problem>,
-    /// True if the statement was carried out.
+    /// True if the statement succeeded.
     pub is_success: bool,
-    /// Number of documents that were changed.
+    /// The number of changed documents.
     pub mutation_count: u64,
-    /// From the request to the last byte of the answer.
+    /// The time from the request to the last byte of the answer.
     pub elapsed: Duration,
 }
 
 /// An error or a warning.
 #[derive(Debug, Deserialize)]
 pub struct Problem {
-    /// The code that SDKs know.
+    /// The error code that SDKs know.
     #[serde(default)]
     pub code: i64,
-    /// Text of the problem.
+    /// The message of the problem.
     #[serde(default, rename = "msg")]
     pub message: String,
     /// Details, such as `line` and `column` of a syntax error.
@@ -68,10 +68,10 @@ struct Metrics {
 }
 
 impl Answer {
-    /// Reads the body of an answer.
+    /// Parses the body of an answer.
     ///
     /// # Errors
-    /// When it is none.
+    /// The reason, if the body is not a valid answer.
     pub fn read(body: &[u8], elapsed: Duration) -> Result<Answer, String> {
         let body: Body = serde_json::from_slice(body)
             .map_err(|error| format!("the answer is none of a query service: {error}"))?;

@@ -1,13 +1,13 @@
-//! Commands: what begins with `\`.
+//! Commands, which begin with `\`.
 
 use super::session::{Session, Stop};
 use super::text::Members;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-/// A command's name, what follows it, and what it does.
+/// A command: its name, its arguments and its function.
 pub struct Command {
-    /// Its name, without the `\`.
+    /// The name, without the `\`.
     pub name: &'static str,
     arguments: &'static str,
     purpose: &'static str,
@@ -86,17 +86,17 @@ const INDEXES: &str = "SELECT i.name, CONCAT2(\".\", i.bucket_id, i.scope_id, i.
     CASE WHEN x.bucket_id IS MISSING THEN \"_default\" ELSE x.keyspace_id END AS keyspace_id \
     FROM system:indexes AS x) AS i ORDER BY `keyspace`, i.name";
 
-/// Documents that a search shows.
+/// Number of documents that a search shows.
 const HITS: u32 = 20;
 
-/// Carries out a command.
+/// Runs a command.
 ///
 /// # Errors
-/// When there is none of this name, or it fails.
+/// The reason, if the command does not exist or fails.
 pub fn run(session: &mut Session<'_>, text: &str) -> Result<(), Stop> {
     let (name, rest) = word(text);
     match COMMANDS.iter().find(|command| command.name.eq_ignore_ascii_case(name)) {
-        // What people of SQL write at the end of everything.
+        // The semicolon at which SQL users end every line.
         Some(command) if command.name != "echo" => {
             (command.run)(session, rest.trim_end_matches(';').trim_end())
         }
@@ -105,7 +105,7 @@ pub fn run(session: &mut Session<'_>, text: &str) -> Result<(), Stop> {
     }
 }
 
-/// The first word, and what follows it.
+/// Returns the first word, and the text after it.
 fn word(text: &str) -> (&str, &str) {
     let text = text.trim();
     let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
@@ -150,7 +150,7 @@ fn indexes(session: &mut Session<'_>, _: &str) -> Result<(), Stop> {
     show(session, &rows, &["keyspace", "name", "keys", "condition", "state"])
 }
 
-/// Shows objects with their members in an order that a node need not keep.
+/// Shows objects with their members in a fixed order, which a node need not keep.
 fn show(session: &mut Session<'_>, rows: &[Box<RawValue>], order: &[&str]) -> Result<(), Stop> {
     let place = |name: &str| order.iter().position(|column| *column == name);
     let ordered = rows.iter().filter_map(|row| {
@@ -163,14 +163,15 @@ fn show(session: &mut Session<'_>, rows: &[Box<RawValue>], order: &[&str]) -> Re
     session.show(&ordered)
 }
 
-/// INFER gives a list of flavors, each a JSON schema with how many documents are like it; a row is a field of any of them.
+/// Shows the fields of a keyspace. INFER returns a list of flavors, each a JSON schema with its number of documents; each
+/// field of any flavor is a row.
 fn describe(session: &mut Session<'_>, keyspace: &str) -> Result<(), Stop> {
     if keyspace.is_empty() {
         return session.fail("\\describe needs a keyspace");
     }
     let rows = session.rows(&format!("INFER {}", quoted_path(keyspace)))?;
     let mut total = 0.0;
-    // Name, documents that have it, and types, in the order in which they first come.
+    // The name, the number of documents that have it, and the types, in the order of their first occurrence.
     let mut fields: Vec<(String, f64, Vec<String>)> = Vec::new();
     for row in &rows {
         let flavors: Value = serde_json::from_str(row.get()).unwrap_or_default();
@@ -199,7 +200,7 @@ fn describe(session: &mut Session<'_>, keyspace: &str) -> Result<(), Stop> {
     show(session, &fields, &["field", "type", "documents"])
 }
 
-/// A search of SQL++: with an index of the keyspace if there is one, and document by document otherwise.
+/// Searches with SQL++: uses an index of the keyspace if there is one, else scans the documents.
 fn search(session: &mut Session<'_>, text: &str) -> Result<(), Stop> {
     let (keyspace, query) = word(text);
     if query.is_empty() {
@@ -215,7 +216,7 @@ fn search(session: &mut Session<'_>, text: &str) -> Result<(), Stop> {
     show(session, &rows, &["id", "score", "document"])
 }
 
-/// Documents to insert: a number, or one for each type.
+/// Returns a number of documents: a number, or the sum of one per type.
 fn count_of(count: &Value) -> f64 {
     match count {
         Value::Array(counts) => counts.iter().filter_map(Value::as_f64).sum(),
@@ -231,7 +232,7 @@ fn types_of(kinds: &Value) -> Vec<String> {
     }
 }
 
-/// A path whose parts are in back quotes; one that has some already stays as it is.
+/// Returns a path with its parts in back quotes; leaves a path unchanged that already has some.
 pub fn quoted_path(path: &str) -> String {
     if path.contains('`') {
         return path.to_owned();

@@ -4,7 +4,7 @@ use super::command::COMMANDS;
 use super::settings::NAMES;
 use std::collections::BTreeSet;
 
-/// Words of the language that people write.
+/// Keywords of the language for completion.
 const KEYWORDS: &str = "ADVISE ALL ALTER AND ANY ARRAY AS ASC BETWEEN BUILD BY CASE COLLECTION CREATE DELETE DESC \
     DISTINCT DROP ELSE END EVERY EXCEPT EXCLUDE EXECUTE EXISTS EXPLAIN FALSE FIRST FOR FROM FUNCTION GROUP HAVING IF IN \
     INCLUDE INDEX INFER INNER INSERT INTERSECT INTO IS JOIN KEY KEYS LAST LATERAL LEFT LET LETTING LIKE LIMIT MATCHED \
@@ -12,30 +12,30 @@ const KEYWORDS: &str = "ADVISE ALL ALTER AND ANY ARRAY AS ASC BETWEEN BUILD BY C
     SATISFIES SCOPE SELECT SET SOME THEN TRUE UNION UNNEST UNSET UPDATE UPSERT USE USING VALUE VALUED VALUES WHEN WHERE \
     WINDOW WITH WITHIN";
 
-/// The page that lists all functions: it is right, as it is held against the functions that there are.
+/// The page that lists all functions. A test compares it with the existing functions.
 const PAGE: &str = include_str!("../../../../docs/reference/sqlpp.md");
 
-/// Everything that can be completed.
+/// All words that can be completed.
 #[derive(Clone, Debug)]
 pub struct Words {
-    /// Keywords and functions, in capitals.
+    /// Keywords and functions, in upper case.
     language: BTreeSet<&'static str>,
     keyspaces: BTreeSet<String>,
 }
 
-/// Something that the end of a line can be replaced by.
+/// A possible completion of the end of a line.
 #[derive(Debug, PartialEq)]
 pub struct Completion {
-    /// Byte at which the word begins.
+    /// The byte index at which the word begins.
     pub start: usize,
-    /// Text of the completion.
+    /// The completed text.
     pub text: String,
     /// True if another word follows: a blank is appended.
     pub is_whole: bool,
 }
 
 impl Words {
-    /// The words of the language alone.
+    /// Returns the words of the language only.
     pub fn new() -> Words {
         let functions = PAGE.split("\n## Functions\n").nth(1).unwrap_or_default();
         let functions = functions.lines().filter(|line| line.starts_with("| "));
@@ -44,14 +44,14 @@ impl Words {
         Words { language, keyspaces: BTreeSet::new() }
     }
 
-    /// Takes the paths of keyspaces, such as `bucket.scope.collection`.
+    /// Sets the paths of keyspaces, such as `bucket.scope.collection`.
     pub fn set_keyspaces(&mut self, paths: &[String]) {
         let last = |path: &String| path.rsplit_once('.').map(|(_, name)| name.to_owned());
         let names = paths.iter().filter_map(last);
         self.keyspaces = paths.iter().cloned().chain(names).collect();
     }
 
-    /// Returns completions of the word that ends `line`, in lower case if the word is.
+    /// Returns completions of the word at the end of `line`, in lower case if the word is.
     pub fn complete(&self, line: &str) -> Vec<Completion> {
         let is_of_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '-' | '$' | '\\');
         let start = line.trim_end_matches(is_of_word).len();
@@ -114,7 +114,7 @@ fn with_prefix(
     names.iter().filter(|name| name.starts_with(prefix)).map(|name| written(name)).collect()
 }
 
-/// A path with back quotes around the parts that need them.
+/// Returns a path with back quotes around the parts that need them.
 fn quoted(path: &str) -> String {
     let part = |part: &str| {
         let is_plain = part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');

@@ -18,18 +18,18 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// Time in which a connection must be established. The time of a statement is bounded by the node.
+/// Time limit for a connection. The node limits the time of a statement.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The largest answer that is taken into memory.
+/// Maximum bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 1 << 30;
-/// Interval at which the shell checks for Ctrl-C.
+/// The interval at which the shell checks for Ctrl-C.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A stream of bytes, encrypted or not.
+/// A byte stream, encrypted or not.
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// Query service of a node. Each statement has a connection, whose end makes the node end the statement.
+/// The query service of a node. Each statement has its own connection; when it closes, the node stops the statement.
 pub struct Node {
     runtime: tokio::runtime::Runtime,
     url: Uri,
@@ -39,7 +39,7 @@ pub struct Node {
     interrupted: Arc<AtomicBool>,
 }
 
-/// Answer to a request.
+/// The answer to a request.
 struct Exchanged {
     is_refused: bool,
     status: StatusCode,
@@ -50,11 +50,11 @@ struct Exchanged {
 impl Node {
     /// Creates a client, which connects with the first statement.
     ///
-    /// `url` is the address of the query service without a path, such as `http://127.0.0.1:8093`. What sets `interrupted`
-    /// ends the statement that is asked.
+    /// `url` is the address of the query service without a path, such as `http://127.0.0.1:8093`. Setting `interrupted`
+    /// stops the current statement.
     ///
     /// # Errors
-    /// When `url` is not an address.
+    /// The reason, if `url` is not an address.
     pub fn new(
         url: &str,
         (user, password): (&str, &str),
@@ -102,7 +102,7 @@ impl Node {
         Ok(Box::new(stream))
     }
 
-    /// The answer to a request: whether the login is refused, its status and body, and how long it took.
+    /// Sends a request and returns the answer: its status and body, whether the login was refused, and the time it took.
     async fn exchange(&self, body: Vec<u8>) -> Result<Exchanged, String> {
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, self.connect()).await;
         let stream = connected.unwrap_or_else(|_| Err("it does not answer".to_owned()))?;
@@ -120,14 +120,14 @@ impl Node {
         let answer = async {
             let answer = sender.send_request(request).await.map_err(broken)?;
             let status = answer.status();
-            // What a user may not do has that status too, but only who is not logged in is asked to.
+            // A missing right has that status too, but only a missing login has this header.
             let is_refused = status == StatusCode::UNAUTHORIZED
                 && answer.headers().contains_key(WWW_AUTHENTICATE);
             let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
             let body = body.map_err(|error| format!("the connection broke: {error}"))?;
             Ok(Exchanged { is_refused, status, body: body.to_bytes(), elapsed: begun.elapsed() })
         };
-        // The connection moves bytes only while it is waited for; it ends with what waits here.
+        // The connection transfers bytes only while it is polled; it ends with this function.
         let (mut connection, mut answer) = (std::pin::pin!(connection), std::pin::pin!(answer));
         tokio::select! {
             answer = &mut answer => answer,

@@ -1,8 +1,8 @@
 //! `nacre sh`: a shell for SQL++.
 //!
-//! [`split`] cuts text into statements and commands, [`session`] carries them out over [`ask`], and [`output`], [`plan`]
-//! and [`problem`] show what came back. None of these knows of sockets or terminals: those are [`http`] and
-//! [`terminal`].
+//! [`split`] divides text into statements and commands, [`session`] runs them over [`ask`], and [`output`], [`plan`] and
+//! [`problem`] show the results. These modules do not depend on sockets or terminals, which are the subjects of [`http`]
+//! and [`terminal`].
 
 mod ask;
 mod command;
@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Where queries are relative to `--port-base`.
+/// The offset of the query port from `--port-base`.
 const PORT_OFFSET: u16 = 2;
 
 /// Options of `nacre sh`.
@@ -61,10 +61,10 @@ pub struct Shell {
     keep_going: bool,
 }
 
-/// Runs a shell: what `--execute` and `--file` say, else what comes from standard input.
+/// Runs a shell over the text of `--execute` and `--file`, else over standard input.
 ///
 /// # Errors
-/// When a statement failed, or there is no terminal to talk to any more.
+/// The reason, if a statement failed or the terminal is gone.
 pub fn sh(options: &Shell) -> Result<(), Failure> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let mut node = http::Node::new(
@@ -115,7 +115,7 @@ impl Shell {
         Ok(format!("http://127.0.0.1:{port}"))
     }
 
-    /// Statements first, then files.
+    /// Runs the statements first, then the files.
     fn run_given(&self, session: &mut Session<'_>) -> Result<(), Stop> {
         let mut outcome = Ok(());
         let statements = self.execute.iter().map(|text| (String::new(), Some(text)));
@@ -135,7 +135,7 @@ impl Shell {
     }
 }
 
-/// Characters that fit on a line of the terminal; `None` when standard output is none.
+/// Returns the width of the terminal in characters; `None` if standard output is not a terminal.
 fn width() -> Option<u16> {
     comfy_table::Table::new().width()
 }

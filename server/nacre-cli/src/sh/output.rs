@@ -7,9 +7,9 @@ use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// Name of the only column when rows are no objects.
+/// The name of the only column when rows are not objects.
 const LONE_COLUMN: &str = "value";
-/// Below so many characters a column, rows are drawn one below the other.
+/// If columns would be narrower than this number of characters, each row is drawn vertically.
 const COLUMN_WIDTH_MIN: usize = 6;
 
 /// Form in which rows are written.
@@ -25,10 +25,10 @@ pub enum Output {
     Csv,
 }
 
-/// Writes `rows`; a table is at most `width` characters wide, and JSON has a line for each member when `pretty`.
+/// Writes `rows`. A table is at most `width` characters wide; JSON has one line per member when `pretty`.
 ///
 /// # Errors
-/// When `out` takes no more.
+/// Errors of `out`.
 pub fn write_rows(
     output: Output,
     rows: &[Box<RawValue>],
@@ -45,7 +45,7 @@ pub fn write_rows(
     }
 }
 
-/// Rows by columns; columns are in the order in which they first come.
+/// Rows in columns, in the order of the columns' first occurrence.
 struct Grid {
     names: Vec<String>,
     rows: Vec<Vec<Option<Box<RawValue>>>>,

@@ -1,7 +1,7 @@
 //! The plan of EXPLAIN as a tree.
 //!
-//! Operators stand in the order in which rows pass them; what an operator reads by itself, such as the other side of a
-//! join, hangs below it.
+//! Operators are in the order in which rows pass them. The inner input of an operator, such as the other side of a
+//! join, is drawn below it.
 //!
 //! ```text
 //! Sequence
@@ -16,18 +16,18 @@ use super::text::printable;
 use serde_json::{Map, Value};
 use std::fmt::Write;
 
-/// Members that hold operators, in the order in which they are drawn.
+/// Members that contain operators, in the order in which they are drawn.
 const CHILDREN: [&str; 7] =
     ["~child", "~children", "scan", "scans", "first", "second", "~subqueries"];
-/// Members that say what an operator reads; they are drawn beside its name.
+/// Members that name the source of an operator; they are drawn next to its name.
 const PLACE: [&str; 8] =
     ["#operator", "namespace", "bucket", "scope", "keyspace", "as", "alias", "expr"];
-/// Members that help nobody: numbers and what never differs.
+/// Members that are not drawn: IDs and members that never differ.
 const DULL: [&str; 4] = ["index_id", "index_projection", "using", "nested_loop"];
 /// Members that come first, in this order.
 const FIRST: [&str; 5] = ["index", "spans", "covers", "keys", "condition"];
 
-/// Draws a plan; `None` when `plan` is none.
+/// Draws a plan; `None` if `plan` is not a plan.
 pub fn draw(plan: &Value) -> Option<String> {
     let mut out = String::new();
     let plan = unwrapped(operator(plan)?);
@@ -39,7 +39,7 @@ fn operator(value: &Value) -> Option<&Map<String, Value>> {
     value.as_object().filter(|members| members.get("#operator").is_some_and(Value::is_string))
 }
 
-/// A sequence of one operator is that operator.
+/// Returns the only operator of a sequence of one, else the operator itself.
 fn unwrapped(members: &Map<String, Value>) -> &Map<String, Value> {
     let mut members = members;
     while let ("Sequence" | "Parallel", [only]) = (name(members), &children(members)[..]) {
@@ -61,7 +61,7 @@ fn children(members: &Map<String, Value>) -> Vec<&Map<String, Value>> {
     each.filter_map(operator).collect()
 }
 
-/// `branch` stands before the operator's name, `stem` before all that is below it.
+/// Draws an operator. `branch` precedes its name, `stem` precedes all lines below it.
 fn draw_operator(members: &Map<String, Value>, branch: &str, stem: &str, out: &mut String) {
     let mut title = format!("{branch}{}", printable(name(members)));
     for part in [place(members), members.get("expr").map(text)].into_iter().flatten() {
@@ -80,7 +80,7 @@ fn draw_operator(members: &Map<String, Value>, branch: &str, stem: &str, out: &m
     }
 }
 
-/// Source that an operator reads: `bucket.scope.keyspace as alias`.
+/// Returns the source of an operator: `bucket.scope.keyspace as alias`.
 fn place(members: &Map<String, Value>) -> Option<String> {
     let part = |name: &str| members.get(name).and_then(Value::as_str);
     let path: Vec<&str> = ["bucket", "scope", "keyspace"].into_iter().filter_map(part).collect();
@@ -95,7 +95,7 @@ fn place(members: &Map<String, Value>) -> Option<String> {
     (!place.is_empty()).then(|| printable(&place))
 }
 
-/// All other members that say something, those that matter most first.
+/// Returns the remaining members to draw, most important first.
 fn facts(members: &Map<String, Value>) -> Vec<(&str, String)> {
     let hidden =
         |name: &str| PLACE.contains(&name) || DULL.contains(&name) || CHILDREN.contains(&name);
@@ -116,7 +116,7 @@ fn list(items: &[Value]) -> String {
     items.iter().map(text).filter(|text| !text.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
-/// A fact in the words of SQL++ where its members are known, else as JSON.
+/// Returns a member in SQL++ form if its structure is known, else as JSON.
 fn text(value: &Value) -> String {
     let Value::Object(members) = value else {
         return match value {
@@ -152,7 +152,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// The range of a part of an index in the words of SQL++; one without bounds says nothing.
+/// Returns the range of a part of an index in SQL++ form; empty for a range without bounds.
 fn bounds(range: &Value) -> String {
     let part = |name: &str| range.get(name).map(text);
     let Some(key) = part("index_key") else { return printable(&range.to_string()) };

@@ -1,13 +1,13 @@
-//! Errors of a statement: code, message, and where in the text.
+//! Errors of a statement: code, message, and position in the text.
 
 use super::ask::Problem;
 use super::text::printable;
 
-/// Characters of a line that are shown before and after the place of an error.
+/// Characters of a line that are shown before and after the position of an error.
 const AROUND: usize = 60;
 
-/// One line with code and message; two more when the place is known: the line, and a caret below the column; one more
-/// when code of a function has thrown: what.
+/// Describes a problem: one line with code and message. Two more lines follow if the position is known: the text, and
+/// a caret below the column. One more follows if the code of a function has thrown: the exception.
 pub fn describe(kind: &str, problem: &Problem, statement: &str) -> String {
     let mut text = format!("{kind} {}: {}\n", problem.code, printable(&problem.message));
     let number = |name: &str| {

@@ -1,4 +1,4 @@
-//! Carries out pieces of text one after the other: statements are sent, their rows shown; commands are done.
+//! Runs pieces of text in order: sends statements and shows their rows, and runs commands.
 
 use super::ask::{Answer, Ask, Request};
 use super::output::{Output, write_rows};
@@ -11,25 +11,26 @@ use serde_json::value::RawValue;
 use std::io::{self, BufRead, Read, Write};
 use std::time::Duration;
 
-/// The longest statement that is read. A node takes requests of 32 MiB.
+/// Maximum bytes of a statement. A node accepts requests of 32 MiB.
 const STATEMENT_BYTES_MAX: usize = 32 << 20;
-/// Asks for the paths of all keyspaces. It is a file of its own, so that the tests of the language run it too.
+/// Selects the paths of all keyspaces. A separate file, so that the tests of the language run it too.
 const KEYSPACES: &str = include_str!("keyspaces.sqlpp");
-/// Codes of errors that end a transaction: it is not known, has timed out, could not be committed, or may have been.
+/// Error codes that end a transaction: it is unknown, has timed out, could not be committed, or may have been
+/// committed.
 const ENDS_TRANSACTION: [i64; 4] = [17004, 17010, 17007, 17019];
-/// Codes of statements that could not be read, and so have changed nothing.
+/// Error codes of statements that could not be parsed and therefore have changed nothing.
 const SYNTAX_ERRORS: std::ops::Range<i64> = 3000..4000;
-/// Depth to which files can include each other with `\source`.
+/// Maximum depth of files that include each other with `\source`.
 const SOURCE_DEPTH_MAX: usize = 16;
 
-/// Why no more is carried out.
+/// The reason why the session ends.
 #[derive(Debug)]
 pub enum Stop {
-    /// The user has asked for it.
+    /// The user has asked to quit.
     Quit,
-    /// A statement or command failed, and it was told why.
+    /// A statement or command failed, and the reason was reported.
     Failed,
-    /// Nobody reads any more.
+    /// The output is closed.
     Closed(io::Error),
 }
 
@@ -44,7 +45,7 @@ pub struct Session<'a> {
     node: &'a mut dyn Ask,
     out: &'a mut dyn Write,
     errors: &'a mut dyn Write,
-    /// Tells how wide the terminal is now; `None` when there is none.
+    /// Returns the present width of the terminal; `None` without a terminal.
     width: fn() -> Option<u16>,
     /// Settings, which `\set` changes.
     pub settings: Settings,
@@ -58,7 +59,7 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Rows go to `out`, what failed to `errors`.
+    /// Creates a session that writes rows to `out` and failures to `errors`.
     pub fn new(
         node: &'a mut dyn Ask,
         out: &'a mut dyn Write,
@@ -79,10 +80,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Carries out all that `script` holds; `name` is told with what fails.
+    /// Runs all pieces of `script`; reports `name` with failures.
     ///
     /// # Errors
-    /// [`Stop::Failed`] when something failed; what comes after it was carried out only with `keep_going`.
+    /// [`Stop::Failed`] when a piece failed; later pieces ran only with `keep_going`.
     pub fn run_script(&mut self, name: &str, script: &mut dyn BufRead) -> Result<(), Stop> {
         let mut splitter = Splitter::new();
         let mut outcome = Ok(());
@@ -110,7 +111,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Carries out a piece after others; the outer result says whether to go on, the inner one how it went so far.
+    /// Runs a piece after others. The outer result says whether to continue, the inner one is the result so far.
     fn after(
         &mut self,
         before: Result<(), Stop>,
@@ -154,7 +155,7 @@ impl<'a> Session<'a> {
         shown
     }
 
-    /// Nothing is known of a statement that was sent.
+    /// Handles a statement that was sent and whose outcome is unknown.
     fn no_answer(&mut self, place: &str, role: Role, reason: &str) -> Result<(), Stop> {
         writeln!(self.errors, "{place}{reason}")?;
         if role == Role::Commits && self.transaction.take().is_some() {
@@ -163,7 +164,7 @@ impl<'a> Session<'a> {
         Err(Stop::Failed)
     }
 
-    /// Takes over the transaction that an answer begins, or lets go of the one that it ends.
+    /// Stores the transaction that an answer begins, or drops the one that it ends.
     fn follow_transaction(&mut self, place: &str, role: Role, answer: &Answer) -> Result<(), Stop> {
         if self.transaction.is_none() {
             if role == Role::Begins && answer.is_success {
@@ -201,10 +202,10 @@ impl<'a> Session<'a> {
         self.transaction.is_some()
     }
 
-    /// Rolls back a transaction that nobody has ended, and says so.
+    /// Rolls back an open transaction, and reports it.
     ///
     /// # Errors
-    /// [`Stop::Failed`] when there was one: its changes were not kept.
+    /// [`Stop::Failed`] when there was one: its changes are lost.
     pub fn end_transaction(&mut self) -> Result<(), Stop> {
         let Some(id) = self.transaction.take() else { return Ok(()) };
         let mut request = request(&Settings::default(), "ROLLBACK WORK");
@@ -224,7 +225,7 @@ impl<'a> Session<'a> {
         self.finish(place, statement, answer)
     }
 
-    /// The rows that answer a statement.
+    /// Returns the rows that answer a statement.
     ///
     /// # Errors
     /// As for a statement.
@@ -244,10 +245,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Shows rows in the way that is set.
+    /// Shows rows in the form that the settings choose.
     ///
     /// # Errors
-    /// When nobody reads any more.
+    /// The error, if the output is closed.
     pub fn show(&mut self, rows: &[Box<RawValue>]) -> Result<(), Stop> {
         let width = (self.width)();
         write_rows(self.settings.output, rows, self.settings.pretty, width, &mut self.out)?;
@@ -265,7 +266,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Writes what follows the rows: their number, and what failed.
+    /// Writes the lines after the rows: their number, and failures.
     fn finish(&mut self, place: &str, statement: &str, answer: &Answer) -> Result<(), Stop> {
         if answer.is_success && self.settings.output == Output::Table {
             writeln!(self.out, "{}", summary(answer, self.settings.timing))?;
@@ -286,10 +287,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Tells what failed.
+    /// Reports a failure.
     ///
     /// # Errors
-    /// Always [`Stop::Failed`], unless nobody reads it.
+    /// Always [`Stop::Failed`], unless the output is closed.
     pub fn fail<T>(&mut self, reason: &str) -> Result<T, Stop> {
         self.out.flush()?;
         writeln!(self.errors, "{reason}")?;
@@ -299,16 +300,16 @@ impl<'a> Session<'a> {
     /// Prints a line.
     ///
     /// # Errors
-    /// When nobody reads any more.
+    /// The error, if the output is closed.
     pub fn say(&mut self, line: &str) -> Result<(), Stop> {
         writeln!(self.out, "{line}")?;
         Ok(())
     }
 
-    /// Carries out the file at `path`.
+    /// Runs the file at `path`.
     ///
     /// # Errors
-    /// When it cannot be read, or as [`Session::run_script`].
+    /// The reason, if it cannot be read, or as [`Session::run_script`].
     pub fn source(&mut self, path: &str) -> Result<(), Stop> {
         if self.source_depth >= SOURCE_DEPTH_MAX {
             return self.fail(&format!("{path} is not read: files name each other without end"));
@@ -323,10 +324,10 @@ impl<'a> Session<'a> {
         outcome
     }
 
-    /// The paths of all keyspaces that the user may query; none when the user may not ask for them.
+    /// Returns the paths of all keyspaces that the user may query; none if the user may not list them.
     ///
     /// # Errors
-    /// When the node does not answer, or refuses the login.
+    /// The reason, if the node does not answer or refuses the login.
     pub fn keyspaces(&mut self) -> Result<Vec<String>, String> {
         let rows = self.node.ask(&request(&self.settings, KEYSPACES))?.rows;
         let paths = rows.iter().filter_map(|row| serde_json::from_str::<String>(row.get()).ok());
@@ -334,7 +335,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Effect of a statement on a transaction.
+/// The effect of a statement on a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Begins,
@@ -349,7 +350,7 @@ impl Role {
         match first_word(statement).as_str() {
             "BEGIN" | "START" => Role::Begins,
             "COMMIT" => Role::Commits,
-            // To a savepoint it goes on.
+            // After a rollback to a savepoint the transaction continues.
             "ROLLBACK" if words.any(|word| word.eq_ignore_ascii_case("TO")) => Role::Other,
             "ROLLBACK" => Role::RollsBack,
             _ => Role::Other,
@@ -374,7 +375,7 @@ fn request(settings: &Settings, statement: &str) -> Request {
     request
 }
 
-/// The tree of a plan, when the statement asked for one and this is one.
+/// Returns the tree of a plan if the statement asked for one and the rows contain one.
 fn plan_of(statement: &str, rows: &[Box<RawValue>]) -> Option<String> {
     let [row] = rows else { return None };
     if first_word(statement) != "EXPLAIN" {
@@ -384,7 +385,7 @@ fn plan_of(statement: &str, rows: &[Box<RawValue>]) -> Option<String> {
     plan::draw(&row["plan"])
 }
 
-/// Returns true if a row is a plan of EXPLAIN, which a table of one cell would not show.
+/// Returns true if a row is a plan of EXPLAIN, which a table would show badly in a single cell.
 fn is_explained(row: &RawValue) -> bool {
     let members = Members::of(row).map(|members| members.0).unwrap_or_default();
     let plan = members.iter().find(|(name, _)| name == "plan");
@@ -392,7 +393,7 @@ fn is_explained(row: &RawValue) -> bool {
         .is_some_and(|plan| plan.0.iter().any(|(name, _)| name == "#operator"))
 }
 
-/// `3 rows, 1 change in 1.2 ms`.
+/// Returns a summary such as `3 rows, 1 change in 1.2 ms`.
 fn summary(answer: &Answer, timing: bool) -> String {
     let count = |count: u64, what: &str| match count {
         1 => format!("1 {what}"),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Settings of requests and of output.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Form in which rows are written.
+    /// The form in which rows are written.
     pub output: Output,
     /// True to show the time of each statement.
     pub timing: bool,
@@ -16,13 +16,13 @@ pub struct Settings {
     pub pretty: bool,
     /// True to draw EXPLAIN as a tree.
     pub plan: bool,
-    /// Consistency of indexes; the node's choice if there is none.
+    /// The consistency of indexes; `None` for the node's default.
     pub consistency: Option<String>,
-    /// Where lone names of collections belong.
+    /// The scope for collection names without one.
     pub context: Option<Context>,
-    /// Timeout of a statement, as the node reads it.
+    /// The timeout of a statement, in the node's syntax.
     pub timeout: Option<String>,
-    /// Timeout of a transaction, as the node reads it; takes effect with the next BEGIN WORK.
+    /// The timeout of a transaction, in the node's syntax; takes effect with the next BEGIN WORK.
     pub txtimeout: Option<String>,
     /// Named arguments of statements, by name without the `$`.
     pub arguments: BTreeMap<String, Value>,
@@ -44,17 +44,17 @@ impl Default for Settings {
     }
 }
 
-/// Names of settings, in addition to arguments.
+/// The names of the settings. Arguments are not listed.
 pub const NAMES: [&str; 8] =
     ["output", "timing", "pretty", "plan", "consistency", "context", "timeout", "txtimeout"];
 
 const CONSISTENCIES: [&str; 2] = ["not_bounded", "request_plus"];
 
 impl Settings {
-    /// Sets one, or an argument when `name` begins with `$`.
+    /// Sets a setting, or an argument if `name` begins with `$`.
     ///
     /// # Errors
-    /// When there is none of this name, or its value is none: what it can be.
+    /// The possible names or values, if the name or the value is invalid.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         if let Some(argument) = name.strip_prefix('$') {
             let value = serde_json::from_str(value)
@@ -85,10 +85,10 @@ impl Settings {
         Ok(())
     }
 
-    /// Makes one what it was at first, or removes an argument.
+    /// Resets a setting to its default, or removes an argument.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// The reason, if there is no such setting.
     pub fn unset(&mut self, name: &str) -> Result<(), String> {
         if let Some(argument) = name.strip_prefix('$') {
             let removed = self.arguments.remove(argument);
@@ -109,7 +109,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Names and values, for people.
+    /// Returns names and values, for people.
     pub fn shown(&self) -> Vec<(String, String)> {
         let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
         let output = self.output.to_possible_value().map(|value| value.get_name().to_owned());
@@ -155,7 +155,7 @@ fn is_duration(text: &str) -> bool {
     digits.parse::<u32>().is_ok() && matches!(unit, "ms" | "s" | "m" | "h")
 }
 
-/// A scope in which lone names of collections are looked for.
+/// The scope for collection names without one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Context {
     /// Name of the bucket.
@@ -165,11 +165,11 @@ pub struct Context {
 }
 
 impl Context {
-    /// Reads `bucket.scope`, or `bucket` for its default scope; either may be in back quotes. Only buckets have dots
-    /// in their names, so that the last one counts.
+    /// Parses `bucket.scope`, or `bucket` for its default scope; both parts may be in back quotes. Only bucket names
+    /// contain dots, so the last dot separates the parts.
     ///
     /// # Errors
-    /// When it is neither.
+    /// The reason, if the text has neither form.
     pub fn parse(text: &str) -> Result<Context, String> {
         let text = text.strip_prefix("default:").unwrap_or(text);
         let outside = text.bytes().scan(false, |quoted, byte| {
@@ -196,12 +196,12 @@ impl Context {
         }
     }
 
-    /// `bucket.scope`, for people.
+    /// Returns `bucket.scope`, for people.
     pub fn path(&self) -> String {
         format!("{}.{}", self.bucket, self.scope)
     }
 
-    /// As a request has it.
+    /// Returns the context in the form of a request.
     pub fn query_context(&self) -> String {
         format!("default:`{}`.`{}`", self.bucket, self.scope)
     }

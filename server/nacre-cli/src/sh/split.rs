@@ -1,8 +1,8 @@
-//! Text to statements and commands.
+//! Splits text into statements and commands.
 //!
-//! A statement ends with a `;` that is in no string, quoted name or comment. A command begins with `\` where a
+//! A statement ends with a `;` outside of strings, quoted names and comments. A command begins with `\` where a
 //! statement could begin, and ends with its line; `help`, `quit` and `exit` alone on a line are commands, too. Text may
-//! come in pieces, as long as no line is cut.
+//! arrive in pieces of whole lines.
 //!
 //! ```text
 //! SELECT ";" -- one; statement
@@ -10,16 +10,16 @@
 //! \set output json      Command("set output json")
 //! ```
 
-/// One thing to do, as it was written, and where.
+/// A statement or command with its line number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Piece {
-    /// Line on which it begins, from 1.
+    /// The line on which it begins, from 1.
     pub line: usize,
-    /// Kind.
+    /// The kind.
     pub kind: Kind,
 }
 
-/// Kind of a piece.
+/// The kind of a piece.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
     /// A statement without its `;`.
@@ -47,21 +47,21 @@ enum Inside {
 /// Commands that need no `\`: no statement begins with these words.
 const BARE_COMMANDS: [&str; 3] = ["help", "quit", "exit"];
 
-/// Reads text, gives pieces. Each byte is looked at once, however many pieces the text comes in.
+/// Splits text into pieces. It examines each byte once, even if the text arrives in many parts.
 pub struct Splitter {
     text: String,
-    /// Bytes of `text` that were looked at.
+    /// Number of examined bytes of `text`.
     at: usize,
     state: State,
     inside: Inside,
-    /// Where the statement or command begins in `text`.
+    /// The index in `text` at which the statement or command begins.
     start: usize,
     line: usize,
     start_line: usize,
 }
 
 impl Splitter {
-    /// Nothing read yet.
+    /// Returns a splitter without text.
     pub fn new() -> Splitter {
         Splitter {
             text: String::new(),
@@ -79,12 +79,12 @@ impl Splitter {
         self.text.push_str(text);
     }
 
-    /// Bytes that wait for their end.
+    /// Returns the number of bytes of an incomplete piece.
     pub fn pending_bytes(&self) -> usize {
         self.text.len()
     }
 
-    /// The next piece that is complete.
+    /// Returns the next complete piece.
     pub fn next(&mut self) -> Option<Piece> {
         while let Some(&byte) = self.text.as_bytes().get(self.at) {
             let following = self.text.as_bytes().get(self.at + 1).copied();
@@ -112,7 +112,7 @@ impl Splitter {
         (self.state != State::Between).then(|| self.take(self.text.len()))
     }
 
-    /// Returns true if no piece has begun that waits for its end.
+    /// Returns true if no incomplete piece has begun.
     pub fn is_between(&self) -> bool {
         self.state == State::Between && self.inside != Inside::BlockComment
     }
@@ -122,7 +122,7 @@ impl Splitter {
             (b'-', Some(b'-')) => self.inside = Inside::LineComment,
             (b'/', Some(b'*')) => {
                 self.inside = Inside::BlockComment;
-                // Else the star of `/*/` would end it, too.
+                // Otherwise the star of `/*/` would end it, too.
                 self.at += 1;
             }
             (b'\\', _) if self.state == State::Between => self.begin(State::Command, self.at),
@@ -145,14 +145,15 @@ impl Splitter {
         }
     }
 
-    /// Returns true if a word of [`BARE_COMMANDS`] is alone on the line from byte `start` on, perhaps with a `;`.
+    /// Returns true if a word of [`BARE_COMMANDS`] is alone on the line from byte `start`, perhaps with a `;`.
     fn has_bare_command(&self, start: usize) -> bool {
         let line = self.text[start..].lines().next().unwrap_or_default();
         let word = line.trim_end().trim_end_matches(';').trim_end();
         BARE_COMMANDS.iter().any(|command| command.eq_ignore_ascii_case(word))
     }
 
-    /// A quote that is doubled ends one string and begins the next, which makes no difference here.
+    /// Continues inside a string, name or comment. A doubled quote ends one string and begins the next, which makes no
+    /// difference here.
     fn go_on_inside(&mut self, byte: u8, following: Option<u8>) {
         match self.inside {
             Inside::Quotes(quote) if byte == quote => self.inside = Inside::Nothing,
@@ -186,7 +187,7 @@ impl Splitter {
     }
 }
 
-/// The first word of a statement in capitals; empty when it begins with something else.
+/// Returns the first word of a statement in upper case; empty if it begins with something else.
 pub fn first_word(statement: &str) -> String {
     let letters = statement.trim_start().chars().take_while(char::is_ascii_alphabetic);
     letters.map(|letter| letter.to_ascii_uppercase()).collect()
@@ -196,7 +197,7 @@ pub fn first_word(statement: &str) -> String {
 mod tests {
     use super::*;
 
-    /// All pieces, one a line: its line, what it is, its text.
+    /// Returns all pieces, one per line: line number, kind, text.
     fn split(text: &str) -> String {
         let mut splitter = Splitter::new();
         let mut pieces = Vec::new();

@@ -1,4 +1,4 @@
-//! The shell for people: a line editor with history, completion and hints around a [`Session`].
+//! The interactive shell: a line editor with history, completion and hints around a [`Session`].
 
 use super::complete::Words;
 use super::session::{Session, Stop};
@@ -16,18 +16,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Entries that the history keeps.
+/// Maximum number of history entries.
 const HISTORY_COUNT_MAX: usize = 10_000;
 const MENU: &str = "completion";
 
-/// Output that drops what is written after Ctrl-C, so that a long result ends, until the next statement.
+/// Output that drops bytes after Ctrl-C until the next statement, so that a long result ends.
 pub struct Silenced<W> {
     out: W,
     interrupted: Arc<AtomicBool>,
 }
 
 impl<W: Write> Silenced<W> {
-    /// Output to `out`, unless `interrupted` is set.
+    /// Returns an output to `out` that writes unless `interrupted` is set.
     pub fn new(out: W, interrupted: Arc<AtomicBool>) -> Silenced<W> {
         Silenced { out, interrupted }
     }
@@ -46,10 +46,10 @@ impl<W: Write> Write for Silenced<W> {
     }
 }
 
-/// Reads and carries out what somebody types, until they end it. Ctrl-C sets `interrupted`, which ends a statement.
+/// Reads and runs the user's input until the user quits. Ctrl-C sets `interrupted`, which stops a statement.
 ///
 /// # Errors
-/// When the terminal cannot be read, or the node does not answer or refuses the login.
+/// The reason, if the terminal cannot be read, or the node does not answer or refuses the login.
 pub fn talk(
     session: &mut Session<'_>,
     greeting: &str,
@@ -89,7 +89,7 @@ fn converse(
             Err(error) => return Err(format!("cannot read from the terminal: {error}")),
         };
         interrupted.store(false, Ordering::Relaxed);
-        // What was entered is told to the history now, as nothing is when the process is killed. It may not be writable.
+        // Saved now, because a killed process saves nothing. The file may not be writable.
         let _ = editor.sync_history();
         match session.run_script("", &mut text.as_bytes()) {
             Ok(()) | Err(Stop::Failed) => {}
@@ -102,7 +102,7 @@ fn converse(
     }
 }
 
-/// Returns true if the text may change which keyspaces exist.
+/// Returns true if the text may create or drop keyspaces.
 fn defines(text: &str) -> bool {
     let mut splitter = Splitter::new();
     splitter.push(text);
@@ -132,7 +132,7 @@ fn editor(words: Arc<Mutex<Words>>) -> Reedline {
     }
 }
 
-/// The history of earlier shells; `None` when there is no place for it.
+/// Returns the history of earlier shells; `None` if there is no place for it.
 fn history() -> Option<FileBackedHistory> {
     let absolute =
         |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -141,7 +141,7 @@ fn history() -> Option<FileBackedHistory> {
     FileBackedHistory::with_file(HISTORY_COUNT_MAX, state.join("nacre/history")).ok()
 }
 
-/// Statements end with `;`, so that Enter goes on to the next line before.
+/// Statements end with `;`: until then, Enter continues on the next line.
 struct Complete;
 
 impl Validator for Complete {
@@ -173,7 +173,7 @@ impl Completer for FromWords {
     }
 }
 
-/// The prompt: where one is.
+/// The prompt, which names the context.
 struct Name(String);
 
 impl Prompt for Name {

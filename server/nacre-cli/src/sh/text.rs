@@ -1,13 +1,13 @@
-//! JSON texts for people, without making values of them: members keep their order and numbers their digits.
+//! JSON texts for people, without parsing values: members keep their order and numbers their digits.
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The members of an object in their order.
+/// The members of an object, in order.
 pub struct Members(pub Vec<(String, Box<RawValue>)>);
 
 impl Members {
-    /// The members of an object; `None` when it is something else.
+    /// Returns the members of an object; `None` if the row is not an object.
     pub fn of(row: &RawValue) -> Option<Members> {
         serde_json::from_str(row.get()).ok()
     }
@@ -33,17 +33,17 @@ impl<'de> Deserialize<'de> for Members {
     }
 }
 
-/// A value without blanks between its tokens.
+/// Returns a value without blanks between its tokens.
 pub fn compact(value: &RawValue) -> String {
     laid_out(value.get(), None)
 }
 
-/// A value with a line for each member and element, indented by two blanks more than `depth` levels.
+/// Returns a value with a line for each member and element, indented by two blanks per level below `depth`.
 pub fn indented(value: &RawValue, depth: usize) -> String {
     laid_out(value.get(), Some(depth))
 }
 
-/// Lays out valid JSON again; strings are copied as they are.
+/// Reformats valid JSON; strings are copied unchanged.
 fn laid_out(json: &str, depth: Option<usize>) -> String {
     let mut out = String::with_capacity(json.len());
     let mut level = depth.unwrap_or(0);
@@ -87,7 +87,7 @@ fn laid_out(json: &str, depth: Option<usize>) -> String {
     out
 }
 
-/// Length of the string that `json` begins with, quotes and all.
+/// Returns the length of the string at the beginning of `json`, including its quotes.
 fn string_bytes(json: &str) -> usize {
     let mut escaped = false;
     let end = json.bytes().skip(1).position(|byte| {
@@ -98,7 +98,7 @@ fn string_bytes(json: &str) -> usize {
     end.map_or(json.len(), |end| end + 2)
 }
 
-/// A value in a cell: strings without quotes, everything else as compact JSON.
+/// Returns a value for a cell: strings without quotes, everything else as compact JSON.
 pub fn cell(value: &RawValue) -> String {
     match serde_json::from_str::<String>(value.get()) {
         Ok(text) => printable(&text),
@@ -106,7 +106,7 @@ pub fn cell(value: &RawValue) -> String {
     }
 }
 
-/// Text whose control characters are escaped: what lies in documents must not steer a terminal.
+/// Returns text with its control characters escaped: documents must not control the terminal.
 pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {

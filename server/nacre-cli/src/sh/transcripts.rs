@@ -1,4 +1,4 @@
-//! A script in, a transcript out: what a shell says, with answers that are written beforehand.
+//! Tests from a script to a transcript: the output of a shell, with prepared answers.
 
 use super::ask::{Answer, Ask, Request};
 use super::session::{Session, Stop};
@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A node that answers what it is told to, by the beginning of a statement, and keeps what it was asked.
+/// A fake node that chooses its answer by the beginning of a statement, and records the requests.
 struct Fake {
     answers: Vec<(&'static str, Value)>,
     paper: Paper,
@@ -25,7 +25,7 @@ impl Ask for Fake {
     }
 }
 
-/// Where everything is written, in the order in which it comes.
+/// Collects all output, in order.
 #[derive(Clone, Default)]
 struct Paper(Rc<RefCell<Vec<u8>>>);
 
@@ -89,7 +89,7 @@ fn answers() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Requests and output of a session, and its end.
+/// Returns the requests and output of a session, and its end.
 fn transcript(script: &str, keep_going: bool) -> String {
     let paper = Paper::default();
     let mut node = Fake { answers: answers(), paper: paper.clone() };

@@ -1,7 +1,7 @@
-//! What two buckets have, read by streams of history up to now, and compared key by key.
+//! Compares two buckets key by key, using streams of their history up to now.
 //!
-//! Compared are whether a document is there, its body and attributes, CAS, revision, flags, and expiry. Deletions count: one that is
-//! missing would let an old version come back. Scopes and collections are known by their names.
+//! The comparison covers existence, body and attributes, CAS, revision, flags and expiry of documents. Deletions count: a missing
+//! deletion would let an old version return. Scopes and collections are matched by name.
 
 use crate::reach::Cluster;
 use crate::target::Server;
@@ -15,20 +15,20 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hasher};
 
-/// Streams that are open at a time.
+/// Maximum number of open streams.
 const STREAMS_MAX: usize = 64;
-/// Datatype bits that are compared: JSON and attributes.
+/// The datatype bits that are compared: JSON and attributes.
 const DATATYPES: u8 = 0x05;
-/// Datatype bit of values with attributes.
+/// The datatype bit of values with attributes.
 const XATTR: u8 = 0x04;
 /// Attributes that replication writes: histories of versions.
 const OF_REPLICATION: [&str; 2] = ["_vv", "_mou"];
-/// State of a vBucket in a request: active.
+/// The state of a vBucket in a request: active.
 const ACTIVE: u32 = 1;
-/// The scope of the system, which is not replicated.
+/// The system scope, which is not replicated.
 const SYSTEM: &str = "_system.";
 
-/// What is compared of a version.
+/// The compared properties of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Digest {
     is_deleted: bool,
@@ -40,12 +40,12 @@ struct Digest {
     value: u64,
 }
 
-/// How two versions of a document differ.
+/// The difference between two versions of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Difference {
-    /// It is in the second bucket only.
+    /// The document is only in the second bucket.
     MissingHere,
-    /// It is in the first bucket only.
+    /// The document is only in the first bucket.
     MissingThere,
     /// These parts differ.
     Parts(Vec<&'static str>),
@@ -69,7 +69,7 @@ impl Side {
     /// Reads a bucket.
     ///
     /// # Errors
-    /// A sentence: who cannot be reached, or what is refused.
+    /// A message: the node that cannot be reached, or the refused request.
     pub fn read(server: &Server, bucket: &str) -> Result<Side, String> {
         let address = server.address()?;
         let about = |reason: String| format!("{bucket} at {address}: {reason}");
@@ -116,7 +116,7 @@ impl Side {
                 let (datatype, value) = normal(datatype & DATATYPES, &value);
                 (key, Digest { is_deleted: false, cas, rev, flags, expiry, datatype, value })
             }
-            // The time of a deletion, and whether it was an expiration, are each cluster's own.
+            // The time of a deletion, and whether it was an expiration, are local to each cluster.
             EventKind::Deletion { rev, cas, key, value, .. } => {
                 let datatype = if value.is_empty() { 0 } else { XATTR };
                 let (datatype, value) = normal(datatype, &value);
@@ -132,7 +132,7 @@ impl Side {
         self.0.insert(format!("{collection} {}", String::from_utf8_lossy(name)), digest);
     }
 
-    /// How many documents and deletions there are.
+    /// Returns the number of documents and deletions.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -143,7 +143,7 @@ impl Side {
     }
 }
 
-/// The number of the last change of each vBucket that is active at a node.
+/// Returns the high seqno of each vBucket that is active on a node.
 fn high_seqnos(connection: &mut Connection) -> Result<Vec<(Vbid, u64)>, nacre_client::Error> {
     let opcode = Opcode::GetAllVbSeqnos;
     let extras = ACTIVE.to_be_bytes();
@@ -161,7 +161,7 @@ fn high_seqnos(connection: &mut Connection) -> Result<Vec<(Vbid, u64)>, nacre_cl
     Ok(all.filter(|(_, seqno)| *seqno > 0).collect())
 }
 
-/// Datatype and hash of a value, without what replication writes into its attributes.
+/// Returns datatype and hash of a value, without the attributes that replication writes.
 fn normal(datatype: u8, value: &[u8]) -> (u8, u64) {
     let split = (datatype & XATTR != 0).then(|| xattr::split(value)).flatten();
     let Some((section, body)) = split else { return (datatype, hash_of(value)) };
@@ -180,7 +180,7 @@ fn hash_of(value: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Names of collections, with their scopes, by number.
+/// Returns the names of collections, with their scopes, by ID.
 fn names_of(scopes: &Value) -> BTreeMap<u32, String> {
     let mut names = BTreeMap::new();
     for scope in scopes["scopes"].as_array().into_iter().flatten() {
@@ -197,7 +197,7 @@ fn names_of(scopes: &Value) -> BTreeMap<u32, String> {
     names
 }
 
-/// What is different between two buckets, by collection and key.
+/// Returns the differences between two buckets, by collection and key.
 pub(super) fn compare(source: &Side, target: &Side) -> BTreeMap<String, Difference> {
     let mut found = BTreeMap::new();
     for (path, here) in &source.0 {

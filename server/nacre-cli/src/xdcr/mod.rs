@@ -1,4 +1,4 @@
-//! `nacre xdcr`: buckets that follow those of other clusters, over REST; and a comparison of two buckets.
+//! `nacre xdcr`: replication to buckets of other clusters, over REST, and a comparison of two buckets.
 
 mod diff;
 
@@ -172,7 +172,7 @@ impl Settings {
     }
 }
 
-/// The setting `conflictLogging` for a collection. Only a bucket's name may have dots.
+/// Returns the setting `conflictLogging` for a collection. Only a bucket's name may contain dots.
 fn conflict_log(text: &str) -> Result<String, String> {
     if text == "off" {
         return Ok("{}".to_owned());
@@ -193,7 +193,7 @@ fn setting(text: &str) -> Result<(String, String), String> {
 /// Runs `nacre xdcr`.
 ///
 /// # Errors
-/// A sentence for the person who ran it.
+/// A message for the user.
 pub fn run(options: &Options) -> Result<(), String> {
     let server = &options.server;
     match &options.action {
@@ -290,7 +290,7 @@ fn post(server: &Server, path: &str, fields: &[(&str, &str)]) -> Result<Value, S
     server.call("POST", path, body.as_bytes()).map_err(explained)
 }
 
-/// A hint where an option is easily forgotten.
+/// Adds a hint where users easily forget an option.
 fn explained(failure: Failure) -> String {
     let reason = failure.reason;
     match reason.contains("Verify username and password") {
@@ -304,7 +304,7 @@ fn set(server: &Server, id: &str, fields: &[(&str, &str)]) -> Result<(), String>
     post(server, &format!("{SETTINGS}/{}", encoded(text(&known["id"]))), fields).map(drop)
 }
 
-/// The replication of an ID or, if there is one only, of a source bucket.
+/// Returns the replication with an ID or, if there is only one, with a source bucket.
 fn find(server: &Server, id: &str) -> Result<Value, String> {
     let all = server.call("GET", "/pools/default/replications", b"")?;
     choose(all.as_array().map_or(&[][..], Vec::as_slice), id).cloned()
@@ -421,7 +421,7 @@ fn compare(
     let mut found = diff::compare(&sides[0], &sides[1]);
     if !found.is_empty() {
         std::thread::sleep(std::time::Duration::from_secs(wait_s));
-        // What was on its way has arrived by now; what is written meanwhile is compared as it is now.
+        // Changes that were in flight have arrived by now; documents written meanwhile are compared in their present version.
         sides = read()?;
         let later = diff::compare(&sides[0], &sides[1]);
         found.retain(|path, _| later.contains_key(path));

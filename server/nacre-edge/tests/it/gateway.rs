@@ -1,4 +1,4 @@
-//! A gateway as a process, and requests to it.
+//! A gateway process, and requests to it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 pub const USER: &str = "owner";
 pub const PASSWORD: &str = "secret";
-/// How long anything may take.
+/// Time limit for any step.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const DOCUMENTS: &str = "/api/v1/buckets/default/documents";
 
@@ -54,7 +54,7 @@ pub fn failed_start(folder: &Path, arguments: &[&str]) -> Output {
     command(folder, arguments).output().unwrap()
 }
 
-/// Asks again and again until there is an answer.
+/// Repeats a request until it has an answer.
 pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
@@ -67,13 +67,13 @@ pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 }
 
 impl Gateway {
-    /// Starts one with an owner.
+    /// Starts a gateway with an owner.
     pub fn start(folder: &Path, arguments: &[&str]) -> Gateway {
         let own = ["--user", USER, "--password", PASSWORD];
         Gateway::start_with(folder, &[&own, arguments].concat())
     }
 
-    /// Starts one with these arguments alone.
+    /// Starts a gateway with only these arguments.
     pub fn start_with(folder: &Path, arguments: &[&str]) -> Gateway {
         let mut process = command(folder, arguments).spawn().unwrap();
         let mut lines =
@@ -86,12 +86,12 @@ impl Gateway {
             }
             said.push(line);
         };
-        // Somebody has to read what it says, or it would wait.
+        // The output must be read, or the process would block.
         std::thread::spawn(move || lines.for_each(drop));
         Gateway { process, address }
     }
 
-    /// Sends a request with these lines of headers.
+    /// Sends a request with the given header lines.
     pub fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> Answer {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -111,25 +111,25 @@ impl Gateway {
         Answer { status, head, body: body.to_owned() }
     }
 
-    /// Sends a request of the owner.
+    /// Sends a request as the owner.
     pub fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
         self.send(method, path, &login(), body)
     }
 
-    /// Ends it without any warning.
+    /// Kills the process without a warning.
     pub fn kill(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    /// Ends it by SIGTERM; returns whether it says that all went well.
+    /// Ends the process with SIGTERM; returns true if it reports success.
     pub fn stop(mut self) -> bool {
         let pid = self.process.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
         self.process.wait().unwrap().success()
     }
 
-    /// Memory of the process that is its own, in bytes.
+    /// Returns the private memory of the process, in bytes.
     pub fn own_memory_bytes(&self) -> u64 {
         let path = format!("/proc/{}/status", self.process.id());
         let status = std::fs::read_to_string(path).unwrap();

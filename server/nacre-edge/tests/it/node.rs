@@ -1,4 +1,4 @@
-//! A node in this process, with the bucket that gateways are in step with.
+//! A node in this process, with the bucket that gateways sync with.
 
 use crate::gateway::until;
 use nacre_conformance::http::{Answer, request};
@@ -10,9 +10,9 @@ use tokio::sync::oneshot;
 
 const USER: &str = "Administrator";
 const PASSWORD: &str = "password";
-/// Ports that a node takes.
+/// Number of ports of a node.
 const PORTS: u16 = 20;
-/// Below those that the system gives to connections, and above those of other tests.
+/// The next port, below those that the system gives to connections and above those of other tests.
 static NEXT_PORT: AtomicU16 = AtomicU16::new(26_000);
 
 pub struct Node {
@@ -84,7 +84,7 @@ impl Node {
         self.try_rest(method, path, form).unwrap()
     }
 
-    /// Returns the options of a gateway that is in step with this node.
+    /// Returns the options of a gateway that syncs with this node.
     pub fn upstream(&self) -> Vec<String> {
         let url = format!("http://127.0.0.1:{}/default", self.port_base);
         let options = ["--upstream", &url, "--upstream-user", "devices", "--upstream-password"];

@@ -1,4 +1,4 @@
-//! Bad input: strangers, pages of other sites, bodies that are too large or no JSON, options that cannot be.
+//! Refused input: strangers, pages of other sites, bodies that are too large or not JSON, invalid options.
 
 use crate::gateway::{DOCUMENTS, Gateway, PATIENCE, failed_start, login, until};
 use std::io::{Read, Write};
@@ -46,11 +46,11 @@ fn pages_of_other_sites_send_nothing() {
     assert_eq!(code(&foreign), (403, "foreign_origin".into()));
     let question = gateway.send("OPTIONS", &path, "Origin: http://evil.example\r\n", "");
     assert_eq!((question.status, question.header("access-control-allow-origin")), (204, None));
-    // A form of a page of the gateway's own address.
+    // A form on a page of the gateway's own address.
     let own = format!("Origin: http://{}\r\nContent-Type: text/plain\r\n", gateway.address);
     let form = gateway.send("PUT", &path, &own, "{}");
     assert_eq!(code(&form), (415, "unsupported_media_type".into()));
-    // A name that is made to resolve to this machine.
+    // A name that an attacker resolves to this machine.
     let mut stream = TcpStream::connect(&gateway.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let rebound = "GET /api/v1 HTTP/1.1\r\nHost: rebind.example\r\nConnection: close\r\nAccept-Language: en\r\n\r\n";
@@ -116,7 +116,7 @@ fn bodies_and_connections_have_limits() {
     assert_eq!(code(&refused), (413, "too_large".into()));
     let mut stream = TcpStream::connect(&gateway.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // One that only says so is refused before it has come.
+    // A body whose header announces such a size is refused before it arrives.
     let head = format!(
         "PUT {path} HTTP/1.1\r\nHost: {}\r\nContent-Length: 99999999999\r\n{}\r\n",
         gateway.address,
@@ -126,7 +126,7 @@ fn bodies_and_connections_have_limits() {
     let mut answer = [0; 12];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"HTTP/1.1 413");
-    // Connections that say nothing take no place of those who log in.
+    // Silent connections take no place from authenticated ones.
     let silent: Vec<_> =
         (0..40).filter_map(|_| TcpStream::connect(&gateway.address).ok()).collect();
     until("a place", || {

@@ -1,4 +1,4 @@
-//! A gateway in step with a node, and devices in step with a gateway.
+//! A gateway that syncs with a node, and devices that sync with a gateway.
 
 use crate::gateway::{Gateway, PASSWORD, USER, failed_start, until};
 use crate::node::Node;
@@ -33,7 +33,7 @@ fn documents_go_both_ways_through_restarts_and_kills() {
     let status = gateway.ask("GET", "/api/v1/sync", "").json();
     assert_eq!((&status["state"], &status["parked"]), (&json!("live"), &json!(0)), "{status}");
     assert!(gateway.stop());
-    // Both sides write while the other one does not see it, and the gateway is killed in the middle.
+    // Both sides write while they are disconnected, and the gateway is killed in between.
     for round in 1..4 {
         let gateway = start(folder.path(), &node);
         for n in 0..40 {
@@ -42,7 +42,7 @@ fn documents_go_both_ways_through_restarts_and_kills() {
             let path = format!("{ORDERS}/here-{n}");
             assert_eq!(gateway.ask("PUT", &path, &n.to_string()).status, 200);
         }
-        // On disk for certain: the default writes 10 ms after the answer.
+        // Wait until the writes are on disk: the default stores them 10 ms after the answer.
         until("the disk", || {
             let status = gateway.ask("GET", "/api/v1/status", "").json();
             (status["unsaved"] == 0).then_some(())
@@ -75,7 +75,7 @@ fn the_loser_of_a_conflict_is_listed_and_removed_over_http() {
     let gateway = start(folder.path(), &node);
     wait(&gateway);
     assert!(gateway.stop());
-    // Without the node: the gateway starts with an upstream that nobody answers at.
+    // Without the node: the gateway starts although its upstream does not answer.
     let mut options = node.upstream();
     options[1] = "http://127.0.0.1:1/default".into();
     let away =
@@ -151,7 +151,7 @@ fn a_gateway_without_an_upstream_is_the_hub_of_devices() {
     });
     assert!(stopped.contains("password is wrong"), "{stopped}");
     drop(wrong);
-    // The hub is killed and comes back, at another address.
+    // The hub is killed and returns at another address.
     gateway.kill();
     let gateway = Gateway::start(folder.path(), &[]);
     let sync = devices[0].sync(options(&gateway, PASSWORD)).unwrap();
@@ -160,7 +160,7 @@ fn a_gateway_without_an_upstream_is_the_hub_of_devices() {
     assert_eq!(first.get("device-1").unwrap().unwrap().body(), b"2");
     drop(sync);
     drop(gateway);
-    // What devices wrote would not reach an upstream.
+    // The writes of devices would not reach an upstream.
     let upstream = ["--upstream", "http://127.0.0.1:1/b", "--upstream-user", "u"];
     let more = ["--upstream-password", "p", "--collections", "shop.orders"];
     let refused = failed_start(folder.path(), &[upstream, more].concat());

@@ -1,4 +1,4 @@
-//! Views: rows in step with the documents, over restarts; definitions that cannot be.
+//! Views: rows in step with the documents, across restarts; invalid definitions.
 
 use crate::gateway::{DOCUMENTS, Gateway, login};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ fn rows(gateway: &Gateway, query: &str) -> Value {
 fn by_customer() -> Value {
     json!({"views": {
         "totals": {"map": "function (doc, meta) { emit(doc.customer, doc.total); }", "reduce": "_sum"},
-        // Not one of those that need no engine.
+        // A function that needs the engine.
         "words": {"map": "function (doc, meta) { doc.customer.split('').forEach(function (c) { emit(c, null); }); }"},
     }})
 }
@@ -49,7 +49,7 @@ fn rows_follow_the_documents_and_survive_restarts() {
         ])
     );
     assert_eq!(rows(&gateway, "words?key=%22n%22").as_array().unwrap().len(), 4);
-    // A deletion takes rows away at once.
+    // A deletion removes rows at once.
     assert_eq!(gateway.ask("DELETE", &format!("{DOCUMENTS}/o1"), "").status, 204);
     assert_eq!(rows(&gateway, "totals"), json!([{"key": null, "value": 17}]));
     gateway.kill();
@@ -89,7 +89,7 @@ fn a_view_of_a_collection_ends_with_its_documents() {
     }
     let counted = gateway.ask("GET", &format!("{DESIGN}/_view/ids?limit=0"), "").json();
     assert_eq!(counted["total_rows"], 600, "{counted}");
-    // The last writes are of another collection.
+    // The last writes are in another collection.
     put(&gateway, "last", &json!({}));
     assert_eq!(rows(&gateway, "ids?limit=2").as_array().unwrap().len(), 2);
     let dropped = gateway.ask("DELETE", &format!("{scopes}/shop/collections/orders"), "");

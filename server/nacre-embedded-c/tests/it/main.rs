@@ -1,5 +1,5 @@
-//! The C interface from C: the header is that of the sources, a program in C does everything once under the address sanitizer, and the
-//! library exports nothing else.
+//! Tests of the C interface: the header matches the sources, a C program calls every function once under the address sanitizer,
+//! and the library exports nothing else.
 #![expect(clippy::disallowed_methods, reason = "tests read and write files, and start a compiler")]
 
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ fn folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A library that Cargo has built for this test.
+/// Returns the path of a library that Cargo has built for this test.
 fn library(name: &str) -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let deps = program.parent().unwrap();
@@ -59,7 +59,7 @@ fn a_program_in_c_does_everything_once_under_the_address_sanitizer() {
     assert!(output.ends_with("all well\n"), "{output}");
 }
 
-/// The block of a language in the guide.
+/// Returns the guide's code block of a language.
 fn shown(language: &str) -> String {
     let guide = std::fs::read_to_string(folder().join("../../docs/guides/embed.md")).unwrap();
     let (_, block) = guide.split_once(&format!("\n```{language}\n")).unwrap();

@@ -1,4 +1,4 @@
-/* Everything in nacre.h once, and what it refuses. */
+/* Calls everything in nacre.h once, and checks what it refuses. */
 
 #include <nacre.h>
 
@@ -227,7 +227,7 @@ static void keyspaces(nacre *db) {
   CHECK(nacre_scope_drop(db, "s") == NACRE_SCOPE_NOT_FOUND);
 }
 
-/* Nobody is at the other end: the database works, and sync says how it is. */
+/* Nobody listens at the address: the database works, and sync reports its state. */
 static void sync_without_a_network(nacre *db) {
   const char *away = "{\"url\":\"http://127.0.0.1:1/default\",\"user\":\"u\",\"password\":\"p\",\"collections\":[\"shop.orders\"]}";
   nacre_sync *sync, *other;

@@ -1,4 +1,5 @@
-// What sdk-js does with the addon, and what the addon refuses. Run with the addon's file and a folder.
+// Tests sdk-js's use of the addon, and the calls that the addon refuses. Run with the addon's file and a
+// folder.
 
 const assert = require('node:assert/strict')
 const { constants } = require('node:os')
@@ -31,7 +32,7 @@ assert.equal(database.manage('POST', scopes, Buffer.from('name=shop')).status, 4
 assert.match(database.manage('GET', scopes, Buffer.alloc(0)).body, /"shop"/)
 assert.equal(database.manage('GET', '/pools/default', Buffer.alloc(0)).status, 404)
 
-// Nobody is there: the database works, and says so.
+// Nobody listens at the address: the database works, and sync reports the problem.
 const away = { url: 'http://127.0.0.1:1/default', user: 'u', password: 'p', collections: ['shop.orders'] }
 assert.throws(() => database.sync('{}'), /INVALID_ARGUMENT/)
 assert.throws(() => database.sync(JSON.stringify({ ...away, speed: 1 })), /INVALID_ARGUMENT: .*speed/)
@@ -39,7 +40,7 @@ const sync = database.sync(JSON.stringify(away))
 assert.throws(() => database.sync(JSON.stringify(away)), /sync runs already/)
 assert.match(JSON.parse(sync.status()).state, /^(offline|connecting)$/)
 sync.retry()
-// It ends by its time or by the stop, whichever comes first.
+// The wait ends by its timeout or by the stop, whichever comes first.
 sync.waitInStep(20).then(
   (isInStep) => assert.equal(isInStep, false),
   (error) => assert.match(error.message, /sync has stopped/),
@@ -48,7 +49,8 @@ sync.stop()
 sync.stop()
 assert.throws(() => sync.status(), /sync has stopped/)
 
-// Closed for all, so that the folder can be opened again at once, whatever the garbage collector still has.
+// Close ends every session, so that the folder can be opened again at once, although the garbage collector
+// still has objects.
 const open = database.session(() => {})
 database.close()
 database.close()

@@ -1,4 +1,4 @@
-//! The addon in Node: a database is opened, a session answers, and what is wrong has a name.
+//! The addon in Node: opens a database, answers in a session, and names errors.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! The thread of sync: sockets, waiting, and the pauses between attempts.
+//! The thread of sync: sockets, waits, and pauses between attempts.
 
 use super::SyncState;
 use super::session::SyncSession;
@@ -13,13 +13,13 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The pause before the second attempt; it doubles.
+/// The pause before the second attempt; it doubles with each failure.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
-/// How long a node may be silent: it asks every 30 s whether the device is there.
+/// The longest silence of a node. A node pings the device every 30 s.
 const SILENCE_MAX: Duration = Duration::from_secs(90);
-/// Messages that are taken before anything is sent.
+/// Messages that are received before anything is sent.
 const MESSAGES_AT_ONCE: usize = 32;
 
 /// A node.
@@ -37,7 +37,7 @@ impl Node {
         Node { target, socket: None, heard_at: now, attempts: 0, retry_at: now }
     }
 
-    /// Notes a failure, and when to try again: later each time, and not at the same time as others.
+    /// Records a failure and the time of the next attempt: later after each failure, with jitter.
     fn fail(&mut self) {
         self.socket = None;
         let pause = PAUSE_MIN.saturating_mul(1 << self.attempts.min(9)).min(PAUSE_MAX);
@@ -57,7 +57,7 @@ pub(super) struct Driver {
     next_line: u32,
 }
 
-/// The node of the options' address.
+/// The node at the address in the options.
 const FIRST: LineId = LineId(0);
 
 impl Driver {
@@ -71,7 +71,8 @@ impl Driver {
         Driver { session, access, shared, bell, nodes, next_line: 1 }
     }
 
-    /// Works until the handle is dropped, the database is closed, or only a person can help.
+    /// Runs until the handle is dropped, the database is closed, or an error needs a person to fix
+    /// it.
     pub fn run(mut self) {
         let reason = loop {
             if self.shared.stops() {
@@ -101,7 +102,7 @@ impl Driver {
         self.shared.end(reason.unwrap_or_else(|| "it was stopped".into()), self.session.status());
     }
 
-    /// Connects to the nodes whose time has come.
+    /// Connects to the nodes that are due.
     fn connect(&mut self) -> Result<(), String> {
         let now = Instant::now();
         let due = self.nodes.iter().filter(|(_, it)| it.socket.is_none() && it.retry_at <= now);
@@ -129,7 +130,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Follows the list of the nodes that have the bucket.
+    /// Updates the list of nodes from the list of nodes that have the bucket.
     fn add_nodes(&mut self, listed: &[nacre_sync::NodeAddress]) {
         let is_encrypted = self.access.target.is_encrypted;
         let targets = listed.iter().filter_map(|node| {
@@ -151,10 +152,10 @@ impl Driver {
         }
     }
 
-    /// A connection is over, or all of them.
+    /// Ends one connection or all of them.
     ///
     /// # Errors
-    /// The reason, if only a person can help.
+    /// The reason, if it needs a person to fix it.
     fn fail(&mut self, id: LineId, failure: &Failure) -> Result<(), String> {
         if !failure.is_temporary() {
             return Err(failure.to_string());
@@ -170,7 +171,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes what has come, and sends what there is. Returns how long nothing will be due.
+    /// Receives and sends what is ready. Returns the time until more work is due.
     fn work(&mut self) -> Result<Option<Duration>, String> {
         let mut has_more = false;
         for id in self.nodes.keys().copied().collect::<Vec<_>>() {
@@ -198,7 +199,7 @@ impl Driver {
         Ok(if has_more { Some(Duration::ZERO) } else { due })
     }
 
-    /// Takes messages of a node. Returns true if there may be more.
+    /// Receives messages of a node. Returns true if there may be more.
     fn receive(&mut self, id: LineId) -> Result<bool, String> {
         for _ in 0..MESSAGES_AT_ONCE {
             let Some(node) = self.nodes.get_mut(&id) else { return Ok(false) };
@@ -245,11 +246,11 @@ impl Driver {
                 None => timeout = timeout.min(node.retry_at.saturating_duration_since(now)),
             }
         }
-        // Rounded up, so that what is due is due afterwards.
+        // Rounded up, so that the work is due when the wait ends.
         let timeout_ms = timeout.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
-        // SAFETY: the list has as many entries as said, and lives until the call returns.
+        // SAFETY: the list has the given number of entries, and lives until the call returns.
         unsafe { libc::poll(waited.as_mut_ptr(), waited.len() as libc::nfds_t, timeout_ms) };
-        // Empty before anything is looked at: what comes meanwhile rings again.
+        // Emptied before any work is looked for: an event that comes meanwhile rings again.
         let mut rung = [0; 64];
         while matches!(self.bell.read(&mut rung), Ok(count) if count == rung.len()) {}
     }

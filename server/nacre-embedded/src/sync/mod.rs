@@ -5,7 +5,7 @@
 //!                                           └► SyncSession: Engine (nacre-sync) + DbReplica
 //! ```
 //!
-//! The thread belongs to sync and waits in one place, for sockets, the database and the handle.
+//! The thread belongs to sync and waits at one point, for sockets, the database and the handle.
 
 mod driver;
 mod options;
@@ -36,20 +36,20 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How far sync is.
+/// The state of sync.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncState {
-    /// No node can be reached; another attempt will be made.
+    /// No node can be reached; sync tries again later.
     #[default]
     Offline,
-    /// A connection is being made.
+    /// Sync is connecting.
     Connecting,
-    /// Older changes are on their way.
+    /// Older changes are being transferred.
     CatchingUp,
-    /// Changes go over as they happen.
+    /// Changes are transferred as they happen.
     Live,
-    /// It has ended, for this reason: it was stopped, the user lacks a right, or the bucket is another one.
+    /// Sync has ended, for this reason: it was stopped, the user lacks a right, or the bucket is another one.
     Stopped(String),
 }
 
@@ -70,21 +70,21 @@ impl SyncState {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SyncStatus {
-    /// How far it is.
+    /// The state of sync.
     pub state: SyncState,
-    /// Versions that were taken from the hub.
+    /// Versions received from the hub and stored.
     pub pulled: u64,
-    /// Versions that the hub has taken.
+    /// Versions that the hub has accepted.
     pub pushed: u64,
-    /// Conflicts that were decided.
+    /// Resolved conflicts.
     pub conflicts: u64,
-    /// Versions that were put aside.
+    /// Parked versions.
     pub parked: u64,
-    /// Changes of the hub that are still to come, at most, as far as known.
+    /// The maximum number of changes that the hub still has to send, as far as known.
     pub remaining: u64,
-    /// Versions on their way to the hub.
+    /// Versions sent to the hub and not yet answered.
     pub on_the_way: u64,
-    /// Why the last connection failed; `None` while all is well.
+    /// The reason why the last connection failed; `None` if there is no problem.
     pub trouble: Option<String>,
 }
 
@@ -121,40 +121,41 @@ impl SyncStatus {
     }
 }
 
-/// Something that happened.
+/// An event of sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncEvent {
-    /// The state is another one.
+    /// The state has changed.
     State(SyncState),
-    /// Both sides had changed a document, and it was decided.
+    /// Both sides had changed a document, and the conflict was resolved.
     Conflict {
         /// The collection.
         collection: String,
         /// The key.
         key: Vec<u8>,
-        /// Which version was kept.
+        /// The version that was kept.
         kept: Kept,
     },
-    /// A version was put aside: see [`Db::parked`].
+    /// A version was parked: see [`Db::parked`].
     Parked {
         /// The collection.
         collection: String,
         /// The key.
         key: Vec<u8>,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The hub shows no such collection. What is on the device stays.
+    /// The hub does not have the collection. The documents on the device stay.
     NoCollection(String),
-    /// A part of the hub has lost versions, which are sent again, or has forgotten deletions: its documents are compared again.
+    /// The hub's documents are compared again: a part of the hub has lost versions, which are sent again, or has purged
+    /// deletions.
     Again {
-        /// True if it has lost versions.
+        /// True if the hub has lost versions.
         lost: bool,
     },
 }
 
-/// The turn of the one sync that a database has.
+/// The right to run a sync. A database has one.
 struct Turn(Db);
 
 impl Turn {
@@ -172,18 +173,18 @@ impl Drop for Turn {
     }
 }
 
-/// Sync that runs. It ends when the handle is dropped.
+/// A running sync. It ends when the handle is dropped.
 pub struct SyncHandle {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Db {
-    /// Keeps the database in step with a bucket, on a thread of its own, until the handle is dropped or the database is closed. Without a
-    /// network it waits, and the database works as ever. A database has one sync at a time.
+    /// Keeps the database in step with a bucket, on a separate thread, until the handle is dropped or the database is closed.
+    /// Without a network, sync waits and the database works as usual. A database can have one sync at a time.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for options that cannot be, [`Error::SyncRuns`], and what the disk refuses.
+    /// [`Error::InvalidArgument`] for invalid options, [`Error::SyncRuns`], and errors of the disk.
     pub fn sync(&self, options: SyncOptions) -> Result<SyncHandle, Error> {
         let access = Access::of(&options)?;
         self.inner().check()?;
@@ -205,10 +206,10 @@ impl Db {
         Ok(SyncHandle { shared, thread })
     }
 
-    /// Returns the first message to a device whose hub is this database: it is followed by the frames of a [`Session`](crate::Session).
+    /// Returns the first message to a device whose hub is this database. The frames of a [`Session`](crate::Session) follow it.
     ///
-    /// A database that is in step with a hub itself must not be the hub of others: what it takes from a device counts as in step, and is not
-    /// sent on.
+    /// A database that is itself in step with a hub must not be the hub of other devices: sync counts versions from those devices
+    /// as already in step, and does not send them on.
     pub fn hello(&self) -> Hello {
         let bucket = &self.inner().bucket;
         Hello {
@@ -222,13 +223,13 @@ impl Db {
         }
     }
 
-    /// Returns the versions that sync has put aside, as JSON: with `collection`, `key`, `reason`, `side` (`device` or `hub`), `cas`,
-    /// `deleted`, `flags`, `expiry`, `history`, and `body` or `base64`, or `stored`: the key of a body of more than about 15 MiB in the
-    /// collection `nacre-sync.parked_bodies`. They are the documents of the collection `nacre-sync.parked`: who has dealt with one removes it
-    /// there.
+    /// Returns the parked versions as JSON, with `collection`, `key`, `reason`, `side` (`device` or `hub`), `cas`, `deleted`,
+    /// `flags`, `expiry`, `history`, and `body`, `base64` or `stored`. `stored` is the key of a body of more than about 15 MiB in
+    /// the collection `nacre-sync.parked_bodies`. The versions are documents of the collection `nacre-sync.parked`; remove a
+    /// document from it once it has been dealt with.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// Errors of the disk, when the documents cannot be read.
     pub fn parked(&self) -> Result<Vec<Vec<u8>>, Error> {
         let found = self.collection(replica::PARKED)?.scan(crate::Range::all())?;
         found.map(|parked| Ok(parked?.body().to_vec())).collect()
@@ -236,18 +237,18 @@ impl Db {
 }
 
 impl SyncHandle {
-    /// Returns figures.
+    /// Returns the figures of sync.
     pub fn status(&self) -> SyncStatus {
         self.shared.status()
     }
 
-    /// Returns the next event, and waits for it up to `timeout`; `None` when there was none. Of more than 1024 that nobody reads, the
+    /// Returns the next event and waits for it up to `timeout`; `None` when none came. If more than 1024 events are unread, the
     /// oldest are dropped.
     pub fn next_event(&self, timeout: Duration) -> Option<SyncEvent> {
         self.shared.next_event(timeout)
     }
 
-    /// Waits until the device has everything that the hub has now, and the hub everything that the device has written.
+    /// Waits until the device has everything that the hub has now, and the hub has everything that the device has written.
     ///
     /// # Errors
     /// [`Error::NotInStep`] after `timeout`, [`Error::SyncStopped`].
@@ -255,16 +256,16 @@ impl SyncHandle {
         self.shared.wait_in_step(timeout)
     }
 
-    /// Tries to connect at once, as after a hint that there is a network.
+    /// Connects at once instead of after the current pause, for example when the network is back.
     pub fn retry_now(&self) {
         self.shared.hint();
     }
 
-    /// Ends sync. What was not sent is sent by the next one.
+    /// Ends sync. The next sync sends what was not sent.
     pub fn stop(&self) {
         self.shared.stop();
         if let Some(thread) = self.thread.lock().take() {
-            // A panic was reported by its thread.
+            // The thread has already reported its panic.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! What is chosen when sync begins.
+//! The options of sync.
 
 use super::replica::Resolver;
 use crate::Error;
@@ -7,7 +7,7 @@ use nacre_vbucket::Verdict;
 use std::fmt;
 use std::sync::Arc;
 
-/// With which bucket a database is kept in step, and how.
+/// The options of sync: the bucket, the user, the collections and the handling of conflicts.
 #[derive(Clone, Default)]
 pub struct SyncOptions {
     pub(super) url: String,
@@ -28,25 +28,25 @@ impl SyncOptions {
         SyncOptions { url: url.into(), device: "device".into(), ..SyncOptions::default() }
     }
 
-    /// Logs in as this user. The password goes over TLS, or to this machine: see [`SyncOptions::allow_plain`].
+    /// Logs in as this user. The password is sent over TLS, or to this machine: see [`SyncOptions::allow_plain`].
     #[must_use]
     pub fn login(self, user: impl Into<String>, password: impl Into<String>) -> SyncOptions {
         SyncOptions { user: user.into(), password: password.into(), ..self }
     }
 
-    /// Lets the password and the documents cross a network as they are, with an address of `http`.
+    /// Allows an `http` address, over which the password and the documents cross the network unencrypted.
     #[must_use]
     pub fn allow_plain(self) -> SyncOptions {
         SyncOptions { allows_plain: true, ..self }
     }
 
-    /// Believes the authorities of a PEM file, and not those that the web trusts.
+    /// Trusts the certificate authorities of a PEM file instead of the public ones.
     #[must_use]
     pub fn certificates(self, pem: impl Into<Vec<u8>>) -> SyncOptions {
         SyncOptions { certificates: Some(pem.into()), ..self }
     }
 
-    /// Keeps these collections in step, as `scope.collection`. They exist at the hub; on the device they are created.
+    /// Keeps these collections in step, as `scope.collection`. They must exist on the hub; on the device they are created.
     #[must_use]
     pub fn collections(self, paths: impl IntoIterator<Item = impl Into<String>>) -> SyncOptions {
         SyncOptions { collections: paths.into_iter().map(Into::into).collect(), ..self }
@@ -58,8 +58,8 @@ impl SyncOptions {
         SyncOptions { conflicts: mode, ..self }
     }
 
-    /// Has `resolver` decide conflicts. It is called on the thread of sync, may be called twice for the same pair, and must not wait
-    /// for sync.
+    /// Sets a callback that resolves conflicts. It runs on the thread of sync, may be called twice for the same pair, and must
+    /// not wait for sync.
     #[must_use]
     pub fn resolver(
         self,
@@ -68,13 +68,13 @@ impl SyncOptions {
         SyncOptions { conflicts: ConflictMode::Client, resolver: Some(Arc::new(resolver)), ..self }
     }
 
-    /// Which way documents go. Default: both.
+    /// Sets the direction in which documents are transferred. Default: both.
     #[must_use]
     pub fn direction(self, direction: Direction) -> SyncOptions {
         SyncOptions { direction, ..self }
     }
 
-    /// A name for the hub's lists, up to 64 bytes. Default: `device`.
+    /// Sets the name of the device in the hub's lists, up to 64 bytes. Default: `device`.
     #[must_use]
     pub fn device(self, name: impl Into<String>) -> SyncOptions {
         SyncOptions { device: name.into(), ..self }
@@ -85,7 +85,7 @@ impl SyncOptions {
     /// "pull", "device"?, "allow_plain"?}`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] names the member.
+    /// [`Error::InvalidArgument`], which names the invalid member.
     pub fn from_json(text: &str) -> Result<SyncOptions, Error> {
         let refuse = |what: &str| Error::InvalidArgument(what.to_owned());
         let json: serde_json::Value = serde_json::from_str(text)

@@ -1,7 +1,7 @@
-//! The documents of a database, for an engine.
+//! The documents of a database, as the replica of a sync engine.
 //!
-//! Memory of the engine and versions that were put aside are documents of two collections of the scope `nacre-sync`, which is never
-//! sent: `state` and `parked`.
+//! The engine's state and parked versions are documents of collections of the scope `nacre-sync`, which is never sent: `state`,
+//! `parked` and `parked_bodies`.
 
 use crate::{Changes, Collection, Db, Error, Range, Scan, Since, Sync, Write};
 use nacre_sync::{Branch, Conflict, Fault, Local, Outcome, Parked, Replica};
@@ -13,14 +13,14 @@ use nacre_xdcr::{Arriving, SourceId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The scope of what sync keeps for itself.
+/// The scope for sync's own documents.
 pub const SCOPE: &str = "nacre-sync";
 const STATE: &str = "nacre-sync.state";
-/// Where versions are that were put aside.
+/// The collection of parked versions.
 pub const PARKED: &str = "nacre-sync.parked";
-/// Where bodies of such versions are that do not fit into their records.
+/// The collection of bodies of parked versions that do not fit into their records.
 pub const PARKED_BODIES: &str = "nacre-sync.parked_bodies";
-/// How often a document is read back that is evicted again at once.
+/// How often a document is read from disk again when it is evicted at once.
 const FETCHES_MAX: u32 = 16;
 
 pub(super) type Wake = Arc<dyn Fn() + Send + std::marker::Sync>;
@@ -44,7 +44,7 @@ pub(super) struct DbReplica {
 }
 
 impl DbReplica {
-    /// Opens the collections, which are created if need be, and the history from `push` on.
+    /// Opens the collections, creates missing ones, and opens the history from `push`.
     ///
     /// # Errors
     /// As for [`Db::collection`].
@@ -59,7 +59,7 @@ impl DbReplica {
         }
         let since = push.map_or(Since::Start, Since::Token);
         let changes = match db.changes(since) {
-            // The end of the history was lost, or the folder is a copy: everything is looked at again.
+            // The end of the history was lost, or the folder is a copy: all documents are compared again.
             Err(Error::Gone(_) | Error::InvalidArgument(_)) => db.changes(Since::Start)?,
             changes => changes?,
         };
@@ -68,10 +68,10 @@ impl DbReplica {
         Ok(DbReplica { db: db.clone(), indexes, paths, changes, wake: None, resolver })
     }
 
-    /// Reads the rows of an engine's memory.
+    /// Reads the rows of an engine's stored state.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// Errors of the disk, when the rows cannot be read.
     pub fn rows(db: &Db) -> Result<Vec<(String, String)>, Error> {
         let mut rows = Vec::new();
         for row in db.collection(STATE)?.scan(Range::all())? {
@@ -82,14 +82,14 @@ impl DbReplica {
         Ok(rows)
     }
 
-    /// Has `wake` called when there may be a change.
+    /// Calls `wake` when there may be a change.
     pub fn on_change(&mut self, wake: Wake) {
         let called = Arc::clone(&wake);
         self.changes.on_ready(move || called());
         self.wake = Some(wake);
     }
 
-    /// Returns what is called when there may be a change.
+    /// Returns the callback that is called when there may be a change.
     pub fn wake(&self) -> Option<Wake> {
         self.wake.clone()
     }
@@ -221,7 +221,8 @@ impl Replica for DbReplica {
         let (name, write) = (parked.record_name(), Write::new().sync(Sync::Never));
         let mut record = parked.record(None);
         if record.len() > VALUE_BYTES_MAX {
-            // A body of almost the largest size, or in Base64: the body goes first, so that the record never names one that is not there.
+            // The body is almost of the largest size, or in Base64. It is stored first, so that the record never names a missing
+            // body.
             self.db.collection(PARKED_BODIES)?.upsert(&name, &parked.body(), write)?;
             record = parked.record(Some(&name));
         }

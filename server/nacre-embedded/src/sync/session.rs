@@ -10,11 +10,11 @@ use nacre_types::Vbid;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Keeps a database in step with a bucket, over connections of the caller's: for simulations, and for transports of one's own.
+/// Keeps a database in step with a bucket over connections that the caller provides: for simulations and custom transports.
 pub struct SyncSession {
     engine: Engine,
     replica: DbReplica,
-    /// Set by a failure of the device: the engine begins again from what it has stored.
+    /// Set by a failure of the device: the engine restarts from its stored state.
     is_broken: bool,
     options: SyncOptions,
 }
@@ -23,7 +23,7 @@ impl Db {
     /// Returns a session that is not connected. A database has one at a time.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for options that contradict themselves, and what the disk refuses.
+    /// [`Error::InvalidArgument`] for options that contradict each other, and errors of the disk.
     pub fn sync_session(&self, options: &SyncOptions) -> Result<SyncSession, Error> {
         self.inner().check()?;
         if options.collections.is_empty() {
@@ -49,7 +49,7 @@ fn open(db: &Db, options: &SyncOptions) -> Result<(Engine, DbReplica), Error> {
             collections.push(path);
         }
     }
-    // The collection with the memory is created with the others.
+    // The collection for the engine's state is created with the others.
     let mut replica = DbReplica::open(db, collections.clone(), None, options.resolver.clone())?;
     let saved = Saved::read(&DbReplica::rows(db)?);
     if saved.push.is_some() {
@@ -58,7 +58,8 @@ fn open(db: &Db, options: &SyncOptions) -> Result<(Engine, DbReplica), Error> {
     }
     let settings =
         Settings { collections, conflicts: options.conflicts, direction: options.direction };
-    // The hub ends an older stream of the same name: two devices have two names, and a device has one for as long as its history goes on.
+    // The hub ends an older stream of the same name: two devices have different names, and a device keeps its name as long as its
+    // history continues.
     let branch = db.inner().bucket.active(Vbid(0)).map(|vbucket| vbucket.failover_log().current());
     let branch = branch.ok_or(Error::Closed)?;
     let device = format!("nacre-sync:{}:{:016x}", options.device, branch.0);
@@ -66,7 +67,7 @@ fn open(db: &Db, options: &SyncOptions) -> Result<(Engine, DbReplica), Error> {
 }
 
 impl SyncSession {
-    /// Has `wake` called, on any thread, when [`SyncSession::advance`] may have something to do.
+    /// Calls `wake`, on any thread, when [`SyncSession::advance`] may have something to do.
     pub fn on_ready(&mut self, wake: impl Fn() + Send + std::marker::Sync + 'static) {
         self.replica.on_change(Arc::new(wake) as Wake);
     }
@@ -76,7 +77,7 @@ impl SyncSession {
         self.replica.db()
     }
 
-    /// A node has accepted a connection, and said `hello`.
+    /// Starts using a connection that a node has accepted with `hello`.
     ///
     /// # Errors
     /// See [`Engine::connected`].
@@ -86,7 +87,7 @@ impl SyncSession {
         self.engine.connected(id, hello, now)
     }
 
-    /// Begins again from what was stored, after a failure of the device left a change half done.
+    /// Restarts from the stored state, after a failure of the device left a change half done.
     fn mend(&mut self) -> Result<(), Failure> {
         if self.is_broken {
             let (engine, mut replica) =
@@ -99,13 +100,13 @@ impl SyncSession {
         Ok(())
     }
 
-    /// A connection has ended.
+    /// Reports that a connection has ended.
     pub fn disconnected(&mut self, id: LineId) {
         self.engine.disconnected(id);
     }
 
-    /// Takes bytes of a connection, cut anywhere. After a failure the caller ends the connections that it concerns: all of them after
-    /// [`Failure::Local`].
+    /// Receives bytes of a connection, split anywhere. After a failure the caller ends the affected connections: all of them
+    /// after [`Failure::Local`].
     ///
     /// # Errors
     /// Any [`Failure`].
@@ -115,7 +116,7 @@ impl SyncSession {
         received.inspect_err(|failure| self.note(failure))
     }
 
-    /// Does what can be done without news. Returns how long nothing will be due; `None` for ever.
+    /// Does all work that is possible now. Returns the time until more work is due; `None` for no limit.
     ///
     /// # Errors
     /// [`Failure::Local`].
@@ -132,7 +133,7 @@ impl SyncSession {
         self.is_broken |= matches!(failure, Failure::Local(_));
     }
 
-    /// Stores positions at once, if nothing is on its way.
+    /// Stores positions at once if nothing is in flight.
     ///
     /// # Errors
     /// [`Failure::Local`].
@@ -144,29 +145,29 @@ impl SyncSession {
         self.engine.save_now(&mut self.replica, now)
     }
 
-    /// Returns the bytes to be sent on a connection; the caller removes what it has sent.
+    /// Returns the bytes to send on a connection; the caller removes those that it has sent.
     pub fn output(&mut self, id: LineId) -> Option<&mut Vec<u8>> {
         self.engine.output(id)
     }
 
-    /// Returns the oldest notice that was not read.
+    /// Returns the oldest unread notice.
     pub fn next_notice(&mut self) -> Option<Notice> {
         self.engine.next_notice()
     }
 
-    /// Returns figures.
+    /// Returns the figures of sync.
     pub fn status(&self) -> Status {
         let status = self.engine.status();
         if self.is_broken { Status { state: State::Offline, ..status } } else { status }
     }
 
-    /// Asks the nodes how far they are: see [`SyncSession::is_in_step`].
+    /// Asks the nodes for their progress: see [`SyncSession::is_in_step`].
     pub fn ask(&mut self) {
         self.engine.ask();
     }
 
-    /// Returns true if the device has everything that the hub had when it was last [asked](SyncSession::ask), and the hub everything
-    /// that the device has written.
+    /// Returns true if the device has everything that the hub had at the last [question](SyncSession::ask), and the hub has
+    /// everything that the device has written.
     pub fn is_in_step(&self) -> bool {
         !self.is_broken && self.engine.is_in_step()
     }

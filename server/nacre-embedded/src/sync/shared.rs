@@ -1,4 +1,4 @@
-//! What the thread of sync and the application share.
+//! The state that the thread of sync and the application share.
 
 use super::{SyncEvent, SyncState, SyncStatus};
 use crate::Error;
@@ -9,7 +9,7 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// Events that wait to be read, at most: the oldest are dropped.
+/// Maximum number of unread events; the oldest are dropped.
 const EVENTS_MAX: usize = 1024;
 
 #[derive(Default)]
@@ -19,10 +19,10 @@ struct Inner {
     stops: bool,
     has_hint: bool,
     has_question: bool,
-    /// Counts questions, and the ones that were put to the nodes.
+    /// Counts questions of the application, and questions sent to the nodes.
     asked: u64,
     put: u64,
-    /// True if the answers to the last question are in, and nothing is left to do.
+    /// True if the answers to the last question have arrived and no work is left.
     is_in_step: bool,
 }
 
@@ -40,7 +40,7 @@ impl Shared {
 
     /// Wakes the thread of sync.
     pub fn ring(&self) {
-        // A full pipe has woken it already.
+        // A full pipe has already woken it.
         let _ = (&self.bell).write(&[1]);
     }
 
@@ -62,7 +62,7 @@ impl Shared {
         std::mem::take(&mut self.inner.lock().has_hint)
     }
 
-    /// Returns true if somebody wants to know how far the nodes are now.
+    /// Returns true if a caller wants the current progress of the nodes.
     pub fn takes_question(&self) -> bool {
         let mut inner = self.inner.lock();
         let takes = std::mem::take(&mut inner.has_question);
@@ -97,7 +97,7 @@ impl Shared {
 
     pub fn notify(&self, notice: Notice) {
         let event = match notice {
-            // It is told with the figures.
+            // The figures contain it.
             Notice::State(_) => return,
             Notice::Conflict { collection, name, kept, .. } => {
                 SyncEvent::Conflict { collection, key: name, kept }
@@ -141,7 +141,7 @@ impl Shared {
         self.inner.lock().status.clone()
     }
 
-    /// Returns the next event, and waits for it up to `timeout`.
+    /// Returns the next event and waits for it up to `timeout`.
     pub fn next_event(&self, timeout: Duration) -> Option<SyncEvent> {
         let until = Instant::now().checked_add(timeout);
         let mut inner = self.inner.lock();
@@ -160,7 +160,7 @@ impl Shared {
         }
     }
 
-    /// Waits until both sides have what the other one has now.
+    /// Waits until both sides have everything that the other one has now.
     pub fn wait_in_step(&self, timeout: Duration) -> Result<(), Error> {
         let until = Instant::now().checked_add(timeout);
         let mut inner = self.inner.lock();

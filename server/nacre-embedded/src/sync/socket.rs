@@ -1,4 +1,5 @@
-//! A connection to a node: a WebSocket, with TLS or without, that never blocks once it stands.
+//! A connection to a node: a WebSocket, with TLS or without, that never blocks once it is
+//! connected.
 
 use super::options::SyncOptions;
 use crate::Error;
@@ -19,18 +20,18 @@ use tungstenite::http::{HeaderValue, StatusCode, Uri};
 use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Bytes, HandshakeError, Message, WebSocket};
 
-/// How long one address may take to accept a connection.
+/// Time limit for one address to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long each step of the handshake may take.
+/// Time limit for each step of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Bytes of a message.
+/// Maximum bytes of a message to the hub.
 const PIECE_BYTES: usize = 256 << 10;
-/// Bytes of a message of the hub, at most.
+/// Maximum bytes of a message from the hub.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// The form of the messages, as devices and hubs name it when they connect.
+/// The protocol name that devices and hubs exchange when they connect.
 pub const PROTOCOL: &str = "nacre-sync-1";
 
-/// Where a node is.
+/// The address of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     /// `host:port`.
@@ -40,7 +41,7 @@ pub(super) struct Target {
     pub is_encrypted: bool,
 }
 
-/// An address, the name of a bucket and what proves the user.
+/// The address of the hub, the bucket name and the credentials.
 pub(super) struct Access {
     pub target: Target,
     path: String,
@@ -48,11 +49,11 @@ pub(super) struct Access {
     tls: Option<Arc<ClientConfig>>,
 }
 
-/// Why a connection was not made.
+/// The reason why a connection failed.
 #[derive(Debug)]
 pub(super) struct Unconnected {
     pub reason: String,
-    /// True if the node refuses the user: only a person can help.
+    /// True if the node refuses the user, which only a person can fix.
     pub is_denied: bool,
 }
 
@@ -83,7 +84,7 @@ impl Target {
 }
 
 impl Access {
-    /// Reads the address of the options.
+    /// Reads the address in the options.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`].
@@ -150,7 +151,7 @@ impl Access {
         let (mut socket, _) = answer.map_err(|error| match error {
             HandshakeError::Failure(tungstenite::Error::Http(answer)) => {
                 let status = answer.status();
-                // Not the page of a network that wants a login first.
+                // Excludes the login page of a captive portal.
                 let is_nodes = answer.headers().get("server").is_some_and(|it| it == "nacre");
                 let refusals = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN];
                 let is_denied = is_nodes && refusals.contains(&status);
@@ -207,7 +208,7 @@ fn dial(target: &Target) -> Result<TcpStream, Unconnected> {
     Err(last)
 }
 
-/// Returns the configuration of TLS.
+/// Returns the TLS configuration.
 fn trust(options: &SyncOptions) -> Result<Arc<ClientConfig>, Error> {
     let refuse = |what: String| Error::InvalidArgument(format!("certificates: {what}"));
     let mut roots = RootCertStore::empty();
@@ -260,7 +261,7 @@ impl Write for Stream {
     }
 }
 
-/// A connection that was made.
+/// An open connection.
 pub(super) struct Socket {
     socket: WebSocket<Stream>,
     wants_write: bool,
@@ -274,20 +275,20 @@ impl Socket {
         }
     }
 
-    /// The descriptor to wait for.
+    /// Returns the descriptor to wait for.
     pub fn descriptor(&self) -> RawFd {
         self.tcp().as_raw_fd()
     }
 
-    /// Returns true if there are bytes that the socket has no room for.
+    /// Returns true if bytes wait for space in the socket's buffer.
     pub fn wants_write(&self) -> bool {
         self.wants_write
     }
 
-    /// Returns the bytes of the next message, if one has come.
+    /// Returns the bytes of the next message, if one has arrived.
     ///
     /// # Errors
-    /// The connection has ended, or the bytes are no messages.
+    /// The connection has ended, or the bytes are not valid messages.
     pub fn receive(&mut self) -> Result<Option<Bytes>, String> {
         loop {
             match self.socket.read() {
@@ -301,7 +302,7 @@ impl Socket {
         }
     }
 
-    /// Sends bytes, as far as there is room, and removes what was taken.
+    /// Sends as many bytes as the socket accepts, and removes them from `output`.
     ///
     /// # Errors
     /// The connection has ended.
@@ -311,7 +312,7 @@ impl Socket {
             let length = output.len().min(PIECE_BYTES);
             let piece = Bytes::copy_from_slice(&output[..length]);
             output.drain(..length);
-            // A message that has no room is kept, and goes first.
+            // A message that does not fit is kept and sent first next time.
             match self.socket.write(Message::Binary(piece)) {
                 Err(error) if !is_blocked(&error) => return Err(error.to_string()),
                 _ => self.flush()?,
@@ -329,7 +330,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Says goodbye, as far as that goes without waiting.
+    /// Closes the connection as far as possible without waiting.
     pub fn close(mut self) {
         let _ = self.socket.close(None).and_then(|()| self.socket.flush());
     }

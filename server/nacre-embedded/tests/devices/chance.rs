@@ -1,16 +1,16 @@
 //! Numbers from a seed.
 
-/// Gives the same numbers for the same seed, on every machine (SplitMix64).
+/// A generator that returns the same numbers for the same seed on every machine (SplitMix64).
 #[derive(Clone, Debug, Default)]
 pub struct Chance(u64);
 
 impl Chance {
-    /// Begins at `seed`.
+    /// Returns a generator that begins at `seed`.
     pub fn new(seed: u64) -> Chance {
         Chance(seed)
     }
 
-    /// Any number.
+    /// Returns any number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -19,22 +19,22 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which is not 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.number() % bound
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// Whether something happens that does once in `of` times; never for 0.
+    /// Returns true once in `of` times on average; never for 0.
     pub fn once_in(&mut self, of: u64) -> bool {
         of > 0 && self.below(of) == 0
     }
 
-    /// One of `of`, which is not empty.
+    /// Returns an element of `of`, which is not empty.
     pub fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize]
     }

@@ -1,19 +1,19 @@
-//! Which edit was written over which.
+//! Records which edits were overwritten by which.
 //!
-//! A body is a set of edits: `{"edits":[7,9]}`. An application replaces it by a set of one, and knows of those it replaces. A resolver
-//! joins two sets. An edit is accounted for if a body at the end or a parked one has it, or if it was replaced knowingly by one that is
-//! accounted for, or by a deletion.
+//! A body is a set of edits: `{"edits":[7,9]}`. An application replaces the set by a set of one edit, and the ledger records the
+//! replaced edits. A resolver joins two sets. An edit is accounted for if a body at the end or a parked one contains it, if an
+//! edit that is accounted for replaced it knowingly, or if a deletion replaced it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An edit.
+/// The ID of an edit.
 pub(crate) type EditId = u64;
 
 struct Edit {
-    /// The edits that the application saw and replaced.
+    /// The edits that the application read and replaced.
     over: BTreeSet<EditId>,
     is_deletion: bool,
-    /// True if the process that made it was killed before it was stored.
+    /// True if the process that made the edit was killed before it was stored.
     is_excused: bool,
     what: String,
 }
@@ -24,12 +24,12 @@ pub(crate) struct Ledger {
     edits: BTreeMap<EditId, Edit>,
 }
 
-/// Returns a body with these edits.
+/// Returns a body with the given edits.
 pub(crate) fn body_of(edits: &BTreeSet<EditId>) -> Vec<u8> {
     serde_json::json!({"edits": edits}).to_string().into_bytes()
 }
 
-/// Reads a body.
+/// Returns the edits of a body.
 pub(crate) fn edits_of(body: &[u8]) -> BTreeSet<EditId> {
     let json: serde_json::Value = serde_json::from_slice(body).expect("bodies are JSON");
     edits_in(&json)
@@ -41,21 +41,21 @@ pub(crate) fn edits_in(json: &serde_json::Value) -> BTreeSet<EditId> {
 }
 
 impl Ledger {
-    /// Records an edit over what the application has read.
+    /// Records an edit that replaces what the application has read.
     pub fn edit(&mut self, over: BTreeSet<EditId>, is_deletion: bool, what: String) -> EditId {
         let id = self.edits.len() as EditId;
         self.edits.insert(id, Edit { over, is_deletion, is_excused: false, what });
         id
     }
 
-    /// The process that made these was killed before they were stored.
+    /// Excuses edits whose process was killed before they were stored.
     pub fn excuse(&mut self, edits: &[EditId]) {
         for id in edits {
             self.edits.get_mut(id).expect("it was recorded").is_excused = true;
         }
     }
 
-    /// Returns the last edit, in words.
+    /// Describes the last edit.
     pub fn last(&self) -> String {
         let last = self.edits.last_key_value();
         last.map_or(String::new(), |(id, edit)| format!("{id}: {} over {:?}", edit.what, edit.over))
@@ -65,10 +65,10 @@ impl Ledger {
         self.edits.len()
     }
 
-    /// Returns the edits that are lost, given those that are there at the end or parked.
+    /// Returns the lost edits, given those that exist at the end or are parked.
     pub fn lost(&self, there: &BTreeSet<EditId>) -> Vec<String> {
         let mut known = there.clone();
-        // A deletion that its process had not stored may have reached others before.
+        // A deletion that its process had not stored may have reached other sites before the kill.
         let deletions = self.edits.iter().filter(|(_, edit)| edit.is_deletion);
         let mut open: Vec<EditId> =
             there.iter().copied().chain(deletions.map(|(id, _)| *id)).collect();

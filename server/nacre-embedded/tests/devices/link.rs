@@ -1,10 +1,10 @@
-//! A connection between a device and the hub: bytes that arrive in order, later, in pieces.
+//! A connection between a device and the hub: bytes arrive in order, later, in pieces.
 
 use crate::chance::Chance;
 use nacre::Session;
 use std::collections::VecDeque;
 
-/// Bytes on their way: when they arrive, and which.
+/// Bytes in flight, with their time of arrival.
 type Pieces = VecDeque<(u64, Vec<u8>)>;
 
 /// A connection.

@@ -1,13 +1,14 @@
-//! Devices in step with a hub, in one thread, put through faults that a seed decides.
+//! A simulation of devices in step with a hub, in one thread, with faults that a seed determines.
 //!
-//! Databases are whole databases in folders, and the hub answers by whole sessions of the key-value protocol; connections and
-//! clocks are made here. Devices and the clients of the hub write the same few documents, while networks flap, devices sleep, clocks
-//! jump and show the same time for seconds, processes are killed with what they had not stored, and folders are copied to further devices.
+//! The databases are complete databases in folders, and the hub answers with complete sessions of the key-value protocol;
+//! connections and clocks are simulated. Devices and the clients of the hub write the same few documents, while networks flap,
+//! devices sleep, clocks jump and show the same time for seconds, processes are killed with unstored writes, and folders are
+//! copied to further devices.
 //!
-//! | What must be true | where |
+//! | Property | checked |
 //! | --- | --- |
-//! | Once nothing is broken, every device has the same documents as the hub, with the same CAS | at the end |
-//! | Each edit that was stored is there, went into one that is, or is parked with a reason ([`ledger`]) | at the end |
+//! | Once all faults are over, every device has the same documents as the hub, with the same CAS | at the end |
+//! | Each stored edit exists, is part of one that exists, or is parked with a reason ([`ledger`]) | at the end |
 //! | Nothing panics, and no session ends for good | always |
 
 mod chance;
@@ -18,7 +19,7 @@ mod site;
 
 use simulation::{Simulation, Total};
 
-/// Seeds to go through, unless `NACRE_DEVICE_SEEDS` says how many, from `NACRE_DEVICE_FROM` on.
+/// Number of seeds, unless `NACRE_DEVICE_SEEDS` sets another. `NACRE_DEVICE_FROM` sets the first seed.
 const SEEDS: u64 = 60;
 
 fn number(name: &str, default: u64) -> u64 {

@@ -1,4 +1,4 @@
-//! One run: what happens to devices and hub, by a seed.
+//! One run: the events of devices and hub, determined by a seed.
 
 use super::ledger::{EditId, Ledger, body_of, edits_of};
 use super::link::Link;
@@ -13,34 +13,34 @@ use std::sync::{Arc, Mutex};
 const SECOND_NS: u64 = 1_000_000_000;
 /// Documents of each collection.
 const KEYS: u64 = 6;
-/// Steps after which everything must be equal.
+/// Maximum number of steps after which all sites must be equal.
 const HEALING_STEPS: u64 = 4000;
 const LINE: LineId = LineId(0);
 
-/// What happened in a run.
+/// The figures of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Summary {
     /// Devices at the end.
     pub devices: u64,
     /// Edits.
     pub edits: u64,
-    /// Conflicts that were decided.
+    /// Resolved conflicts.
     pub conflicts: u64,
-    /// Versions that are parked.
+    /// Parked versions.
     pub parked: u64,
     /// Kills of the hub, and of devices.
     pub kills: (u64, u64),
-    /// Folders that were copied.
+    /// Copied folders.
     pub copies: u64,
-    /// Connections that were made.
+    /// Connections.
     pub connections: u64,
-    /// Passes over a vBucket because the hub had lost versions.
+    /// Comparisons of a vBucket because the hub had lost versions.
     pub losses: u64,
-    /// Clocks that were set.
+    /// Changes of clocks.
     pub jumps: u64,
 }
 
-/// All runs.
+/// The sum of all runs.
 #[derive(Default)]
 pub struct Total {
     runs: u64,
@@ -64,7 +64,7 @@ impl Total {
         sum.jumps += summary.jumps;
     }
 
-    /// Returns true if everything that can happen has happened.
+    /// Returns true if each kind of event has happened.
     pub fn has_everything(&self) -> bool {
         let Summary { edits, conflicts, parked, kills, copies, connections, losses, jumps, .. } =
             self.sum;
@@ -98,7 +98,7 @@ impl fmt::Display for Total {
 /// A device.
 struct Device {
     site: Site,
-    /// `None` only while the process is being replaced.
+    /// `None` only while the process is replaced.
     sync: Option<SyncSession>,
     link: Option<Link>,
 }
@@ -129,7 +129,7 @@ fn begin(site: &Site, mode: ConflictMode) -> SyncSession {
     site.db().sync_session(&options).expect("a session begins")
 }
 
-/// Joins what both sides have; a document that one side has deleted stays.
+/// Joins the edits of both sides; a document that one side has deleted stays.
 fn join(conflict: &Conflict<'_>) -> Verdict {
     let Conflict { device, hub, .. } = conflict;
     match (device.is_deleted, hub.is_deleted) {
@@ -157,7 +157,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// A run with as many devices at the beginning as `range` says.
+    /// Creates a run that begins with a number of devices within `range`.
     pub fn new(seed: u64, range: (u64, u64)) -> Simulation {
         let mut chance = Chance::new(seed);
         let mode = if chance.once_in(3) { ConflictMode::Client } else { ConflictMode::Log };
@@ -185,7 +185,7 @@ impl Simulation {
         simulation
     }
 
-    /// Prints what happens.
+    /// Sets whether the run prints its events.
     pub fn trace(&mut self, traces: bool) {
         self.traces = traces;
     }
@@ -211,7 +211,7 @@ impl Simulation {
         Arc::new(clock)
     }
 
-    /// How wrong a clock is, in seconds: mostly little, sometimes weeks.
+    /// Returns the error of a clock, in seconds: mostly little, sometimes weeks.
     fn skew(&mut self) -> i64 {
         match self.chance.below(8) {
             0 => self.chance.between(0, 30 * 86_400) as i64,
@@ -221,10 +221,10 @@ impl Simulation {
         }
     }
 
-    /// Runs to the end.
+    /// Runs the simulation to its end.
     ///
     /// # Panics
-    /// If something that must be true is not.
+    /// Panics if a property is violated.
     pub fn run(mut self) -> Summary {
         let steps = self.chance.between(100, 500);
         for _ in 0..steps {
@@ -273,7 +273,7 @@ impl Simulation {
                 self.say(|| format!("the clock of {index} is {skew} s ahead"));
             }
             96..97 if self.devices.len() < 20 => self.copy(index),
-            // Asleep.
+            // The device sleeps.
             97..98 => self.pass(3600 * SECOND_NS),
             _ => {}
         }
@@ -379,7 +379,7 @@ impl Simulation {
         self.hub.db().poll().expect("the database is open");
     }
 
-    /// Connects all devices and waits until they say that they are in step.
+    /// Connects all devices and waits until they report that they are in step.
     fn heal(&mut self) {
         self.say(|| "healing".into());
         let mut quiet = 0;
@@ -388,7 +388,7 @@ impl Simulation {
                 self.connect(index);
                 self.devices[index].sync().ask();
             }
-            // Answers to the question, and what follows from them.
+            // Transfers the answers to the question, and what follows from them.
             for _ in 0..8 {
                 self.pass(SECOND_NS / 2);
                 self.pump();

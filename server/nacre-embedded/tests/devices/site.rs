@@ -1,4 +1,4 @@
-//! A database in a folder, which can be killed and copied.
+//! A database in a folder, with operations to kill its process and copy its folder.
 
 use super::chance::Chance;
 use super::ledger::{EditId, Ledger, body_of, edits_of};
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// A wall clock that may be wrong, and a monotonic one that is not; with random numbers that repeat.
+/// A wall clock that may be wrong and a correct monotonic clock, with repeatable random numbers.
 #[derive(Default)]
 pub(crate) struct SiteClock {
     pub now_ns: Arc<AtomicU64>,
     pub skew_s: AtomicI64,
     /// The clock shows multiples of this. With a coarse one, edits on several devices have the same CAS.
     pub tick_ns: u64,
-    /// No two sites begin at the same number: names of histories differ.
+    /// No two sites begin at the same number, so that the names of their histories differ.
     pub random: Mutex<Chance>,
 }
 
@@ -38,7 +38,7 @@ impl Clock for SiteClock {
     }
 }
 
-/// The collections that are kept in step.
+/// The collections that are in step.
 pub(crate) const PATHS: [&str; 2] = ["_default._default", "shop.orders"];
 
 /// A device or the hub.
@@ -47,11 +47,11 @@ pub(crate) struct Site {
     pub clock: Arc<SiteClock>,
     vbuckets: u16,
     folder: PathBuf,
-    /// How often the folder was copied, so that each copy has a name of its own.
+    /// Number of copies of the folder, so that each copy has a unique name.
     copies: u32,
-    /// `None` only while the process is being replaced.
+    /// `None` only while the process is replaced.
     db: Option<Db>,
-    /// Edits that may not be stored.
+    /// Edits that may not be stored yet.
     unstored: Vec<EditId>,
 }
 
@@ -101,7 +101,7 @@ impl Site {
         Some((edits_of(found.body()), found.cas().0))
     }
 
-    /// Writes or deletes a document, knowing what is there.
+    /// Reads a document, then writes or deletes it.
     pub fn edit(&mut self, (collection, key): (usize, &str), deletes: bool, ledger: &mut Ledger) {
         let over = self.read(collection, key).map(|(edits, _)| edits);
         let docs = self.docs(collection);
@@ -124,14 +124,14 @@ impl Site {
         self.unstored.clear();
     }
 
-    /// Notes what somebody else has stored.
+    /// Clears the list of unstored edits if the database has stored everything by now.
     pub fn look(&mut self) {
         if self.db().status().unsaved == 0 {
             self.unstored.clear();
         }
     }
 
-    /// Kills the process: what was not stored is lost.
+    /// Kills the process: unstored edits are lost.
     pub fn kill(&mut self, ledger: &mut Ledger) {
         self.look();
         self.copies += 1;
@@ -145,7 +145,7 @@ impl Site {
         self.open();
     }
 
-    /// Copies the folder as it is on the disk to a further device.
+    /// Copies the folder as it is on disk to another device.
     pub fn copied_as(&mut self, name: &str, clock: Arc<SiteClock>) -> Site {
         let folder = self.folder.with_file_name(name);
         copy(&self.folder, &folder);
@@ -162,7 +162,7 @@ impl Site {
         site
     }
 
-    /// Returns the edits that are parked here.
+    /// Returns the edits parked on this site.
     pub fn parked(&self) -> BTreeSet<EditId> {
         let mut edits = BTreeSet::new();
         for record in self.db().parked().expect("documents can be read") {

@@ -1,9 +1,9 @@
-//! The page about failures: each case has a row, and each test that a row names exists.
+//! Checks the page about failures: each case has a row, and each test named in a row exists.
 
 use std::path::Path;
 
 const PAGE: &str = "../../docs/reference/embedded.md";
-/// Cases that the page has.
+/// Number of cases on the page.
 const CASES: usize = 25;
 
 #[test]
@@ -17,7 +17,7 @@ fn each_case_of_a_failure_names_tests_that_exist() {
     let (mut cases, mut named) = (Vec::new(), 0);
     for (number, tests) in rows {
         cases.push(number);
-        // Every second piece is between backticks.
+        // Every second piece is in backticks.
         for test in tests.split('`').skip(1).step_by(2) {
             let (file, name) = test.split_once("::").unwrap_or((test, ""));
             let text = std::fs::read_to_string(Path::new("../..").join(file));

@@ -1,4 +1,5 @@
-//! Listeners: everything once, in order, across reopenings, and never past what was lost.
+//! Listeners return every change once, in order, across reopenings, and never continue past lost
+//! changes.
 
 use crate::{by_hand, open};
 use nacre::{Change, ChangeKind, Changes, Db, Error, Options, Since, Write};

@@ -1,4 +1,4 @@
-//! Clocks that are wrong.
+//! Databases with wrong clocks.
 
 use crate::{durable, open};
 use nacre::{Clock, Now, Options, Write};
@@ -29,7 +29,7 @@ fn versions_never_go_back_though_the_clock_was_a_year_ahead() {
         for unix_s in [TODAY_S, TODAY_S + YEAR_S, TODAY_S, TODAY_S - YEAR_S] {
             let db = open(folder.path(), &at(&options, unix_s));
             let docs = db.default_collection();
-            // One vBucket's versions are compared: that of the key.
+            // Only versions of the key's vBucket are compared.
             for _ in 0..3 {
                 let made = docs.upsert("a", b"1", Write::new()).unwrap().cas;
                 assert!(made > last, "{made:?} after {last:?} at {unix_s}");

@@ -1,15 +1,15 @@
-//! The power fails at every moment, over both stores and at each setting of durability: what was durable is there, and of each vBucket a
-//! prefix of its history.
+//! Power cuts at every moment, over both stores and at each durability setting: every durable write must exist, and the content
+//! of each vBucket must be a prefix of its history.
 //!
-//! | setting | what is durable |
+//! | setting | durable writes |
 //! | --- | --- |
 //! | `Always` | each write that has returned |
-//! | `After(10 ms)` | each write that returned 10 ms ago or earlier, once the database was polled |
+//! | `After(10 ms)` | each write that returned at least 10 ms ago, once the database was polled |
 //! | `Never` | each write before the last flush |
 //!
-//! Over the log on a simulated disk, at each of its operations, with several outcomes for what was not synced; over sled in files, of which
-//! what a sync changed is lost, kept or torn. `NACRE_POWER_CUTS` says how many cuts to make in all; a few when it is not set. Run all with
-//! `cargo xtask sim --power-cuts 50000`.
+//! The tests cut the log on a simulated disk at each of its operations, with several outcomes for unsynced bytes; they cut sled
+//! in files, where the changes of a sync are lost, kept or torn. `NACRE_POWER_CUTS` sets the total number of cuts; without it the
+//! tests make a few. Run all with `cargo xtask sim --power-cuts 50000`.
 
 use crate::{Chance, Hand, by_hand, open};
 use nacre::{Clock, Collection, Db, Options, Range, StoreKind, Sync, Write};
@@ -20,18 +20,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a write may wait for the disk at the setting `After`.
+/// The delay of the setting `After`.
 const DELAY: Duration = Duration::from_millis(10);
 const SETTINGS: [(&str, Sync); 3] =
     [("always", Sync::Always), ("after 10 ms", Sync::After(DELAY)), ("never", Sync::Never)];
 /// Rounds of a workload.
 const ROUNDS: usize = 60;
-/// One cut over sled, which copies files, for so many over the log.
+/// Cuts over the log for each cut over sled, which copies files.
 const LOG_CUTS_FOR_SLED: usize = 4;
 const VBUCKETS: u16 = 4;
 const KEYS: u64 = 12;
 
-/// How many cuts to make over the log, and over sled, at each setting.
+/// Returns the number of cuts over the log, and over sled, at each setting.
 fn wanted() -> (usize, usize) {
     let Ok(asked) = std::env::var("NACRE_POWER_CUTS") else { return (500, 48) };
     let asked: usize = asked.parse().expect("NACRE_POWER_CUTS is a number");
@@ -41,10 +41,10 @@ fn wanted() -> (usize, usize) {
 
 type Contents = BTreeMap<String, Vec<u8>>;
 
-/// Every state that each vBucket went through, and which of them were durable when.
+/// Every state of each vBucket, and the times at which states were durable.
 struct Model {
     states: Vec<Vec<Contents>>,
-    /// The number of operations of the disk at which these states were durable.
+    /// The number of disk operations at which the states were durable.
     durable: Vec<(usize, Vec<usize>)>,
 }
 
@@ -54,7 +54,7 @@ impl Model {
         Model { states, durable: vec![(0, vec![0; usize::from(VBUCKETS)])] }
     }
 
-    /// Writes something by chance, in the database and here.
+    /// Makes a random write, in the database and in the model.
     fn step(&mut self, docs: &Collection, chance: &mut Chance) {
         let key = format!("k{}", chance.below(KEYS));
         let vbid = Vbid::of(key.as_bytes(), VBUCKETS).index();
@@ -73,12 +73,12 @@ impl Model {
         self.states.iter().map(|states| states.len() - 1).collect()
     }
 
-    /// Notes that these states are durable.
+    /// Records that these states are durable.
     fn synced(&mut self, operations: usize, states: Vec<usize>) {
         self.durable.push((operations, states));
     }
 
-    /// Compares what is there with what had to be there after so many operations.
+    /// Compares the documents with those that had to exist after the given number of operations.
     fn judge(&self, docs: &Collection, operations: usize) -> Result<(), String> {
         let mut found = vec![Contents::new(); usize::from(VBUCKETS)];
         for document in docs.scan(Range::all()).map_err(|error| error.to_string())? {
@@ -97,7 +97,7 @@ impl Model {
     }
 }
 
-/// Writes by chance, and notes what has to be durable.
+/// Makes random writes, and records which must be durable.
 struct Workload {
     model: Model,
     chance: Chance,
@@ -118,13 +118,13 @@ impl Workload {
         Options { vbuckets: VBUCKETS, sync: self.sync, quota_mib: 4, clock, ..by_hand() }
     }
 
-    /// Everything that was written is durable.
+    /// Records that all writes are durable.
     fn all_synced(&mut self, operations: usize) {
         self.written.clear();
         self.model.synced(operations, self.model.latest());
     }
 
-    /// Polls, and notes what was written so long ago that it has to be durable.
+    /// Polls the database, and records the writes that are old enough to be durable.
     fn poll(&mut self, db: &Db, operations: impl Fn() -> usize) {
         db.poll().unwrap();
         let Some(due) = self.clock.ns().checked_sub(DELAY.as_nanos() as u64) else { return };
@@ -133,14 +133,14 @@ impl Workload {
         }
     }
 
-    /// So many writes. `operations` counts what the disk has done.
+    /// Makes `writes` writes. `operations` returns the number of disk operations.
     fn round(&mut self, db: &Db, writes: u64, operations: impl Fn() -> usize) {
         for _ in 0..writes {
             self.model.step(&db.default_collection(), &mut self.chance);
             match self.sync {
                 Sync::Always => self.all_synced(operations()),
                 Sync::After(_) => {
-                    // At once, so that the database sees the write when it is made.
+                    // Polled at once, so that the database sees the write at its time.
                     self.poll(db, &operations);
                     self.written.push((self.clock.ns(), self.model.latest()));
                     self.clock.pass(Duration::from_micros(self.chance.below(8_000)));
@@ -156,7 +156,7 @@ impl Workload {
     }
 }
 
-/// Goes through cuts over the log with one seed, `wanted` at most; returns how many.
+/// Makes up to `wanted` cuts over the log with one seed; returns the number.
 fn cut_log(seed: u64, sync: Sync, wanted: usize) -> usize {
     let layout = LogOptions { segment_bytes: Options::SEGMENT_BYTES_MIN, seed };
     let disk = SimDisk::new();
@@ -184,7 +184,7 @@ fn cut_log(seed: u64, sync: Sync, wanted: usize) -> usize {
     }
     drop(db);
     let count = disk.operation_count();
-    // A short run looks at moments from all of the workload.
+    // A short run picks moments from the whole workload.
     let stride = (count * OUTCOMES / wanted.max(1)).max(1);
     let (mut replay, mut points) = (disk.replay(), 0);
     for now in 1..=count {
@@ -208,7 +208,7 @@ fn cut_log(seed: u64, sync: Sync, wanted: usize) -> usize {
             judged.unwrap_or_else(|what| {
                 panic!("{sync:?}, seed {seed}, operation {now}, {loss:?}: {what}")
             });
-            // It takes writes again.
+            // The database accepts writes again.
             let write = Write::new().sync(Sync::Always);
             db.default_collection().upsert("after", b"1", write).unwrap();
         }
@@ -248,11 +248,11 @@ fn read(root: &Path, folder: &Path, found: &mut Files) {
     }
 }
 
-/// Files of which the power failed in the middle of a sync: each sector is as it was before or after.
+/// Returns the files after a power cut in the middle of a sync: each sector is old or new.
 fn torn(before: &Files, after: &Files, chance: &mut Chance) -> Files {
     let mut found = before.clone();
     for (name, new) in after {
-        // It is written when all else is synced.
+        // The file is written after everything else is synced.
         if name.ends_with("acknowledged") {
             continue;
         }
@@ -267,7 +267,7 @@ fn torn(before: &Files, after: &Files, chance: &mut Chance) -> Files {
     found
 }
 
-/// Goes through cuts over sled with one seed; returns how many.
+/// Makes cuts over sled with one seed; returns the number.
 fn cut_sled(seed: u64, sync: Sync) -> usize {
     let mut work = Workload::new(seed, sync);
     let options = Options { store: StoreKind::Sled, ..work.options() };
@@ -281,7 +281,7 @@ fn cut_sled(seed: u64, sync: Sync) -> usize {
     db.flush().unwrap();
     let (mut points, mut before) = (0, now_on_disk());
     for now in 1..=16 {
-        // One sync a round: of two, the first would be whole when the second is torn.
+        // One sync per round: of two, the first would be complete when the second is torn.
         let writes = if sync == Sync::Never { 1 + work.chance.below(4) } else { 1 };
         work.round(&db, writes, || now);
         let after = now_on_disk();
@@ -300,7 +300,7 @@ fn cut_sled(seed: u64, sync: Sync) -> usize {
                 std::fs::write(path, bytes).unwrap();
             }
             let db = open(copy.path(), &options);
-            // What the round itself has made durable is there only if nothing of it was lost.
+            // The round's own durable writes must exist only if none of its changes were lost.
             let operations = if number == 1 { now } else { now - 1 };
             let judged = work.model.judge(&db.default_collection(), operations);
             judged.unwrap_or_else(|what| {

@@ -1,4 +1,4 @@
-//! Disks that are full, flip a bit, or are copies.
+//! Disks that are full or flip a bit, and folders that are copies.
 
 use crate::{Chance, by_hand, durable, open};
 use nacre::{Db, Error, Options, Since, Sync, Write};
@@ -155,14 +155,14 @@ fn a_copy_is_another_branch_of_history() {
         drop(early);
         drop(db);
         copy(&original, &restored);
-        // The original goes on, and somebody listens.
+        // The original continues, with a listener.
         let db = open(&original, &options);
         db.default_collection().upsert("a", b"2", Write::new()).unwrap();
         let mut late = db.changes(Since::Start).unwrap();
         while late.try_next().unwrap().is_some() {}
         let late_token = late.token();
         drop((late, db));
-        // So does the copy, with other writes at the same places of history.
+        // The copy continues too, with other writes at the same seqnos.
         let db = open(&restored, &options);
         db.default_collection().upsert("a", b"3", Write::new()).unwrap();
         db.default_collection().upsert("a", b"4", Write::new()).unwrap();

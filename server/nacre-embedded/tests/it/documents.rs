@@ -1,4 +1,4 @@
-//! The document API, in memory and over both stores, across a reopening.
+//! The document API, in memory and over both stores, across reopenings.
 
 use crate::{by_hand, durable, open};
 use nacre::{
@@ -237,7 +237,7 @@ fn a_write_makes_room_though_eviction_has_just_found_nothing_to_evict() {
         let db = open(folder.path(), &options);
         let docs = db.default_collection();
         for number in 0..1000 {
-            // Nothing is on disk yet, so that the task that evicts frees nothing and pauses.
+            // Nothing is on disk yet, so the task that evicts frees nothing and pauses.
             db.poll().unwrap();
             docs.upsert(format!("k{number}"), &vec![b'v'; 10_000], Write::new()).unwrap();
         }

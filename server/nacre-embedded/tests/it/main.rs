@@ -1,4 +1,4 @@
-//! A database in the process, as an application uses it, and as machines fail it.
+//! Tests of an embedded database: use by an application, and failures of machines.
 #![expect(
     clippy::disallowed_methods,
     reason = "tests read and damage the files of a database, and start processes"
@@ -21,12 +21,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Options without a thread, so that what a test does is all that happens.
+/// Returns options without a thread, so that a test controls all work.
 fn by_hand() -> Options {
     Options { threads: Threads::None, ..Options::default() }
 }
 
-/// Both stores, with every write on disk before it returns.
+/// Returns options for both stores, with every write on disk before it returns.
 fn durable() -> [Options; 2] {
     [StoreKind::Log, StoreKind::Sled].map(|store| Options {
         store,
@@ -39,7 +39,7 @@ fn open(path: &Path, options: &Options) -> Db {
     Db::open_with(path, options.clone()).unwrap()
 }
 
-/// A clock that a test moves: a monotonic time, and a wall clock that is as far ahead as said.
+/// A clock that a test moves: a monotonic time, and a wall clock ahead of it by a given offset.
 #[derive(Default)]
 struct Hand {
     ns: AtomicU64,
@@ -47,7 +47,7 @@ struct Hand {
 }
 
 impl Hand {
-    /// The Unix second at which it begins.
+    /// The Unix second at which the clock begins.
     const BEGIN_S: u64 = 1_800_000_000;
 
     fn ns(&self) -> u64 {
@@ -68,7 +68,7 @@ impl Clock for Hand {
     }
 }
 
-/// The same seed, the same choices.
+/// A random generator that makes the same choices for the same seed.
 struct Chance(u64);
 
 impl Chance {

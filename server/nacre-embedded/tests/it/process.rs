@@ -1,4 +1,4 @@
-//! Processes: a second one, one that is killed, and a child of `fork`.
+//! Several processes: a second one, a killed one, and a child of `fork`.
 
 use crate::{Chance, durable, open};
 use nacre::{Db, Error, Options, StoreKind, Write};
@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What the child process does, and with which folder.
+/// The environment variable with the role of a child process.
 const ROLE: &str = "NACRE_EMBEDDED_ROLE";
 const FOLDER: &str = "NACRE_EMBEDDED_FOLDER";
 
-/// Starts this test program again, in one role.
+/// Starts this test program again in a role.
 fn start(role: &str, folder: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "process::in_another_process", "--nocapture", "--test-threads=1"])
@@ -39,7 +39,7 @@ fn say(line: &str) {
     output.flush().unwrap();
 }
 
-/// Not a test by itself: the part of the tests below that other processes have.
+/// The role of the child processes that the tests below start. Not a test by itself.
 #[test]
 fn in_another_process() {
     let (Ok(role), Ok(folder)) = (std::env::var(ROLE), std::env::var(FOLDER)) else { return };
@@ -49,7 +49,7 @@ fn in_another_process() {
             let db = Db::open(folder).unwrap();
             db.default_collection().upsert("a", b"1", Write::new()).unwrap();
             say(&std::process::id().to_string());
-            // Until the parent lets go.
+            // Wait until the parent ends the input.
             let _ = std::io::stdin().lock().lines().next();
         }
         "full" => on_a_full_disk(folder),
@@ -68,7 +68,7 @@ fn in_another_process() {
     }
 }
 
-/// Fills the disk of a database, opens it and makes room again.
+/// Fills the disk of a database, opens it and frees space again.
 fn on_a_full_disk(folder: &Path) {
     let (path, filler) = (folder.join("database"), folder.join("filler"));
     for options in durable() {
@@ -79,7 +79,7 @@ fn on_a_full_disk(folder: &Path) {
         let mut file = std::fs::File::create(&filler).unwrap();
         while file.write_all(&[0; 4096]).is_ok() {}
         if options.store == StoreKind::Sled {
-            // It writes when it opens: the folder is refused, unharmed and by name.
+            // Opening writes to the disk: the folder is refused with a named error, and stays undamaged.
             let refused = Db::open_with(&path, options.clone()).map(drop).unwrap_err().to_string();
             assert!(refused.contains("No space") || refused.contains("full"), "{refused}");
             drop(file);
@@ -99,7 +99,7 @@ fn on_a_full_disk(folder: &Path) {
         assert_eq!(refused, Some(Error::Full));
         drop(file);
         std::fs::remove_file(&filler).unwrap();
-        // By itself, as soon as it looks at the disk again.
+        // The database recovers as soon as it checks the disk again.
         let begun = Instant::now();
         while docs.upsert("c", b"3", Write::new()).is_err() {
             assert!(begun.elapsed() < Duration::from_secs(30), "writes go on once there is room");
@@ -165,7 +165,7 @@ fn closing_ends_everything_that_is_open_by_name() {
     #[cfg(feature = "sync")]
     assert!(sync.wait_in_step(Duration::from_secs(5)).is_err());
     db.close().unwrap();
-    // Others can have the folder, though handles are still there.
+    // Another process can open the folder although handles still exist.
     let again = open(folder.path(), &Options::default());
     assert!(again.default_collection().exists("k499").unwrap());
 }
@@ -175,7 +175,7 @@ fn a_second_process_is_refused_at_once_and_by_number() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = start("holds", folder.path());
     let pid: u32 = lines(&mut child).next().unwrap().parse().unwrap();
-    // On a busy machine one try says little about what a refusal takes, the quickest of many does.
+    // On a busy machine a single attempt says little about the cost of a refusal; the fastest of many does.
     let refused = |_| {
         let begun = Instant::now();
         assert_eq!(Db::open(folder.path()).map(drop), Err(Error::InUse { pid }));
@@ -183,7 +183,7 @@ fn a_second_process_is_refused_at_once_and_by_number() {
     };
     let took = (0..50).map(refused).min().unwrap();
     assert!(took < Duration::from_millis(10), "{took:?}");
-    // A process that is killed leaves no lock.
+    // A killed process leaves no lock.
     child.kill().unwrap();
     child.wait().unwrap();
     let db = Db::open(folder.path()).unwrap();
@@ -207,7 +207,7 @@ fn a_process_that_is_killed_loses_nothing_that_was_durable() {
                 acknowledged = said.next().unwrap().parse::<u64>().unwrap();
             }
             child.kill().unwrap();
-            // What it said before it ended counts, too.
+            // Lines written before the end count, too.
             acknowledged = said.last().map_or(acknowledged, |last| last.parse().unwrap());
             child.wait().unwrap();
             kills += 1;
@@ -233,7 +233,8 @@ fn a_child_of_fork_is_refused_and_the_parent_unharmed() {
     let db = Db::open(folder.path()).unwrap();
     let docs = db.default_collection();
     docs.upsert("a", b"1", Write::new()).unwrap();
-    // SAFETY: the child calls this library, which refuses it, and ends without running anything of the parent's.
+    // SAFETY: the child calls this library, which refuses the call, and exits without running any code of the
+    // parent.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = docs.get("a") == Err(Error::Forked)
@@ -241,11 +242,11 @@ fn a_child_of_fork_is_refused_and_the_parent_unharmed() {
             && db.flush() == Err(Error::Forked)
             && db.close() == Err(Error::Forked);
         drop((docs, db));
-        // SAFETY: ends the process at once.
+        // SAFETY: exits the process at once.
         unsafe { libc::_exit(if refused { 0 } else { 1 }) };
     }
     let mut status = 0;
-    // SAFETY: waits for the child that was made above.
+    // SAFETY: waits for the child forked above.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child was refused by name");
     docs.upsert("a", b"3", Write::new()).unwrap();

@@ -1,10 +1,10 @@
-//! Sessions of the key-value protocol in process.
+//! Sessions of the key-value protocol in the process.
 
 use crate::{by_hand, open};
 use nacre::{Db, Error, Options, Session, Sync, Write};
 use nacre_protocol::{Feature, Magic, Opcode, Status, decode};
 
-/// A request as clients write it.
+/// Returns a request as clients encode it.
 fn request(opcode: Opcode, vbid: u16, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0x80, opcode as u8];
     bytes.extend((key.len() as u16).to_be_bytes());
@@ -16,7 +16,7 @@ fn request(opcode: Opcode, vbid: u16, extras: &[u8], key: &[u8], value: &[u8]) -
     [&bytes[..], extras, key, value].concat()
 }
 
-/// Status and value of each response.
+/// Returns the status and value of each response.
 fn responses(mut bytes: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let mut found = Vec::new();
     while let Some((frame, length)) = decode(bytes).unwrap() {

@@ -1,5 +1,4 @@
-//! Devices and their hub in one thread, through failures that happen once and are looked at closely. What a seed decides is in
-//! `tests/devices`.
+//! Devices and their hub in one thread, with single failures examined closely. `tests/devices` has random failures.
 
 use crate::{Hand, by_hand, open};
 use nacre::{
@@ -18,10 +17,10 @@ use std::time::{Duration, Instant};
 const LINE: LineId = LineId(0);
 const ORDERS: &str = "shop.orders";
 const PRICES: &str = "shop.prices";
-/// Steps after which everything must be in step.
+/// Maximum number of steps until both sides must be in step.
 const STEPS: usize = 2_000;
 
-/// Options with a clock of its own, so that the wall clocks of two sites differ.
+/// Returns options with a separate clock, so that the wall clocks of two sites differ.
 fn options(clock: &Arc<Hand>) -> Options {
     Options { clock: Arc::clone(clock) as _, vbuckets: 4, ..by_hand() }
 }
@@ -39,7 +38,7 @@ fn get(db: &Db, key: &str) -> Option<String> {
     Some(String::from_utf8(found.body().to_vec()).unwrap())
 }
 
-/// Every document with its version.
+/// Returns every document with its version.
 fn all(db: &Db) -> BTreeMap<String, (String, u64)> {
     let documents = orders(db).scan(nacre::Range::all()).unwrap().map(Result::unwrap);
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -50,13 +49,13 @@ fn session(db: &Db) -> SyncSession {
     db.sync_session(&SyncOptions::new("").collections([ORDERS, PRICES])).unwrap()
 }
 
-/// A device that is connected to its hub.
+/// A device connected to its hub.
 struct Link<'h> {
     hub: &'h Db,
     hub_clock: &'h Hand,
     clock: &'h Hand,
     at_hub: Session,
-    /// Bytes on their way to the device, and how many arrive in a step.
+    /// Bytes in flight to the device, and the number that arrive in a step.
     answers: Vec<u8>,
     bytes_max: usize,
     notices: Vec<Notice>,
@@ -74,12 +73,12 @@ impl<'h> Link<'h> {
         Link { hub, hub_clock, clock, at_hub, answers, bytes_max: usize::MAX, notices }
     }
 
-    /// Carries what there is to the hub, and its answers back.
+    /// Transfers all bytes to the hub, and its answers back.
     fn step(&mut self, device: &mut SyncSession) -> Result<(), Failure> {
         self.step_if(device, |_| true)
     }
 
-    /// The same, but the answers arrive only if that holds once the hub has what was sent.
+    /// Like `step`, but the answers arrive only if the condition is true once the hub has received the bytes.
     fn step_if(
         &mut self,
         device: &mut SyncSession,
@@ -105,7 +104,7 @@ impl<'h> Link<'h> {
         Ok(())
     }
 
-    /// Goes on until both sides have what the other one has.
+    /// Continues until both sides have everything that the other one has.
     fn settle(&mut self, device: &mut SyncSession) {
         let mut quiet = 0;
         for _ in 0..STEPS {
@@ -142,7 +141,7 @@ fn on_disk(folder: &Path) -> Files {
     found
 }
 
-/// Brings a folder back to what was in it: the folder itself is the same one.
+/// Restores the content of a folder. The folder itself, and so its inode, stays the same.
 fn put_back(folder: &Path, files: &Files) {
     for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         match entry.is_dir() {
@@ -184,7 +183,7 @@ impl Sites {
         Link::new((&self.hub, &*self.hub_clock), &self.clock, device)
     }
 
-    /// Brings a device in step; returns what it noticed.
+    /// Brings a device in step; returns its notices.
     fn settle(&self, db: &Db) -> Vec<Notice> {
         let mut device = session(db);
         let mut link = self.link(&mut device);
@@ -194,7 +193,7 @@ impl Sites {
     }
 }
 
-// Case 1: what a power cut takes from a device comes back from the hub, and a token of it is refused.
+// Case 1: the hub returns what a device lost in a power cut, and refuses a token of the lost history.
 #[test]
 fn what_a_power_cut_took_from_a_device_comes_back_from_the_hub() {
     let sites = Sites::new();
@@ -243,7 +242,7 @@ fn a_device_that_was_killed_in_the_middle_of_a_pull_takes_the_rest_once() {
         }
     }
     assert!((21..300).contains(&device.status().pulled), "{:?}", device.status());
-    // Some of it is on the disk, and some is not.
+    // Some of it is on disk and some is not.
     let killed = on_disk(sites.folder.path());
     drop((link, device, db));
     put_back(sites.folder.path(), &killed);
@@ -255,7 +254,7 @@ fn a_device_that_was_killed_in_the_middle_of_a_pull_takes_the_rest_once() {
         assert_eq!(after.get(key), Some(found), "the hub has {key} as before");
     }
     assert_eq!(db.parked().unwrap().len(), 1, "the conflict counts once");
-    // And nothing is left to do.
+    // No work is left.
     sites.settle(&db);
     assert_eq!((all(&db), db.parked().unwrap().len()), (after, 1));
 }
@@ -274,7 +273,7 @@ fn versions_whose_answers_were_lost_are_sent_again_without_any_effect() {
     let mut device = session(&db);
     let mut link = sites.link(&mut device);
     for _ in 0..STEPS {
-        // Until the streams are there, answers arrive.
+        // Answers arrive until the streams are open.
         link.step_if(&mut device, |hub| all(hub).is_empty()).unwrap();
         if all(&sites.hub).len() > 20 {
             break;
@@ -363,7 +362,7 @@ fn a_copy_on_a_second_device_has_a_name_of_its_own() {
     let copy = tempfile::tempdir().unwrap();
     put_back(copy.path(), &on_disk(sites.folder.path()));
     let (first, second) = (sites.device(), open(copy.path(), &options(&sites.clock)));
-    // At the same time, as seen by their clocks.
+    // At the same time, according to their clocks.
     put(&first, "shared", "first");
     put(&second, "shared", "second");
     put(&first, "of first", "1");
@@ -418,14 +417,14 @@ fn a_device_that_was_away_too_long_compares_and_brings_nothing_back() {
     let token = changes.token();
     drop(changes);
     orders(&sites.hub).remove("gone", Write::new()).unwrap();
-    // The history of each vBucket goes on.
+    // The history of each vBucket continues.
     for number in 0..20 {
         put(&sites.hub, &format!("more{number}"), "0");
     }
     sites.hub.flush().unwrap();
     put(&db, "edited", "1");
     put(&db, "new", "1");
-    // The hub has forgotten the deletion once it refuses what was before it.
+    // The hub has purged the deletion once it refuses positions before it.
     sites.hub_clock.pass(Duration::from_secs(61 * 86_400));
     let forgotten = (0..STEPS).any(|_| {
         sites.hub_clock.pass(Duration::from_secs(600));
@@ -453,7 +452,7 @@ fn edits_of_a_collection_that_was_dropped_stay_and_are_put_aside_once_sent() {
     let mut link = sites.link(&mut device);
     link.settle(&mut device);
     sites.hub.drop_collection("shop", "orders").unwrap();
-    // On its way before the device hears of it.
+    // Sent before the device learns of it.
     put(&db, "late", "2");
     for _ in 0..40 {
         if link.step(&mut device).is_err() {
@@ -473,7 +472,7 @@ fn edits_of_a_collection_that_was_dropped_stay_and_are_put_aside_once_sent() {
     assert!(db.find_collection(ORDERS).unwrap().is_some());
 }
 
-// Case 20: what answers is not the hub, but the page of a network that wants a login first.
+// Case 20: not the hub answers, but the login page of a captive portal.
 #[test]
 fn a_login_page_in_place_of_the_hub_changes_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -496,7 +495,7 @@ fn a_login_page_in_place_of_the_hub_changes_nothing() {
     let sync = db.sync(options).unwrap();
     let patience = Duration::from_secs(30);
     let times: Vec<Instant> = (0..3).map(|_| attempts.recv_timeout(patience).unwrap()).collect();
-    // 1 s and 2 s, a quarter more or less.
+    // 1 s and 2 s, each a quarter more or less.
     assert!(times[1] - times[0] >= Duration::from_millis(700), "{times:?}");
     assert!(times[2] - times[1] >= Duration::from_millis(1400), "{times:?}");
     let status = sync.status();
@@ -514,7 +513,7 @@ fn a_document_that_the_hub_refuses_is_put_aside_and_others_go_on() {
     let sites = Sites::new();
     let db = sites.device();
     sites.settle(&db);
-    // As large as a document may be: with its history it is larger.
+    // The largest allowed document; with its history it is larger.
     let large = vec![b'x'; nacre_types::VALUE_BYTES_MAX];
     orders(&db).upsert("large", &large, Write::new()).unwrap();
     put(&db, "small", "1");

@@ -177,7 +177,7 @@ impl Cluster {
     /// Creates nodes with these clocks, which have agreed only on the members.
     ///
     /// # Panics
-    /// If a node fails to start.
+    /// Panics if a node fails to start.
     pub fn new(clocks: &[Clock], mut chance: Chance, lost_answers: u64) -> Cluster {
         let count = clocks.len();
         let council = Council::new(count, chance.fork(), lost_answers);
@@ -341,7 +341,7 @@ impl Cluster {
     /// Starts the process of a node from its disk; retries later if that fails.
     ///
     /// # Panics
-    /// If the process fails to start for an unexpected reason.
+    /// Panics if the process fails to start for an unexpected reason.
     pub fn start(&mut self, index: usize) {
         if self.machines[index].process.is_some() {
             return;

@@ -30,7 +30,7 @@ impl ConflictLog {
     /// Adds a record of the log.
     ///
     /// # Panics
-    /// If the cluster has never stored one of its bodies.
+    /// Panics if the cluster has never stored one of its bodies.
     pub fn add(&mut self, (from, to): Way, conflict: &Conflict) {
         let Conflict { key, target_key, source, target } = conflict;
         for (cluster, key, version) in [(from, key, source), (to, target_key, target)] {

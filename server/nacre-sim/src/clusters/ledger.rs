@@ -167,8 +167,8 @@ mod tests {
     }
 
     /// A cluster merges, and then adopts a merge of another cluster that does not list the first one (the version number of a
-    /// merge need not be listed). It loses both, and writes with a clock that is behind the first one, which a third cluster
-    /// still has.
+    /// merge need not be listed). It loses both, and then writes with a clock that is behind the first merge, which a third
+    /// cluster still has.
     #[test]
     fn a_version_that_another_one_has_replaced_is_lost_with_it() {
         let mut ledger = Ledger::default();

@@ -99,7 +99,7 @@ pub(super) struct Pipe {
     pub is_resting: bool,
     /// True if a user has paused it.
     pub is_paused: bool,
-    /// The last question to the target.
+    /// The last progress request to the target.
     asked: Option<Run>,
     /// Times of the target's last two answers.
     heard_ns: (u64, u64),
@@ -266,7 +266,7 @@ impl Simulation {
     /// Runs to the end.
     ///
     /// # Panics
-    /// If a condition is violated.
+    /// Panics if a condition is violated.
     pub fn run(mut self) -> Summary {
         while let Some(((at_ns, _), event)) = self.queue.pop_first() {
             self.now_ns = at_ns.max(self.now_ns);

@@ -1,4 +1,4 @@
-//! Passes over a vBucket of a hub that has lost versions.
+//! Tests of passes over a vBucket of a hub that has lost versions.
 
 use super::*;
 use crate::{Branch, Engine, Hello, Saved, Settings};
@@ -8,10 +8,10 @@ const LINE: LineId = LineId(0);
 const KEY: &[u8] = b"\0k";
 /// The hub's history left the branch that the device knew after this version.
 const BEGAN: u64 = 5;
-/// The hub has had this CAS twice: for the version that was edited at the device, and for another one since the loss.
+/// The hub has used this CAS twice: for the version that was edited on the device, and for another one after the loss.
 const TWICE: u64 = 50;
 
-/// A device with one document, and what it puts aside.
+/// A device with one document, and its parked versions.
 struct Fake {
     document: Document,
     parked: Vec<Parked>,
@@ -19,7 +19,7 @@ struct Fake {
 }
 
 impl Fake {
-    /// The application has edited a version of the hub that was lost.
+    /// Returns a device on which the application has edited a version of the hub that was lost.
     fn edited() -> Fake {
         let hub = SourceId::of("bucket", "cluster");
         let lost = received(&version(3, TWICE, "lost"), &hub).expect("it has no attributes");
@@ -29,7 +29,7 @@ impl Fake {
         Fake { document, parked: Vec::new(), rows: Vec::new() }
     }
 
-    /// The application has created the document.
+    /// Returns a device on which the application has created the document.
     fn created(cas: u64) -> Fake {
         let meta = Meta { seqno: Seqno(8), cas: Cas(cas), rev: 1, ..Meta::default() };
         Fake { document: Document::new(meta, KEY, b"new"), parked: Vec::new(), rows: Vec::new() }
@@ -104,7 +104,7 @@ fn now() -> Now {
     Now { unix_ns: 1_000_000_000, monotonic_ns: 1_000_000_000 }
 }
 
-/// An engine in a pass over the hub's only vBucket, of which the hub has lost versions and has `high` now.
+/// Returns an engine in a pass over the hub's only vBucket. The hub has lost versions and has the high seqno `high` now.
 fn in_pass(high: u64) -> Engine {
     let settings = Settings {
         collections: vec!["_default._default".into()],
@@ -145,7 +145,7 @@ fn arrives(engine: &mut Engine, fake: &mut Fake, version: Arriving) {
     engine.happened(LINE, 0, event, fake, now()).expect("it is well-formed");
 }
 
-/// The hub answers the only write that is on its way.
+/// Answers the only write in flight as the hub.
 fn answers(engine: &mut Engine, fake: &mut Fake, status: Status) {
     let opaque = *engine.pushes.first_key_value().expect("a write is on its way").0;
     let mut bytes = [0; 24];
@@ -155,14 +155,14 @@ fn answers(engine: &mut Engine, fake: &mut Fake, status: Status) {
     engine.receive(LINE, &bytes, fake, now()).expect("it is well-formed");
 }
 
-/// Returns true if both versions are still to be had, because the device has decided and has parked the loser.
+/// Returns true if both versions still exist: the device has decided and has parked the loser.
 fn is_decided(engine: &Engine, fake: &Fake) -> bool {
     let parked = fake.parked.iter().map(|it| (it.is_hubs, it.version.split().expect("it is").1));
     engine.status.conflicts == 1 && parked.eq([(true, &b"since"[..])])
 }
 
-/// The version from before the loss came in the pass, and the one that was written since then came after the end of the pass. Its CAS is
-/// not above that of the lost one, so the edit seemed to know it.
+/// The version from before the loss arrived in the pass, and the one written after the loss arrived after the pass. Its CAS is
+/// not above that of the lost version, so the edit seemed to contain it.
 #[test]
 fn a_version_written_since_a_loss_is_in_doubt_after_the_pass_too() {
     for cas in [TWICE - 1, TWICE] {
@@ -177,7 +177,7 @@ fn a_version_written_since_a_loss_is_in_doubt_after_the_pass_too() {
     }
 }
 
-/// The hub had no such document when the pass ended.
+/// The hub did not have the document when the pass ended.
 #[test]
 fn an_edit_of_a_lost_version_replaces_nothing_that_has_its_cas() {
     let (mut engine, mut fake) = (in_pass(6), Fake::edited());
@@ -216,14 +216,14 @@ fn a_version_that_does_not_arrive_is_read_again_once_there_is_a_stream() {
     assert!(engine.awaited.is_empty() && engine.vbuckets[0].stream == Stream::Closing);
 }
 
-/// The CAS under which the only document is on its way to the hub.
+/// Returns the CAS of the only document in flight to the hub.
 fn sent(engine: &Engine) -> Cas {
     let push = engine.pushes.first_key_value().expect("a write is on its way").1;
     push.version().meta.cas
 }
 
-/// A document is sent 9 s ahead of the hub's clock. The process ends and begins again, the hub's clock is 20 s behind what it was, and the
-/// document has been deleted and created again, so that its history does not name the version before.
+/// A document is sent 9 s ahead of the hub's clock. The process restarts, the hub's clock is 20 s behind its earlier time, and
+/// the document has been deleted and created again, so that its history does not name the version before.
 #[test]
 fn numbers_ascend_from_one_process_to_the_next() {
     const SECOND: u64 = 1_000_000_000;

@@ -1,12 +1,13 @@
-//! `cargo xtask bench patterns`: the performance claims of the dissertation about scalability patterns, as floors of ratios.
+//! `cargo xtask bench patterns`: the performance claims of the dissertation about scalability patterns, as lower bounds of
+//! ratios.
 //!
 //! ```text
 //! Cluster of 4, then of 8 nodes ◄── nacre bench patterns ──► Run by workload and clients ──► floors B01 to B11
 //! two clusters, one behind a link of 70 ms ◄──┘
 //! ```
 //!
-//! Ratios of runs of the same minute on the same machine; each closed loop is checked by itself (B11): each client has one transaction under way
-//! while it is at work. Source: C. H. Costa, "Scalability Patterns for Distributed NoSQL Databases", chapter 4.
+//! The ratios are of runs in the same minute on the same machine. Each closed loop is checked as well (B11): each active client
+//! has one transaction in flight. Source: C. H. Costa, "Scalability Patterns for Distributed NoSQL Databases", chapter 4.
 
 use super::load::{BUCKET, Row, figure, median, rows};
 use super::{Goal, Limit, PORT_BASE};
@@ -16,12 +17,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use xtask_setup::node::{Node, PASSWORD, USER};
 
-/// Ports of a node.
+/// Number of ports of a node.
 const PORTS: u16 = 20;
 const QUOTA_MB: &str = "300";
-/// Way from one cluster to the other: half of what the dissertation's clients waited for the other continent.
+/// One-way delay between the clusters: half of the round trip to the other continent in the dissertation.
 const ONE_WAY: Duration = Duration::from_millis(70);
-/// Clients of the largest runs of comments.
+/// Clients of the largest comment runs.
 const MANY: usize = 100;
 
 /// How a node is built.
@@ -34,7 +35,7 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// Its name for Cargo.
+    /// Returns its name for Cargo.
     pub fn name(self) -> &'static str {
         match self {
             Profile::Release => "release",
@@ -43,14 +44,14 @@ impl Profile {
     }
 }
 
-/// How much is measured.
+/// The amount of work to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// True for the sizes of the dissertation.
     pub is_long: bool,
-    /// Numbers of nodes: of the first measurements, and of the second ones.
+    /// Numbers of nodes for the first and the second measurements.
     pub nodes: [usize; 2],
-    /// How the node is built.
+    /// The build profile of the node.
     pub profile: &'static str,
 }
 
@@ -97,7 +98,7 @@ impl Cluster {
         }
     }
 
-    /// Adds nodes until there are `count`, and gives them their share.
+    /// Adds nodes until there are `count`, and rebalances.
     fn grow(&mut self, count: usize) -> Result<(), String> {
         while self.nodes.len() < count {
             let port = self.first_port + self.nodes.len() as u16 * PORTS;
@@ -110,7 +111,7 @@ impl Cluster {
         self.nodes[0].cluster(&self.binary, &["rebalance"])
     }
 
-    /// Measures a workload with each number of clients; gives the runs in their order.
+    /// Measures a workload with each number of clients; returns the runs in order.
     fn measure(
         &mut self,
         workload: &str,
@@ -159,7 +160,7 @@ fn run_of(row: &Row) -> Result<Run, String> {
     })
 }
 
-/// The ratio of the throughputs of two workloads: the one in the middle of those with as many clients.
+/// Returns the median ratio of the throughputs of two workloads with the same number of clients.
 fn throughput_ratio(one: &[Run], other: &[Run]) -> f64 {
     median(one.iter().zip(other).map(|(one, other)| one.throughput / other.throughput).collect())
 }
@@ -172,7 +173,7 @@ fn best(runs: &[Run]) -> f64 {
     runs.iter().map(|run| run.throughput).fold(0.0, f64::max)
 }
 
-/// Prints each floor beside what was found, and keeps the first that was missed.
+/// Prints each floor with the measured ratio, and stores the first missed one.
 #[derive(Default)]
 struct Floors(Option<String>);
 
@@ -195,7 +196,7 @@ impl Floors {
 /// Measures all patterns.
 ///
 /// # Errors
-/// A missing tool, a refusal of a node, or the first floor that was missed.
+/// Reports a missing tool, a refusal of a node, or the first missed floor.
 pub fn run(effort: Effort, named: Option<&Path>) -> Result<(), String> {
     let binary = super::binary(named, effort.profile)?;
     let [few, many] = effort.nodes;
@@ -222,7 +223,7 @@ pub fn run(effort: Effort, named: Option<&Path>) -> Result<(), String> {
     floors.0.map_or(Ok(()), Err)
 }
 
-/// B01: numbers of a counter near by or far away, and UUIDs.
+/// B01: numbers of a near or distant counter, and UUIDs.
 fn keys(binary: &Path, effort: Effort, floors: &mut Floors) -> Result<(), String> {
     println!("keys: two clusters of one node, 70 ms each way to the second one");
     let mut here = Cluster::start(binary, PORT_BASE, 1)?;
@@ -244,11 +245,11 @@ fn keys(binary: &Path, effort: Effort, floors: &mut Floors) -> Result<(), String
         let options: Vec<&str> = given.flat_map(|one| ["--property", one]).collect();
         here.measure(workload, &[8], &options)
     };
-    // The source has 10,000, which are over before all clients are at work.
+    // The source has 10,000, which are done before all clients are active.
     let count = 60_000;
     let uuid = measure(&mut here, "uuid-key", count, false)?;
     let near = measure(&mut here, "incrementing-key", count, false)?;
-    // Users of the run before have the first numbers.
+    // Users of the previous run have the first numbers.
     here.nodes[0].rest(
         "POST",
         &format!("/pools/default/buckets/{BUCKET}/controller/doFlush"),
@@ -274,11 +275,11 @@ fn keys(binary: &Path, effort: Effort, floors: &mut Floors) -> Result<(), String
     Ok(())
 }
 
-/// B05 to B08: comments in a list or under keys that are counted up.
+/// B05 to B08: comments in a list, or under numbered keys.
 fn comments(cluster: &mut Cluster, effort: Effort, floors: &mut Floors) -> Result<(), String> {
     println!("comments: one post, emptied before each run");
-    // As many comments as the source has. A list is slower the longer it is, keys are not: these are measured for longer, so that the
-    // beginning and the end of a run, where some clients wait for others, are a small part of it.
+    // As many comments as in the source. A list becomes slower as it grows, keys do not. So keys are measured for longer, so that
+    // the start and end of a run, where some clients wait for others, are a small part of it.
     let emptied = |count| ["--property", count, "--property", "flushBucket=true"];
     let threads = effort.of(&[10, MANY][..], &[10, 20, 30, 40, 50, 60, 70, 80, 90, MANY][..]);
     let keys =
@@ -332,7 +333,7 @@ fn comments(cluster: &mut Cluster, effort: Effort, floors: &mut Floors) -> Resul
     Ok(())
 }
 
-/// B09 and B10: feeds that are made when they are read, or when activities are saved.
+/// B09 and B10: feeds that are built on read, or when activities are saved.
 fn feeds(cluster: &mut Cluster, effort: Effort, floors: &mut Floors) -> Result<(), String> {
     let (users, activities) = (effort.of(200, 1000), effort.of(40, 80));
     println!("feeds: {users} users, 100 followed by each, {activities} activities of each");
@@ -379,7 +380,7 @@ fn feeds(cluster: &mut Cluster, effort: Effort, floors: &mut Floors) -> Result<(
     Ok(())
 }
 
-/// B02 to B04: users by address, in a cluster that grows.
+/// B02 to B04: users by address, in a growing cluster.
 fn lookups(cluster: &mut Cluster, effort: Effort, floors: &mut Floors) -> Result<(), String> {
     let [few, many] = effort.nodes;
     let count = effort.of(12_000, 100_000);

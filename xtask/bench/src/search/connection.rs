@@ -1,4 +1,4 @@
-//! A connection of HTTP/1.1 that is kept, and the processor time of a server.
+//! A persistent HTTP/1.1 connection, and the processor time of a server.
 
 use nacre_conformance::http::{self, Answer};
 use std::io::{self, Read, Write};
@@ -6,18 +6,18 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long an answer may take.
+/// Time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Bytes of the head of an answer, at most.
+/// Maximum bytes of the head of an answer.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Bytes of an answer, at most.
+/// Maximum bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// A server that is measured.
+/// A server to measure.
 pub struct Server {
     /// `host:port`.
     pub address: String,
-    /// Where queries go.
+    /// The path of queries.
     pub path: String,
     /// Name and password.
     pub login: Option<(&'static str, &'static str)>,
@@ -36,7 +36,7 @@ impl Server {
     /// Connects for queries.
     ///
     /// # Errors
-    /// When it does not listen.
+    /// Fails when the server does not listen.
     pub fn connect(&self) -> Result<Connection, String> {
         let failed = |error: io::Error| format!("{}: {error}", self.address);
         let stream = TcpStream::connect(&self.address).map_err(failed)?;
@@ -55,10 +55,10 @@ impl Server {
         Ok(Connection { stream, head, received: Vec::new() })
     }
 
-    /// Sends one request on a connection of its own.
+    /// Sends one request on a separate connection.
     ///
     /// # Errors
-    /// When the answer is no success.
+    /// Fails when the answer is not a success.
     pub fn request(&self, method: &str, path: &str, body: &[u8]) -> Result<Answer, String> {
         let answer = http::request_within(
             PATIENCE,
@@ -77,15 +77,15 @@ impl Server {
         }
     }
 
-    /// Processor time that its process has had.
+    /// Returns the processor time used by its process.
     ///
     /// # Errors
-    /// When there is no such process.
+    /// Fails when there is no such process.
     pub fn cpu(&self) -> Result<Duration, String> {
         let process = i32::try_from(self.id).map_err(|error| error.to_string())?;
         let mut clock = 0;
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: both functions write into the variable whose address they get, and nothing else.
+        // SAFETY: both functions write only into the variable whose address they get.
         let found = unsafe {
             libc::clock_getcpuclockid(process, &mut clock) == 0
                 && libc::clock_gettime(clock, &mut time) == 0
@@ -99,17 +99,17 @@ impl Server {
         ))
     }
 
-    /// Waits until the process has next to nothing to do, and gives the processor time that it has had by then.
+    /// Waits until the process is almost idle, and returns the processor time used by then.
     ///
     /// # Errors
-    /// When it is still busy after two minutes.
+    /// Fails when it is still busy after two minutes.
     pub fn cpu_when_quiet(&self) -> Result<Duration, String> {
         let begun = Instant::now();
         let mut before = self.cpu()?;
         while begun.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(500));
             let now = self.cpu()?;
-            // A node that does nothing takes about 1 % of a processor.
+            // An idle node uses about 1 % of a processor.
             if now - before < Duration::from_millis(15) {
                 return Ok(now);
             }
@@ -123,7 +123,7 @@ impl Connection {
     /// Sends a query and waits for the body of its answer.
     ///
     /// # Errors
-    /// Those of the socket, and an answer that is no success.
+    /// The errors of the socket, and unsuccessful answers.
     pub fn ask(&mut self, body: &[u8]) -> Result<&[u8], String> {
         let request = format!("{}Content-Length: {}\r\n\r\n", self.head, body.len());
         let answered = self
@@ -135,7 +135,7 @@ impl Connection {
         if status == 200 { Ok(answer) } else { Err(String::from_utf8_lossy(answer).into_owned()) }
     }
 
-    /// Reads an answer: its status, and where its body is in what was received.
+    /// Reads an answer: returns its status, and the range of its body in the received bytes.
     fn receive(&mut self) -> io::Result<(u16, usize, usize)> {
         let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
         self.received.clear();
@@ -162,7 +162,7 @@ impl Connection {
             }
             return Ok((status, start, end));
         }
-        // In chunks: they are put together where they are.
+        // The chunks are joined in place.
         let (mut at, mut end) = (start, start);
         loop {
             let line = loop {
@@ -201,16 +201,16 @@ impl Connection {
     }
 }
 
-/// Bytes of the files in a folder and those below.
+/// Returns the bytes of the files in a folder and its subfolders.
 ///
 /// # Errors
-/// When it cannot be read.
+/// Fails when it cannot be read.
 pub fn folder_bytes(folder: &Path) -> Result<u64, String> {
     let failed = |error: io::Error| format!("{}: {error}", folder.display());
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        // Files come and go while a server merges.
+        // Files are created and removed while a server merges.
         let Ok(metadata) = entry.metadata() else { continue };
         bytes += if metadata.is_dir() { folder_bytes(&entry.path())? } else { metadata.len() };
     }

@@ -1,4 +1,4 @@
-//! `cargo xtask bench search-memory`: many documents in one index, in 256 MiB for plugins.
+//! `cargo xtask bench search-memory`: many documents in one index, with 256 MiB for plugins.
 
 use super::{Corpus, Server, folder_bytes, table, wait_for};
 use crate::load::{BUCKET, create_bucket};
@@ -16,23 +16,23 @@ use xtask_setup::node::{self, Node, PASSWORD, USER};
 const SIZE: Limit = Limit { what: "index, against the text of its documents", unit: "x", max: 0.6 };
 const MEMORY: Limit = Limit { what: "memory of the plugins of the node", unit: " MiB", max: 256.0 };
 
-/// Memory of the node: an eighth is for the process and 1,536 MiB are the bucket's; plugins get half of what is left, 256 MiB.
+/// The memory of the node: an eighth is for the process and 1,536 MiB for the bucket; plugins get half of the rest, 256 MiB.
 const NODE: [&str; 2] = ["env", "NACRE_MEMORY=2341MiB"];
 const QUOTA_MB: u32 = 1536;
-/// Bytes of the text of a document.
+/// Bytes of a document's text.
 const TEXT_BYTES: usize = 1000;
-/// Words that are taken from a document of the corpus at once.
+/// Number of consecutive words taken from a document of the corpus.
 const RUN: usize = 8;
-/// Requests that are sent before their replies are waited for.
+/// Requests sent before their replies are read.
 const PIPELINE: usize = 64;
-/// How long the index may take for a document.
+/// Time limit of the index per document.
 const PATIENCE: Duration = Duration::from_millis(20);
 const INDEX: &str = "large";
 
-/// Indexes so many documents of 1 KB.
+/// Indexes the given number of documents of 1 KB.
 ///
 /// # Errors
-/// What is missing, or which limit was passed.
+/// Reports what is missing, or which limit was exceeded.
 pub fn run(documents: u64, binary: Option<&Path>) -> Result<(), String> {
     let binary = crate::binary(binary, "release")?;
     let corpus = Corpus::load()?;
@@ -105,7 +105,7 @@ pub fn run(documents: u64, binary: Option<&Path>) -> Result<(), String> {
     size.and(MEMORY.check(memory as f64 / f64::from(1 << 20)))
 }
 
-/// Linear memory of the instances of all deployments.
+/// Returns the linear memory of the instances of all deployments.
 fn plugin_memory(node: &Node) -> Result<u64, String> {
     let answer = node.rest("GET", "/metrics", &[])?.text();
     let of_plugins = answer.lines().filter(|line| line.starts_with("nacre_plugin_memory"));
@@ -113,7 +113,7 @@ fn plugin_memory(node: &Node) -> Result<u64, String> {
     Ok(values.sum::<f64>() as u64)
 }
 
-/// Writes documents of runs of words of the corpus; the bytes of their texts.
+/// Writes documents made of words of the corpus; returns the bytes of their texts.
 fn write(node: &Node, corpus: &Corpus, documents: u64) -> Result<u64, String> {
     let words: Vec<&str> =
         corpus.bodies().iter().flat_map(|body| body.split_whitespace()).collect();
@@ -154,7 +154,7 @@ fn write(node: &Node, corpus: &Corpus, documents: u64) -> Result<u64, String> {
     }
 }
 
-/// Asks for words; microseconds that half of the queries took at most.
+/// Searches for words; returns the median microseconds of a query.
 fn ask(server: &Server, corpus: &Corpus) -> Result<f64, String> {
     let mut connection = server.connect()?;
     let mut random = StdRng::seed_from_u64(8);

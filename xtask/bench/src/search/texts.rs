@@ -1,4 +1,4 @@
-//! The same documents and words in SQLite and PostgreSQL, for the kinds of query that they have.
+//! The same documents and words in SQLite and PostgreSQL, for the kinds of query that they support.
 
 use super::queries::{self, Kind};
 use super::table;
@@ -9,10 +9,10 @@ use std::path::Path;
 use xtask_setup::command::{output, workspace, wrapped};
 use xtask_setup::tools;
 
-/// Measures both, each with one client, and shows them. PostgreSQL is left out where it is not installed.
+/// Measures both, each with one client, and prints the results. Skips PostgreSQL if it is not installed.
 ///
 /// # Errors
-/// When one of them fails.
+/// Fails when one of them fails.
 pub fn run(documents: &Path, kinds: &[Kind]) -> Result<(), String> {
     let folder = std::env::temp_dir().join(format!("nacre-texts-{}", std::process::id()));
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());

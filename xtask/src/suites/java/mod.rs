@@ -1,10 +1,10 @@
-//! The official DCP client for Java, which keeps a copy of a bucket: `conformance/sdk/java/Follow.java`.
+//! The official DCP client for Java, which maintains a copy of a bucket: `conformance/sdk/java/Follow.java`.
 //!
-//! [`moves`] has it follow a bucket that is spread anew, and of which a node is lost.
+//! [`moves`] lets it follow a bucket during a rebalance and the loss of a node.
 //!
-//! The copy is made from the beginning, by a client that is killed on the way and goes on where its file says; it follows
-//! changes and deletions; and it goes back with a bucket whose history turns out to be another: the node is killed, its
-//! data kept aside, and put back after more was written.
+//! The client makes the copy from the beginning, is killed on the way, and continues from its file; it follows changes and
+//! deletions; and it rolls back with a bucket whose history has changed: the node is killed, its data saved, and restored
+//! after further writes.
 
 mod moves;
 
@@ -22,17 +22,17 @@ use xtask_setup::node::{Node, PASSWORD, USER};
 use xtask_setup::tools;
 
 const LIBRARY: &str = "com.couchbase.client:dcp-client:0.56.0";
-/// Of one run of the client.
+/// Time limit of one run of the client.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Of the node that is killed, beside the one that all suites have.
+/// Ports of the node that is killed, in addition to the one of all suites.
 const PORT_BASE: u16 = 19_300;
 const DOCUMENTS: u32 = 100_000;
-/// Changes after which the client is killed the first time.
+/// Changes after which the client is first killed.
 const KILLED_AT: u32 = 60_000;
-/// Requests that are sent before answers are read.
+/// Requests sent before answers are read.
 const BURST: usize = 1000;
 
-/// What the bucket has, or the copy.
+/// The documents of the bucket or the copy.
 type Documents = BTreeMap<String, String>;
 
 /// The client, and the server that it follows.
@@ -48,7 +48,7 @@ pub(super) fn prepare(binary: &Path) -> Result<Follower, String> {
     Ok(Follower { archives, binary: binary.into(), port_base: PORT_BASE })
 }
 
-/// Plays all of it; the error says which part failed.
+/// Runs all parts; the error says which part failed.
 pub(crate) fn check(binary: &Path) -> Result<(), String> {
     let failed = prepare(binary)?.play()?.into_iter().find_map(|test| match test.outcome {
         Outcome::Failed(said) => Some(format!("{}: {said}", test.name)),
@@ -118,7 +118,7 @@ impl Follower {
         self.follow_at(&format!("127.0.0.1:{}=kv", node.kv_port()), file, mode)
     }
 
-    /// Runs the client, which is given the nodes at `hosts`.
+    /// Runs the client, which connects to the nodes at `hosts`.
     fn follow_at(&self, hosts: &str, file: &Path, mode: &[&str]) -> Result<(End, String), String> {
         let mut command = Command::new("java");
         command
@@ -132,8 +132,8 @@ impl Follower {
         limit::run(&mut command, LIMIT, &folder()?.join("follow.log"))
     }
 
-    /// Follows until the copy is complete, and compares it. There must be so many rollbacks at least, and none when there
-    /// must be none.
+    /// Follows until the copy is complete, and compares it. Allows no rollbacks if `rollbacks` is 0, and
+    /// requires some otherwise.
     fn catch_up(
         &self,
         node: &Node,
@@ -149,8 +149,8 @@ impl Follower {
     }
 }
 
-/// Whether the client ended well, was told nothing twice, and has just what is `expected`; gives how often it was told to go
-/// back.
+/// Checks that the client ended successfully, received nothing twice, and has exactly what is `expected`; returns its number
+/// of rollbacks.
 fn compare((end, said): &(End, String), file: &Path, expected: &Documents) -> Result<u32, String> {
     if !matches!(end, End::Exited { success: true }) {
         return Err(said.lines().last().unwrap_or("it ended without a word").to_owned());
@@ -174,7 +174,7 @@ fn compare((end, said): &(End, String), file: &Path, expected: &Documents) -> Re
     }
 }
 
-/// A line `document vBucket key content`.
+/// Parses a line `document vBucket key content`.
 fn document(line: &str) -> Option<(String, String)> {
     let mut words = line.strip_prefix("document ")?.splitn(3, ' ').skip(1);
     Some((words.next()?.to_owned(), words.next()?.to_owned()))
@@ -205,7 +205,7 @@ fn delete(node: &Node, documents: &mut Documents, numbers: Range<u32>) -> Result
     })
 }
 
-/// Sends a request for each number: `make` gives its opcode and body.
+/// Sends a request for each number: `make` returns its opcode and body.
 fn change(
     node: &Node,
     numbers: Range<u32>,

@@ -1,4 +1,4 @@
-//! A bucket that is written to, spread over another node, and taken over from one that is killed, while the client follows.
+//! A bucket that is written to, rebalanced to another node, and failed over from a killed one, while the client follows.
 
 use super::{Documents, Follower, compare};
 use crate::suites::{BUCKET, folder};
@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use xtask_setup::node::Node;
 
-/// Of the three nodes.
+/// Ports of the three nodes.
 const PORT_BASES: [u16; 3] = [19_300, 19_400, 19_500];
-/// Documents before the client begins.
+/// Documents before the client starts.
 const DOCUMENTS: u32 = 20_000;
-/// Documents that a statement writes.
+/// Documents per statement.
 const BATCH: u32 = 500;
-/// Of a batch, as many documents replace some that are there, and as many are removed.
+/// Number of documents in a batch that replace existing ones, and number of removed documents.
 const REPLACED: u32 = 100;
-/// How long anything may take.
+/// Time limit of any step.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -31,7 +31,7 @@ pub(super) fn play(follower: &Follower) -> Result<(), String> {
     while writer.next < DOCUMENTS {
         writer.write(&nodes[0])?;
     }
-    // The third node knows nothing of the bucket yet.
+    // The third node does not have the bucket yet.
     let known = PORT_BASES[..2].iter().map(|base| format!("127.0.0.1:{}=kv", base + 10));
     let hosts = known.collect::<Vec<_>>().join(",");
     let until = signal.to_string_lossy();
@@ -63,8 +63,8 @@ pub(super) fn play(follower: &Follower) -> Result<(), String> {
     Ok(())
 }
 
-/// Two nodes that have the bucket, and one that has not joined them. What is written is on two nodes before it counts: a failover
-/// loses nothing, and two of three are left to go on writing.
+/// Starts two nodes with the bucket, and one that has not joined them. Writes are durable on two nodes, so that a failover loses
+/// nothing and two of three nodes can still write.
 fn start(binary: &Path) -> Result<Vec<Node>, String> {
     let start = |base: u16| Node::start(binary, Some(base), &[], &[]);
     let nodes = PORT_BASES.into_iter().map(start).collect::<Result<Vec<Node>, String>>()?;
@@ -88,7 +88,7 @@ fn start(binary: &Path) -> Result<Vec<Node>, String> {
     Ok(nodes)
 }
 
-/// The third node gets its share, and the second is killed and replaced.
+/// Rebalances to the third node, then kills the second one and fails it over.
 fn move_all(binary: &Path, asked: &Node, others: &mut [Node]) -> Result<(), String> {
     asked.cluster(binary, &["add", &others[1].address()])?;
     asked.cluster(binary, &["rebalance"])?;
@@ -111,7 +111,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> Result<bool, String>) -> Result<()
     Ok(())
 }
 
-/// Writes documents by statements, and knows what there is.
+/// Writes documents by statements, and records the expected ones.
 #[derive(Default)]
 struct Writer {
     /// The number of the next document.
@@ -158,7 +158,7 @@ fn key(number: u32) -> String {
     format!("key-{number}")
 }
 
-/// Runs a statement until it succeeds: while a node is replaced, part of it may be done and the rest refused.
+/// Runs a statement until it succeeds: while a node is failed over, part of it may be done and the rest refused.
 fn run(node: &Node, statement: &str) -> Result<(), String> {
     let begun = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-// Connecting, looking at connections, options of clusters.
+// Connections, their diagnosis, options of clusters.
 
 import * as couchbase from 'couchbase'
 

@@ -319,7 +319,7 @@ export async function names_on_the_way({ cluster, bucket, collection }) {
 export async function unknown_collection({ bucket, key, fails }) {
   const collection = bucket.scope('_default').collection('no_such_collection')
   const error = await fails(collection.get(key, { timeout: 1500 }))
-  // The official package retries until its time-out.
+  // The official package retries until its timeout.
   return ['CollectionNotFoundError', 'UnambiguousTimeoutError', 'AmbiguousTimeoutError'].includes(error)
 }
 

@@ -1,4 +1,4 @@
-// Requests for searches as the official package writes them: what goes over the wire, and how it is built.
+// Search requests in the official package's form: how they are built and sent.
 
 import * as couchbase from 'couchbase'
 

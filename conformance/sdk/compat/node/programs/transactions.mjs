@@ -4,7 +4,7 @@ import * as couchbase from 'couchbase'
 
 const { TransactionFailedError, TransactionGetMultiSpec, DocumentNotFoundError, DurabilityLevel } = couchbase
 
-// One node without replicas is enough for them.
+// A single node without replicas is enough.
 const config = { durabilityLevel: DurabilityLevel.None, timeout: 20_000 }
 
 export async function documents_are_inserted({ cluster, collection, key }) {

@@ -75,7 +75,7 @@ export async function default_transcoder_alone() {
   return [bytes.toString(), flags, text.toString(), textFlags, raw.toString(), rawFlags, transcoder.decode(bytes, flags)]
 }
 
-// Packages differ in which of them they raise.
+// The packages differ in the error class.
 const isCouchbaseError = (promise) => promise.then(() => false, (error) => error instanceof couchbase.CouchbaseError)
 
 export async function lists({ collection, key }) {

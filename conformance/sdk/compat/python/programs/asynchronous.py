@@ -1,4 +1,4 @@
-"""The same through asyncio: what is awaited, what is iterated, what runs side by side."""
+"""The same operations with asyncio: awaitables, asynchronous iterators, concurrency."""
 
 import asyncio
 from datetime import timedelta
@@ -21,7 +21,7 @@ from couchbase.options import (
 
 
 async def opened(c):
-    """A cluster of this program, and the default collection of its bucket."""
+    """Returns a separate cluster, and the default collection of its bucket."""
     cluster = await Cluster.connect(c.url, ClusterOptions(PasswordAuthenticator(c.user, c.password)))
     bucket = cluster.bucket(c.bucket.name)
     await bucket.on_connect()
@@ -29,7 +29,7 @@ async def opened(c):
 
 
 async def failure(awaitable):
-    """Name of the exception that an awaitable raises; None if it raises none."""
+    """Returns the name of the exception that an awaitable raises; None if it raises none."""
     try:
         await awaitable
     except Exception as error:
@@ -38,7 +38,7 @@ async def failure(awaitable):
 
 
 def program(body):
-    """A program that runs a coroutine with a connection of its own."""
+    """Returns a program that runs a coroutine with a separate connection."""
 
     def run(c):
         async def whole():

@@ -1,4 +1,4 @@
-"""Connecting, looking at connections, options of clusters, names of errors."""
+"""Connections, their diagnosis, options of clusters, names of errors."""
 
 from datetime import timedelta
 

@@ -118,7 +118,7 @@ MAP = "function (doc, meta) { if (doc.viewed) emit(doc.viewed, doc.n); }"
 
 
 def viewed(c, reducer=None, **options):
-    """Rows of a view with four rows of this program: the second part of the key, and the value."""
+    """Returns rows of a view with four rows of this program: the second part of the key, and the value."""
     indexes = c.bucket.view_indexes()
     document = DesignDocument(name=short(c), views={"by": View(map=MAP, reduce=reducer)})
     indexes.upsert_design_document(document, DesignDocumentNamespace.PRODUCTION)

@@ -1,4 +1,4 @@
-"""Statements of SQL++, their options and errors, and indexes."""
+"""SQL++ statements, their options and errors, and indexes."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Requests for searches as the official package writes them: what goes over the wire."""
+"""Search requests in the official package's form, as they are sent."""
 
 import couchbase.search as search
 from couchbase.exceptions import InvalidArgumentException

@@ -21,10 +21,10 @@ use nacre_sql::ast::{
 use nacre_sql::{Name, Value, any_in, each_child};
 use std::collections::BTreeSet;
 
-/// Sums of integers of at most this magnitude stay within 64 bits for 2^40 rows.
+/// Sums of integers of at most this magnitude fit into 64 bits for 2^40 rows.
 const SUM_MAGNITUDE_MAX: u64 = 1 << 22;
 
-/// Magnitude of a sum that is made of wide numbers, and becomes one of 64 bits afterwards.
+/// The magnitude of a sum of wide numbers that is converted to 64 bits afterwards.
 const WIDE: u64 = i64::MAX as u64;
 
 type Planned<T> = Result<T, Stop>;
@@ -40,18 +40,18 @@ pub struct PlannedSelect {
 struct Read {
     scope: Scope,
     joined: Joined,
-    /// Conditions on what is around the block.
+    /// Conditions on the surrounding query.
     outer: Vec<Condition>,
 }
 
-/// Columns that are selected, with their expressions.
+/// The selected columns with their expressions.
 type Selected = Vec<(String, Expr)>;
 
 impl Builder<'_> {
     /// Plans a query.
     ///
     /// # Errors
-    /// It has no plan.
+    /// The reason, if it has no plan.
     pub fn select(&mut self, select: &Select, outer: &Scope) -> Planned<PlannedSelect> {
         let before = self.with.len();
         for with in &select.with {
@@ -91,7 +91,7 @@ impl Builder<'_> {
         self.project(block, select, &scope, joined)
     }
 
-    /// FROM and WHERE.
+    /// Plans FROM and WHERE.
     fn read(&mut self, block: &Block, outer: &Scope) -> Planned<Read> {
         let Some(from) = &block.from else { return unsupported("a query without FROM") };
         let mut scope = Scope { variables: outer.variables.clone(), ..Scope::default() };
@@ -126,7 +126,7 @@ impl Builder<'_> {
         if let Some(condition) = &block.condition {
             conjuncts(condition, &mut parts);
         }
-        // ON of left joins sees the rows of its right side as they are.
+        // The ON condition of a left join sees the rows of its right side before the join.
         let mut left_conditions = Vec::new();
         for (input, on) in &lefts {
             let mut parts = Vec::new();
@@ -155,7 +155,7 @@ impl Builder<'_> {
             }
             !is_outer
         });
-        // The columns of all expressions that follow are not known yet: tables are made when they are.
+        // The columns of later expressions are not known yet: tables are created once they are.
         let joined = Pending {
             own,
             lefts: lefts.into_iter().map(|(input, _)| input).zip(left_conditions).collect(),
@@ -167,7 +167,7 @@ impl Builder<'_> {
         Ok(Read { scope, joined, outer })
     }
 
-    /// Asks for the columns of everything that is above FROM and WHERE, so that the tables have them.
+    /// Requests the columns for everything above FROM and WHERE, so that the tables have them.
     fn mention(&mut self, block: &Block, scope: &Scope) -> Planned<()> {
         let mut mentioned = Vec::new();
         if let Some(group) = &block.group {
@@ -227,7 +227,7 @@ impl Builder<'_> {
         outcome
     }
 
-    /// A term of FROM: its input, unless it is an array of another term.
+    /// Plans a term of FROM: returns its input, unless it is an array of another term.
     fn term(&mut self, term: &FromTerm, scope: &mut Scope) -> Planned<Option<usize>> {
         if term.hints.keys.is_some() {
             return unsupported("USE KEYS");
@@ -273,7 +273,7 @@ impl Builder<'_> {
         Ok(self.inputs.all.len() - 1)
     }
 
-    /// A subquery in FROM.
+    /// Plans a subquery in FROM.
     fn derived(&mut self, select: &Select, around: &Scope) -> Planned<(usize, Variable)> {
         let PlannedSelect { plan, out, rows } = self.select_apart(select, around)?;
         let input = self.inputs.all.len();
@@ -295,12 +295,12 @@ impl Builder<'_> {
         Ok((input, variable))
     }
 
-    /// Plans a query that reads nothing of what is around it.
+    /// Plans a query that does not depend on the surrounding one.
     ///
     /// # Errors
-    /// It has no plan, or depends on a variable around it.
+    /// The reason, if it has no plan or depends on a surrounding variable.
     pub fn select_apart(&mut self, select: &Select, around: &Scope) -> Planned<PlannedSelect> {
-        // A variable hides the query of WITH that has its name.
+        // A variable hides the query of WITH with the same name.
         let all = self.with.clone();
         self.with.retain(|(alias, _)| around.variable(alias).is_none());
         let planned = self.select(select, &Scope::default());
@@ -308,7 +308,7 @@ impl Builder<'_> {
         planned
     }
 
-    /// The elements of an array of a variable.
+    /// Plans the elements of an array of a variable.
     fn unnest(&mut self, expr: &Sql, scope: &Scope) -> Planned<Variable> {
         let Some((name, path)) = path_of(expr) else { return unsupported("FROM an expression") };
         let Some(Variable::Row(input, level)) = scope.variable(name).cloned() else {
@@ -327,7 +327,7 @@ impl Builder<'_> {
         Ok(Variable::Row(input, relation.levels.len()))
     }
 
-    /// A condition with what it reads.
+    /// Returns a condition with the inputs that it reads.
     fn predicate(&mut self, expr: &Sql, scope: &Scope) -> Planned<Condition> {
         let mut sides = None;
         if let Sql::Binary(Binary::Equal, a, b) = expr
@@ -342,7 +342,7 @@ impl Builder<'_> {
         Ok(Condition { inputs: self.inputs.of(&expr), expr, sides })
     }
 
-    /// A condition that is a subquery: EXISTS and IN, and what is not.
+    /// Plans a condition that is a subquery: EXISTS or IN, also negated.
     fn subquery(&mut self, expr: &Sql, scope: &Scope) -> Planned<Option<SemiJoin>> {
         match expr {
             Sql::Unary(Unary::Exists, of) => match &**of {
@@ -386,7 +386,7 @@ impl Builder<'_> {
             return unsupported("EXISTS of a query with groups or limits");
         }
         let mut block = without_lets(block)?;
-        // The select list does not decide whether there are rows.
+        // The select list does not affect whether there are rows.
         block.projection = Projection::Raw(Sql::Literal(Value::Int(1)), None);
         let mut on = Vec::new();
         let mut inner = scope.clone();
@@ -395,7 +395,8 @@ impl Builder<'_> {
             && let Some((name, path)) = path_of(expr)
             && let Some(Variable::Row(input, level)) = scope.variable(name).cloned()
         {
-            // The array of a row around it: the same documents once more, with the array, joined by their number.
+            // An array of a surrounding row: reads the same documents again, with the array, joined by their
+            // number.
             if level != 0 || self.inputs.nullable.contains(&input) {
                 return unsupported("EXISTS over an array of an element");
             }
@@ -433,7 +434,7 @@ impl Builder<'_> {
         }
     }
 
-    /// EXISTS over an array, whose rows are those of the input `again`.
+    /// Plans EXISTS over an array, whose rows are those of the input `again`.
     fn exists_over(
         &mut self,
         block: &Block,
@@ -460,7 +461,8 @@ impl Builder<'_> {
         Ok(SemiJoin { right: Right::Input(again, own), on, kind, known: None })
     }
 
-    /// The documents of a relation once more: the column with their number in the first, and the new input.
+    /// Reads the documents of a relation again: returns the column with their number in the first, and the new
+    /// input.
     fn again(&mut self, input: usize) -> Planned<(String, usize)> {
         let own = self.row_number(input);
         let Some(relation) = self.inputs.relation(input) else {
@@ -476,7 +478,7 @@ impl Builder<'_> {
         self.inputs.want(input, "#row", Wanted { level: 0, path: Vec::new(), form: Form::Row })
     }
 
-    /// `item IN (SELECT …)`.
+    /// Plans `item IN (SELECT …)`.
     fn member(
         &mut self,
         item: &Sql,
@@ -495,7 +497,8 @@ impl Builder<'_> {
         if typed.ty != item.ty || item.ty.is_none() {
             return unsupported("IN a query of values of another type");
         }
-        // NOT IN is unknown where a value is, and an unknown among the rows makes it so for all that are not found.
+        // NOT IN is unknown where a value is unknown, and an unknown among the rows makes it unknown for all values
+        // that are not found.
         let is_anti = kind == JoinType::LeftAnti;
         if is_anti && (typed.null || typed.missing) {
             return unsupported("NOT IN a query that can have unknown values");
@@ -508,7 +511,7 @@ impl Builder<'_> {
         Ok(SemiJoin { right: Right::Joined(joined), on, kind, known })
     }
 
-    /// Makes the tables and joins them.
+    /// Creates the tables and joins them.
     fn join(&mut self, pending: Pending) -> Planned<Joined> {
         let Pending { own, lefts, mut conditions, subqueries } = pending;
         let parts = own.iter().map(|input| join::read(&self.inputs, *input, self.parts));
@@ -538,7 +541,7 @@ impl Builder<'_> {
         Ok(joined)
     }
 
-    /// GROUP BY and HAVING.
+    /// Plans GROUP BY and HAVING.
     fn group(
         &mut self,
         block: &Block,
@@ -626,7 +629,7 @@ impl Builder<'_> {
         };
         let typed = match self.typed(argument, scope)? {
             Some(typed) => typed,
-            // COUNT sees only whether there is a value.
+            // COUNT depends only on whether there is a value.
             None if name == "count" && !aggregate.distinct => {
                 let is_known = Sql::Unary(Unary::IsKnown, Box::new(argument.clone()));
                 let condition = self.evaluated(&is_known, scope, Mode::Condition)?;
@@ -642,7 +645,7 @@ impl Builder<'_> {
         };
         Ok(match (name, aggregate.distinct) {
             ("count", _) if typed.ty.is_none() => counted(count(null(Ty::Int))),
-            // No value is known: neither is their sum.
+            // If no value is known, the sum is unknown, too.
             ("sum" | "avg" | "min" | "max", _) if typed.ty.is_none() => {
                 let (expr, typed) = result(max(null(Ty::Int)), Ty::Int);
                 (expr, Typed { magnitude: 0, ..typed })
@@ -661,7 +664,7 @@ impl Builder<'_> {
                 result(sum(typed.expr), Ty::Int)
             }
             ("sum", false) if typed.ty == Some(Ty::Int) => {
-                // The sum is exact, and is refused when it leaves 64 bits.
+                // The sum is exact, and is refused when it exceeds 64 bits.
                 let wide = cast(typed.expr, DataType::Decimal128(19, 0));
                 let (expr, typed) = result(sum(wide), Ty::Int);
                 (expr, Typed { magnitude: WIDE, ..typed })
@@ -673,7 +676,7 @@ impl Builder<'_> {
         })
     }
 
-    /// SELECT, ORDER BY and LIMIT.
+    /// Plans SELECT, ORDER BY and LIMIT.
     fn project(
         &mut self,
         block: &Block,
@@ -774,7 +777,7 @@ impl Builder<'_> {
         }
     }
 
-    /// `v.*`.
+    /// Plans `v.*`.
     fn fields_of(&mut self, expr: &Sql, scope: &Scope, selected: &mut Selected) -> Planned<Out> {
         match self.out(expr, scope, false, selected)? {
             Out::Leaf(leaf) if leaf.typed.is_none() => Ok(Out::Fields(leaf)),
@@ -783,7 +786,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The value of an expression for a row.
+    /// Returns the value of an expression for a row.
     fn out(
         &mut self,
         expr: &Sql,
@@ -826,7 +829,7 @@ impl Builder<'_> {
         Ok(Out::Leaf(Leaf { column: name, typed }))
     }
 
-    /// An expression as JSON text; a path as it is stored.
+    /// Returns an expression as JSON text; a path in its stored form.
     fn text(&mut self, expr: &Sql, scope: &Scope, is_distinct: bool) -> Planned<Expr> {
         if !is_distinct {
             match scope.bound(expr) {
@@ -846,19 +849,19 @@ impl Builder<'_> {
     }
 }
 
-/// A join that only asks whether there is a partner.
+/// A join that only checks whether there is a partner.
 struct SemiJoin {
     right: Right,
     on: Vec<Expr>,
     kind: JoinType,
-    /// Condition on the left side before the join.
+    /// A condition on the left side before the join.
     known: Option<Expr>,
 }
 
-/// Right side of such a join.
+/// The right side of such a join.
 enum Right {
     Joined(Joined),
-    /// An input with its own conditions, whose table is made later.
+    /// An input with its own conditions, whose table is created later.
     Input(usize, Vec<Condition>),
 }
 
@@ -870,7 +873,7 @@ struct Pending {
     subqueries: Vec<SemiJoin>,
 }
 
-/// Variables of the terms of FROM.
+/// Returns the variables of the terms of FROM.
 fn own_variables(block: &Block) -> Vec<Name> {
     let terms = block.from.iter();
     terms
@@ -881,7 +884,7 @@ fn own_variables(block: &Block) -> Vec<Name> {
         .collect()
 }
 
-/// Puts the expressions of LET in the place of their names.
+/// Replaces the names of LET by their expressions.
 fn without_lets(block: &Block) -> Planned<Block> {
     let mut block = block.clone();
     let lets = std::mem::take(&mut block.lets);
@@ -903,7 +906,7 @@ pub fn selects_aggregate(block: &Block) -> bool {
     }
 }
 
-/// The different aggregates above FROM and WHERE.
+/// Collects the distinct aggregates above FROM and WHERE.
 fn collect_aggregates(block: &Block, select: &Select, into: &mut Vec<Aggregate>) {
     let mut add = |expr: &Sql| collect(expr, into);
     if let Some(having) = block.group.as_ref().and_then(|group| group.having.as_ref()) {

@@ -1,4 +1,4 @@
-//! Expressions that are evaluated row by row, as functions of the engine: for values of several kinds, and for functions of the language.
+//! Expressions evaluated row by row, as functions of the engine: for values of several kinds, and for functions of the language.
 
 use super::relation::Ty;
 use crate::rows;
@@ -21,27 +21,27 @@ use std::sync::Arc;
 /// First double beyond the integers of 64 bits.
 const INTEGERS_END: f64 = 9_223_372_036_854_775_808.0;
 
-/// Value that an argument has where it is null, and how it is read otherwise.
+/// The meaning of null in an argument, and the form of its other values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Argument {
-    /// A value of a type; null stands for NULL, or for MISSING.
+    /// A value of a type; null is NULL or MISSING.
     Typed { is_missing: bool },
-    /// JSON text; null stands for MISSING.
+    /// JSON text; null is MISSING.
     Json,
 }
 
-/// Type of the result.
+/// The type of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// True if a condition holds; null if that is unknown.
     Condition,
     /// JSON text; null for MISSING.
     Json,
-    /// The same with sorted names: equal values have equal texts.
+    /// JSON text with sorted names: equal values have equal texts.
     Canonical,
-    /// Bytes in the order of the values.
+    /// Bytes that sort like the values.
     Key,
-    /// A value of this type; null for others, which are unknown.
+    /// A value of this type; null for other values, which are unknown.
     Typed(Ty),
 }
 
@@ -58,7 +58,7 @@ pub struct Evaluate {
 }
 
 impl Evaluate {
-    /// The function of an expression whose free variables are the arguments. `id` is unique within a query.
+    /// Returns the function of an expression whose free variables are the arguments. `id` is unique within a query.
     pub fn new(
         id: usize,
         expr: Expr,
@@ -144,7 +144,7 @@ impl ScalarUDFImpl for Evaluate {
     }
 }
 
-/// Functions of analytics without a plan: no queries, no time, no chance.
+/// Analytics functions without a plan: no queries, no time, no randomness.
 struct OfAnalytics;
 
 impl Host for OfAnalytics {
@@ -179,7 +179,7 @@ impl Host for OfAnalytics {
     }
 }
 
-/// The value of an array in a row.
+/// Returns the value of an array in a row.
 pub fn value_at(array: &ArrayRef, argument: Argument, row: usize) -> Value {
     if array.is_null(row) {
         return match argument {
@@ -202,7 +202,7 @@ pub fn value_at(array: &ArrayRef, argument: Argument, row: usize) -> Value {
     }
 }
 
-/// The value with equal numbers as one: -0 is 0, and doubles that are whole are integers.
+/// Returns the value with equal numbers in one form: -0 becomes 0, and integral doubles become integers.
 fn canonical(value: &Value) -> Value {
     match value {
         Value::Float(number)

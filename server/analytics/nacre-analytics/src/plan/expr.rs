@@ -1,8 +1,9 @@
-//! Expressions of SQL++ as expressions of the engine.
+//! Translates SQL++ expressions to expressions of the engine.
 //!
-//! Three ways, the first that is possible: over typed columns; as a function that evaluates each row ([`super::evaluate`]); not at all.
+//! There are three ways, and the first possible one is used: over typed columns; as a function that evaluates each row
+//! ([`super::evaluate`]); not at all.
 //!
-//! MISSING and NULL are both null in the engine. Where the difference is seen (what is selected, grouped by, ordered by, IS NULL), an
+//! MISSING and NULL are both null in the engine. Where the difference matters (select list, GROUP BY, ORDER BY, IS NULL), an
 //! expression that can be both is evaluated row by row.
 
 use super::block::selects_aggregate;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 
 type Planned<T> = Result<T, Stop>;
 
-/// Functions whose results all have one type or are unknown: name, type, and whether a known argument can give NULL.
+/// Functions whose known results all have one type: name and type.
 const FUNCTIONS: &[(&str, Ty)] = &[
     ("DATE_PART_STR", Ty::Int),
     ("DATE_ADD_STR", Ty::String),
@@ -50,7 +51,7 @@ fn binary(left: Expr, operator: Operator, right: Expr) -> Expr {
     Expr::BinaryExpr(BinaryExpr::new(Box::new(left), operator, Box::new(right)))
 }
 
-/// The result of an operator whose operands are `a` and `b`: unknown where one is.
+/// Returns the result of an operator with operands `a` and `b`: unknown if one of them is.
 fn strict(expr: Expr, ty: Ty, a: &Typed, b: &Typed) -> Typed {
     Typed { missing: a.missing || b.missing, null: a.null || b.null, ..Typed::known(expr, ty) }
 }
@@ -62,7 +63,7 @@ fn as_float(typed: &Typed) -> Expr {
     }
 }
 
-/// A number as a value to compare or group by: the engine orders bits, by which -0 is not 0.
+/// Returns a number for comparing or grouping: the engine orders bits, so that -0 differs from 0.
 pub fn comparable(typed: &Typed) -> Expr {
     match (&typed.expr, typed.ty) {
         (Expr::Literal(ScalarValue::Float64(Some(number)), _), _) if *number != 0.0 => {
@@ -97,10 +98,10 @@ fn literal(value: &Value) -> Option<Typed> {
 }
 
 impl Builder<'_> {
-    /// Translates an expression over typed columns; `None` if it has to be evaluated.
+    /// Translates an expression over typed columns; `None` if it must be evaluated.
     ///
     /// # Errors
-    /// The query has no plan: a part that it needs is missing.
+    /// The reason, if the query has no plan because a required part has none.
     pub fn typed(&mut self, expr: &Sql, scope: &Scope) -> Planned<Option<Typed>> {
         if let Some(resolved) = scope.bound(expr) {
             return Ok(match resolved {
@@ -194,7 +195,7 @@ impl Builder<'_> {
         }
     }
 
-    /// `META(v).id`.
+    /// Translates `META(v).id`.
     fn typed_id(&mut self, of: &Sql, name: &str, scope: &Scope) -> Planned<Option<Typed>> {
         let Sql::Call(function, arguments) = of else { return Ok(None) };
         let ("META", "id", [Sql::Ident(variable)]) = (function.name, name, &arguments[..]) else {
@@ -214,7 +215,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The first row of a query that stands alone, or a field of it.
+    /// Translates the first row of an uncorrelated query, or a field of it.
     fn scalar(
         &mut self,
         select: &Select,
@@ -240,7 +241,7 @@ impl Builder<'_> {
             // The engine refuses a second row.
             .limit(0, Some(1))?
             .build()?;
-        // No row is MISSING.
+        // No row means MISSING.
         let missing = typed.missing || !has_one_row(select);
         let expr = scalar_subquery(Arc::new(plan));
         Ok(Some(Typed { expr, missing, distinct: Some(1.0), ..typed }))
@@ -278,7 +279,7 @@ impl Builder<'_> {
         })
     }
 
-    /// `STRING_TO_CODEPOINT(text)[0]`, by which rows are joined.
+    /// Translates `STRING_TO_CODEPOINT(text)[0]`, by which rows are joined.
     fn code_point(
         &mut self,
         expr: &Sql,
@@ -325,7 +326,7 @@ impl Builder<'_> {
     fn logic(&mut self, chain: Chain, operands: &[Sql], scope: &Scope) -> Planned<Option<Typed>> {
         let mut all: Option<Typed> = None;
         for operand in operands {
-            // A part that has no types is evaluated alone.
+            // A part without a type is evaluated separately.
             let next = match self.typed(operand, scope)? {
                 Some(typed) if typed.ty == Some(Ty::Bool) => typed,
                 _ => {
@@ -415,7 +416,7 @@ impl Builder<'_> {
         }))
     }
 
-    /// A function with a result of one type, evaluated row by row.
+    /// Translates a function with a result of one type, evaluated row by row.
     fn call(
         &mut self,
         expr: &Sql,
@@ -426,7 +427,7 @@ impl Builder<'_> {
         let mut missing = false;
         for argument in arguments {
             match self.typed(argument, scope)? {
-                // A function that keeps an integer as it is has results that are no doubles.
+                // The result of a function that returns an integer unchanged is not a double.
                 Some(typed) if ty == Ty::Float && !typed.is_exact() => return Ok(None),
                 Some(typed) => missing |= typed.missing,
                 None => return Ok(None),
@@ -436,10 +437,10 @@ impl Builder<'_> {
         Ok(Some(Typed { missing, null: true, magnitude: 1 << 31, ..Typed::known(expr, ty) }))
     }
 
-    /// Translates a condition: null and FALSE are alike to who asks.
+    /// Translates a condition: its users treat null like FALSE.
     ///
     /// # Errors
-    /// The query has no plan.
+    /// The reason, if the query has no plan.
     pub fn condition(&mut self, expr: &Sql, scope: &Scope) -> Planned<Expr> {
         match self.typed(expr, scope)? {
             Some(Typed { expr, ty: Some(Ty::Bool), .. }) => Ok(expr),
@@ -448,10 +449,10 @@ impl Builder<'_> {
         }
     }
 
-    /// An expression that is evaluated row by row.
+    /// Translates an expression that is evaluated row by row.
     ///
     /// # Errors
-    /// It has a subquery, or something else that only a whole query can have.
+    /// The reason, if it has a subquery or something else that only a complete query can have.
     pub fn evaluated(&mut self, expr: &Sql, scope: &Scope, mode: Mode) -> Planned<Expr> {
         let mut body = expr.clone();
         let mut arguments = Vec::new();
@@ -468,7 +469,7 @@ impl Builder<'_> {
         )))
     }
 
-    /// Puts arguments in the place of all paths that have a column.
+    /// Replaces all paths that have a column by arguments.
     fn bind(
         &mut self,
         expr: &mut Sql,
@@ -518,7 +519,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The same within the variables of a quantifier, which stay as they are.
+    /// Like `bind`, within the variables of a quantifier, which stay unchanged.
     fn bind_open(
         &mut self,
         expr: &mut Sql,
@@ -548,7 +549,7 @@ impl Builder<'_> {
         outcome
     }
 
-    /// The column of an expression as an argument, if it has one.
+    /// Returns the column of an expression as an argument, if it has one.
     fn argument(&mut self, expr: &Sql, scope: &Scope) -> Planned<Option<(Argument, Expr)>> {
         let resolved = match scope.bound(expr) {
             Some(resolved) => Some(resolved),
@@ -605,7 +606,7 @@ fn is_hidden(variable: &Variable) -> bool {
     matches!(variable, Variable::Fields(usize::MAX, _))
 }
 
-/// The query of `(SELECT …)[0]`.
+/// Returns the query of `(SELECT …)[0]`.
 fn element_of_subquery(expr: &Sql) -> Option<&Select> {
     match expr {
         Sql::Element(of, index) => match (&**of, &**index) {
@@ -616,7 +617,7 @@ fn element_of_subquery(expr: &Sql) -> Option<&Select> {
     }
 }
 
-/// Returns true if a query has exactly one row: it aggregates all that it reads.
+/// Returns true if a query has exactly one row, because it aggregates all rows that it reads.
 fn has_one_row(select: &Select) -> bool {
     match &select.body {
         Body::Block(block) => {
@@ -632,7 +633,7 @@ fn has_one_row(select: &Select) -> bool {
     }
 }
 
-/// Arithmetic that cannot overflow; `None` where the evaluator has to look at each value.
+/// Translates arithmetic that cannot overflow; `None` if the evaluator must examine each value.
 fn arithmetic(operator: Binary, a: &Typed, b: &Typed) -> Option<Typed> {
     let (x, y) = (a.ty?, b.ty?);
     let is_number = |ty| matches!(ty, Ty::Int | Ty::Float);
@@ -640,12 +641,12 @@ fn arithmetic(operator: Binary, a: &Typed, b: &Typed) -> Option<Typed> {
         return None;
     }
     let are_ints = x == Ty::Int && y == Ty::Int;
-    // The evaluator cuts doubles to whole numbers before it takes a remainder.
+    // The evaluator truncates doubles before it computes a remainder.
     if operator == Binary::Modulo && !are_ints {
         return None;
     }
-    // A quotient of integers is a division of doubles. The least integer has no negative, which is its remainder's quotient. An integer
-    // next to a double becomes one in both engines, with the same rounding.
+    // A quotient of integers is a division of doubles. The least integer divided by -1, as for a remainder, exceeds 64 bits.
+    // An integer combined with a double is converted in both engines, with the same rounding.
     let needs_exact = are_ints && operator == Binary::Divide;
     if needs_exact && !(a.is_exact() && b.is_exact())
         || operator == Binary::Modulo && a.magnitude > i64::MAX as u64
@@ -674,7 +675,7 @@ fn arithmetic(operator: Binary, a: &Typed, b: &Typed) -> Option<Typed> {
     Some(Typed { magnitude, ..typed })
 }
 
-/// `/` is a division of doubles; both give NULL where the divisor is 0.
+/// Translates a division or a remainder. `/` divides doubles; both return NULL for a divisor of 0.
 fn division(operator: Binary, engine: Operator, a: &Typed, b: &Typed, are_ints: bool) -> Typed {
     let is_whole = are_ints && operator == Binary::Modulo;
     let (left, right, zero, ty) = match is_whole {
@@ -693,7 +694,7 @@ fn division(operator: Binary, engine: Operator, a: &Typed, b: &Typed, are_ints: 
     let expr = match divisor {
         Some(_) => quotient(right.clone()),
         None => {
-            // Without a value for 0 the engine fails on it, whichever branch is taken.
+            // Without a replacement for 0 the engine fails, whichever branch is taken.
             let safe = when(right.clone().eq(zero), null(ty)).otherwise(right.clone());
             safe.map(quotient).unwrap_or_else(|_| null(ty))
         }

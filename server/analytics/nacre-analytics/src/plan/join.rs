@@ -1,7 +1,7 @@
-//! The order of joins: the engine joins in the order of FROM, so that it is decided here.
+//! The order of joins. The engine joins in the order of FROM, so the order is determined here.
 //!
-//! Begins with the pair of inputs whose join is the smallest, and adds the input that makes the smallest next one: equalities divide by
-//! the number of different values, other conditions by a guess. Inputs that nothing connects come last.
+//! Starts with the pair of inputs with the smallest join, and repeatedly adds the input with the smallest next one: equalities
+//! divide by the number of distinct values, other conditions by a constant. Unconnected inputs come last.
 
 use super::Stop;
 use super::relation::{Form, Wanted};
@@ -11,7 +11,7 @@ use datafusion::logical_expr::{Expr, JoinType, LogicalPlan, LogicalPlanBuilder};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Part of the rows for which a condition is guessed to hold.
+/// The assumed share of rows for which a condition is true.
 const SELECTIVITY: f64 = 0.25;
 
 /// A condition with the inputs that it reads.
@@ -21,25 +21,25 @@ pub struct Condition {
     pub expr: Expr,
     /// Inputs.
     pub inputs: BTreeSet<usize>,
-    /// Both sides, of an equality of two expressions that read different inputs.
+    /// Both sides of an equality of two expressions that read different inputs.
     pub sides: Option<Box<[(Typed, BTreeSet<usize>); 2]>>,
 }
 
-/// Rows that are joined already, and about how many they are.
+/// Joined rows with their estimated number.
 #[derive(Clone)]
 pub struct Joined {
     /// Plan.
     pub plan: LogicalPlan,
-    /// Inputs in it.
+    /// The inputs that it contains.
     pub inputs: BTreeSet<usize>,
-    /// Estimate.
+    /// The estimate.
     pub rows: f64,
 }
 
-/// Makes a table of an input.
+/// Creates the table of an input.
 ///
 /// # Errors
-/// Those of the engine.
+/// The errors of the engine.
 pub fn read(inputs: &Inputs, input: usize, parts: usize) -> Result<Joined, Stop> {
     let (plan, rows) = match &inputs.all[input] {
         Input::Plan(plan, rows) => (plan.clone(), *rows),
@@ -55,7 +55,7 @@ pub fn read(inputs: &Inputs, input: usize, parts: usize) -> Result<Joined, Stop>
             let table = MemTable::try_new(relation.schema(), batches)?;
             let source = provider_as_source(Arc::new(table));
             let plan = LogicalPlanBuilder::scan("documents", source, None)?.build()?;
-            // Columns are known by their names alone, which are unique in a statement.
+            // Columns are identified only by their names, which are unique in a statement.
             let columns: Vec<Expr> = plan
                 .schema()
                 .columns()
@@ -72,10 +72,10 @@ pub fn read(inputs: &Inputs, input: usize, parts: usize) -> Result<Joined, Stop>
     Ok(Joined { plan, inputs: BTreeSet::from([input]), rows })
 }
 
-/// Applies the conditions that read nothing else, and takes them from the list.
+/// Applies the conditions that read only these inputs, and removes them from the list.
 ///
 /// # Errors
-/// Those of the engine.
+/// The errors of the engine.
 pub fn filter(joined: Joined, conditions: &mut Vec<Condition>) -> Result<Joined, Stop> {
     let Joined { mut plan, inputs, mut rows } = joined;
     let mut left = Vec::new();
@@ -92,7 +92,7 @@ pub fn filter(joined: Joined, conditions: &mut Vec<Condition>) -> Result<Joined,
     Ok(Joined { plan, inputs, rows })
 }
 
-/// Estimate of a join, and whether an equality connects its sides.
+/// Estimates the size of a join; also returns whether an equality connects its sides.
 fn estimate(left: &Joined, right: &Joined, conditions: &[Condition]) -> (f64, bool) {
     let mut values = 1.0_f64;
     let mut is_connected = false;
@@ -118,10 +118,10 @@ fn estimate(left: &Joined, right: &Joined, conditions: &[Condition]) -> (f64, bo
     (left.rows * right.rows / values * others, is_connected)
 }
 
-/// Joins all inputs, in the order that seems to make the fewest rows, and applies the conditions.
+/// Joins all inputs in the estimated best order, and applies the conditions.
 ///
 /// # Errors
-/// Those of the engine.
+/// The errors of the engine.
 pub fn all(mut parts: Vec<Joined>, conditions: &mut Vec<Condition>) -> Result<Joined, Stop> {
     for part in &mut parts {
         *part = filter(part.clone(), conditions)?;
@@ -175,10 +175,10 @@ fn pair(left: Joined, right: Joined, conditions: &mut Vec<Condition>) -> Result<
     Ok(Joined { plan: plan.build()?, inputs, rows: rows.max(1.0) })
 }
 
-/// Joins by a kind that keeps or drops rows of the left side: left, semi and anti joins.
+/// Joins with a kind that keeps or drops rows of the left side: left, semi and anti joins.
 ///
 /// # Errors
-/// Those of the engine.
+/// The errors of the engine.
 pub fn keep(left: Joined, right: Joined, kind: JoinType, on: Vec<Expr>) -> Result<Joined, Stop> {
     let plan = LogicalPlanBuilder::from(left.plan).join_on(right.plan, kind, on)?.build()?;
     let mut inputs = left.inputs;

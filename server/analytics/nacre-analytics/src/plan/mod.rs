@@ -1,12 +1,12 @@
-//! Queries over columns: SQL++ as plans of the engine.
+//! Queries over columns: translates SQL++ to plans of the engine.
 //!
 //! ```text
 //! Select ─ parameters ─► Block ─► inputs, conditions, groups, order ─► LogicalPlan ─► batches ─► rows of JSON
 //!                                   └ expr: typed columns, or evaluated row by row
 //! ```
 //!
-//! A query without a plan is answered from rows by [`crate::rows`], and EXPLAIN gives the reason. A plan is bound to the
-//! snapshots that it was made for, so that the types of its columns are those of all documents and not of a sample.
+//! A query without a plan is answered from rows by [`crate::rows`], and EXPLAIN returns the reason. A plan is bound to
+//! the snapshots for which it was made, so the types of its columns are those of all documents, not of a sample.
 
 mod block;
 mod evaluate;
@@ -37,19 +37,19 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Stack of a thread that plans: plans are walked by recursion.
+/// Stack size of a planning thread: planning is recursive.
 const STACK_BYTES: usize = 16 << 20;
-/// Batches of rows that wait for the client.
+/// Maximum number of batches that wait for the client.
 const BATCHES_MAX: usize = 2;
-/// Time after which a query that runs looks whether it has to end.
+/// Interval at which a running query checks whether it must end.
 const TURN: Duration = Duration::from_millis(100);
 
-/// Why a query has no plan.
+/// The reason why a query has no plan.
 #[derive(Debug)]
 pub enum Stop {
-    /// It is answered from rows, for this reason.
+    /// The query is answered from rows, for this reason.
     Unsupported(String),
-    /// It is refused.
+    /// The query is refused.
     Failed(Error),
 }
 
@@ -67,14 +67,14 @@ fn unsupported<T>(reason: impl Into<String>) -> std::result::Result<T, Stop> {
     Err(Stop::Unsupported(reason.into()))
 }
 
-/// Shape of a row.
+/// The shape of a row.
 #[derive(Clone, Debug)]
 enum Out {
     /// A value.
     Leaf(Leaf),
     /// An object.
     Object(Vec<(Name, Out)>),
-    /// The fields of an object that has JSON text, beside no other.
+    /// The fields of an object in JSON text, without further members.
     Fields(Leaf),
 }
 
@@ -87,26 +87,26 @@ pub struct Query {
     notes: Vec<String>,
 }
 
-/// How a query is answered.
+/// The way a query is answered.
 #[derive(Debug)]
 pub enum Outcome {
     /// Over columns.
     Columns(Box<Query>),
-    /// Document by document, for a reason.
+    /// Document by document, for this reason.
     Rows(String),
 }
 
-/// Makes plans and runs them.
+/// Creates plans and runs them.
 pub struct Planner {
     context: SessionContext,
     memory_bytes: usize,
-    /// Threads of the queries; there until the end.
+    /// The threads of the queries; `None` only while it is dropped.
     runtime: Option<tokio::runtime::Runtime>,
 }
 
 impl Drop for Planner {
     fn drop(&mut self) {
-        // A query that was ended still finishes its step, which is not waited for.
+        // A cancelled query still finishes its step. Do not wait for it.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -114,10 +114,10 @@ impl Drop for Planner {
 }
 
 impl Planner {
-    /// A planner whose queries have so much memory together; what they cannot hold goes into files in `folder`.
+    /// Returns a planner whose queries share `memory_bytes` of memory; they spill larger data to files in `folder`.
     ///
     /// # Errors
-    /// The error of the system.
+    /// The error of the operating system.
     pub fn new(memory_bytes: usize, folder: &Path) -> Result<Planner> {
         let spills = folder.join("spills");
         std::fs::create_dir_all(&spills)
@@ -143,15 +143,15 @@ impl Planner {
         self.runtime.as_ref().expect("it is taken at the end alone")
     }
 
-    /// Memory of queries.
+    /// Returns the memory limit of queries.
     pub fn memory_bytes(&self) -> usize {
         self.memory_bytes
     }
 
-    /// Makes a plan of a query whose names are resolved.
+    /// Plans a query whose names are resolved.
     ///
     /// # Errors
-    /// The query is refused.
+    /// The reason, if the query is refused.
     pub fn plan(
         &self,
         select: &Select,
@@ -205,7 +205,7 @@ impl Planner {
         let planned = builder.select(&select, &scope::Scope::default())?;
         let state = self.context.state();
         let plan = state.optimize(&planned.plan)?;
-        // A plan that the engine cannot carry out is no plan: it says so here, while another way is left.
+        // Check here that the engine can run the plan, while the query can still be answered from rows.
         let physical =
             self.runtime().block_on(state.query_planner().create_physical_plan(&plan, &state))?;
         builder.notes.sort();
@@ -216,7 +216,7 @@ impl Planner {
     /// Runs a query, and passes each row to `take` as JSON text.
     ///
     /// # Errors
-    /// Those of the query, of `take`, and the end of patience.
+    /// The errors of the query and of `take`, and the end of patience.
     pub fn run(
         &self,
         query: Box<Query>,
@@ -251,7 +251,7 @@ impl Planner {
                 Ok(Ok(None)) => break Ok(()),
                 Ok(Err(error)) => Err(error),
                 Err(RecvTimeoutError::Timeout) => patience.check(),
-                // Without the end, rows are missing.
+                // Without an end, rows are missing.
                 Err(RecvTimeoutError::Disconnected) => {
                     Err(Error::internal("the engine has ended early: the log says why"))
                 }
@@ -266,11 +266,11 @@ impl Planner {
 }
 
 fn refused(error: nacre_sql::Error) -> Stop {
-    // The evaluator refuses it with the right words.
+    // The evaluator refuses it with the right message.
     Stop::Unsupported(error.message)
 }
 
-/// Puts values in the place of parameters.
+/// Replaces parameters by their values.
 fn substitute(expr: &mut Sql, settings: &Settings) -> std::result::Result<(), Stop> {
     let value: Option<&Value> = match expr {
         Sql::Positional(position) => match settings.positional.get(*position - 1) {
@@ -304,9 +304,9 @@ struct Builder<'a> {
     inputs: Inputs,
     /// Expressions that are evaluated row by row.
     notes: Vec<String>,
-    /// Queries of WITH that are visible.
+    /// The visible queries of WITH.
     with: Vec<(Name, Select)>,
-    /// ORDER BY of the block that is planned.
+    /// ORDER BY of the block being planned.
     order: Vec<OrderTerm>,
     ids: usize,
     parts: usize,
@@ -320,7 +320,7 @@ impl Builder<'_> {
     }
 }
 
-/// Describes how a query is answered, as JSON.
+/// Describes as JSON how a query is answered.
 pub fn explain(planned: &Result<Outcome>) -> String {
     let mut text = String::from("{\"engine\":");
     match planned {

@@ -1,4 +1,4 @@
-//! Batches of the engine as rows of JSON.
+//! Converts batches of the engine to rows of JSON.
 
 use super::Out;
 use super::evaluate::{Argument, value_at};
@@ -7,10 +7,10 @@ use crate::error::{Error, Result};
 use datafusion::arrow::array::{Array, ArrayRef, RecordBatch};
 use nacre_sql::{Name, Value, write_string};
 
-/// Shape of a row with the columns of a batch.
+/// The shape of a row, with the columns of a batch.
 enum Written {
     Value(ArrayRef, Argument),
-    /// JSON text, which is passed on as it is.
+    /// JSON text, which is copied unchanged.
     Json(ArrayRef),
     Object(Vec<(Name, Written)>),
     Fields(ArrayRef),
@@ -39,7 +39,7 @@ fn bound(out: &Out, batch: &RecordBatch) -> Result<Written> {
 /// Passes the rows of a batch to `take`.
 ///
 /// # Errors
-/// Those of `take`.
+/// The errors of `take`.
 pub fn write(
     batch: &RecordBatch,
     out: &Out,

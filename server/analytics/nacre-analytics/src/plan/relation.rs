@@ -1,10 +1,11 @@
-//! Documents of a snapshot as a table: the rows of a collection, or those of its arrays beside them, with the columns that a query reads.
+//! Documents of a snapshot as a table: the rows of a collection, optionally joined with elements of their arrays, with the
+//! columns that a query reads.
 //!
 //! ```text
 //! FROM orders o, o.lines l     level 0: the documents     level 1: the elements of `lines`, each with the row of its document
 //! ```
 //!
-//! Columns below level 0 lie in the segment as one array, so that their values are taken as they are and those of documents are repeated.
+//! A segment stores columns below level 0 as one array, so their values are used directly, and those of documents are repeated.
 
 use crate::column::{Column, Found, Kind, Kinds};
 use crate::shadow::{Snapshot, View};
@@ -18,26 +19,26 @@ use datafusion::arrow::error::ArrowError;
 use nacre_sql::{Name, Value};
 use std::sync::Arc;
 
-/// Integers up to here are doubles without loss.
+/// Integers up to this magnitude are exact as doubles.
 pub const EXACT_MAX: u64 = 1 << 53;
 /// Rows of a batch.
 const BATCH_ROWS: usize = 8192;
 
-/// Type of a column whose known values all have one kind.
+/// The type of a column whose known values all have one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ty {
     /// TRUE and FALSE.
     Bool,
     /// Integers.
     Int,
-    /// Doubles, and integers that are exact as such.
+    /// Doubles, and integers that are exact as doubles.
     Float,
     /// Texts.
     String,
 }
 
 impl Ty {
-    /// Type of the array.
+    /// Returns the type of the array.
     pub fn data_type(self) -> DataType {
         match self {
             Ty::Bool => DataType::Boolean,
@@ -53,9 +54,9 @@ impl Ty {
 pub struct Known {
     /// Kinds that occur.
     pub kinds: Kinds,
-    /// Least and greatest integer.
+    /// Minimum and maximum integer.
     pub range: Option<(i64, i64)>,
-    /// Some values are in no column.
+    /// True if some values have no column.
     pub is_unknown: bool,
 }
 
@@ -68,12 +69,12 @@ impl Known {
         }
     }
 
-    /// Greatest magnitude of its integers.
+    /// Returns the maximum magnitude of the integers.
     pub fn magnitude(&self) -> u64 {
         self.range.map_or(0, |(low, high)| low.unsigned_abs().max(high.unsigned_abs()))
     }
 
-    /// The one type of the known values: `Some(None)` if there are none, `None` if they have several.
+    /// Returns the type of the known values: `Some(None)` if there are none, `None` if they have several types.
     pub fn ty(&self) -> Option<Option<Ty>> {
         let known = self.kinds.known();
         let is = |kinds: &[Kind]| known == Kinds::of(kinds);
@@ -92,32 +93,32 @@ impl Known {
     }
 }
 
-/// Rows of an array of the level above it.
+/// The rows of an array of the level above it.
 #[derive(Clone, Debug)]
 pub struct Level {
-    /// Level whose documents or elements have the array.
+    /// The level whose documents or elements have the array.
     pub parent: usize,
-    /// Path of the array in them.
+    /// The path of the array in them.
     pub path: Vec<Name>,
 }
 
-/// Content of a column.
+/// The content of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Values of one type; null where there is none.
+    /// Values of one type; null for other values.
     Typed(Ty),
-    /// JSON texts; null where the value is MISSING.
+    /// JSON texts; null for MISSING.
     Json,
     /// IDs of the documents.
     Id,
-    /// Number of the document in the snapshot.
+    /// The number of the document in the snapshot.
     Row,
 }
 
 /// A column that a query reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Level that the path begins at.
+    /// The level at which the path begins.
     pub level: usize,
     /// Path.
     pub path: Vec<Name>,
@@ -125,18 +126,18 @@ pub struct Wanted {
     pub form: Form,
 }
 
-/// A table of documents and, perhaps, elements of their arrays.
+/// A table of documents, optionally with elements of their arrays.
 #[derive(Clone, Debug)]
 pub struct Relation {
     /// Documents.
     pub snapshot: Snapshot,
-    /// Levels above the first.
+    /// The levels above the first one.
     pub levels: Vec<Level>,
     /// Columns with their names.
     pub columns: Vec<(String, Wanted)>,
 }
 
-/// The column of a level's own values within a segment.
+/// Returns the column of a level's own values within a segment.
 fn root_of<'a>(root: &'a Column, levels: &[Level], level: usize) -> Found<'a> {
     let Some(above) = level.checked_sub(1) else { return Found::Column(root) };
     let Level { parent, path } = &levels[above];
@@ -176,7 +177,7 @@ impl Relation {
                 Found::Nowhere => known.kinds = known.kinds.with(Kinds::of(&[Kind::Missing])),
                 Found::Unknown => known.is_unknown = true,
             }
-            // A field of NULL is NULL, where its column has nothing.
+            // A field of NULL is NULL, although its column has no value.
             let is_null = |above: usize| match find(&path[..above]) {
                 Found::Column(column) => column.kinds.has(Kind::Null),
                 _ => false,
@@ -189,7 +190,7 @@ impl Relation {
         known
     }
 
-    /// Returns true if elements of the array can be read from columns: it is an array wherever it is anything.
+    /// Returns true if elements of the array can be read from columns: all its values are arrays.
     pub fn can_unnest(&self, level: usize, path: &[Name]) -> bool {
         let known = self.known(level, path);
         let others = Kinds(known.kinds.0 & !Kinds::of(&[Kind::Missing, Kind::Array]).0);
@@ -203,7 +204,7 @@ impl Relation {
         !known.is_unknown && others == Kinds::default() && is_shredded
     }
 
-    /// About how many rows there are.
+    /// Returns the approximate number of rows.
     pub fn row_estimate(&self) -> f64 {
         let level = self.levels.len();
         let rows = self.snapshot.views.iter().map(|view| {
@@ -216,7 +217,7 @@ impl Relation {
         rows.sum::<f64>().max(1.0)
     }
 
-    /// Schema of the columns.
+    /// Returns the schema of the columns.
     pub fn schema(&self) -> SchemaRef {
         let field = |(name, wanted): &(String, Wanted)| {
             let kind = match wanted.form {
@@ -229,10 +230,10 @@ impl Relation {
         Arc::new(Schema::new(self.columns.iter().map(field).collect::<Vec<_>>()))
     }
 
-    /// Makes the table, in `parts` parts. Arrays of whole segments are not copied.
+    /// Creates the table, in `parts` parts. Arrays of complete segments are not copied.
     ///
     /// # Errors
-    /// Those of the library: a defect.
+    /// The errors of the library, which are bugs.
     pub fn batches(&self, parts: usize) -> Result<Vec<Vec<RecordBatch>>, ArrowError> {
         let schema = self.schema();
         let mut of_parts = vec![Vec::new(); parts.max(1)];
@@ -260,7 +261,7 @@ impl Relation {
 /// Rows of one segment: the index of each level's value.
 struct Rows {
     count: usize,
-    /// For each level, the places of its values; `None` for all of level 0, one after the other.
+    /// For each level, the indexes of its values; `None` for all of level 0, in order.
     places: Vec<Option<UInt32Array>>,
 }
 
@@ -281,7 +282,7 @@ impl Rows {
         rows
     }
 
-    /// Adds a level: each row is repeated for each of its elements.
+    /// Adds a level: repeats each row for each of its elements.
     fn unnest(&mut self, view: &View, levels: &[Level], level: &Level) {
         let array = column_of(&view.segment.root, levels, level.parent, &level.path);
         let items = match array {
@@ -349,7 +350,7 @@ impl Rows {
         }
     }
 
-    /// JSON texts of a path, read from the texts of the documents.
+    /// Returns the JSON texts of a path, read from the texts of the documents.
     fn texts(&self, view: &View, relation: &Relation, wanted: &Wanted) -> ArrayRef {
         let mut builder = StringViewBuilder::with_capacity(self.count);
         let is_document = wanted.level == 0 && wanted.path.is_empty();
@@ -374,7 +375,7 @@ impl Rows {
         Arc::new(builder.finish())
     }
 
-    /// Value of a level in a row, whose document is `document`.
+    /// Returns the value of a level in a row, whose document is `document`.
     fn own(
         &self,
         view: &View,
@@ -394,7 +395,7 @@ impl Rows {
     }
 }
 
-/// A field of a value; that of NULL is NULL.
+/// Returns a field of a value; a field of NULL is NULL.
 fn field(value: Value, name: &Name) -> Value {
     match value {
         Value::Null => Value::Null,
@@ -402,7 +403,7 @@ fn field(value: Value, name: &Name) -> Value {
     }
 }
 
-/// The array of a column in a type; `None` if it has no value of it.
+/// Returns a column's array of a type; `None` if it has no value of the type.
 fn typed(column: &Column, ty: Ty) -> Option<ArrayRef> {
     match ty {
         Ty::Bool => column.bools.clone(),

@@ -1,4 +1,4 @@
-//! Variables of a query and the columns behind them.
+//! Variables of a query and their columns.
 
 use super::relation::{EXACT_MAX, Form, Relation, Ty, Wanted};
 use super::{Stop, unsupported};
@@ -13,20 +13,20 @@ use std::collections::{BTreeSet, HashMap};
 pub struct Typed {
     /// The expression; null where the value is unknown.
     pub expr: Expr,
-    /// Type; `None` if it is always unknown.
+    /// The type; `None` if the value is always unknown.
     pub ty: Option<Ty>,
-    /// It can be MISSING.
+    /// True if it can be MISSING.
     pub missing: bool,
-    /// It can be NULL.
+    /// True if it can be NULL.
     pub null: bool,
-    /// Greatest magnitude, of integers.
+    /// The maximum magnitude of integers.
     pub magnitude: u64,
-    /// Number of different values, if something is known of it.
+    /// The estimated number of distinct values, if known.
     pub distinct: Option<f64>,
 }
 
 impl Typed {
-    /// A value that is never unknown.
+    /// Returns a value that is never unknown.
     pub fn known(expr: Expr, ty: Ty) -> Typed {
         Typed {
             expr,
@@ -38,18 +38,18 @@ impl Typed {
         }
     }
 
-    /// Returns true if integers are exact as doubles.
+    /// Returns true if its integers are exact as doubles.
     pub fn is_exact(&self) -> bool {
         self.ty != Some(Ty::Int) || self.magnitude <= EXACT_MAX
     }
 
-    /// Returns true if MISSING and NULL are two different values of it.
+    /// Returns true if it can be both MISSING and NULL.
     pub fn is_mixed(&self) -> bool {
         self.missing && self.null
     }
 }
 
-/// Null of a type.
+/// Returns null of a type.
 pub fn null(ty: Ty) -> Expr {
     lit(match ty {
         Ty::Bool => ScalarValue::Boolean(None),
@@ -59,12 +59,12 @@ pub fn null(ty: Ty) -> Expr {
     })
 }
 
-/// A column by its name.
+/// Returns a column by its name.
 pub fn column(name: &str) -> Expr {
     Expr::Column(Column::new_unqualified(name))
 }
 
-/// How a value is found.
+/// The form in which a value is found.
 #[derive(Clone, Debug)]
 pub enum Resolved {
     /// As a value of one type.
@@ -73,12 +73,12 @@ pub enum Resolved {
     Json(Expr),
 }
 
-/// Value of a column of a subquery.
+/// A value in a column of a subquery.
 #[derive(Clone, Debug)]
 pub struct Leaf {
     /// Name of the column.
     pub column: String,
-    /// Its value if it has one type; otherwise it is JSON text.
+    /// The value if it has one type; otherwise the column is JSON text.
     pub typed: Option<Typed>,
 }
 
@@ -102,12 +102,12 @@ pub enum Variable {
     Value(usize, Leaf),
 }
 
-/// Something that is joined.
+/// An operand of a join.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// A table.
     Relation(Relation),
-    /// Rows of a subquery, and about how many they are.
+    /// The rows of a subquery, and their approximate number.
     Plan(LogicalPlan, f64),
 }
 
@@ -116,14 +116,14 @@ pub enum Input {
 pub struct Inputs {
     /// Inputs.
     pub all: Vec<Input>,
-    /// Inputs whose rows can be missing as a whole, on the right of a left join.
+    /// Inputs that can be missing as a whole, because they are on the right of a left join.
     pub nullable: BTreeSet<usize>,
-    /// Input by name of column.
+    /// The input of each column, by name.
     pub owners: HashMap<String, usize>,
 }
 
 impl Inputs {
-    /// The relation of an input.
+    /// Returns the relation of an input.
     pub fn relation(&mut self, input: usize) -> Option<&mut Relation> {
         match &mut self.all[input] {
             Input::Relation(relation) => Some(relation),
@@ -131,7 +131,7 @@ impl Inputs {
         }
     }
 
-    /// Name of the column of a relation that has this content; it is read from now on.
+    /// Returns the name of a relation's column with this content, and adds the column if it is new.
     pub fn want(&mut self, input: usize, label: &str, wanted: Wanted) -> String {
         let count = self.owners.len();
         let Some(relation) = self.relation(input) else { return label.to_owned() };
@@ -144,7 +144,7 @@ impl Inputs {
         name
     }
 
-    /// Inputs whose columns an expression reads.
+    /// Returns the inputs whose columns an expression reads.
     pub fn of(&self, expr: &Expr) -> BTreeSet<usize> {
         expr.column_refs()
             .iter()
@@ -208,37 +208,37 @@ impl Inputs {
         })
     }
 
-    /// The JSON text of a path of a relation.
+    /// Returns the JSON text of a path of a relation.
     pub fn json(&mut self, name: &Name, input: usize, level: usize, path: &[Name]) -> Expr {
         let wanted = Wanted { level, path: path.to_vec(), form: Form::Json };
         column(&self.want(input, &Inputs::label(name, path, "#json"), wanted))
     }
 }
 
-/// Variables that are visible.
+/// The visible variables.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
-    /// Those of this block, then those around it: the first of a name counts.
+    /// The variables of this block, then those of surrounding ones: the first with a name applies.
     pub variables: Vec<(Name, Variable)>,
-    /// Values of whole expressions, after grouping.
+    /// Values of complete expressions, after grouping.
     pub bound: Vec<(Sql, Leaf)>,
-    /// Only `bound` is visible.
+    /// True if only `bound` is visible.
     pub is_grouped: bool,
 }
 
 impl Scope {
-    /// The variable of this name.
+    /// Returns the variable with this name.
     pub fn variable(&self, name: &str) -> Option<&Variable> {
         self.variables.iter().find(|(known, _)| **known == *name).map(|(_, variable)| variable)
     }
 
-    /// The value that an expression is bound to.
+    /// Returns the value that an expression is bound to.
     pub fn bound(&self, expr: &Sql) -> Option<Resolved> {
         self.bound.iter().find(|(known, _)| known == expr).map(|(_, leaf)| leaf.resolved())
     }
 }
 
-/// Variable and path of `v.a.b`.
+/// Returns variable and path of `v.a.b`.
 pub fn path_of(expr: &Sql) -> Option<(&Name, Vec<Name>)> {
     match expr {
         Sql::Ident(name) => Some((name, Vec::new())),
@@ -251,7 +251,7 @@ pub fn path_of(expr: &Sql) -> Option<(&Name, Vec<Name>)> {
     }
 }
 
-/// Conditions that all have to hold.
+/// Collects the conditions that must all be true.
 pub fn conjuncts(expr: &Sql, into: &mut Vec<Sql>) {
     match expr {
         Sql::Chain(ast::Chain::And, operands) => {
@@ -272,7 +272,8 @@ pub fn conjuncts(expr: &Sql, into: &mut Vec<Sql>) {
     }
 }
 
-/// Conditions that all branches of an OR have in common, and the OR of what is left of them, unless a branch has nothing else.
+/// Returns the conditions that all branches of an OR have in common, and the OR of the remaining ones, unless a branch has no
+/// others.
 fn factored(branches: &[Sql]) -> (Vec<Sql>, Option<Sql>) {
     let parts: Vec<Vec<Sql>> = branches
         .iter()
@@ -299,10 +300,10 @@ fn factored(branches: &[Sql]) -> (Vec<Sql>, Option<Sql>) {
     (common, Some(Sql::Chain(ast::Chain::Or, rests.into_iter().map(of_branch).collect())))
 }
 
-/// The number of a LIMIT or OFFSET.
+/// Returns the number of a LIMIT or OFFSET.
 ///
 /// # Errors
-/// It is no number that is written.
+/// The reason, if it is not a literal number.
 pub fn count_of(expr: &Sql) -> Result<usize, Stop> {
     match expr {
         Sql::Literal(value) => match value.as_i64().and_then(|count| usize::try_from(count).ok()) {

@@ -1,4 +1,5 @@
-//! The project's cases for SQL++ that read documents, over columns and document by document: both give the rows that the cases expect.
+//! Runs the project's SQL++ cases that only read documents, over columns and document by document: both must return the expected
+//! rows.
 
 use crate::world::{Answer, World};
 use nacre_sql::Value;
@@ -6,9 +7,9 @@ use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Cases that read documents; a lower number means that cases are no longer found.
+/// Minimum number of cases: fewer mean that cases are no longer found.
 const CASES_MIN: usize = 2000;
-/// Those of them with a plan over columns.
+/// Minimum number of cases with a plan over columns.
 const PLANNED_MIN: usize = 200;
 
 fn cases() -> PathBuf {
@@ -44,7 +45,7 @@ fn texts(list: &Json) -> impl Iterator<Item = &str> {
     list.as_array().unwrap().iter().map(|text| text.as_str().unwrap())
 }
 
-/// Returns true if a case only reads documents, by the language that analytics shares with the query service.
+/// Returns true if a case only reads documents, in the language that analytics shares with the query service.
 fn is_shared(case: &Json, others: &Json) -> bool {
     let statement = case["statement"].as_str().unwrap().to_uppercase();
     let is_query = ["SELECT", "WITH", "FROM", "("].iter().any(|word| statement.starts_with(word));
@@ -55,7 +56,7 @@ fn is_shared(case: &Json, others: &Json) -> bool {
         && !texts(&others["words"]).any(|word| statement.contains(&word.to_uppercase()))
 }
 
-/// Returns true if both mean the same; numbers that are not whole need only be nearly equal.
+/// Returns true if both values are equal; numbers that are not integers need only be nearly equal.
 fn same(a: &Json, b: &Json) -> bool {
     match (a, b) {
         (Json::Number(a), Json::Number(b)) => {

@@ -1,10 +1,11 @@
-//! Random queries over random documents, in which every field can have every kind of value: both ways give the same rows.
+//! Random queries over random documents in which every field can have every kind of value: both ways must return the same rows.
 
 use crate::world::{Answer, World, in_order, normal};
 use nacre_sql::Value;
 use std::collections::BTreeMap;
 
-/// Worlds, and queries in each. `NACRE_ANALYTICS_WORLDS` is another number of worlds, `NACRE_ANALYTICS_SEED` the first of them.
+/// Number of worlds, and of queries in each. `NACRE_ANALYTICS_WORLDS` sets another number of worlds, `NACRE_ANALYTICS_SEED` the
+/// first one.
 const WORLDS: u64 = 6;
 const QUERIES: usize = 60;
 
@@ -39,7 +40,7 @@ impl Random {
         }
     }
 
-    /// Fields of a world have one kind or many, as `shape` says.
+    /// Returns a document. The fields of a world have one kind or many, as `shape` says.
     fn document(&mut self, shape: [usize; 4]) -> Value {
         let element = |random: &mut Random| {
             Value::object([("x", random.scalar(shape[2])), ("y", random.scalar(shape[3]))])
@@ -134,7 +135,7 @@ impl Random {
         }
     }
 
-    /// A condition with a subquery.
+    /// Returns a condition with a subquery.
     fn subquery(&mut self, names: &[&str]) -> String {
         let not = self.of(&["", "NOT "]);
         let field = self.field(names);
@@ -158,7 +159,7 @@ impl Random {
         }
     }
 
-    /// A query, and whether it orders its rows.
+    /// Returns a query, and true if it orders its rows.
     fn query(&mut self) -> (String, bool) {
         let (from, names): (String, &[&str]) = match self.below(9) {
             0 => ("docs t, t.l l".to_owned(), &["t", "l"]),
@@ -228,7 +229,7 @@ impl Random {
     }
 }
 
-/// Rows to compare: as they come where the query orders them.
+/// Returns rows for comparison: in their order if the query orders them.
 fn seen(is_ordered: bool, rows: &[String]) -> Vec<String> {
     if is_ordered { in_order(rows) } else { normal(rows) }
 }
@@ -272,7 +273,7 @@ fn random_queries_over_random_documents_have_the_same_rows_both_ways() {
                         ));
                     }
                 }
-                // Sums over columns are refused where the evaluator goes on with doubles.
+                // Sums over columns are refused where the evaluator continues with doubles.
                 Err(error) if error.code == 23011 && query.contains("SUM(") => planned += 1,
                 Ok(Answer::NoPlan(reason)) => *reasons.entry(reason).or_default() += 1,
                 Err(error) => wrong.push(format!("seed {seed}: {query}\n    {error}")),

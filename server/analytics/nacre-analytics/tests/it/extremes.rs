@@ -1,9 +1,9 @@
-//! Values and documents at the edge of what is possible: both ways give the same rows, or a code.
+//! Extreme values and documents: both ways must return the same rows or an error code.
 
 use crate::world::{Answer, World, in_order, normal};
 use nacre_sql::Value;
 
-/// Queries with a plan over columns, and those without one, of a run.
+/// The numbers of queries with and without a plan over columns.
 #[derive(Default)]
 struct Compared {
     planned: usize,
@@ -11,7 +11,7 @@ struct Compared {
 }
 
 impl Compared {
-    /// Asks both ways and compares the rows, as they come where the query orders them.
+    /// Runs a query both ways and compares the rows, in their order if the query orders them.
     fn ask(&mut self, world: &World, query: &str) -> Vec<String> {
         let rows = world.rows(query).unwrap_or_else(|error| panic!("{query}: {error}"));
         let seen = |rows: &[String]| match query.contains("ORDER BY") {
@@ -30,14 +30,14 @@ impl Compared {
     }
 }
 
-/// Documents with a field `v` of these JSON texts, and their number as `k`.
+/// Returns documents with a field `v` of these JSON texts, and their number as `k`.
 fn values(texts: &[&str]) -> World {
     let document =
         |(k, text): (usize, &&str)| (format!("k{k:04}"), format!("{{\"k\":{k},\"v\":{text}}}"));
     World::with_ids(&[("docs", texts.iter().enumerate().map(document).collect())])
 }
 
-/// Questions about numbers.
+/// Queries about numbers.
 const OF_NUMBERS: &[&str] = &[
     "SELECT VALUE d.v FROM docs d ORDER BY d.v",
     "SELECT VALUE d.v FROM docs d ORDER BY d.v DESC LIMIT 3",
@@ -163,7 +163,7 @@ fn texts_that_are_no_dates_have_no_parts() {
     assert_eq!(compared.planned, compared.asked);
 }
 
-/// Arrays in arrays, deeper than there are columns for.
+/// Nested arrays, deeper than the levels of columns.
 #[test]
 fn deep_arrays_are_read_at_every_level() {
     const DEPTH: usize = 60;
@@ -223,7 +223,7 @@ fn a_document_of_twenty_megabytes_is_one_row() {
     assert_eq!(compared.planned, 2);
 }
 
-/// Sorts and groups a product of collections within little memory: all rows, or a code.
+/// Sorts and groups a product of collections with little memory: all rows, or an error code.
 #[test]
 fn a_product_that_does_not_fit_is_refused_both_ways() {
     const COUNT: usize = 300;

@@ -1,4 +1,4 @@
-//! Queries that would take too long or too much: they end with a code, or with the right answer.
+//! Queries that exceed time or memory: they must end with an error code or the right answer.
 
 use crate::world::{Answer, World};
 use nacre_analytics::rows::Patience;
@@ -6,12 +6,12 @@ use nacre_sql::Value;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A product that no machine counts within the time of these tests.
+/// A product that no machine can count within the time of these tests.
 const PRODUCT: &str = "SELECT VALUE COUNT(*) FROM docs a, docs b WHERE a.n * b.n + a.n - b.n = -7";
-/// The same for the evaluator, as the plan has no window functions.
+/// The same for the evaluator: window functions have no plan.
 const PRODUCT_BY_ROWS: &str =
     "SELECT ROW_NUMBER() OVER () AS n FROM docs a, docs b WHERE a.n * b.n + a.n - b.n = -7";
-/// Longest time in which a query that has to end ends.
+/// Maximum time until a query that must end has ended.
 const SOON: Duration = Duration::from_secs(90);
 
 fn world(count: usize, text_bytes: usize) -> World {
@@ -22,7 +22,7 @@ fn world(count: usize, text_bytes: usize) -> World {
     World::new(&[("docs", (0..count).map(document).collect())])
 }
 
-/// Runs both products, and returns their codes.
+/// Runs both products, and returns their error codes.
 fn codes(world: &World, patience: &Patience) -> [u32; 2] {
     let began = Instant::now();
     let columns = match world.columns_within(PRODUCT, patience) {
@@ -68,7 +68,8 @@ fn a_query_whose_client_has_left_ends() {
     assert_eq!(codes(&world, &patience), [21007, 21007]);
 }
 
-/// Sorts, groups and joins more than the memory holds: what goes to disk gives all rows, the rest is refused by its code.
+/// Sorts, groups and joins more than fits into memory: queries that can spill to disk return all rows, others are refused
+/// with their code.
 #[test]
 fn a_query_that_needs_more_memory_than_there_is_gives_all_rows_or_a_code() {
     const COUNT: usize = 20_000;
@@ -90,7 +91,7 @@ fn a_query_that_needs_more_memory_than_there_is_gives_all_rows_or_a_code() {
             }
         }
     }
-    // Memory that is used up by one query is there for the next.
+    // Memory used by one query is available for the next.
     let Ok(Answer::Rows(rows)) = world.columns("SELECT VALUE SUM(d.n) FROM docs d") else {
         panic!("no answer")
     };

@@ -1,4 +1,5 @@
-//! Queries over columns against the project's own evaluator, which reads documents one by one.
+//! Compares queries over columns with the project's own evaluator, which reads documents one by
+//! one.
 
 mod conformance;
 mod differential;

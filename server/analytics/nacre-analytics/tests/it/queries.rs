@@ -1,4 +1,4 @@
-//! Queries that have to run over columns, with the answers of the evaluator.
+//! Queries that must run over columns, compared with the evaluator's answers.
 
 use crate::world::{Answer, World, documents, normal};
 
@@ -77,7 +77,7 @@ fn plans_over_columns_give_the_answers_of_the_evaluator() {
 fn names_are_those_of_the_innermost_variable() {
     let world = world();
     for query in [
-        // `t` is the row in the subquery, not the query of WITH.
+        // In the subquery, `t` is the row, not the query of WITH.
         "WITH t AS (SELECT o.id % 4 AS k, SUM(o.total) AS s FROM orders o GROUP BY o.id % 4) \
          SELECT t.k, t.s FROM t WHERE t.s = (SELECT VALUE MAX(u.s) FROM t u)[0]",
         "WITH t AS (SELECT i.item AS k FROM items i) SELECT o.id FROM orders o, t \

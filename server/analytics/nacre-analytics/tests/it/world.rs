@@ -20,14 +20,14 @@ pub struct World {
     settings: Settings,
 }
 
-/// How a query was answered over columns.
+/// The way a query over columns was answered.
 pub enum Answer {
     Rows(Vec<String>),
     NoPlan(String),
 }
 
 impl World {
-    /// Makes a world of collections with documents, each of which was written before with another value.
+    /// Creates collections with documents, each of which was written before with another value.
     pub fn new(collections: &[(&str, Vec<Value>)]) -> World {
         let named = |documents: &[Value]| -> Vec<(String, String)> {
             let texts = documents.iter().map(Value::to_json).enumerate();
@@ -38,7 +38,7 @@ impl World {
         World::with_ids(&collections)
     }
 
-    /// The same, of documents with their IDs.
+    /// Like `new`, for documents with their IDs.
     pub fn with_ids(collections: &[(&str, Vec<(String, String)>)]) -> World {
         let (mut snapshots, mut catalog) = (Snapshots::new(), Catalog::default());
         for (name, documents) in collections {
@@ -62,7 +62,7 @@ impl World {
         World { planner, snapshots, catalog, settings: Settings::default() }
     }
 
-    /// Gives the queries that follow these parameters.
+    /// Sets the parameters of the following queries.
     pub fn set_parameters(&mut self, positional: Vec<Value>, named: BTreeMap<Name, Value>) {
         self.settings = Settings { positional, named, ..self.settings.clone() };
     }
@@ -75,14 +75,14 @@ impl World {
         Ok(select)
     }
 
-    /// Gives all queries together so much memory.
+    /// Sets the memory limit of all queries together.
     pub fn set_memory(&mut self, bytes: usize) {
         let folder = std::env::temp_dir().join("nacre-analytics-tests");
         self.planner = Planner::new(bytes, &folder).unwrap();
         self.settings.memory_quota = bytes;
     }
 
-    /// Patience of ten minutes: a busy machine is slow.
+    /// Returns a patience of ten minutes, because a busy machine is slow.
     pub fn patience() -> Patience {
         Patience {
             deadline: Instant::now() + Duration::from_secs(600),
@@ -96,7 +96,7 @@ impl World {
         self.columns_within(text, &World::patience())
     }
 
-    /// The same, as long as patience lasts.
+    /// Like `columns`, with a time limit.
     pub fn columns_within(&self, text: &str, patience: &Patience) -> Result<Answer> {
         let select = self.select(text)?;
         match self.planner.plan(&select, &self.snapshots, &self.settings)? {
@@ -117,7 +117,7 @@ impl World {
         self.rows_within(text, &World::patience())
     }
 
-    /// The same, as long as patience lasts.
+    /// Like `rows`, with a time limit.
     pub fn rows_within(&self, text: &str, patience: &Patience) -> Result<Vec<String>> {
         let select = *self.select(text)?;
         let mut found = Vec::new();
@@ -129,33 +129,34 @@ impl World {
     }
 }
 
-/// Documents from JSON texts.
+/// Parses documents from JSON texts.
 pub fn documents(texts: &[&str]) -> Vec<Value> {
     texts.iter().map(|text| Value::parse(text.as_bytes()).unwrap()).collect()
 }
 
-/// Rows in an order of their own, with numbers rounded.
+/// Returns rows in a normal order, with rounded numbers.
 pub fn normal(rows: &[String]) -> Vec<String> {
     let mut normal = in_order(rows);
     normal.sort();
     normal
 }
 
-/// Rows as they come, with numbers rounded, as sums of doubles depend on their order. -0 is 0.
+/// Returns rows in their order, with rounded numbers, because sums of doubles depend on their order. -0
+/// becomes 0.
 pub fn in_order(rows: &[String]) -> Vec<String> {
     let parsed = rows.iter().map(|row| Value::parse(row.as_bytes()).unwrap());
     parsed.map(|row| rounded(&row).to_sorted_json()).collect()
 }
 
-/// Doubles of more than this magnitude are whole.
+/// All doubles above this magnitude are integral.
 const EXACT: f64 = 9_007_199_254_740_992.0;
-/// First double beyond the integers of 64 bits.
+/// The first double beyond the 64-bit integers.
 const BEYOND: f64 = 9_223_372_036_854_775_808.0;
 
 fn rounded(value: &Value) -> Value {
     match value {
         Value::Float(number) if *number == 0.0 => Value::Int(0),
-        // Such a number is the same as an integer.
+        // Such a number equals an integer.
         Value::Float(number) if number.abs() > EXACT && (-BEYOND..BEYOND).contains(number) => {
             Value::Int(*number as i64)
         }
