@@ -25,7 +25,7 @@ from collections.abc import (
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
 from .. import binary as _binary
 from .. import bucket as _bucket
@@ -49,16 +49,22 @@ from ..management import queries as _queries
 from ..management import search as _search
 from ..management import users as _users
 from ..options import (
+    AnalyticsOptions,
     ClusterOptions,
     ClusterTimeoutOptions,
     LiveOptions,
     QueryOptions,
     ScanOptions,
     SearchOptions,
+    analytics_options_of,
     options_of,
     query_options_of,
 )
 from ..transcoder import Transcoder
+
+if TYPE_CHECKING:
+    from .analytics import AnalyticsResult
+    from .management.analytics import AnalyticsIndexManager
 
 W = TypeVar("W")
 W_co = TypeVar("W_co", covariant=True)
@@ -526,6 +532,20 @@ class Scope(_Facade[_bucket.Scope]):
         merged = query_options_of(options, kwargs)
         return QueryResult(self._loop, self._wrapped.query(statement, merged))
 
+    def analytics_query(
+        self,
+        statement: str,
+        *options: AnalyticsOptions | None,
+        **kwargs: Unpack[AnalyticsOptions],
+    ) -> "AnalyticsResult":
+        """Executes a statement of the analytics service. An unqualified name is a dataset of this
+        scope.
+        """
+        from .analytics import AnalyticsResult
+
+        merged = analytics_options_of(options, kwargs)
+        return AnalyticsResult(self._loop, self._wrapped.analytics_query(statement, merged))
+
     def search(
         self,
         index: str,
@@ -743,6 +763,12 @@ class Cluster(_Facade[_cluster.Cluster]):
         """Creates, drops and lists indexes for search."""
         return SearchIndexManager(self._loop, self._wrapped.search_indexes())
 
+    def analytics_indexes(self) -> "AnalyticsIndexManager":
+        """Creates, drops and lists dataverses, datasets, indexes and links of analytics."""
+        from .management.analytics import AnalyticsIndexManager
+
+        return AnalyticsIndexManager(self._loop, self._wrapped.analytics_indexes())
+
     def eventing_functions(self) -> EventingFunctionManager:
         """Defines, deploys, drops and lists eventing functions."""
         return EventingFunctionManager(self._loop, self._wrapped.eventing_functions())
@@ -756,6 +782,20 @@ class Cluster(_Facade[_cluster.Cluster]):
         """Executes a SQL++ query: ``for row in cluster.query("SELECT …", read_only=True)``."""
         merged = query_options_of(options, kwargs)
         return QueryResult(self._loop, self._wrapped.query(statement, merged))
+
+    def analytics_query(
+        self,
+        statement: str,
+        *options: AnalyticsOptions | None,
+        **kwargs: Unpack[AnalyticsOptions],
+    ) -> "AnalyticsResult":
+        """Executes a statement of the analytics service: ``for row in
+        cluster.analytics_query("SELECT …")``.
+        """
+        from .analytics import AnalyticsResult
+
+        merged = analytics_options_of(options, kwargs)
+        return AnalyticsResult(self._loop, self._wrapped.analytics_query(statement, merged))
 
     def search(
         self,
