@@ -15,10 +15,6 @@ const target = new URL('../../docs/reference/sdk-js-parity.md', import.meta.url)
 
 /** Why something is not there: the first pattern that its name (`Class.method`) matches. */
 const REASONS = [
-  [
-    /^(\w*ExternalAnalytics\w*|\w*CouchbaseAnalytics\w*|\w*CouchbaseRemote\w*|AnalyticsIndexManager|Analytics\w*|(Cluster|Scope)\.analytics\w*|CouchbaseRemoteAnalyticsLink|S3\w+|AzureBlob\w+|IAnalytics\w*)/,
-    'statements and links of analytics are not there yet',
-  ],
   [/Replicas?FromPreferredServerGroup/, 'reads of replicas in transactions are not there'],
   [/^(Transaction|getReplicaFrom)/, 'reads of replicas in transactions are not there'],
   [/^(Jwt\w*|IJwt\w*)/, 'key-value takes no tokens; `nacre/http` takes those of nacre'],
@@ -41,7 +37,6 @@ function reasonOf(name) {
 /** Why an option is not there. */
 const OPTION_REASONS = [
   [/\.appTelemetryConfig$|^AppTelemetry/, 'the server takes no telemetry of applications'],
-  [/^Analytics/, 'statements and links of analytics are not there yet'],
   [/dns/i, 'the system asks for names'],
   [/upsertDocument$/, 'an older name of `storeSemantics`'],
   [/^PingOptions\.bucket$/, '`bucket.ping` pings a bucket'],
@@ -193,7 +188,7 @@ const OTHER_OPTIONS = {
 }
 const optionRows = []
 for (const name of theirOptions.names.sort()) {
-  if (!theirs.names.has(name) || /Analytics|Dataset|Dataverse|Link|PendingMutations/.test(name)) continue
+  if (!theirs.names.has(name)) continue
   const operation = OTHER_OPTIONS[name] ?? name[0].toLowerCase() + name.slice(1).replace(/Options$/, '')
   const control = /(Ingest|Querying|Plan|Function)/.test(name) ? ['timeout', 'parentSpan'] : []
   const older = name === 'ViewQueryOptions' ? ['full_set', 'group_level', 'id_range', 'on_error', 'stale'] : []
@@ -216,7 +211,7 @@ const reasons = new Map()
 for (const { name } of missing) reasons.set(reasonOf(name), [...(reasons.get(reasonOf(name)) ?? []), name])
 const nameReasons = new Map()
 for (const name of missingNames) nameReasons.set(reasonOf(name), [...(nameReasons.get(reasonOf(name)) ?? []), name])
-const applying = rows.filter(({ name, isHere }) => isHere || !/^statements and links of analytics/.test(reasonOf(name)))
+const applying = rows.filter(({ name, isHere }) => isHere || !/^internal/.test(reasonOf(name)))
 const list = (groups) =>
   [...groups].map(([reason, names]) => `| ${reason} | ${names.map((name) => `\`${name}\``).join(', ')} |`)
 const byClass = new Map()
@@ -233,9 +228,9 @@ official package keeps under older names, and those that only it uses itself, ar
 | | there |
 | --- | --- |
 | methods and getters of classes | ${share(count.methodsHere, count.methods)} |
-| the same, without those of analytics | ${share(count.methodsHere, applying.length)} |
+| the same, without internals of the official package | ${share(count.methodsHere, applying.length)} |
 | errors | ${share(count.errorsHere, count.errors)} |
-| options of methods, without those of analytics | ${share(optionsHere, optionRows.length)} |
+| options of methods | ${share(optionsHere, optionRows.length)} |
 | other exported names, without those of options | ${share(count.namesHere, count.names)} |
 
 ## Methods that are not there

@@ -15,6 +15,37 @@ export {
   PasswordAuthenticator,
   type SecurityConfig,
 } from './access.js'
+export {
+  type AnalyticsMetaData,
+  type AnalyticsMetrics,
+  type AnalyticsQuery,
+  type AnalyticsQueryOptions,
+  type AnalyticsResult,
+  AnalyticsScanConsistency,
+  AnalyticsStatus,
+  type AnalyticsWarning,
+} from './analytics.js'
+export type {
+  AnalyticsDataset,
+  AnalyticsIndex,
+  AnalyticsIndexManager,
+  ConnectAnalyticsLinkOptions,
+  CreateAnalyticsDatasetOptions,
+  CreateAnalyticsDataverseOptions,
+  CreateAnalyticsIndexOptions,
+  CreateAnalyticsLinkOptions,
+  DisconnectAnalyticsLinkOptions,
+  DropAnalyticsDatasetOptions,
+  DropAnalyticsDataverseOptions,
+  DropAnalyticsIndexOptions,
+  DropAnalyticsLinkOptions,
+  GetAllAnalyticsDatasetsOptions,
+  GetAllAnalyticsIndexesOptions,
+  GetAllAnalyticsLinksOptions,
+  GetPendingAnalyticsMutationsOptions,
+  ReplaceAnalyticsLinkOptions,
+} from './analytics-index-manager.js'
+export * from './analytics-links.js'
 export { BinaryCollection } from './binary-collection.js'
 export { Bucket, Scope } from './bucket.js'
 export { type Change, Changes, type ChangesOptions } from './changes.js'
