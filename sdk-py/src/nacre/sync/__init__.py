@@ -61,6 +61,7 @@ from ..options import (
     query_options_of,
 )
 from ..transcoder import Transcoder
+from ._older import OlderStructures
 
 if TYPE_CHECKING:
     from .analytics import AnalyticsResult
@@ -414,7 +415,7 @@ class Live(_Facade[_live.Live]):
         return self._loop.iterate(self._wrapped)
 
 
-class Collection(_Facade[_collection.Collection]):
+class Collection(OlderStructures, _Facade[_collection.Collection]):
     """Access to the documents of a collection by key."""
 
     def with_schema(
