@@ -66,6 +66,14 @@ export {
   type WaitUntilReadyOptions,
 } from './diagnostics.js'
 export * from './errors.js'
+export type {
+  ErrorContext as AnalyticsErrorContext,
+  ErrorContext as HttpErrorContext,
+  ErrorContext as KeyValueErrorContext,
+  ErrorContext as QueryErrorContext,
+  ErrorContext as SearchErrorContext,
+  ErrorContext as ViewErrorContext,
+} from './errors.js'
 export * from './eventing.js'
 export type { EventingFunctionManager, ScopeEventingFunctionManager } from './eventing-manager.js'
 export { applyChanges, Live, type LiveOptions, type LiveUpdate, type RowChange } from './live.js'
@@ -132,7 +140,7 @@ export type {
   QueryIndexManager,
   WatchQueryIndexOptions,
 } from './query-indexes.js'
-export type { DiagnosticsResult, PingResult, Report } from './reports.js'
+export type { DiagnosticsResult, JsonDiagnosticsReport, JsonPingReport, PingResult, Report } from './reports.js'
 export type * from './results.js'
 export {
   PrefixScan,
@@ -237,11 +245,15 @@ export {
 export {
   type DocumentId,
   type TransactionAttemptContext,
+  type TransactionGetMultiOptions,
+  type TransactionGetOptions,
   type TransactionGetResult,
+  type TransactionInsertOptions,
   type TransactionKeyspace,
   type TransactionOptions,
   type TransactionQueryOptions,
   type TransactionQueryResult,
+  type TransactionReplaceOptions,
   type TransactionResult,
   Transactions,
   type TransactionsCleanupConfig,

@@ -70,6 +70,29 @@ export interface TransactionGetResult<T = any> {
   cas: bigint
 }
 
+/** Options of `get` in a transaction. */
+export interface TransactionGetOptions {
+  /** Turns the document into a value; JSON if not given. Binary documents are refused. */
+  transcoder?: Transcoder
+}
+
+/** Options of `getMulti` in a transaction. */
+export interface TransactionGetMultiOptions {
+  mode?: TransactionGetMultiMode
+}
+
+/** Options of `insert` in a transaction. */
+export interface TransactionInsertOptions {
+  /** Turns the value into a document; JSON if not given. */
+  transcoder?: Transcoder
+}
+
+/** Options of `replace` in a transaction. */
+export interface TransactionReplaceOptions {
+  /** Turns the value into a document; JSON if not given. */
+  transcoder?: Transcoder
+}
+
 /** Data that all attempts of a transaction share. */
 export interface Setting {
   transactionId: string
@@ -169,7 +192,7 @@ export class TransactionAttemptContext {
   async get<T = any>(
     collection: Collection,
     key: string,
-    options: { transcoder?: Transcoder } = {},
+    options: TransactionGetOptions = {},
   ): Promise<TransactionGetResult<T>> {
     return this.#operation(async () => {
       if (this.#query) return this.#take(collection, key, await this.#query.get(collection, key))
@@ -189,7 +212,7 @@ export class TransactionAttemptContext {
    */
   async getMulti(
     specs: TransactionGetMultiSpec[],
-    options: { mode?: TransactionGetMultiMode } = {},
+    options: TransactionGetMultiOptions = {},
   ): Promise<TransactionGetMultiResult> {
     return this.#operation(async () => {
       if (!Array.isArray(specs) || !specs.length) throw new InvalidArgumentError('there is nothing to read')
@@ -220,7 +243,7 @@ export class TransactionAttemptContext {
     collection: Collection,
     key: string,
     content: T,
-    options: { transcoder?: Transcoder } = {},
+    options: TransactionInsertOptions = {},
   ): Promise<TransactionGetResult<T>> {
     return this.#operation(async () => {
       const value = valueOf(content, options)
@@ -238,7 +261,7 @@ export class TransactionAttemptContext {
   async replace<T = any>(
     document: TransactionGetResult,
     content: T,
-    options: { transcoder?: Transcoder } = {},
+    options: TransactionReplaceOptions = {},
   ): Promise<TransactionGetResult<T>> {
     return this.#operation(async () => {
       const value = valueOf(content, options)
