@@ -227,7 +227,7 @@ test('a service that stays so is named soon', () =>
     }
     // The last answer says more than the end of the time.
     await assert.rejects(() => cluster.analyticsQuery('SELECT 1', { timeout: 800 }).then(), nacre.JobQueueFullError)
-    // Something may have come of a request with rows.
+    // A request with rows may have had an effect.
     service.replies = [[200, { results: [1], ...failure(23000) }]]
     service.asked.length = 0
     await assert.rejects(() => cluster.analyticsQuery('SELECT 1').then(), nacre.TemporaryFailureError)
@@ -260,7 +260,7 @@ test('operations are watched', async () => {
   }
   await withAnalytics(
     async (cluster, service) => {
-      // That of connecting.
+      // The span of connecting.
       spans.length = 0
       await cluster.analyticsQuery('SELECT 1')
       service.replies = [[200, []]]
