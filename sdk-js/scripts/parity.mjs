@@ -15,8 +15,6 @@ const target = new URL('../../docs/reference/sdk-js-parity.md', import.meta.url)
 
 /** Why something is not there: the first pattern that its name (`Class.method`) matches. */
 const REASONS = [
-  [/Replicas?FromPreferredServerGroup/, 'reads of replicas in transactions are not there'],
-  [/^(Transaction|getReplicaFrom)/, 'reads of replicas in transactions are not there'],
   [/^(Jwt\w*|IJwt\w*)/, 'key-value takes no tokens; `nacre/http` takes those of nacre'],
   [/^(ViewExecutor|SearchQuery\.hasProp)/, 'internal to the official package'],
   [/^ViewQuery(Id|Key)Range$/, 'a plain object, `range` and `idRange` of the options'],
@@ -43,7 +41,6 @@ const OPTION_REASONS = [
   [/^PingOptions\.bucket$/, '`bucket.ping` pings a bucket'],
   [/\.log(Request|Response)$/, 'they ask the server for lines in its log, which it does not write'],
   [/^TouchOptions\.durabilityLevel$/, 'the protocol has no durable touch'],
-  [/ReplicaFromPreferred|ReplicasFromPreferred/, 'reads of replicas in transactions are not there'],
 ]
 
 function optionReasonOf(name) {
@@ -81,7 +78,7 @@ function read(files) {
     const text = readFileSync(file, 'utf8').replace(/\/\*[\s\S]*?\*\//g, '')
     for (const [, base, name] of text.matchAll(/(\w+) as (\w+)/g)) {
       names.add(name)
-      if (/^Streamable/.test(base)) classes.set(name, { methods: new Set(), base })
+      if (/^(Streamable|TransactionGetMulti)/.test(base)) classes.set(name, { methods: new Set(), base })
     }
     for (const [, kind, name] of text.matchAll(
       /^export (?:declare )?(?:abstract )?(class|interface|enum|function|const|type) (\w+)/gm,

@@ -2,7 +2,7 @@
 
 import { analyticsRefusal } from './analytics-errors.js'
 import {
-  type AnalyticsEncryptionLevel,
+  AnalyticsEncryptionLevel,
   type AnalyticsLink,
   AnalyticsLinkType,
   AzureExternalAnalyticsLink,
@@ -400,8 +400,40 @@ function changeOf(method: 'POST' | 'PUT', data: AnyLink): HttpRequest {
   if (!link) throw new InvalidArgumentError(`there are no links of type ${JSON.stringify(data?.linkType)}`)
   link.validate()
   const { path, fields } = placeOf(link.dataverse, link.name)
-  const body = formBody({ ...fields, type: link.linkType, ...link._fields() })
+  const body = formBody({ ...fields, type: link.linkType, ...fieldsOf(link) })
   return { method, path, body, contentType: 'application/x-www-form-urlencoded' }
+}
+
+/** Members of links that are fields of the same name. */
+const FIELDS = [
+  'hostname',
+  'username',
+  'password',
+  'accessKeyId',
+  'secretAccessKey',
+  'sessionToken',
+  'region',
+  'serviceEndpoint',
+  'connectionString',
+  'accountName',
+  'accountKey',
+  'sharedAccessSignature',
+  'blobEndpoint',
+  'endpointSuffix',
+]
+
+/** Returns the fields of a link in addition to those of all links. */
+function fieldsOf(link: any): Record<string, string | undefined> {
+  const fields = Object.fromEntries(FIELDS.map((name) => [name, link[name]]))
+  if (!(link instanceof CouchbaseRemoteAnalyticsLink)) return fields
+  const { encryption } = link
+  return {
+    ...fields,
+    encryption: encryption?.encryptionLevel ?? AnalyticsEncryptionLevel.None,
+    certificate: encryption?.certificate?.toString(),
+    clientCertificate: encryption?.clientCertificate?.toString(),
+    clientKey: encryption?.clientKey?.toString(),
+  }
 }
 
 function classOf(data: any): AnalyticsLink | undefined {

@@ -98,9 +98,6 @@ export abstract class AnalyticsLink implements IAnalyticsLink {
   abstract validate(): void
 
   /** @internal */
-  abstract _fields(): Record<string, string | undefined>
-
-  /** @internal */
   _require(needs: Record<string, unknown>): void {
     for (const [name, value] of Object.entries({ dataverse: this.dataverse, name: this.name, ...needs })) {
       if (!value) throw new InvalidArgumentError(`a link of type ${this.linkType} needs ${name}`)
@@ -137,20 +134,6 @@ export class CouchbaseRemoteAnalyticsLink extends AnalyticsLink implements ICouc
     const identity = 'clientCertificate and clientKey, or username and password'
     this._require({ hostname, certificate, [identity]: (clientCertificate && clientKey) || user })
   }
-
-  /** @internal */
-  _fields(): Record<string, string | undefined> {
-    const { hostname, encryption, username, password } = this
-    return {
-      hostname,
-      encryption: encryption?.encryptionLevel ?? AnalyticsEncryptionLevel.None,
-      username,
-      password,
-      certificate: encryption?.certificate?.toString(),
-      clientCertificate: encryption?.clientCertificate?.toString(),
-      clientKey: encryption?.clientKey?.toString(),
-    }
-  }
 }
 
 /** A link to a store with the protocol of S3. */
@@ -171,12 +154,6 @@ export class S3ExternalAnalyticsLink extends AnalyticsLink implements IS3Externa
   validate(): void {
     const { accessKeyId, secretAccessKey, region } = this
     this._require({ accessKeyId, secretAccessKey, region })
-  }
-
-  /** @internal */
-  _fields(): Record<string, string | undefined> {
-    const { accessKeyId, secretAccessKey, sessionToken, region, serviceEndpoint } = this
-    return { accessKeyId, secretAccessKey, sessionToken, region, serviceEndpoint }
   }
 }
 
@@ -204,11 +181,5 @@ export class AzureExternalAnalyticsLink extends AnalyticsLink implements IAzureE
     const { connectionString, accountName, accountKey, sharedAccessSignature } = this
     const login = 'connectionString, or accountName and accountKey or sharedAccessSignature'
     this._require({ [login]: connectionString || (accountName && (accountKey || sharedAccessSignature)) })
-  }
-
-  /** @internal */
-  _fields(): Record<string, string | undefined> {
-    const { connectionString, accountName, accountKey, sharedAccessSignature, blobEndpoint, endpointSuffix } = this
-    return { connectionString, accountName, accountKey, sharedAccessSignature, blobEndpoint, endpointSuffix }
   }
 }

@@ -238,15 +238,21 @@ export {
 export type { Meter, RequestSpan, RequestTracer, ValueRecorder } from './tracing.js'
 export {
   TransactionGetMultiMode,
+  TransactionGetMultiMode as TransactionGetMultiReplicasFromPreferredServerGroupMode,
   TransactionGetMultiResult,
+  TransactionGetMultiResult as TransactionGetMultiReplicasFromPreferredServerGroupResult,
   type TransactionGetMultiResultEntry,
+  type TransactionGetMultiResultEntry as TransactionGetMultiReplicasFromPreferredServerGroupResultEntry,
   TransactionGetMultiSpec,
+  TransactionGetMultiSpec as TransactionGetMultiReplicasFromPreferredServerGroupSpec,
 } from './transaction-multi.js'
 export {
   type DocumentId,
   type TransactionAttemptContext,
   type TransactionGetMultiOptions,
+  type TransactionGetMultiReplicasFromPreferredServerGroupOptions,
   type TransactionGetOptions,
+  type TransactionGetReplicaFromPreferredServerGroupOptions,
   type TransactionGetResult,
   type TransactionInsertOptions,
   type TransactionKeyspace,

@@ -27,7 +27,9 @@ export type { TransactionAttemptContext } from './transaction-attempt.js'
 export type {
   DocumentId,
   TransactionGetMultiOptions,
+  TransactionGetMultiReplicasFromPreferredServerGroupOptions,
   TransactionGetOptions,
+  TransactionGetReplicaFromPreferredServerGroupOptions,
   TransactionGetResult,
   TransactionInsertOptions,
   TransactionReplaceOptions,
