@@ -156,7 +156,7 @@ class TransactionTest(NodeTest):
             found = [(await ctx.get(self.collection, key)).content for key in (self.a, self.b)]
             self.assertEqual(found, [2, 3])
 
-        with patch("nacre.transactions._settle", side_effect=e.TemporaryFailException()):
+        with patch("nacre.transactions.settle", side_effect=e.TemporaryFailException()):
             result = await self.run_it(logic)
         self.assertFalse(result.unstaging_complete)
         self.assertEqual([await self.content(key) for key in (self.a, self.b)], [1, None])
@@ -174,7 +174,7 @@ class TransactionTest(NodeTest):
                     raise asyncio.CancelledError
 
             with (
-                patch("nacre.transactions._settle", side_effect=e.TemporaryFailException()),
+                patch("nacre.transactions.settle", side_effect=e.TemporaryFailException()),
                 patch.object(AttemptContext, "rollback"),
             ):
                 try:
