@@ -88,9 +88,6 @@ INTERNAL = (
 """Ends of names of classes that the official package keeps to itself."""
 
 REASONS = [
-    ("PreferredServerGroup", "A transaction reads active copies."),
-    ("preferred_server_group", "A transaction reads active copies."),
-    ("get_replica", "A transaction reads active copies."),
     (".run_async", "Internal to the official package."),
     ("TransactionQueryResults", "The rows are there already: `rows`."),
     (".create_", "Internal to the official package."),
@@ -164,7 +161,6 @@ OPTION_MODULES = ("options", "management.options", "transactions", "views")
 
 OPTION_REASONS = [
     ("DurabilityOptionBlock", "Internal to the official package."),
-    ("TransactionGet", "A transaction reads documents one by one, from active copies."),
     ("log_re", "A server of search writes no such log."),
     ("query_string", "Internal to the official package."),
     ("RemoveMultiOptions.transcoder", "A removal has no value."),

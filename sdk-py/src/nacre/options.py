@@ -332,7 +332,14 @@ def _positive(size: int) -> int:
 
 if TYPE_CHECKING:
     from .transactions import TransactionConfig as TransactionConfig
+    from .transactions import TransactionGetMultiOptions as TransactionGetMultiOptions
+    from .transactions import (
+        TransactionGetMultiReplicasFromPreferredServerGroupOptions as TransactionGetMultiReplicasFromPreferredServerGroupOptions,  # noqa: E501
+    )
     from .transactions import TransactionGetOptions as TransactionGetOptions
+    from .transactions import (
+        TransactionGetReplicaFromPreferredServerGroupOptions as TransactionGetReplicaFromPreferredServerGroupOptions,  # noqa: E501
+    )
     from .transactions import TransactionInsertOptions as TransactionInsertOptions
     from .transactions import TransactionOptions as TransactionOptions
     from .transactions import TransactionQueryOptions as TransactionQueryOptions
@@ -341,7 +348,10 @@ if TYPE_CHECKING:
 
 _ELSEWHERE = {
     "TransactionConfig": "transactions",
+    "TransactionGetMultiOptions": "transactions",
+    "TransactionGetMultiReplicasFromPreferredServerGroupOptions": "transactions",
     "TransactionGetOptions": "transactions",
+    "TransactionGetReplicaFromPreferredServerGroupOptions": "transactions",
     "TransactionInsertOptions": "transactions",
     "TransactionOptions": "transactions",
     "TransactionQueryOptions": "transactions",

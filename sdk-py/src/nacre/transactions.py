@@ -37,6 +37,7 @@ from ._records import (
     record_key,
     restore,
     see,
+    see_near,
 )
 from ._together import (
     Read,
@@ -62,6 +63,7 @@ from .exceptions import (
     CouchbaseException,
     DocumentExistsException,
     DocumentNotFoundException,
+    DocumentUnretrievableException,
     ErrorContext,
     FeatureUnavailableException,
     InvalidArgumentException,
@@ -81,6 +83,13 @@ from .transcoder import JSON_FLAGS, decode_json, encode_json
 if TYPE_CHECKING:
     from .cluster import Cluster
     from .collection import Collection
+
+# Names that the official SDK has for reads of copies.
+TransactionGetMultiReplicasFromPreferredServerGroupMode = TransactionGetMultiMode
+TransactionGetMultiReplicasFromPreferredServerGroupOptions = TransactionGetMultiOptions
+TransactionGetMultiReplicasFromPreferredServerGroupResult = TransactionGetMultiResult
+TransactionGetMultiReplicasFromPreferredServerGroupSpec = TransactionGetMultiSpec
+TransactionGetReplicaFromPreferredServerGroupOptions = TransactionGetOptions
 
 _PAUSE_FIRST, _PAUSE_MAX = 0.005, 0.25
 _BLOCKED_SECONDS_MAX = 1.0
@@ -129,6 +138,8 @@ class Again(Exception):
     """The whole transaction has to be tried again: another one was first, or a write is unsure."""
 
 
+Look = Callable[[Place, float], Awaitable[Seen | None]]
+"""Reads a copy of a document; None if there is not even a tombstone."""
 Logic = Callable[["AttemptContext"], Awaitable[Any]]
 
 
@@ -236,6 +247,15 @@ def _body(value: Any, options: TransactionInsertOptions) -> tuple[bytes, Any]:
     return body, decode_json(body)
 
 
+def _decoded(found: TransactionGetResult, options: TransactionGetOptions) -> TransactionGetResult:
+    """Returns a document whose content the transcoder in the options has decoded."""
+    transcoder = options.get("transcoder")
+    if transcoder is None:
+        return found
+    content = transcoder.decode_value(encode_json(found.content), JSON_FLAGS)
+    return with_members(found, content=content)
+
+
 class AttemptContext:
     """The argument of a transaction's function, which reads and changes documents."""
 
@@ -271,12 +291,7 @@ class AttemptContext:
             DocumentNotFoundException: if it does not exist.
         """
         merged = options_of("get", TransactionGetOptions, options, kwargs)
-        found = await self._get(collection, key)
-        transcoder = merged.get("transcoder")
-        if transcoder is None:
-            return found
-        content = transcoder.decode_value(encode_json(found.content), JSON_FLAGS)
-        return with_members(found, content=content)
+        return _decoded(await self._get(collection, key), merged)
 
     async def get_multi(
         self,
@@ -289,41 +304,92 @@ class AttemptContext:
         The mode determines the effort. A missing document counts as not existing.
         """
         merged = options_of("get_multi", TransactionGetMultiOptions, options, kwargs)
+        return await self._get_multi(specs, merged, see)
+
+    async def get_replica_from_preferred_server_group(
+        self,
+        collection: "Collection",
+        key: str,
+        options: TransactionGetOptions | None = None,
+        **kwargs: Unpack[TransactionGetOptions],
+    ) -> TransactionGetResult:
+        """Reads a document like `get`, from a copy in the server group
+        `ClusterOptions.preferred_server_group`, or from any copy if the group has none.
+
+        The copy may be older than the active one: then changing the document fails, and the
+        transaction is tried again. After a query, the attempt fails with
+        `FeatureUnavailableException`.
+
+        Raises:
+            DocumentUnretrievableException: if no copy can be read.
+        """
+        name = "get_replica_from_preferred_server_group"
+        merged = options_of(name, TransactionGetOptions, options, kwargs)
+        try:
+            found = await self._get(collection, key, self._see_near)
+        except DocumentNotFoundException as error:
+            raise DocumentUnretrievableException(context=error.context) from error
+        return _decoded(found, merged)
+
+    async def get_multi_replicas_from_preferred_server_group(
+        self,
+        specs: Sequence[TransactionGetMultiSpec],
+        options: TransactionGetMultiOptions | None = None,
+        **kwargs: Unpack[TransactionGetMultiOptions],
+    ) -> TransactionGetMultiResult:
+        """Reads documents like `get_multi`, from copies in the preferred server group."""
+        name = "get_multi_replicas_from_preferred_server_group"
+        merged = options_of(name, TransactionGetMultiOptions, options, kwargs)
+        return await self._get_multi(specs, merged, self._see_near)
+
+    async def _see_near(self, place: Place, timeout: float) -> Seen | None:
+        return await see_near(place, self._cluster.preferred_server_group, timeout)
+
+    async def _get_multi(
+        self,
+        specs: Sequence[TransactionGetMultiSpec],
+        options: TransactionGetMultiOptions,
+        look: Look,
+    ) -> TransactionGetMultiResult:
         if not specs:
             raise InvalidArgumentException("there is nothing to read")
         places = [spec.collection.place(spec.id) for spec in specs]
-        until = last_read(merged.get("mode"), self._clock.time(), self._settings.deadline)
+        until = last_read(options.get("mode"), self._clock.time(), self._settings.deadline)
         async with self._operation():
             reads: list[Read] = []
             if self._query is None:
                 reads = await read_together(
-                    places, self._attempt, self._entry_of, self._left, until
+                    places, self._attempt, self._entry_of, self._left, until, look
                 )
 
             async def content(index: int) -> Any:
                 place = places[index]
                 if reads and place.names not in self._staged:
                     return await reads[index].content(place)
-                return (await self._own(place)).content
+                return (await self._own(place, look)).content
 
             found = [await find(spec, content(index)) for index, spec in enumerate(specs)]
             return TransactionGetMultiResult(found)
 
-    async def _get(self, collection: "Collection", key: str) -> TransactionGetResult:
+    async def _get(
+        self, collection: "Collection", key: str, look: Look = see
+    ) -> TransactionGetResult:
         place = collection.place(key)
         async with self._operation():
-            return await self._own(place)
+            return await self._own(place, look)
 
-    async def _own(self, place: Place) -> TransactionGetResult:
+    async def _own(self, place: Place, look: Look) -> TransactionGetResult:
         """Returns a document including the changes of this transaction."""
         if self._query is not None:
+            if look is not see:
+                raise FeatureUnavailableException("after a query, only active copies can be read")
             return await self._query.get(place)
         own = self._staged.get(place.names)
         if own is not None:
             if own.kind == "remove":
                 raise DocumentNotFoundException(context=place.context("get"))
             return TransactionGetResult(place.key, own.cas, own.content, place)
-        return await self._read(place)
+        return await self._read(place, look)
 
     async def insert(
         self,
@@ -597,11 +663,11 @@ class AttemptContext:
             if self._clock.time() > deadline:
                 raise Again("others insert the same document")
 
-    async def _read(self, place: Place) -> TransactionGetResult:
+    async def _read(self, place: Place, look: Look) -> TransactionGetResult:
         """Reads the committed state of a document."""
         unresolved: str | None = None
         while True:
-            seen = await see(place, self._left())
+            seen = await look(place, self._left())
             if seen is None:
                 raise DocumentNotFoundException(context=place.context("get"))
             other = seen.attempt
@@ -688,7 +754,11 @@ class AttemptContext:
 class _Operation:
     """Runs one operation at a time. An error that the function may not handle ends the attempt."""
 
-    _OWN = (DocumentNotFoundException, DocumentExistsException)
+    _OWN = (
+        DocumentNotFoundException,
+        DocumentExistsException,
+        DocumentUnretrievableException,
+    )
 
     def __init__(self, attempt: AttemptContext) -> None:
         self._attempt = attempt

@@ -672,13 +672,28 @@ class AttemptContext(_Facade[_transactions.AttemptContext]):
         **kwargs: Unpack[_transactions.TransactionGetMultiOptions],
     ) -> _transactions.TransactionGetMultiResult:
         """Reads documents so that they show other transactions atomically."""
-        wrapped = [
-            _transactions.TransactionGetMultiSpec(
-                spec.collection._wrapped, spec.id, spec.transcoder
-            )
-            for spec in specs
-        ]
-        return self._loop.run(self._wrapped.get_multi(wrapped, options, **kwargs))
+        return self._loop.run(self._wrapped.get_multi(_inner(specs), options, **kwargs))
+
+    def get_replica_from_preferred_server_group(
+        self,
+        collection: Collection,
+        key: str,
+        options: _transactions.TransactionGetOptions | None = None,
+        **kwargs: Unpack[_transactions.TransactionGetOptions],
+    ) -> _transactions.TransactionGetResult:
+        """Reads a document from a copy in the preferred server group."""
+        read = self._wrapped.get_replica_from_preferred_server_group
+        return self._loop.run(read(collection._wrapped, key, options, **kwargs))
+
+    def get_multi_replicas_from_preferred_server_group(
+        self,
+        specs: Sequence[TransactionGetMultiSpec],
+        options: _transactions.TransactionGetMultiOptions | None = None,
+        **kwargs: Unpack[_transactions.TransactionGetMultiOptions],
+    ) -> _transactions.TransactionGetMultiResult:
+        """Reads documents like `get_multi`, from copies in the preferred server group."""
+        read = self._wrapped.get_multi_replicas_from_preferred_server_group
+        return self._loop.run(read(_inner(specs), options, **kwargs))
 
     def insert(
         self,
@@ -890,6 +905,16 @@ async def _finish(last: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
         for other in others:
             other.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+
+
+def _inner(
+    specs: Sequence[TransactionGetMultiSpec],
+) -> list[_transactions.TransactionGetMultiSpec]:
+    """Returns the specs of the asynchronous API."""
+    return [
+        _transactions.TransactionGetMultiSpec(spec.collection._wrapped, spec.id, spec.transcoder)
+        for spec in specs
+    ]
 
 
 async def _bucket_of(cluster: _cluster.Cluster, name: str) -> _bucket.Bucket:
