@@ -1,5 +1,6 @@
 /** Buckets and scopes: access to collections, and view queries. */
 
+import type { AnalyticsQuery, AnalyticsQueryOptions } from './analytics.js'
 import type { Cluster } from './cluster.js'
 import { Collection } from './collection.js'
 import type { OperationOptions } from './deadline.js'
@@ -149,6 +150,12 @@ export class Scope {
     checkOptions('query', options)
     const queryContext = contextOf(this.bucket.name, this.name)
     return startQuery<TRow>(this.cluster.sender, statement, { queryContext, ...options })
+  }
+
+  /** Executes a statement of the analytics service. Unqualified names refer to datasets of this scope. */
+  analyticsQuery<TRow = any>(statement: string, options: AnalyticsQueryOptions = {}): AnalyticsQuery<TRow> {
+    const queryContext = contextOf(this.bucket.name, this.name)
+    return this.cluster.analyticsQuery<TRow>(statement, { queryContext, ...options })
   }
 
   /** Executes a statement and keeps its result up to date. Names of collections refer to this scope. */

@@ -1,5 +1,7 @@
 /** The entry point: clusters. */
 
+import { type AnalyticsQuery, type AnalyticsQueryOptions, startAnalyticsQuery } from './analytics.js'
+import type { AnalyticsIndexManager } from './analytics-index-manager.js'
 import { Access, type Authenticator, type Network, type SecurityConfig } from './access.js'
 import { BinaryCollection } from './binary-collection.js'
 import { Bucket, Scope } from './bucket.js'
@@ -263,6 +265,17 @@ export class Cluster implements AsyncDisposable {
     return startQuery<TRow>(this.sender, statement, options)
   }
 
+  /**
+   * Executes a statement of the analytics service: `for await (const row of cluster.analyticsQuery('SELECT …'))`.
+   *
+   * Fails with `ServiceNotAvailableError` if no node runs the service, else with `CompilationFailureError`,
+   * `DatasetNotFoundError`, …, according to the service.
+   */
+  analyticsQuery<TRow = any>(statement: string, options: AnalyticsQueryOptions = {}): AnalyticsQuery<TRow> {
+    checkOptions('analyticsQuery', options)
+    return startAnalyticsQuery<TRow>({ ...this.sender, defaultMs: this.analyticsTimeout }, statement, options)
+  }
+
   /** Searches an index: `cluster.search('hotels', SearchRequest.create(query))`. */
   search(indexName: string, request: SearchRequest, options: SearchQueryOptions = {}): Search {
     return startSearch({ ...this.sender, defaultMs: this.searchTimeout }, indexName, request, options)
@@ -332,6 +345,11 @@ export class Cluster implements AsyncDisposable {
   /** Returns the manager of search indexes. */
   searchIndexes(): SearchIndexManager {
     return lazy(async () => new (await import('./search-index-manager.js')).SearchIndexManager(this))
+  }
+
+  /** Returns the manager of dataverses, datasets, indexes and links of analytics. */
+  analyticsIndexes(): AnalyticsIndexManager {
+    return lazy(async () => new (await import('./analytics-index-manager.js')).AnalyticsIndexManager(this))
   }
 
   /** Returns the manager of eventing functions. */

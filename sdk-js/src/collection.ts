@@ -406,15 +406,21 @@ export class Collection extends Documents {
     return { content, cas: response.cas }
   }
 
-  /** Reads parts of a document or its tombstone as bytes, undefined for missing parts. @internal */
+  /**
+   * Reads parts of a copy of a document or its tombstone as bytes, undefined for missing parts; copy 0 is the active
+   * copy. @internal
+   */
   async lookUpRaw(
     key: string,
     specs: LookupInSpec[],
     options: OperationOptions,
+    copy = 0,
   ): Promise<{ parts: (Buffer | undefined)[]; cas: bigint }> {
     const { value, order } = encodeSpecs(specs, 'lookup')
-    const request = { opcode: Opcode.SubdocMultiLookup, value, extras: Buffer.from([ACCESS_DELETED]) }
-    const response = await this.ask(key, request, options, { reads: true, accepted: SOME_FAILED })
+    const flags = ACCESS_DELETED | (copy ? REPLICA_READ : 0)
+    const request = { opcode: Opcode.SubdocMultiLookup, value, extras: Buffer.from([flags]) }
+    const traits = { reads: true, accepted: SOME_FAILED, ...(copy ? { needs: Feature.ReplicaLookup } : {}) }
+    const response = await this.ask(key, request, options, traits, copy)
     const parts: (Buffer | undefined)[] = []
     for (const { index, status, content } of decodeLookup(response.value, specs.length)) {
       parts[order[index]!] = status === Status.Success ? content : undefined

@@ -142,7 +142,8 @@ export class HttpClient {
       headers: {
         ...this.#access.headers,
         accept: 'application/json',
-        ...(request.body === undefined ? {} : { 'content-type': request.contentType ?? 'application/json' }),
+        ...request.headers,
+        ...bodyHeaders(request),
       },
       agent: isRead(request) ? this.#agent : false,
       signal: controller.signal,
@@ -197,6 +198,12 @@ export class HttpClient {
     for (const controller of this.#controllers) controller.abort()
     this.#agent.destroy()
   }
+}
+
+/** Returns the headers of a body. Without its length, Node sends the body of a DELETE as another request. */
+function bodyHeaders({ body, contentType }: HttpRequest): Record<string, string | number> {
+  if (body === undefined) return {}
+  return { 'content-type': contentType ?? 'application/json', 'content-length': Buffer.byteLength(body) }
 }
 
 function failure(error: NodeJS.ErrnoException, context: ErrorContext): Error {

@@ -15,6 +15,37 @@ export {
   PasswordAuthenticator,
   type SecurityConfig,
 } from './access.js'
+export {
+  type AnalyticsMetaData,
+  type AnalyticsMetrics,
+  type AnalyticsQuery,
+  type AnalyticsQueryOptions,
+  type AnalyticsResult,
+  AnalyticsScanConsistency,
+  AnalyticsStatus,
+  type AnalyticsWarning,
+} from './analytics.js'
+export type {
+  AnalyticsDataset,
+  AnalyticsIndex,
+  AnalyticsIndexManager,
+  ConnectAnalyticsLinkOptions,
+  CreateAnalyticsDatasetOptions,
+  CreateAnalyticsDataverseOptions,
+  CreateAnalyticsIndexOptions,
+  CreateAnalyticsLinkOptions,
+  DisconnectAnalyticsLinkOptions,
+  DropAnalyticsDatasetOptions,
+  DropAnalyticsDataverseOptions,
+  DropAnalyticsIndexOptions,
+  DropAnalyticsLinkOptions,
+  GetAllAnalyticsDatasetsOptions,
+  GetAllAnalyticsIndexesOptions,
+  GetAllAnalyticsLinksOptions,
+  GetPendingAnalyticsMutationsOptions,
+  ReplaceAnalyticsLinkOptions,
+} from './analytics-index-manager.js'
+export * from './analytics-links.js'
 export { BinaryCollection } from './binary-collection.js'
 export { Bucket, Scope } from './bucket.js'
 export { type Change, Changes, type ChangesOptions } from './changes.js'
@@ -35,6 +66,14 @@ export {
   type WaitUntilReadyOptions,
 } from './diagnostics.js'
 export * from './errors.js'
+export type {
+  ErrorContext as AnalyticsErrorContext,
+  ErrorContext as HttpErrorContext,
+  ErrorContext as KeyValueErrorContext,
+  ErrorContext as QueryErrorContext,
+  ErrorContext as SearchErrorContext,
+  ErrorContext as ViewErrorContext,
+} from './errors.js'
 export * from './eventing.js'
 export type { EventingFunctionManager, ScopeEventingFunctionManager } from './eventing-manager.js'
 export { applyChanges, Live, type LiveOptions, type LiveUpdate, type RowChange } from './live.js'
@@ -101,7 +140,7 @@ export type {
   QueryIndexManager,
   WatchQueryIndexOptions,
 } from './query-indexes.js'
-export type { DiagnosticsResult, PingResult, Report } from './reports.js'
+export type { DiagnosticsResult, JsonDiagnosticsReport, JsonPingReport, PingResult, Report } from './reports.js'
 export type * from './results.js'
 export {
   PrefixScan,
@@ -199,18 +238,28 @@ export {
 export type { Meter, RequestSpan, RequestTracer, ValueRecorder } from './tracing.js'
 export {
   TransactionGetMultiMode,
+  TransactionGetMultiMode as TransactionGetMultiReplicasFromPreferredServerGroupMode,
   TransactionGetMultiResult,
+  TransactionGetMultiResult as TransactionGetMultiReplicasFromPreferredServerGroupResult,
   type TransactionGetMultiResultEntry,
+  type TransactionGetMultiResultEntry as TransactionGetMultiReplicasFromPreferredServerGroupResultEntry,
   TransactionGetMultiSpec,
+  TransactionGetMultiSpec as TransactionGetMultiReplicasFromPreferredServerGroupSpec,
 } from './transaction-multi.js'
 export {
   type DocumentId,
   type TransactionAttemptContext,
+  type TransactionGetMultiOptions,
+  type TransactionGetMultiReplicasFromPreferredServerGroupOptions,
+  type TransactionGetOptions,
+  type TransactionGetReplicaFromPreferredServerGroupOptions,
   type TransactionGetResult,
+  type TransactionInsertOptions,
   type TransactionKeyspace,
   type TransactionOptions,
   type TransactionQueryOptions,
   type TransactionQueryResult,
+  type TransactionReplaceOptions,
   type TransactionResult,
   Transactions,
   type TransactionsCleanupConfig,

@@ -5,6 +5,15 @@
  * The compiler ensures that the table is complete: a `Names<O>` must contain every option of `O`.
  */
 
+import type { AnalyticsQueryOptions } from './analytics.js'
+import type {
+  ConnectAnalyticsLinkOptions,
+  CreateAnalyticsDatasetOptions,
+  CreateAnalyticsIndexOptions,
+  DisconnectAnalyticsLinkOptions,
+  DropAnalyticsDatasetOptions,
+  GetAllAnalyticsLinksOptions,
+} from './analytics-index-manager.js'
 import type { SecurityConfig } from './access.js'
 import type { ChangesOptions } from './changes.js'
 import type { ConnectOptions } from './cluster.js'
@@ -141,6 +150,22 @@ const QUERY: Names<QueryOptions> = {
   queryContext: 1,
   raw: 1,
 }
+const ANALYTICS_QUERY: Names<AnalyticsQueryOptions> = {
+  ...OPERATION,
+  parameters: 1,
+  scanConsistency: 1,
+  clientContextId: 1,
+  priority: 1,
+  readOnly: 1,
+  queryContext: 1,
+  raw: 1,
+}
+const CREATE_IN_DATAVERSE: Names<CreateAnalyticsIndexOptions> = { ...OPERATION, ignoreIfExists: 1, dataverseName: 1 }
+const DROP_IN_DATAVERSE: Names<DropAnalyticsDatasetOptions> = { ...OPERATION, ignoreIfNotExists: 1, dataverseName: 1 }
+const DATASET: Names<CreateAnalyticsDatasetOptions> = { ...CREATE_IN_DATAVERSE, condition: 1 }
+const LINK: Names<DisconnectAnalyticsLinkOptions> = { ...OPERATION, dataverseName: 1, linkName: 1 }
+const CONNECT_LINK: Names<ConnectAnalyticsLinkOptions> = { ...LINK, force: 1 }
+const LINKS: Names<GetAllAnalyticsLinksOptions> = { ...OPERATION, dataverse: 1, name: 1, linkType: 1 }
 const CHANGES: Names<ChangesOptions> = { since: 1, includeDocs: 1, keys: 1, live: 1, signal: 1 }
 const LIVE: Names<LiveOptions> = {
   parameters: 1,
@@ -290,6 +315,22 @@ export const OPTION_NAMES: Readonly<Record<string, Readonly<Record<string, 1>>>>
   changes: CHANGES,
   live: LIVE,
   query: QUERY,
+  analyticsQuery: ANALYTICS_QUERY,
+  createDataverse: { ...OPERATION, ignoreIfExists: 1 },
+  dropDataverse: { ...OPERATION, ignoreIfNotExists: 1 },
+  createDataset: DATASET,
+  dropDataset: DROP_IN_DATAVERSE,
+  getAllDatasets: OPERATION,
+  createAnalyticsIndex: CREATE_IN_DATAVERSE,
+  dropAnalyticsIndex: DROP_IN_DATAVERSE,
+  getAllAnalyticsIndexes: OPERATION,
+  connectLink: CONNECT_LINK,
+  disconnectLink: LINK,
+  getPendingMutations: OPERATION,
+  createLink: OPERATION,
+  replaceLink: OPERATION,
+  dropLink: OPERATION,
+  getAllLinks: LINKS,
   search: SEARCH,
   'search highlight': { style: 1, fields: 1 },
   viewQuery: VIEW_QUERY,

@@ -12,8 +12,11 @@ import {
 import { vbucketOf } from './keys.js'
 import { ReadPreference } from './options.js'
 
+/** Selects the copies in the preferred server group, or all copies if the group has none. */
+export const GROUP_OR_ALL = 'selected_server_group_or_all'
+
 interface Options extends OperationOptions {
-  readPreference?: ReadPreference
+  readPreference?: ReadPreference | typeof GROUP_OR_ALL
 }
 
 type Read<R> = (copy: number, options: OperationOptions) => Promise<R>
@@ -79,12 +82,14 @@ export async function* readAll<R>(
 }
 
 /** Returns the numbers of the copies to read. */
-function copiesOf({ client, scope }: Documents, key: string, preference?: ReadPreference): number[] {
+function copiesOf({ client, scope }: Documents, key: string, preference?: Options['readPreference']): number[] {
   const map = client.map!
   const copies = Array.from({ length: replicaCount(map) + 1 }, (_, copy) => copy)
-  if (preference !== ReadPreference.SelectedServerGroup) return copies
+  if (preference !== ReadPreference.SelectedServerGroup && preference !== GROUP_OR_ALL) return copies
   const group = scope.bucket.serverGroup
-  if (group === undefined) throw new InvalidArgumentError('no preferredServerGroup was given to connect')
+  const isNeeded = preference !== GROUP_OR_ALL
+  if (group === undefined && isNeeded) throw new InvalidArgumentError('no preferredServerGroup was given to connect')
   const row = map.vbuckets[vbucketOf(Buffer.from(key), map.vbuckets.length)]!
-  return copies.filter((copy) => map.groups[row[copy]!] === group)
+  const near = copies.filter((copy) => group !== undefined && map.groups[row[copy]!] === group)
+  return near.length || isNeeded ? near : copies
 }

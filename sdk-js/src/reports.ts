@@ -23,6 +23,38 @@ import {
   type WaitUntilReadyOptions,
 } from './diagnostics.js'
 
+/** A report in the format of all SDKs. */
+interface JsonReport<Endpoint> {
+  version: number
+  id: string
+  sdk: string
+  services: { [serviceType: string]: Endpoint[] }
+}
+
+/** What the endpoints of a report have in common. */
+interface JsonEndpoint {
+  id: string
+  remote: string
+  local: string
+  state: string
+  namespace?: string
+}
+
+interface JsonPingEndpoint extends JsonEndpoint {
+  latency_us: number
+  error?: string
+}
+
+interface JsonDiagnosticsEndpoint extends JsonEndpoint {
+  last_activity_us: number
+}
+
+/** Outcome of `ping`, in the format of all SDKs. */
+export type JsonPingReport = JsonReport<JsonPingEndpoint>
+
+/** Outcome of `diagnostics`, in the format of all SDKs. */
+export type JsonDiagnosticsReport = JsonReport<JsonDiagnosticsEndpoint>
+
 /** A report about the endpoints of each service. */
 export class Report<E extends PingEndpoint | DiagnosticsEndpoint> {
   readonly version = 2
@@ -38,7 +70,8 @@ export class Report<E extends PingEndpoint | DiagnosticsEndpoint> {
   }
 
   /** Returns the report in the format of all SDKs. */
-  toJSON(): object {
+  toJSON(): E extends PingEndpoint ? JsonPingReport : JsonDiagnosticsReport
+  toJSON(): JsonReport<JsonEndpoint> {
     const entries = Object.entries(this.services).map(([service, endpoints]) => [service, endpoints.map(jsonOf)])
     return { version: this.version, id: this.id, sdk: this.sdk, services: Object.fromEntries(entries) }
   }
@@ -53,7 +86,7 @@ export type DiagnosticsResult = Report<DiagnosticsEndpoint>
 const PING_NAMES = ['ok', 'timeout', 'error']
 const STATE_NAMES = ['disconnected', 'connecting', 'connected', 'disconnecting']
 
-function jsonOf(endpoint: PingEndpoint | DiagnosticsEndpoint): object {
+function jsonOf(endpoint: PingEndpoint | DiagnosticsEndpoint): JsonPingEndpoint | JsonDiagnosticsEndpoint {
   const { id, remote, local, bucket } = endpoint
   const namespace = bucket === undefined ? {} : { namespace: bucket }
   if ('latency' in endpoint) {
@@ -63,7 +96,7 @@ function jsonOf(endpoint: PingEndpoint | DiagnosticsEndpoint): object {
       remote,
       local,
       latency_us: endpoint.latency,
-      state: PING_NAMES[endpoint.state],
+      state: PING_NAMES[endpoint.state]!,
       ...namespace,
       ...error,
     }
@@ -73,7 +106,7 @@ function jsonOf(endpoint: PingEndpoint | DiagnosticsEndpoint): object {
     remote,
     local,
     last_activity_us: endpoint.lastActivity,
-    state: STATE_NAMES[endpoint.state],
+    state: STATE_NAMES[endpoint.state]!,
     ...namespace,
   }
 }

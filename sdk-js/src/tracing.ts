@@ -60,6 +60,7 @@ const TAGS: [keyof ErrorContext, string][] = [
 /** Names of services in attributes, by those in maps. */
 const SERVICES: Record<string, string> = {
   capi: 'views',
+  cbas: 'analytics',
   eventingAdminPort: 'eventing',
   fts: 'search',
   mgmt: 'management',
@@ -190,9 +191,10 @@ export function unixTime(): number {
 /** Fixed words in request paths, as opposed to the names of buckets, users and so on. */
 const PATH_WORDS = new Set(
   `
-  _changes _design _view allowQuerying analyzeDoc api bucket buckets collections config controller count default deploy
-  doFlush fts function functions groups index ingestControl local documents external nsstats pause planFreezeControl pools
-  query queryControl rbac resume roles scope scopes service settings status undeploy users v1 whoami
+  _changes _design _view agg allowQuerying analytics analyzeDoc api bucket buckets collections config controller count
+  default deploy doFlush fts function functions groups index ingestControl link local documents external node nsstats
+  pause planFreezeControl pools query queryControl rbac remaining resume roles scope scopes service settings stats status
+  undeploy users v1 whoami
   `.trim().split(/\s+/),
 )
 

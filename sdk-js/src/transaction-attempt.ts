@@ -13,6 +13,7 @@ import {
   DocumentExistsError,
   DocumentLockedError,
   DocumentNotFoundError,
+  DocumentUnretrievableError,
   DurabilityAmbiguousError,
   FeatureNotAvailableError,
   InvalidArgumentError,
@@ -46,11 +47,13 @@ import {
   LEVEL_CODES,
   type Limits,
   type Links,
+  type Look,
   readEntry,
   recordKey,
   type Restore,
   type Seen,
   see,
+  seeNear,
 } from './transaction-records.js'
 import type { TransactionQueryOptions, TransactionQueryResult, TransactionsConfig } from './transactions.js'
 import { decodeJson, JSON_FLAGS, type Transcoder } from './transcoders.js'
@@ -68,6 +71,35 @@ export interface TransactionGetResult<T = any> {
   id: DocumentId
   content: T
   cas: bigint
+}
+
+/** Options of `get` in a transaction. */
+export interface TransactionGetOptions {
+  /** Turns the document into a value; JSON if not given. Binary documents are refused. */
+  transcoder?: Transcoder
+}
+
+/** Options of `getMulti` in a transaction. */
+export interface TransactionGetMultiOptions {
+  mode?: TransactionGetMultiMode
+}
+
+/** Options of `getReplicaFromPreferredServerGroup`. */
+export interface TransactionGetReplicaFromPreferredServerGroupOptions extends TransactionGetOptions {}
+
+/** Options of `getMultiReplicasFromPreferredServerGroup`. */
+export interface TransactionGetMultiReplicasFromPreferredServerGroupOptions extends TransactionGetMultiOptions {}
+
+/** Options of `insert` in a transaction. */
+export interface TransactionInsertOptions {
+  /** Turns the value into a document; JSON if not given. */
+  transcoder?: Transcoder
+}
+
+/** Options of `replace` in a transaction. */
+export interface TransactionReplaceOptions {
+  /** Turns the value into a document; JSON if not given. */
+  transcoder?: Transcoder
 }
 
 /** Data that all attempts of a transaction share. */
@@ -169,17 +201,46 @@ export class TransactionAttemptContext {
   async get<T = any>(
     collection: Collection,
     key: string,
-    options: { transcoder?: Transcoder } = {},
+    options: TransactionGetOptions = {},
   ): Promise<TransactionGetResult<T>> {
     return this.#operation(async () => {
       if (this.#query) return this.#take(collection, key, await this.#query.get(collection, key))
-      const own = this.#staged.get(placeOf(collection, key))
-      if (own?.type === 'remove') throw notFound(key)
-      if (own) return this.#result(collection, key, own.content as T, own.cas, undefined, own.restore, own.flags)
-      const seen = await see(collection, key, this.#limits())
-      if (!seen) throw notFound(key)
-      const content = await this.#contentOf(seen, collection, key, options)
-      return this.#result(collection, key, content as T, seen.cas, seen.links, seen.restore, seen.flags)
+      return this.#read<T>(see, collection, key, options)
+    })
+  }
+
+  /**
+   * Reads a document like `get`, from a copy in the server group `preferredServerGroup`, an option of `connect`, or from
+   * any copy if the group has none. The copy may be older than the active one: then changing the document fails, and the
+   * transaction is tried again.
+   *
+   * @throws DocumentUnretrievableError if no copy can be read.
+   * @throws FeatureNotAvailableError after a statement of the attempt.
+   */
+  async getReplicaFromPreferredServerGroup<T = any>(
+    collection: Collection,
+    key: string,
+    options: TransactionGetReplicaFromPreferredServerGroupOptions = {},
+  ): Promise<TransactionGetResult<T>> {
+    return this.#operation(async () => {
+      this.#refuseCopies()
+      try {
+        return await this.#read<T>(seeNear, collection, key, options)
+      } catch (error) {
+        if (!(error instanceof DocumentNotFoundError)) throw error
+        throw new DocumentUnretrievableError(undefined, { key }, error)
+      }
+    })
+  }
+
+  /** Reads several documents like `getMulti`, from copies in the preferred server group. */
+  async getMultiReplicasFromPreferredServerGroup(
+    specs: TransactionGetMultiSpec[],
+    options: TransactionGetMultiReplicasFromPreferredServerGroupOptions = {},
+  ): Promise<TransactionGetMultiResult> {
+    return this.#operation(async () => {
+      this.#refuseCopies()
+      return this.#readMulti(seeNear, specs, options)
     })
   }
 
@@ -189,26 +250,9 @@ export class TransactionAttemptContext {
    */
   async getMulti(
     specs: TransactionGetMultiSpec[],
-    options: { mode?: TransactionGetMultiMode } = {},
+    options: TransactionGetMultiOptions = {},
   ): Promise<TransactionGetMultiResult> {
-    return this.#operation(async () => {
-      if (!Array.isArray(specs) || !specs.length) throw new InvalidArgumentError('there is nothing to read')
-      const until = lastRead(options.mode, this.#setting.end)
-      const read = this.#query ? [] : await readTogether(this.#cluster, specs, this.id, () => this.#limits(), until)
-      const content: TransactionGetMultiResultEntry[] = []
-      for (const [index, { collection, id, transcoder }] of specs.entries()) {
-        try {
-          const own = this.#staged.get(placeOf(collection, id))
-          if (this.#query) content.push({ error: null, value: (await this.#query.get(collection, id)).doc })
-          else if (own?.type === 'remove') throw notFound(id)
-          else content.push({ error: null, value: own ? own.content : bodyOf(read[index]!, id, transcoder) })
-        } catch (error) {
-          if (!(error instanceof DocumentNotFoundError)) throw error
-          content.push({ error })
-        }
-      }
-      return new TransactionGetMultiResult({ content })
-    })
+    return this.#operation(() => this.#readMulti(see, specs, options))
   }
 
   /**
@@ -220,7 +264,7 @@ export class TransactionAttemptContext {
     collection: Collection,
     key: string,
     content: T,
-    options: { transcoder?: Transcoder } = {},
+    options: TransactionInsertOptions = {},
   ): Promise<TransactionGetResult<T>> {
     return this.#operation(async () => {
       const value = valueOf(content, options)
@@ -238,7 +282,7 @@ export class TransactionAttemptContext {
   async replace<T = any>(
     document: TransactionGetResult,
     content: T,
-    options: { transcoder?: Transcoder } = {},
+    options: TransactionReplaceOptions = {},
   ): Promise<TransactionGetResult<T>> {
     return this.#operation(async () => {
       const value = valueOf(content, options)
@@ -366,6 +410,7 @@ export class TransactionAttemptContext {
           isStatement ||
           error instanceof DocumentNotFoundError ||
           error instanceof DocumentExistsError ||
+          error instanceof DocumentUnretrievableError ||
           error instanceof InvalidArgumentError
         if (error instanceof Failure) throw this.#fail(error)
         if (isHandled) throw error
@@ -430,6 +475,51 @@ export class TransactionAttemptContext {
     const known = this.#known.get(document)
     if (!known) throw new InvalidArgumentError('the document was not read by this attempt')
     return known
+  }
+
+  /** Reads a document, including staged changes of this attempt. */
+  async #read<T>(
+    look: Look,
+    collection: Collection,
+    key: string,
+    options: TransactionGetOptions,
+  ): Promise<TransactionGetResult<T>> {
+    const own = this.#staged.get(placeOf(collection, key))
+    if (own?.type === 'remove') throw notFound(key)
+    if (own) return this.#result(collection, key, own.content as T, own.cas, undefined, own.restore, own.flags)
+    const seen = await look(collection, key, this.#limits())
+    if (!seen) throw notFound(key)
+    const content = await this.#contentOf(seen, collection, key, options)
+    return this.#result(collection, key, content as T, seen.cas, seen.links, seen.restore, seen.flags)
+  }
+
+  async #readMulti(
+    look: Look,
+    specs: TransactionGetMultiSpec[],
+    options: TransactionGetMultiOptions,
+  ): Promise<TransactionGetMultiResult> {
+    if (!Array.isArray(specs) || !specs.length) throw new InvalidArgumentError('there is nothing to read')
+    const until = lastRead(options.mode, this.#setting.end)
+    const limits = (): Limits => this.#limits()
+    const read = this.#query ? [] : await readTogether(this.#cluster, specs, this.id, limits, until, look)
+    const content: TransactionGetMultiResultEntry[] = []
+    for (const [index, { collection, id, transcoder }] of specs.entries()) {
+      try {
+        const own = this.#staged.get(placeOf(collection, id))
+        if (this.#query) content.push({ error: null, value: (await this.#query.get(collection, id)).doc })
+        else if (own?.type === 'remove') throw notFound(id)
+        else content.push({ error: null, value: own ? own.content : bodyOf(read[index]!, id, transcoder) })
+      } catch (error) {
+        if (!(error instanceof DocumentNotFoundError)) throw error
+        content.push({ error })
+      }
+    }
+    return new TransactionGetMultiResult({ content })
+  }
+
+  /** Refuses reads of copies once the query service keeps the attempt. */
+  #refuseCopies(): void {
+    if (this.#query) throw new FeatureNotAvailableError('after a statement, a transaction reads active copies only')
   }
 
   /** Returns the body that this attempt sees: the staged one if its attempt is committed. */

@@ -12,7 +12,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Cluster } from './cluster.js'
 import type { Collection } from './collection.js'
 import { DocumentNotFoundError } from './errors.js'
-import { type Entry, type Limits, type Links, readEntry, type Seen, see } from './transaction-records.js'
+import { type Entry, type Limits, type Links, type Look, readEntry, type Seen, see } from './transaction-records.js'
 import type { Transcoder } from './transcoders.js'
 
 /** How much effort a read makes to see other transactions atomically. */
@@ -100,10 +100,11 @@ export async function readTogether(
   ownId: string,
   limits: () => Limits,
   until: number,
+  look: Look = see,
 ): Promise<Read[]> {
   const lost = new Set<string>()
   for (;;) {
-    const seen = await Promise.all(specs.map(({ collection, id }) => see(collection, id, limits())))
+    const seen = await Promise.all(specs.map(({ collection, id }) => look(collection, id, limits())))
     const others = new Map<string, Links>()
     for (const document of seen) {
       const links = document?.links

@@ -11,9 +11,10 @@
 import type { Bucket } from './bucket.js'
 import type { Cluster } from './cluster.js'
 import type { Collection } from './collection.js'
-import { DocumentNotFoundError, PathNotFoundError } from './errors.js'
+import { DocumentNotFoundError, DocumentUnretrievableError, PathNotFoundError } from './errors.js'
 import { vbucketOf } from './keys.js'
 import type { DurabilityLevel } from './options.js'
+import { GROUP_OR_ALL, readAny } from './replicas.js'
 import { LookupInMacro, LookupInSpec } from './subdocument.js'
 
 /** Number of records in a collection. */
@@ -94,23 +95,44 @@ export interface Limits {
 const SEEN = [LookupInSpec.get('txn', { xattr: true }), LookupInSpec.get(LookupInMacro.Document), LookupInSpec.get('')]
 
 /** Reads a document or its tombstone. Returns undefined if there is neither. */
-export async function see(collection: Collection, key: string, { timeout }: Limits): Promise<Seen | undefined> {
+export type Look = (collection: Collection, key: string, limits: Limits) => Promise<Seen | undefined>
+
+/** Reads the active copy. */
+export const see: Look = async (collection, key, { timeout }) => {
   try {
-    const { parts, cas } = await collection.lookUpRaw(key, SEEN, { timeout })
-    const [links, document, body] = parts
-    const known = JSON.parse(document!.toString())
-    const { CAS, exptime, revid, deleted, flags } = known
-    return {
-      cas,
-      isDeleted: deleted === true,
-      flags,
-      links: links && JSON.parse(links.toString()),
-      restore: { CAS, exptime, revid },
-      body: body ?? Buffer.alloc(0),
-    }
+    return seenOf(await collection.lookUpRaw(key, SEEN, { timeout }))
   } catch (error) {
     if (error instanceof DocumentNotFoundError) return undefined
     throw error
+  }
+}
+
+/**
+ * Reads the copy that answers first: of those in the preferred server group, or of all if the group has none. Copies
+ * other than the active one may lag behind.
+ *
+ * @throws DocumentUnretrievableError if no copy can be read, other than for lack of the document.
+ */
+export const seeNear: Look = async (collection, key, { timeout }) => {
+  const options = { timeout, readPreference: GROUP_OR_ALL } as const
+  try {
+    return seenOf(await readAny(collection, key, options, (copy, limits) => collection.lookUpRaw(key, SEEN, limits, copy)))
+  } catch (error) {
+    if (error instanceof DocumentUnretrievableError && error.cause instanceof DocumentNotFoundError) return undefined
+    throw error
+  }
+}
+
+function seenOf({ parts, cas }: { parts: (Buffer | undefined)[]; cas: bigint }): Seen {
+  const [links, document, body] = parts
+  const { CAS, exptime, revid, deleted, flags } = JSON.parse(document!.toString())
+  return {
+    cas,
+    isDeleted: deleted === true,
+    flags,
+    links: links && JSON.parse(links.toString()),
+    restore: { CAS, exptime, revid },
+    body: body ?? Buffer.alloc(0),
   }
 }
 

@@ -24,7 +24,16 @@ import type { QueryMetaData, QueryOptions, QueryScanConsistency } from './query.
 import type { Scope } from './bucket.js'
 
 export type { TransactionAttemptContext } from './transaction-attempt.js'
-export type { DocumentId, TransactionGetResult } from './transaction-attempt.js'
+export type {
+  DocumentId,
+  TransactionGetMultiOptions,
+  TransactionGetMultiReplicasFromPreferredServerGroupOptions,
+  TransactionGetOptions,
+  TransactionGetReplicaFromPreferredServerGroupOptions,
+  TransactionGetResult,
+  TransactionInsertOptions,
+  TransactionReplaceOptions,
+} from './transaction-attempt.js'
 
 /** A collection. */
 export interface TransactionKeyspace {

@@ -275,3 +275,31 @@ nodeTest('several documents are read together', async ({ cluster, collection, ke
   isDone = true
   await writing
 })
+
+nodeTest('documents are read from copies in the server group', async ({ node, bucket, key }) => {
+  const options = { username: node.user, password: node.password }
+  for (const preferredServerGroup of ['Group 1', 'nowhere']) {
+    await using cluster = await nacre.connect(node.url, { ...options, preferredServerGroup })
+    const collection = cluster.bucket(bucket.name).defaultCollection()
+    await collection.upsert(key, { n: 1 })
+    await cluster.transactions().run(async (attempt) => {
+      const none = attempt.getReplicaFromPreferredServerGroup(collection, `${key}-none`)
+      await assert.rejects(none, nacre.DocumentUnretrievableError)
+      const found = await attempt.getReplicaFromPreferredServerGroup(collection, key)
+      assert.deepEqual(found.content, { n: 1 })
+      await attempt.replace(found, { n: 2 })
+      // The change of the transaction itself is seen.
+      const { content } = await attempt.getReplicaFromPreferredServerGroup(collection, key)
+      assert.deepEqual(content, { n: 2 })
+      const specs = [key, `${key}-none`].map((id) => new nacre.TransactionGetMultiSpec(collection, id))
+      const several = await attempt.getMultiReplicasFromPreferredServerGroup(specs)
+      assert.deepEqual([several.contentAt(0), several.exists(1)], [{ n: 2 }, false])
+    })
+    assert.deepEqual((await collection.get(key)).content, { n: 2 })
+    const late = cluster.transactions().run(async (attempt) => {
+      await attempt.query('SELECT 1')
+      await attempt.getReplicaFromPreferredServerGroup(collection, key)
+    })
+    await assert.rejects(late, (error: Error) => error.cause instanceof nacre.FeatureNotAvailableError)
+  }
+})

@@ -36,7 +36,9 @@ const documents = (): nacre.Collection => bucket().defaultCollection()
 const byHttp = () => connectByHttp(`http://127.0.0.1:${service.port}`).bucket('b').defaultCollection()
 const views = (): nacre.ViewIndexManager => bucket().viewIndexes()
 const scopes = (): nacre.CollectionManager => bucket().collections()
+const analytics = (): nacre.AnalyticsIndexManager => cluster.analyticsIndexes()
 
+const aLink: nacre.IAnalyticsLink = { linkType: 's3', dataverse: 'd', name: 'l' }
 const keyspace = new nacre.EventingFunctionKeyspace({ bucket: 'b' })
 const aFunction = new nacre.EventingFunction({ name: 'f', code: '', metadataKeyspace: keyspace, sourceKeyspace: keyspace })
 
@@ -96,6 +98,22 @@ const CALLS: Record<string, Call> = {
   changes: (options) => documents().changes(options),
   live: (options) => cluster.live('SELECT 1', options),
   query: (options) => cluster.query('SELECT 1', options),
+  analyticsQuery: (options) => cluster.analyticsQuery('SELECT 1', options),
+  createDataverse: (options) => analytics().createDataverse('d', options),
+  dropDataverse: (options) => analytics().dropDataverse('d', options),
+  createDataset: (options) => analytics().createDataset('b', 's', options),
+  dropDataset: (options) => analytics().dropDataset('s', options),
+  getAllDatasets: (options) => analytics().getAllDatasets(options),
+  createAnalyticsIndex: (options) => analytics().createIndex('s', 'i', { f: 'string' }, options),
+  dropAnalyticsIndex: (options) => analytics().dropIndex('s', 'i', options),
+  getAllAnalyticsIndexes: (options) => analytics().getAllIndexes(options),
+  connectLink: (options) => analytics().connectLink(options),
+  disconnectLink: (options) => analytics().disconnectLink('`l`', options),
+  getPendingMutations: (options) => analytics().getPendingMutations(options),
+  createLink: (options) => analytics().createLink(aLink, options),
+  replaceLink: (options) => analytics().replaceLink(aLink, options),
+  dropLink: (options) => analytics().dropLink('l', 'd', options),
+  getAllLinks: (options) => analytics().getAllLinks(options),
   search: (options) => cluster.searchQuery('i', nacre.SearchQuery.matchAll(), options),
   'search highlight': (highlight) => cluster.searchQuery('i', nacre.SearchQuery.matchAll(), { highlight }),
   viewQuery: (options) => bucket().viewQuery('d', 'v', options),

@@ -79,3 +79,36 @@ test('reads of copies end with their signal and their time-out', () =>
     const signal = AbortSignal.timeout(20)
     await assert.rejects(collection.getAnyReplica('k', { signal }), nacre.RequestCanceledError)
   }))
+
+test('a transaction reads the copy that answers first', () =>
+  withReplica([0], async (node, collection) => {
+    const flags: number[] = []
+    const part = (status: number, text: string): Buffer => {
+      const head = Buffer.alloc(6)
+      head.writeUInt16BE(status)
+      head.writeUInt32BE(text.length, 2)
+      return Buffer.concat([head, Buffer.from(text)])
+    }
+    const document = JSON.stringify({ CAS: '0x1', exptime: 0, revid: '1', flags: 0x02000000 })
+    const parts = Buffer.concat([part(0xc0, ''), part(0, document), part(0, '{"n":1}')])
+    // The active copy is silent, and the server group has none.
+    node.on.set(MULTI_LOOKUP, ({ extras }) => {
+      flags.push(extras[0] ?? 0)
+      return extras[0] === 0x24 ? [0xcc, NONE, parts] : undefined
+    })
+    const read = await collection.cluster.transactions().run(async (attempt) => {
+      const { content } = await attempt.getReplicaFromPreferredServerGroup(collection, 'k')
+      const spec = new nacre.TransactionGetMultiReplicasFromPreferredServerGroupSpec(collection, 'k')
+      const several = await attempt.getMultiReplicasFromPreferredServerGroup([spec])
+      assert.deepEqual([content, several.contentAt(0)], [{ n: 1 }, { n: 1 }])
+      assert.deepEqual(flags.sort((a, b) => a - b), [0x04, 0x04, 0x24, 0x24])
+      node.on.set(MULTI_LOOKUP, () => [0x01, NONE, NONE])
+      await assert.rejects(
+        attempt.getReplicaFromPreferredServerGroup(collection, 'k'),
+        (error: Error) =>
+          error instanceof nacre.DocumentUnretrievableError && error.cause instanceof nacre.DocumentNotFoundError,
+      )
+      assert.equal((await attempt.getMultiReplicasFromPreferredServerGroup([spec])).exists(0), false)
+    })
+    assert(read.unstagingComplete)
+  }))

@@ -50,6 +50,8 @@ class HttpRequest:
     accept: str = "application/json"
     span: RequestSpan | None = None
     """Span that the request's is a child of; that of the operation that runs if not given."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Further headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,11 +313,12 @@ class HttpClient:
     def _head(self, address: Address, request: HttpRequest) -> bytes:
         authorization = self.security.http_authorization
         login = f"Authorization: {authorization}\r\n" if authorization else ""
+        more = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
         return (
             f"{request.method} {request.path} HTTP/1.1\r\nHost: {address}\r\n"
             f"{login}Accept: {request.accept}\r\n"
             f"Content-Type: {request.content_type}\r\n"
-            f"Content-Length: {len(request.body)}\r\n\r\n"
+            f"{more}Content-Length: {len(request.body)}\r\n\r\n"
         ).encode()
 
     async def _socket(self, address: Address) -> _Socket:

@@ -9,6 +9,7 @@ Both are extended attributes, in the format of the official clients (protocol 2)
 transactions that this client abandons, and vice versa.
 """
 
+import asyncio
 import json
 import struct
 from collections.abc import Sequence
@@ -17,13 +18,20 @@ from functools import lru_cache
 from typing import Any
 
 from ._client import KvClient, Operation
+from ._documents import cancel_all
 from ._frame import Request, framing_extras
 from ._keys import vbucket_of
 from ._opcodes import Opcode, Status
 from ._statuses import exception_of
 from .durability import DurabilityLevel
-from .exceptions import DecodingFailureException, DocumentNotFoundException, ErrorContext
-from .subdocument import decode_lookup, decode_mutation
+from .exceptions import (
+    CouchbaseException,
+    DecodingFailureException,
+    DocumentNotFoundException,
+    DocumentUnretrievableException,
+    ErrorContext,
+)
+from .subdocument import REPLICA_READ, decode_lookup, decode_mutation
 from .transcoder import JSON_FLAGS, decode_json
 
 RECORD_COUNT = 1024
@@ -140,8 +148,10 @@ class Seen:
         return text if isinstance(text, str) else None
 
 
-async def see(place: Place, timeout: float) -> Seen | None:
-    """Reads a document with its staged change. Returns None if there is not even a tombstone."""
+async def see(place: Place, timeout: float, copy: int = 0) -> Seen | None:
+    """Reads a copy of a document with its staged change; copy 0 is the active one. Returns None if
+    there is not even a tombstone.
+    """
     paths = ("txn", "$document.flags", "")
     specs = b"".join(
         struct.pack(
@@ -150,9 +160,16 @@ async def see(place: Place, timeout: float) -> Seen | None:
         + path.encode()
         for path in paths
     )
-    request = Request(Opcode.SUBDOC_MULTI_LOOKUP, extras=bytes([_ACCESS_DELETED]), value=specs)
+    extras = bytes([_ACCESS_DELETED | (REPLICA_READ if copy else 0)])
+    request = Request(Opcode.SUBDOC_MULTI_LOOKUP, extras=extras, value=specs)
     operation = Operation(
-        request, place.key, place.scope, place.collection, reads=True, accepted=_LOOKUP_ANSWERS
+        request,
+        place.key,
+        place.scope,
+        place.collection,
+        reads=True,
+        accepted=_LOOKUP_ANSWERS,
+        copy=copy,
     )
     try:
         response = await place.client.execute(operation, timeout)
@@ -168,6 +185,33 @@ async def see(place: Place, timeout: float) -> Seen | None:
         int(decode_json(flags)) if flags else 0,
         staged if isinstance(staged, dict) and staged else None,
     )
+
+
+async def see_near(place: Place, group: str | None, timeout: float) -> Seen | None:
+    """Like `see`, of the copy that answers first: of those in a server group, or of all copies if
+    the group has none. Copies other than the active one may lag behind.
+
+    Raises:
+        DocumentUnretrievableException: if no copy can be read.
+    """
+    near = await place.client.copies(place.key, group, timeout) if group else []
+    copies = near or await place.client.copies(place.key, None, timeout)
+    errors: list[CouchbaseException] = []
+    tasks = [asyncio.create_task(see(place, timeout, copy)) for copy in copies]
+    try:
+        for task in asyncio.as_completed(tasks):
+            try:
+                seen = await task
+            except CouchbaseException as error:
+                errors.append(error)
+                continue
+            if seen is not None:
+                return seen
+    finally:
+        await cancel_all(tasks)
+    if errors and len(errors) == len(tasks):
+        raise DocumentUnretrievableException(context=place.context("get")) from errors[0]
+    return None
 
 
 async def change(

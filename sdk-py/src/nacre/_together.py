@@ -126,8 +126,10 @@ async def read_together(
     find_entry: Callable[[Seen], Awaitable[Entry | None]],
     left: Callable[[], float],
     until: float,
+    look: Callable[[Place, float], Awaitable[Seen | None]] = see,
 ) -> list[Read]:
     """Rereads documents until they show other transactions atomically, or until the time ``until``.
+    ``look`` reads one.
 
     Raises:
         FeatureUnavailableException: if a newer client has staged something unknown.
@@ -135,7 +137,7 @@ async def read_together(
     clock = asyncio.get_running_loop()
     lost: set[str] = set()
     while True:
-        seen = await asyncio.gather(*(see(place, left()) for place in places))
+        seen = await asyncio.gather(*(look(place, left()) for place in places))
         others = {one.attempt: one for one in seen if one is not None and one.attempt is not None}
         others.pop(own_attempt, None)
         entries = {attempt: await find_entry(one) for attempt, one in others.items()}

@@ -11,12 +11,14 @@ from ._http import HttpRequest, HttpResponse, HttpStream
 from .collection import Collection
 from .exceptions import InvalidArgumentException
 from .options import (
+    AnalyticsOptions,
     ClusterTimeoutOptions,
     LiveOptions,
     PingOptions,
     QueryOptions,
     SearchOptions,
     WaitUntilReadyOptions,
+    analytics_options_of,
     options_of,
     query_options_of,
     seconds_of,
@@ -24,6 +26,7 @@ from .options import (
 from .transcoder import Transcoder
 
 if TYPE_CHECKING:
+    from .analytics import AnalyticsResult
     from .cluster import Cluster
     from .diagnostics import PingResult
     from .live import Live
@@ -172,6 +175,10 @@ class Bucket:
         """Executes a query with unchanged options."""
         return self._cluster.query(statement, options)
 
+    def analytics_query(self, statement: str, options: AnalyticsOptions) -> "AnalyticsResult":
+        """Executes a statement of the analytics service with unchanged options."""
+        return self._cluster.analytics_query(statement, options)
+
     def http_stream(
         self, service: str, request: HttpRequest, timeout: float
     ) -> AbstractAsyncContextManager[HttpStream]:
@@ -230,6 +237,19 @@ class Scope:
         merged = query_options_of(options, kwargs)
         merged.setdefault("query_context", self._query_context)
         return self.bucket.query(statement, merged)
+
+    def analytics_query(
+        self,
+        statement: str,
+        *options: AnalyticsOptions | None,
+        **kwargs: Unpack[AnalyticsOptions],
+    ) -> "AnalyticsResult":
+        """Executes a statement of the analytics service. An unqualified name is a dataset of this
+        scope.
+        """
+        merged = analytics_options_of(options, kwargs)
+        merged.setdefault("query_context", self._query_context)
+        return self.bucket.analytics_query(statement, merged)
 
     def eventing_functions(self) -> "ScopeEventingFunctionManager":
         """Defines, deploys, drops and lists eventing functions of the scope."""

@@ -12,6 +12,7 @@ from .auth import CertificateAuthenticator, PasswordAuthenticator, TokenAuthenti
 from .bucket import Bucket
 from .exceptions import InvalidArgumentException, RequestCanceledException
 from .options import (
+    AnalyticsOptions,
     ClusterOptions,
     ClusterTimeoutOptions,
     DiagnosticsOptions,
@@ -21,6 +22,7 @@ from .options import (
     SearchOptions,
     TLSVerifyMode,
     WaitUntilReadyOptions,
+    analytics_options_of,
     options_of,
     query_options_of,
     seconds_of,
@@ -28,8 +30,10 @@ from .options import (
 from .transcoder import DEFAULT_TRANSCODER
 
 if TYPE_CHECKING:
+    from .analytics import AnalyticsResult
     from .diagnostics import ClusterInfoResult, DiagnosticsResult, PingResult
     from .live import Live
+    from .management.analytics import AnalyticsIndexManager
     from .management.buckets import BucketManager
     from .management.eventing import EventingFunctionManager
     from .management.queries import QueryIndexManager
@@ -143,6 +147,12 @@ class Cluster:
 
         return SearchIndexManager(self)
 
+    def analytics_indexes(self) -> "AnalyticsIndexManager":
+        """Creates, drops and lists dataverses, datasets, indexes and links of analytics."""
+        from .management.analytics import AnalyticsIndexManager
+
+        return AnalyticsIndexManager(self)
+
     def eventing_functions(self) -> "EventingFunctionManager":
         """Defines, deploys, drops and lists eventing functions."""
         from .management.eventing import EventingFunctionManager
@@ -233,6 +243,23 @@ class Cluster:
         if self._prepared is None:
             self._prepared = PreparedStatements()
         return QueryResult(self._client, self.http, self._prepared, statement, merged, timeout)
+
+    def analytics_query(
+        self,
+        statement: str,
+        *options: AnalyticsOptions | None,
+        **kwargs: Unpack[AnalyticsOptions],
+    ) -> "AnalyticsResult":
+        """Executes a statement of the analytics service: ``async for row in
+        cluster.analytics_query("SELECT …")``.
+
+        Reading the rows raises `ServiceUnavailableException` if no node runs the service.
+        """
+        from .analytics import AnalyticsResult
+
+        merged = analytics_options_of(options, kwargs)
+        timeout = seconds_of(merged.get("timeout"), self.timeouts.analytics_timeout)
+        return AnalyticsResult(self._client, self.http, statement, merged, timeout)
 
     def search(
         self,

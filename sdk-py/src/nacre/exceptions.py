@@ -383,6 +383,42 @@ class SearchIndexNotFoundException(CouchbaseException):
     """There is no such search index."""
 
 
+class AnalyticsException(CouchbaseException):
+    """The analytics service refused a request, for a reason that has no exception of its own."""
+
+
+class CompilationFailedException(AnalyticsException):
+    """The analytics service cannot compile the statement."""
+
+
+class JobQueueFullException(AnalyticsException):
+    """The analytics service has too many requests to accept another one."""
+
+
+class DataverseNotFoundException(AnalyticsException):
+    """The dataverse does not exist."""
+
+
+class DataverseAlreadyExistsException(AnalyticsException):
+    """The dataverse exists already."""
+
+
+class DatasetNotFoundException(AnalyticsException):
+    """The dataset does not exist."""
+
+
+class DatasetAlreadyExistsException(AnalyticsException):
+    """The dataset exists already."""
+
+
+class AnalyticsLinkNotFoundException(AnalyticsException):
+    """The link does not exist."""
+
+
+class AnalyticsLinkExistsException(AnalyticsException):
+    """The link exists already."""
+
+
 class EventingFunctionException(CouchbaseException):
     """The eventing service refused a request, for a reason that has no exception of its own."""
 
@@ -461,6 +497,7 @@ UnsupportedOperation = FeatureUnavailableException
 MissingConnectionException = RequestCanceledException
 UnsuccessfulOperationException = CouchbaseException
 NoChildrenException = InvalidArgumentException
+AnalyticsErrorContext = ErrorContext
 HTTPErrorContext = ErrorContext
 KeyValueErrorContext = ErrorContext
 ManagementErrorContext = ErrorContext

@@ -4,13 +4,14 @@ import asyncio
 import json
 import os
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from typing import Any, cast
 
+from . import _statements
 from ._client import KvClient
 from ._connstr import Address, address_of
 from ._http import HttpClient, HttpRequest
@@ -92,11 +93,11 @@ class QueryMetrics:
 
     def elapsed_time(self) -> timedelta:
         """Returns the time from the request to the end of the response."""
-        return _duration(self.raw.get("elapsedTime"))
+        return _statements.duration(self.raw.get("elapsedTime"))
 
     def execution_time(self) -> timedelta:
         """Returns the execution time."""
-        return _duration(self.raw.get("executionTime"))
+        return _statements.duration(self.raw.get("executionTime"))
 
     def result_count(self) -> int:
         """Returns the number of rows."""
@@ -328,63 +329,23 @@ def _node_of(text: str | None) -> Address | None:
     return None if text is None else address_of(text)
 
 
-def _flag(value: Any) -> bool:
-    return bool(value)
-
-
-def _text(value: Any) -> str:
-    return str(value)
-
-
-def _member_of(kind: type[Enum]) -> Callable[[Any], Any]:
-    def convert(value: Any) -> Any:
-        if not isinstance(value, kind):
-            raise InvalidArgumentException(f"{value!r} is no {kind.__name__}")
-        return value.value
-
-    return convert
-
-
-def _arguments(value: Any) -> list[Any]:
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise InvalidArgumentException("positional_parameters are a list")
-    return list(value)
-
-
 def _milliseconds(value: Any) -> str:
     return f"{value // timedelta(milliseconds=1)}ms"
 
 
 _MEMBERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "read_only": ("readonly", _flag),
-    "scan_consistency": ("scan_consistency", _member_of(QueryScanConsistency)),
-    "max_parallelism": ("max_parallelism", _text),
-    "positional_parameters": ("args", _arguments),
-    "pipeline_batch": ("pipeline_batch", _text),
-    "pipeline_cap": ("pipeline_cap", _text),
-    "scan_cap": ("scan_cap", _text),
+    "read_only": ("readonly", _statements.flag),
+    "scan_consistency": ("scan_consistency", _statements.member_of(QueryScanConsistency)),
+    "max_parallelism": ("max_parallelism", _statements.text),
+    "positional_parameters": ("args", _statements.arguments),
+    "pipeline_batch": ("pipeline_batch", _statements.text),
+    "pipeline_cap": ("pipeline_cap", _statements.text),
+    "scan_cap": ("scan_cap", _statements.text),
     "scan_wait": ("scan_wait", _milliseconds),
-    "profile": ("profile", _member_of(QueryProfile)),
-    "query_context": ("query_context", _text),
-    "flex_index": ("use_fts", _flag),
-    "preserve_expiry": ("preserve_expiry", _flag),
+    "profile": ("profile", _statements.member_of(QueryProfile)),
+    "query_context": ("query_context", _statements.text),
+    "flex_index": ("use_fts", _statements.flag),
+    "preserve_expiry": ("preserve_expiry", _statements.flag),
     "use_replica": ("use_replica", lambda value: "on" if value else "off"),
 }
 """Options, by the members of a request that they become."""
-
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "us": 1e-6, "ns": 1e-9}
-
-
-def _duration(text: object) -> timedelta:
-    """Parses a duration in Go's format: ``1m2.5s``, ``1.2ms``."""
-    seconds = 0.0
-    number = unit = ""
-    for char in f"{text or ''}0":
-        if char.isdigit() or char == ".":
-            if unit:
-                seconds += float(number) * _UNITS.get(unit, 0.0)
-                number = unit = ""
-            number += char
-        else:
-            unit += char
-    return timedelta(seconds=seconds)

@@ -20,6 +20,7 @@ from .observability.tracing import RequestSpan, RequestTracer, ThresholdLoggingT
 from .transcoder import Serializer, Transcoder
 
 if TYPE_CHECKING:
+    from .analytics import AnalyticsScanConsistency
     from .diagnostics import ClusterState, ServiceType
     from .mutation_state import MutationState
     from .n1ql import QueryProfile, QueryScanConsistency
@@ -297,7 +298,7 @@ class ClusterOptions(TuningOptions):
         own = self.timeout_options
         own.kv_timeout = own.kv_durable_timeout = own.connect_timeout = timedelta(seconds=20)
         own.views_timeout = own.query_timeout = own.search_timeout = timedelta(seconds=120)
-        own.management_timeout = timedelta(seconds=120)
+        own.management_timeout = own.analytics_timeout = timedelta(seconds=120)
 
 
 _THRESHOLDS: dict[str, Any] = {
@@ -331,7 +332,14 @@ def _positive(size: int) -> int:
 
 if TYPE_CHECKING:
     from .transactions import TransactionConfig as TransactionConfig
+    from .transactions import TransactionGetMultiOptions as TransactionGetMultiOptions
+    from .transactions import (
+        TransactionGetMultiReplicasFromPreferredServerGroupOptions as TransactionGetMultiReplicasFromPreferredServerGroupOptions,  # noqa: E501
+    )
     from .transactions import TransactionGetOptions as TransactionGetOptions
+    from .transactions import (
+        TransactionGetReplicaFromPreferredServerGroupOptions as TransactionGetReplicaFromPreferredServerGroupOptions,  # noqa: E501
+    )
     from .transactions import TransactionInsertOptions as TransactionInsertOptions
     from .transactions import TransactionOptions as TransactionOptions
     from .transactions import TransactionQueryOptions as TransactionQueryOptions
@@ -340,7 +348,10 @@ if TYPE_CHECKING:
 
 _ELSEWHERE = {
     "TransactionConfig": "transactions",
+    "TransactionGetMultiOptions": "transactions",
+    "TransactionGetMultiReplicasFromPreferredServerGroupOptions": "transactions",
     "TransactionGetOptions": "transactions",
+    "TransactionGetReplicaFromPreferredServerGroupOptions": "transactions",
     "TransactionInsertOptions": "transactions",
     "TransactionOptions": "transactions",
     "TransactionQueryOptions": "transactions",
@@ -448,6 +459,23 @@ class QueryOptions(TimeoutOptions, total=False):
     use_replica: bool
     send_to_node: str
     """Host and port of the query service that is to answer; the nodes take turns if not given."""
+    serializer: Serializer
+    raw: Mapping[str, Any]
+
+
+class AnalyticsOptions(TimeoutOptions, total=False):
+    """Options of ``analytics_query``."""
+
+    read_only: bool
+    scan_consistency: "AnalyticsScanConsistency"
+    client_context_id: str
+    positional_parameters: Sequence[Any]
+    named_parameters: Mapping[str, Any]
+    priority: bool
+    """The service starts the statement before others that wait."""
+    query_context: str
+    metrics: bool
+    """For programs for the official SDK: the service always sends metrics."""
     serializer: Serializer
     raw: Mapping[str, Any]
 
@@ -704,7 +732,19 @@ def options_of(operation: str, kind: type[Chosen], *given: Mapping[str, Any] | N
 
 
 def query_options_of(given: Sequence[Any], kwargs: Mapping[str, Any]) -> QueryOptions:
-    """Returns the options of a query, with the conventions of the official SDK.
+    """Returns the options of a query; see `statement_options_of`."""
+    return statement_options_of("query", QueryOptions, given, kwargs)
+
+
+def analytics_options_of(given: Sequence[Any], kwargs: Mapping[str, Any]) -> AnalyticsOptions:
+    """Returns the options of a statement of analytics; see `statement_options_of`."""
+    return statement_options_of("analytics_query", AnalyticsOptions, given, kwargs)
+
+
+def statement_options_of(
+    operation: str, kind: type[Chosen], given: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Chosen:
+    """Returns the options of a statement, with the conventions of the official SDK.
 
     A value in ``given`` that is not a dictionary is a positional parameter of the statement. A
     keyword that is not an option is a named parameter. Type checkers know neither.
@@ -712,17 +752,17 @@ def query_options_of(given: Sequence[Any], kwargs: Mapping[str, Any]) -> QueryOp
     Raises:
         FeatureUnavailableException: if only the official SDK has an option.
     """
-    known = QueryOptions.__optional_keys__ | OFFICIAL_NAMES
+    known = cast(Any, kind).__optional_keys__ | OFFICIAL_NAMES
     options = [each for each in given if isinstance(each, Mapping)]
     named = {name: value for name, value in kwargs.items() if name in known}
-    merged = options_of("query", QueryOptions, *options, named)
+    merged = cast(dict[str, Any], options_of(operation, kind, *options, named))
     positional = [each for each in given if each is not None and not isinstance(each, Mapping)]
     if positional:
         merged["positional_parameters"] = [*merged.get("positional_parameters", ()), *positional]
     named = {name: value for name, value in kwargs.items() if name not in known}
     if named:
         merged["named_parameters"] = {**merged.get("named_parameters", {}), **named}
-    return merged
+    return cast(Chosen, merged)
 
 
 _RELATIVE_SECONDS_MAX = 30 * 86400

@@ -27,7 +27,6 @@ from ._client import Attempt
 from ._connstr import Address
 from ._keys import vbucket_of
 from ._records import (
-    LISTS,
     RECORD_COUNT,
     Entry,
     Names,
@@ -38,7 +37,7 @@ from ._records import (
     record_key,
     restore,
     see,
-    unstage,
+    see_near,
 )
 from ._together import (
     Read,
@@ -57,22 +56,19 @@ from ._transaction_options import TransactionKeyspace as TransactionKeyspace
 from ._transaction_options import TransactionOptions as TransactionOptions
 from ._transaction_options import TransactionQueryOptions as TransactionQueryOptions
 from ._transaction_options import TransactionReplaceOptions as TransactionReplaceOptions
+from ._unstaging import AMBIGUOUS, PASSING, finish, put_back, record_of, settle
 from .durability import DurabilityLevel
 from .exceptions import (
-    AmbiguousTimeoutException,
     CASMismatchException,
     CouchbaseException,
     DocumentExistsException,
     DocumentNotFoundException,
-    DurabilitySyncWriteAmbiguousException,
-    DurabilitySyncWriteInProgressException,
+    DocumentUnretrievableException,
     ErrorContext,
     FeatureUnavailableException,
     InvalidArgumentException,
     PathExistsException,
     PathNotFoundException,
-    RequestCanceledException,
-    TemporaryFailException,
     TimeoutException,
     TransactionCommitAmbiguous,
     TransactionExpired,
@@ -88,19 +84,18 @@ if TYPE_CHECKING:
     from .cluster import Cluster
     from .collection import Collection
 
+# Names that the official SDK has for reads of copies.
+TransactionGetMultiReplicasFromPreferredServerGroupMode = TransactionGetMultiMode
+TransactionGetMultiReplicasFromPreferredServerGroupOptions = TransactionGetMultiOptions
+TransactionGetMultiReplicasFromPreferredServerGroupResult = TransactionGetMultiResult
+TransactionGetMultiReplicasFromPreferredServerGroupSpec = TransactionGetMultiSpec
+TransactionGetReplicaFromPreferredServerGroupOptions = TransactionGetOptions
+
 _PAUSE_FIRST, _PAUSE_MAX = 0.005, 0.25
 _BLOCKED_SECONDS_MAX = 1.0
 """How long an operation waits for another transaction before the whole one is tried again."""
 _OVERTIME_SECONDS = 2.0
 """How long a transaction whose time has passed may take to put back what it has staged."""
-_SAFETY_NS = 1_500_000_000
-"""How long an entry must have been over before somebody else finishes it."""
-_AMBIGUOUS = (
-    AmbiguousTimeoutException,
-    RequestCanceledException,
-    DurabilitySyncWriteAmbiguousException,
-)
-_PASSING = (TemporaryFailException, DurabilitySyncWriteInProgressException)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +138,8 @@ class Again(Exception):
     """The whole transaction has to be tried again: another one was first, or a write is unsure."""
 
 
+Look = Callable[[Place, float], Awaitable[Seen | None]]
+"""Reads a copy of a document; None if there is not even a tombstone."""
 Logic = Callable[["AttemptContext"], Awaitable[Any]]
 
 
@@ -250,6 +247,15 @@ def _body(value: Any, options: TransactionInsertOptions) -> tuple[bytes, Any]:
     return body, decode_json(body)
 
 
+def _decoded(found: TransactionGetResult, options: TransactionGetOptions) -> TransactionGetResult:
+    """Returns a document whose content the transcoder in the options has decoded."""
+    transcoder = options.get("transcoder")
+    if transcoder is None:
+        return found
+    content = transcoder.decode_value(encode_json(found.content), JSON_FLAGS)
+    return with_members(found, content=content)
+
+
 class AttemptContext:
     """The argument of a transaction's function, which reads and changes documents."""
 
@@ -285,12 +291,7 @@ class AttemptContext:
             DocumentNotFoundException: if it does not exist.
         """
         merged = options_of("get", TransactionGetOptions, options, kwargs)
-        found = await self._get(collection, key)
-        transcoder = merged.get("transcoder")
-        if transcoder is None:
-            return found
-        content = transcoder.decode_value(encode_json(found.content), JSON_FLAGS)
-        return with_members(found, content=content)
+        return _decoded(await self._get(collection, key), merged)
 
     async def get_multi(
         self,
@@ -303,41 +304,92 @@ class AttemptContext:
         The mode determines the effort. A missing document counts as not existing.
         """
         merged = options_of("get_multi", TransactionGetMultiOptions, options, kwargs)
+        return await self._get_multi(specs, merged, see)
+
+    async def get_replica_from_preferred_server_group(
+        self,
+        collection: "Collection",
+        key: str,
+        options: TransactionGetOptions | None = None,
+        **kwargs: Unpack[TransactionGetOptions],
+    ) -> TransactionGetResult:
+        """Reads a document like `get`, from a copy in the server group
+        `ClusterOptions.preferred_server_group`, or from any copy if the group has none.
+
+        The copy may be older than the active one: then changing the document fails, and the
+        transaction is tried again. After a query, the attempt fails with
+        `FeatureUnavailableException`.
+
+        Raises:
+            DocumentUnretrievableException: if no copy can be read.
+        """
+        name = "get_replica_from_preferred_server_group"
+        merged = options_of(name, TransactionGetOptions, options, kwargs)
+        try:
+            found = await self._get(collection, key, self._see_near)
+        except DocumentNotFoundException as error:
+            raise DocumentUnretrievableException(context=error.context) from error
+        return _decoded(found, merged)
+
+    async def get_multi_replicas_from_preferred_server_group(
+        self,
+        specs: Sequence[TransactionGetMultiSpec],
+        options: TransactionGetMultiOptions | None = None,
+        **kwargs: Unpack[TransactionGetMultiOptions],
+    ) -> TransactionGetMultiResult:
+        """Reads documents like `get_multi`, from copies in the preferred server group."""
+        name = "get_multi_replicas_from_preferred_server_group"
+        merged = options_of(name, TransactionGetMultiOptions, options, kwargs)
+        return await self._get_multi(specs, merged, self._see_near)
+
+    async def _see_near(self, place: Place, timeout: float) -> Seen | None:
+        return await see_near(place, self._cluster.preferred_server_group, timeout)
+
+    async def _get_multi(
+        self,
+        specs: Sequence[TransactionGetMultiSpec],
+        options: TransactionGetMultiOptions,
+        look: Look,
+    ) -> TransactionGetMultiResult:
         if not specs:
             raise InvalidArgumentException("there is nothing to read")
         places = [spec.collection.place(spec.id) for spec in specs]
-        until = last_read(merged.get("mode"), self._clock.time(), self._settings.deadline)
+        until = last_read(options.get("mode"), self._clock.time(), self._settings.deadline)
         async with self._operation():
             reads: list[Read] = []
             if self._query is None:
                 reads = await read_together(
-                    places, self._attempt, self._entry_of, self._left, until
+                    places, self._attempt, self._entry_of, self._left, until, look
                 )
 
             async def content(index: int) -> Any:
                 place = places[index]
                 if reads and place.names not in self._staged:
                     return await reads[index].content(place)
-                return (await self._own(place)).content
+                return (await self._own(place, look)).content
 
             found = [await find(spec, content(index)) for index, spec in enumerate(specs)]
             return TransactionGetMultiResult(found)
 
-    async def _get(self, collection: "Collection", key: str) -> TransactionGetResult:
+    async def _get(
+        self, collection: "Collection", key: str, look: Look = see
+    ) -> TransactionGetResult:
         place = collection.place(key)
         async with self._operation():
-            return await self._own(place)
+            return await self._own(place, look)
 
-    async def _own(self, place: Place) -> TransactionGetResult:
+    async def _own(self, place: Place, look: Look) -> TransactionGetResult:
         """Returns a document including the changes of this transaction."""
         if self._query is not None:
+            if look is not see:
+                raise FeatureUnavailableException("after a query, only active copies can be read")
             return await self._query.get(place)
         own = self._staged.get(place.names)
         if own is not None:
             if own.kind == "remove":
                 raise DocumentNotFoundException(context=place.context("get"))
             return TransactionGetResult(place.key, own.cas, own.content, place)
-        return await self._read(place)
+        return await self._read(place, look)
 
     async def insert(
         self,
@@ -467,7 +519,7 @@ class AttemptContext:
         # The transaction is committed. If this client fails now, others do the remaining work.
         timeout = self._grace()
         done = await asyncio.gather(
-            *(_settle(one, self._attempt, timeout, self._settings.level) for one in staged),
+            *(settle(one, self._attempt, timeout, self._settings.level) for one in staged),
             return_exceptions=True,
         )
         self.is_complete = not any(isinstance(one, BaseException) for one in done)
@@ -488,7 +540,7 @@ class AttemptContext:
         with suppress(CouchbaseException, Again):
             await self._names.abort(staged, timeout)
             for one in staged:
-                await _put_back(one, self._attempt, timeout, self._settings.level)
+                await put_back(one, self._attempt, timeout, self._settings.level)
             await self._names.forget(timeout)
 
     async def _decide(self, names: Names, staged: Sequence[Staged]) -> None:
@@ -500,8 +552,8 @@ class AttemptContext:
             try:
                 await names.commit(staged, max(self._settings.deadline - self._clock.time(), 0.05))
                 return
-            except (*_AMBIGUOUS, *_PASSING, TimeoutException) as error:
-                is_unsure = is_unsure or not isinstance(error, _PASSING)
+            except (*AMBIGUOUS, *PASSING, TimeoutException) as error:
+                is_unsure = is_unsure or not isinstance(error, PASSING)
                 if self._clock.time() > self._settings.deadline:
                     if is_unsure:
                         raise TransactionCommitAmbiguous(
@@ -550,7 +602,7 @@ class AttemptContext:
         """Waits for a write before the commit. An ambiguous write restarts the transaction."""
         try:
             return await writing
-        except (*_AMBIGUOUS, *_PASSING, CASMismatchException) as error:
+        except (*AMBIGUOUS, *PASSING, CASMismatchException) as error:
             raise Again(str(error)) from error
 
     async def _begin(self, first: Place) -> None:
@@ -575,8 +627,8 @@ class AttemptContext:
         operation = str(uuid.uuid4())
         try:
             new = await self._names.stage(place, kind, body, operation, cas, self._left())
-        except (*_AMBIGUOUS, *_PASSING, CASMismatchException, DocumentNotFoundException) as error:
-            if isinstance(error, _AMBIGUOUS):
+        except (*AMBIGUOUS, *PASSING, CASMismatchException, DocumentNotFoundException) as error:
+            if isinstance(error, AMBIGUOUS):
                 # The write may have happened: the rollback then finds it by the ID of the attempt.
                 self._staged[place.names] = Staged(place, kind, cas, body, content)
             raise Again(str(error)) from error
@@ -605,17 +657,17 @@ class AttemptContext:
                     cas = found.cas
             except DocumentNotFoundException:
                 cas = 0
-            except (*_AMBIGUOUS, *_PASSING) as error:
+            except (*AMBIGUOUS, *PASSING) as error:
                 self._staged[place.names] = Staged(place, "insert", cas, body, content)
                 raise Again(str(error)) from error
             if self._clock.time() > deadline:
                 raise Again("others insert the same document")
 
-    async def _read(self, place: Place) -> TransactionGetResult:
+    async def _read(self, place: Place, look: Look) -> TransactionGetResult:
         """Reads the committed state of a document."""
         unresolved: str | None = None
         while True:
-            seen = await see(place, self._left())
+            seen = await look(place, self._left())
             if seen is None:
                 raise DocumentNotFoundException(context=place.context("get"))
             other = seen.attempt
@@ -639,7 +691,7 @@ class AttemptContext:
         return TransactionGetResult(place.key, seen.cas, decode_json(seen.body), place, seen)
 
     async def _entry_of(self, seen: Seen) -> Entry | None:
-        record = _record_of(self._cluster, seen)
+        record = record_of(self._cluster, seen)
         if record is None:
             return None
         entries = await entries_of(record, self._left())
@@ -655,7 +707,7 @@ class AttemptContext:
             entry = await self._entry_of(seen)
             if entry is None or entry.state in ("COMPLETED", "ROLLED_BACK"):
                 return
-            record = _record_of(self._cluster, seen)
+            record = record_of(self._cluster, seen)
             if record is not None and await finish(self._cluster, record, entry, self._left()):
                 # The document has changed.
                 raise Again("a transaction that was left has been finished")
@@ -702,7 +754,11 @@ class AttemptContext:
 class _Operation:
     """Runs one operation at a time. An error that the function may not handle ends the attempt."""
 
-    _OWN = (DocumentNotFoundException, DocumentExistsException)
+    _OWN = (
+        DocumentNotFoundException,
+        DocumentExistsException,
+        DocumentUnretrievableException,
+    )
 
     def __init__(self, attempt: AttemptContext) -> None:
         self._attempt = attempt
@@ -863,97 +919,6 @@ _QUERY_LEVELS = {
     DurabilityLevel.MAJORITY_AND_PERSIST_TO_ACTIVE: "majorityAndPersistActive",
     DurabilityLevel.PERSIST_TO_MAJORITY: "persistToMajority",
 }
-
-
-async def finish(cluster: "Cluster", record: Place, entry: Entry, timeout: float) -> bool:
-    """Finishes an expired attempt. Returns False if there is nothing to do, or not yet.
-
-    Committed documents get their new bodies; others are reverted.
-    """
-    aged = Entry(entry.attempt, entry.members, entry.now_ns - _SAFETY_NS)
-    if not aged.is_over or entry.is_of_newer:
-        return False
-    places = [
-        (kind, _listed(cluster, one))
-        for kind, name in LISTS.items()
-        for one in entry.members.get(name) or ()
-    ]
-    names = Names(str(entry.members.get("tid", "")), entry.attempt, record, entry.level)
-    try:
-        if entry.state == "PENDING":
-            # Its documents are not listed. Without an entry, their staged changes count as rolled
-            # back.
-            await names.forget(timeout, was_pending=True)
-            return True
-        for kind, place in places:
-            staged = Staged(place, kind, 0)
-            if entry.state == "COMMITTED":
-                await _settle(staged, entry.attempt, timeout, entry.level)
-            elif entry.state == "ABORTED":
-                await _put_back(staged, entry.attempt, timeout, entry.level)
-        await names.forget(timeout)
-    except (PathNotFoundException, PathExistsException, DocumentNotFoundException):
-        # Another client was first.
-        return True
-    return True
-
-
-async def _settle(staged: Staged, attempt: str, timeout: float, level: DurabilityLevel) -> None:
-    """Unstages a document of a committed attempt, unless this is done already."""
-    await _repeat(staged, attempt, timeout, lambda one, left: unstage(one, left, level))
-
-
-async def _put_back(staged: Staged, attempt: str, timeout: float, level: DurabilityLevel) -> None:
-    """Removes the staged change of an attempt from a document, if it still exists."""
-    await _repeat(staged, attempt, timeout, lambda one, left: restore(one, left, level))
-
-
-async def _repeat(
-    staged: Staged,
-    attempt: str,
-    timeout: float,
-    step: Callable[[Staged, float], Awaitable[None]],
-) -> None:
-    """Repeats a step on a staged document until this or another client has completed it."""
-    clock = asyncio.get_running_loop()
-    deadline = clock.time() + timeout
-    pause = _PAUSE_FIRST
-    one = staged
-    while True:
-        try:
-            if one.cas:
-                await step(one, max(deadline - clock.time(), 0.05))
-                return
-        except (DocumentNotFoundException, PathNotFoundException):
-            # Another client has done it.
-            return
-        except (CASMismatchException, DocumentExistsException, *_AMBIGUOUS, *_PASSING):
-            if clock.time() + pause > deadline:
-                raise
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _PAUSE_MAX)
-        seen = await see(staged.place, max(deadline - clock.time(), 0.05))
-        if seen is None or seen.attempt != attempt:
-            return
-        one = Staged(staged.place, seen.kind or staged.kind, seen.cas)
-
-
-def _record_of(cluster: "Cluster", seen: Seen) -> Place | None:
-    """Returns the record with the entry of the attempt that has staged something."""
-    told = (seen.txn or {}).get("atr")
-    if not isinstance(told, dict) or not told.get("bkt") or not told.get("id"):
-        return None
-    scope, collection = told.get("scp", "_default"), told.get("coll", "_default")
-    return Place(cluster.bucket(told["bkt"]).client, scope, collection, told["id"])
-
-
-def _listed(cluster: "Cluster", told: Mapping[str, str]) -> Place:
-    return Place(
-        cluster.bucket(told["bkt"]).client,
-        told.get("scp", "_default"),
-        told.get("col", "_default"),
-        told["id"],
-    )
 
 
 def _context_of(error: BaseException) -> ErrorContext | None:

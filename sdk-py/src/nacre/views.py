@@ -211,6 +211,27 @@ class View:
     members: dict[str, Any] = field(default_factory=dict)
     """Further members of the view, which a write gives back to the server."""
 
+    def as_dict(self, name: str | None = None) -> dict[str, Any]:
+        """Returns the view in the format of the service, with a name if one is given."""
+        reduce = {"reduce": self.reduce} if self.reduce else {}
+        return {**self.members, "map": self.map, **reduce, **({"name": name} if name else {})}
+
+    def to_json(self) -> str:
+        """Returns the view as JSON."""
+        return json.dumps(self.as_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> "View":
+        """Parses a view in JSON.
+
+        Raises:
+            InvalidArgumentException: if it cannot be parsed.
+        """
+        try:
+            return _view(dict(json.loads(text)))
+        except (ValueError, LookupError, TypeError) as error:
+            raise InvalidArgumentException(f"the view cannot be read: {error!r}") from None
+
 
 @dataclass(frozen=True, slots=True)
 class DesignDocument:
@@ -234,6 +255,35 @@ class DesignDocument:
         """Adds or replaces a view, and returns the document itself."""
         self.views[name] = view
         return self
+
+    def as_dict(self, namespace: DesignDocumentNamespace | None = None) -> dict[str, Any]:
+        """Returns the document with its name and namespace, as `from_json` reads it."""
+        members: dict[str, Any] = {
+            "name": self.name,
+            "namespace": (namespace or self.namespace).name.lower(),
+            "views": {name: view.as_dict() for name, view in self.views.items()},
+            "collection": self.collection,
+            "rev": self.rev,
+        }
+        return {name: value for name, value in members.items() if value is not None}
+
+    @classmethod
+    def from_json(cls, members: dict[str, Any]) -> "DesignDocument":
+        """Returns a document from its members, as `as_dict` gives them.
+
+        Raises:
+            InvalidArgumentException: if they are not those of a design document.
+        """
+        try:
+            return cls(
+                members["name"],
+                {name: _view(dict(view)) for name, view in (members.get("views") or {}).items()},
+                DesignDocumentNamespace[(members.get("namespace") or "production").upper()],
+                members.get("collection"),
+                {"_rev": members["rev"]} if members.get("rev") else {},
+            )
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise InvalidArgumentException(f"the document cannot be read: {error!r}") from None
 
     def get_view(self, name: str) -> View | None:
         """Returns a view by its name, or None."""
@@ -321,10 +371,7 @@ class ViewIndexManager:
         """Creates or replaces a design document. The server rebuilds changed views."""
         options = options_of("upsert_design_document", TimeoutOptions, kwargs)
         name = (namespace or design_document.namespace).prefix(design_document.name)
-        views = {
-            key: view.members | {"map": view.map} | ({"reduce": view.reduce} if view.reduce else {})
-            for key, view in design_document.views.items()
-        }
+        views = {key: view.as_dict() for key, view in design_document.views.items()}
         body = {**design_document.members, "views": views}
         if design_document.collection is not None:
             body["collection"] = design_document.collection

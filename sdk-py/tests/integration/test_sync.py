@@ -35,6 +35,35 @@ class SyncTest(unittest.TestCase):
         with self.assertRaises(e.DocumentNotFoundException):
             self.collection.get(unique("none"))
 
+    def test_older_methods_change_lists_maps_sets_and_queues(self) -> None:
+        here, key = self.collection, self.key
+        with self.assertRaises(e.DocumentNotFoundException):
+            here.list_append(key, 1)
+        here.list_append(key, "b", create=True)
+        here.list_prepend(key, "a")
+        here.list_set(key, 1, "c")
+        self.assertEqual((here.list_size(key), here.list_get(key, 1)), (2, "c"))
+        here.list_remove(key, 0)
+        self.assertEqual(here.get(key).content, ["c"])
+        members = unique("map")
+        here.map_add(members, "a.b", 1, create=True)
+        self.assertEqual((here.map_size(members), here.map_get(members, "a.b")), (1, 1))
+        here.map_remove(members, "a.b")
+        self.assertEqual(here.get(members).content, {})
+        values = unique("set")
+        self.assertIsNotNone(here.set_add(values, 1, create=True))
+        self.assertIsNone(here.set_add(values, 1))
+        self.assertEqual((here.set_size(values), here.set_contains(values, 1)), (1, True))
+        here.set_remove(values, 1)
+        self.assertFalse(here.set_contains(values, 1))
+        queue = unique("queue")
+        here.queue_push(queue, 1, create=True)
+        here.queue_push(queue, 2)
+        self.assertEqual((here.queue_size(queue), here.queue_pop(queue)), (2, 1))
+        self.assertEqual(here.queue_pop(queue), 2)
+        with self.assertRaises(e.QueueEmpty):
+            here.queue_pop(queue)
+
     def test_threads_share_a_cluster(self) -> None:
         def write(number: int) -> None:
             self.collection.upsert(f"{self.key}-{number}", number)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
 
+import nacre
 from nacre import exceptions as e
 from nacre import sync
 from nacre._client import KvClient, Operation
@@ -44,6 +45,40 @@ class TransactionTest(NodeTest):
         for key in keys:
             seen = await see(self.collection.place(key), 5)
             self.assertIsNone(seen and seen.txn, key)
+
+    async def test_documents_are_read_from_copies_in_the_server_group(self) -> None:
+        for group in ("Group 1", "nowhere"):
+            options = self.cluster_options()
+            options.preferred_server_group = group
+            cluster = await nacre.Cluster.connect(self.node.url, options)
+            near = (await self.enterAsyncContext(cluster)).bucket(self.node.bucket)
+            documents = near.default_collection()
+            await documents.upsert(self.a, {"n": 1})
+
+            async def logic(ctx: AttemptContext) -> None:
+                with self.assertRaises(e.DocumentUnretrievableException):
+                    await ctx.get_replica_from_preferred_server_group(documents, self.b)
+                found = await ctx.get_replica_from_preferred_server_group(documents, self.a)
+                self.assertEqual(found.content, {"n": 1})
+                await ctx.replace(found, {"n": 2})
+                # The change of the transaction itself is seen.
+                found = await ctx.get_replica_from_preferred_server_group(documents, self.a)
+                self.assertEqual(found.content, {"n": 2})
+                specs = [TransactionGetMultiSpec(documents, key) for key in (self.a, self.b)]
+                several = await ctx.get_multi_replicas_from_preferred_server_group(specs)
+                self.assertEqual(several.content_as[dict](0), {"n": 2})
+                self.assertFalse(several.exists(1))
+
+            await cluster.transactions.run(logic)
+            self.assertEqual((await documents.get(self.a)).content, {"n": 2})
+
+            async def late(ctx: AttemptContext) -> None:
+                await ctx.query("SELECT 1")
+                await ctx.get_replica_from_preferred_server_group(documents, self.a)
+
+            with self.assertRaises(e.TransactionFailed) as caught:
+                await cluster.transactions.run(late)
+            self.assertIsInstance(caught.exception.__cause__, e.FeatureUnavailableException)
 
     async def test_documents_are_inserted_replaced_and_removed_together(self) -> None:
         await self.collection.upsert(self.a, {"n": 1})
@@ -156,7 +191,7 @@ class TransactionTest(NodeTest):
             found = [(await ctx.get(self.collection, key)).content for key in (self.a, self.b)]
             self.assertEqual(found, [2, 3])
 
-        with patch("nacre.transactions._settle", side_effect=e.TemporaryFailException()):
+        with patch("nacre.transactions.settle", side_effect=e.TemporaryFailException()):
             result = await self.run_it(logic)
         self.assertFalse(result.unstaging_complete)
         self.assertEqual([await self.content(key) for key in (self.a, self.b)], [1, None])
@@ -174,7 +209,7 @@ class TransactionTest(NodeTest):
                     raise asyncio.CancelledError
 
             with (
-                patch("nacre.transactions._settle", side_effect=e.TemporaryFailException()),
+                patch("nacre.transactions.settle", side_effect=e.TemporaryFailException()),
                 patch.object(AttemptContext, "rollback"),
             ):
                 try:
@@ -359,6 +394,10 @@ class TransactionTest(NodeTest):
                     self.assertEqual(ctx.get(collection, self.a).content_as[dict], {"n": 2})
                     specs = [sync_transactions.TransactionGetMultiSpec(collection, self.a)]
                     self.assertEqual(ctx.get_multi(specs).content_as[dict](0), {"n": 2})
+                    near = ctx.get_replica_from_preferred_server_group(collection, self.a)
+                    self.assertEqual(near.content, {"n": 2})
+                    several = ctx.get_multi_replicas_from_preferred_server_group(specs)
+                    self.assertEqual(several.content_as[dict](0), {"n": 2})
 
                 cluster.transactions.run(logic)
                 return collection.get(self.a).content

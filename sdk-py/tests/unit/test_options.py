@@ -16,6 +16,11 @@ from nacre.cluster import Cluster
 from nacre.collection import Collection
 from nacre.kv_range_scan import PrefixScan
 from nacre.management import BucketManager, CollectionManager, CreateBucketSettings
+from nacre.management.analytics import (
+    AnalyticsDataType,
+    AnalyticsIndexManager,
+    S3ExternalAnalyticsLink,
+)
 from nacre.management.eventing import (
     EventingFunction,
     EventingFunctionKeyspace,
@@ -24,7 +29,7 @@ from nacre.management.eventing import (
 from nacre.management.queries import CollectionQueryIndexManager, QueryIndexManager
 from nacre.management.search import SearchIndex, SearchIndexManager
 from nacre.management.users import Group, User, UserManager
-from nacre.options import OFFICIAL_NAMES, query_options_of
+from nacre.options import OFFICIAL_NAMES, analytics_options_of, query_options_of
 from nacre.search import MatchAllQuery, SearchRequest
 from nacre.views import DesignDocument, View, ViewIndexManager
 from tests.unit.fake_node import FakeNode, FakeService
@@ -43,6 +48,7 @@ HOLDERS = (
     CollectionQueryIndexManager,
     EventingFunctionManager,
     SearchIndexManager,
+    AnalyticsIndexManager,
 )
 SOMEWHERE = EventingFunctionKeyspace("b")
 ARGUMENTS: dict[str, Any] = {
@@ -77,6 +83,11 @@ ARGUMENTS: dict[str, Any] = {
     "keys_and_values": {"k": b"1"},
     "scan_type": PrefixScan("k"),
     "timeout": timedelta(seconds=1),
+    "dataverse_name": "d",
+    "dataset_name": "s",
+    "fields": {"f": AnalyticsDataType.STRING},
+    "link": S3ExternalAnalyticsLink("d", "l", "id", "region", "key"),
+    "link_name": "l",
 }
 """What operations are called with, by parameter."""
 
@@ -116,6 +127,7 @@ class OptionsTest(unittest.IsolatedAsyncioTestCase):
             collection.query_indexes(),
             self.cluster.eventing_functions(),
             self.cluster.search_indexes(),
+            self.cluster.analytics_indexes(),
         )
         return next(one for one in held if type(one) is kind)
 
@@ -135,11 +147,11 @@ class OptionsTest(unittest.IsolatedAsyncioTestCase):
             await result
 
     async def test_all_operations_are_called(self) -> None:
-        self.assertEqual(len(operations()), 117)
+        self.assertEqual(len(operations()), 134)
 
     async def test_an_unknown_option_is_a_type_error(self) -> None:
         for kind, name in operations():
-            if name == "query":
+            if name in ("query", "analytics_query"):
                 # It is a parameter of the statement.
                 continue
             with self.subTest(name), self.assertRaisesRegex(TypeError, f"{name}.. has no option"):
@@ -164,6 +176,9 @@ class OptionsTest(unittest.IsolatedAsyncioTestCase):
             "positional_parameters": [1, "x"],
             "named_parameters": {"name": "y"},
         }
+        self.assertEqual(given, expected)
+        del expected["adhoc"]
+        given = analytics_options_of([1, {"read_only": True}, "x"], {"name": "y"})
         self.assertEqual(given, expected)
 
     async def test_options_in_a_dictionary_are_checked_as_well(self) -> None:

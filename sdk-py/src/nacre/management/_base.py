@@ -17,9 +17,9 @@ from ..options import TimeoutOptions, seconds_of
 if TYPE_CHECKING:
     from ..cluster import Cluster
 
-_LABELS = {"fts": "search", "eventingAdminPort": "eventing", "n1ql": "query"}
+_LABELS = {"cbas": "analytics", "fts": "search", "eventingAdminPort": "eventing", "n1ql": "query"}
 """Names of services in spans and metrics, where they differ."""
-_FORM = "application/x-www-form-urlencoded"
+FORM = "application/x-www-form-urlencoded"
 T = TypeVar("T")
 
 
@@ -42,7 +42,7 @@ class Manager:
         fields: dict[str, object] | None = None,
     ) -> HttpResponse:
         timeout = seconds_of(options.get("timeout"), self._cluster.timeouts.management_timeout)
-        request = HttpRequest(method, path, form(fields or {}), _FORM, reads=method == "GET")
+        request = HttpRequest(method, path, form(fields or {}), FORM, reads=method == "GET")
         return await self._cluster.http_management(request, timeout)
 
 

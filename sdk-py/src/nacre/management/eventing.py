@@ -86,6 +86,19 @@ class EventingFunctionKeyspace:
     scope: str | None = None
     collection: str | None = None
 
+    def as_dict(self) -> dict[str, str]:
+        """Returns the members that are set."""
+        members = {"bucket": self.bucket, "scope": self.scope, "collection": self.collection}
+        return {name: value for name, value in members.items() if value}
+
+    @classmethod
+    def from_server(
+        cls, bucket: str, scope: str | None = None, collection: str | None = None
+    ) -> "EventingFunctionKeyspace":
+        """Returns a collection whose default names are None."""
+        named = (None if name == "_default" else name or None for name in (scope, collection))
+        return cls(bucket, *named)
+
 
 @dataclass(frozen=True, slots=True)
 class EventingFunctionBucketBinding:
@@ -94,6 +107,17 @@ class EventingFunctionBucketBinding:
     alias: str
     name: EventingFunctionKeyspace
     access: EventingFunctionBucketAccess = EventingFunctionBucketAccess.ReadOnly
+
+    def as_dict(self) -> dict[str, str]:
+        """Returns the binding in the format of the service."""
+        names = _names("", "_name", self.name)
+        return {"alias": self.alias, "access": self.access.value, **names}
+
+    @classmethod
+    def from_server(cls, members: dict[str, Any]) -> "EventingFunctionBucketBinding":
+        """Parses a binding from the service."""
+        access = EventingFunctionBucketAccess(members.get("access", "r"))
+        return cls(members["alias"], _keyspace("", "_name", members), access)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +179,27 @@ class EventingFunctionUrlBinding:
     validate_ssl_certificate: bool = True
     auth: EventingFunctionUrlAuth = EventingFunctionUrlNoAuth()
 
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the binding in the format of the service."""
+        return {
+            "hostname": self.hostname,
+            "value": self.alias,
+            "allow_cookies": self.allow_cookies,
+            "validate_ssl_certificate": self.validate_ssl_certificate,
+            **self.auth.as_dict(),
+        }
+
+    @classmethod
+    def from_server(cls, members: dict[str, Any]) -> "EventingFunctionUrlBinding":
+        """Parses a binding from the service."""
+        return cls(
+            members["hostname"],
+            members["value"],
+            bool(members.get("allow_cookies")),
+            bool(members.get("validate_ssl_certificate")),
+            _auth(members),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class EventingFunctionConstantBinding:
@@ -162,6 +207,15 @@ class EventingFunctionConstantBinding:
 
     alias: str
     literal: str
+
+    def as_dict(self) -> dict[str, str]:
+        """Returns the binding in the format of the service."""
+        return {"value": self.alias, "literal": self.literal}
+
+    @classmethod
+    def from_server(cls, members: dict[str, Any]) -> "EventingFunctionConstantBinding":
+        """Parses a binding from the service."""
+        return cls(members["value"], members["literal"])
 
 
 @dataclass(slots=True)
@@ -252,21 +306,6 @@ class EventingFunction:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the definition in the format of the service."""
-        buckets = [
-            {"alias": one.alias, "access": one.access.value, **_names("", "_name", one.name)}
-            for one in self.bucket_bindings
-        ]
-        hosts = [
-            {
-                "hostname": one.hostname,
-                "value": one.alias,
-                "allow_cookies": one.allow_cookies,
-                "validate_ssl_certificate": one.validate_ssl_certificate,
-                **one.auth.as_dict(),
-            }
-            for one in self.url_bindings
-        ]
-        constants = [{"value": one.alias, "literal": one.literal} for one in self.constant_bindings]
         members: dict[str, Any] = {
             "appname": self.name,
             "appcode": self.code,
@@ -275,9 +314,9 @@ class EventingFunction:
             "handleruuid": self.handler_uuid,
             "function_instance_id": self.function_instance_id,
             "depcfg": {
-                "buckets": buckets,
-                "curl": hosts,
-                "constants": constants,
+                "buckets": [one.as_dict() for one in self.bucket_bindings],
+                "curl": [one.as_dict() for one in self.url_bindings],
+                "constants": [one.as_dict() for one in self.constant_bindings],
                 **_names("source_", "", self.source_keyspace),
                 **_names("metadata_", "", self.metadata_keyspace),
             },
@@ -298,26 +337,10 @@ class EventingFunction:
             members.get("enforce_schema"),
             members.get("handleruuid"),
             members.get("function_instance_id"),
+            [EventingFunctionBucketBinding.from_server(one) for one in places.get("buckets") or ()],
+            [EventingFunctionUrlBinding.from_server(one) for one in places.get("curl") or ()],
             [
-                EventingFunctionBucketBinding(
-                    one["alias"],
-                    _keyspace("", "_name", one),
-                    EventingFunctionBucketAccess(one.get("access", "r")),
-                )
-                for one in places.get("buckets") or ()
-            ],
-            [
-                EventingFunctionUrlBinding(
-                    one["hostname"],
-                    one["value"],
-                    bool(one.get("allow_cookies")),
-                    bool(one.get("validate_ssl_certificate")),
-                    _auth(one),
-                )
-                for one in places.get("curl") or ()
-            ],
-            [
-                EventingFunctionConstantBinding(one["value"], one["literal"])
+                EventingFunctionConstantBinding.from_server(one)
                 for one in places.get("constants") or ()
             ],
             EventingFunctionSettings.from_server(members.get("settings") or {}),
@@ -337,6 +360,20 @@ class EventingFunctionStatus:
     redeploy_required: bool | None = None
     function_scope: dict[str, Any] | None = None
 
+    @classmethod
+    def from_server(cls, members: dict[str, Any]) -> "EventingFunctionStatus":
+        """Parses a status from the service."""
+        return cls(
+            members["name"],
+            members.get("num_bootstrapping_nodes", 0),
+            members.get("num_deployed_nodes", 0),
+            EventingFunctionState(members["composite_status"]),
+            EventingFunctionDeploymentStatus(bool(members.get("deployment_status"))),
+            EventingFunctionProcessingStatus(bool(members.get("processing_status"))),
+            members.get("redeploy_required"),
+            members.get("function_scope"),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class EventingFunctionsStatus:
@@ -344,6 +381,12 @@ class EventingFunctionsStatus:
 
     num_eventing_nodes: int
     functions: list[EventingFunctionStatus] = field(default_factory=list)
+
+    @classmethod
+    def from_server(cls, members: dict[str, Any]) -> "EventingFunctionsStatus":
+        """Parses a status from the service."""
+        functions = [EventingFunctionStatus.from_server(one) for one in members.get("apps") or ()]
+        return cls(members.get("num_eventing_nodes", 0), functions)
 
 
 @watched
@@ -482,21 +525,9 @@ class EventingFunctionManager(JsonManager):
         return read(response, self._statuses)
 
     def _statuses(self, members: dict[str, Any]) -> EventingFunctionsStatus:
-        functions = [
-            EventingFunctionStatus(
-                one["name"],
-                one.get("num_bootstrapping_nodes", 0),
-                one.get("num_deployed_nodes", 0),
-                EventingFunctionState(one["composite_status"]),
-                EventingFunctionDeploymentStatus(bool(one.get("deployment_status"))),
-                EventingFunctionProcessingStatus(bool(one.get("processing_status"))),
-                one.get("redeploy_required"),
-                one.get("function_scope"),
-            )
-            for one in members.get("apps") or ()
-            if self._has(one.get("function_scope"))
-        ]
-        return EventingFunctionsStatus(members.get("num_eventing_nodes", 0), functions)
+        status = EventingFunctionsStatus.from_server(members)
+        own = [one for one in status.functions if self._has(one.function_scope)]
+        return EventingFunctionsStatus(status.num_eventing_nodes, own)
 
     def _has(self, scope: dict[str, Any] | None) -> bool:
         """Returns True if a function belongs to the manager's scope; None means the cluster."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack
 
 from .._instruments import Labels, watched
+from .._statements import quoted
 from ..exceptions import (
     InvalidArgumentException,
     QueryIndexAlreadyExistsException,
@@ -140,10 +141,10 @@ class QueryIndexManager:
         merged = options_of("create_index", CreateQueryIndexOptions, options, kwargs)
         if isinstance(keys, str) or not keys:
             raise InvalidArgumentException("the keys of an index are a list of expressions")
-        parts = ", ".join(_escaped(key) if _PLAIN_NAME.fullmatch(key) else key for key in keys)
+        parts = ", ".join(quoted(key) if _PLAIN_NAME.fullmatch(key) else key for key in keys)
         where = f" WHERE {merged['condition']}" if merged.get("condition") else ""
         statement = (
-            f"CREATE INDEX {_escaped(index_name)} ON {_keyspace(bucket_name, merged)}({parts})"
+            f"CREATE INDEX {quoted(index_name)} ON {_keyspace(bucket_name, merged)}({parts})"
             f"{where}{_with(merged)}"
         )
         await self._create(statement, merged)
@@ -160,7 +161,7 @@ class QueryIndexManager:
             QueryIndexAlreadyExistsException: if it exists already.
         """
         merged = options_of("create_primary_index", CreatePrimaryQueryIndexOptions, options, kwargs)
-        name = f" {_escaped(merged['index_name'])}" if merged.get("index_name") else ""
+        name = f" {quoted(merged['index_name'])}" if merged.get("index_name") else ""
         keyspace = _keyspace(bucket_name, merged)
         await self._create(f"CREATE PRIMARY INDEX{name} ON {keyspace}{_with(merged)}", merged)
 
@@ -177,7 +178,7 @@ class QueryIndexManager:
             QueryIndexNotFoundException: if it does not exist.
         """
         merged = options_of("drop_index", DropQueryIndexOptions, options, kwargs)
-        statement = f"DROP INDEX {_escaped(index_name)} ON {_keyspace(bucket_name, merged)}"
+        statement = f"DROP INDEX {quoted(index_name)} ON {_keyspace(bucket_name, merged)}"
         await self._drop(statement, merged, merged.get("ignore_if_not_exists", False))
 
     async def drop_primary_index(
@@ -195,7 +196,7 @@ class QueryIndexManager:
         keyspace = _keyspace(bucket_name, merged)
         name = merged.get("index_name")
         statement = (
-            f"DROP INDEX {_escaped(name)} ON {keyspace}"
+            f"DROP INDEX {quoted(name)} ON {keyspace}"
             if name
             else f"DROP PRIMARY INDEX ON {keyspace}"
         )
@@ -235,7 +236,7 @@ class QueryIndexManager:
         """Starts to build all deferred indexes."""
         merged = options_of("build_deferred_indexes", KeyspaceOptions, options, kwargs)
         for keyspace, names in (await self._deferred(bucket_name, merged)).items():
-            listed = ", ".join(map(_escaped, names))
+            listed = ", ".join(map(quoted, names))
             await self._query(f"BUILD INDEX ON {keyspace} ({listed})", merged)
 
     async def _deferred(self, bucket_name: str, options: KeyspaceOptions) -> dict[str, list[str]]:
@@ -413,19 +414,13 @@ class CollectionQueryIndexManager:
         return {"scope_name": self._scope, "collection_name": self._collection}
 
 
-def _escaped(name: str) -> str:
-    if not isinstance(name, str) or not name:
-        raise InvalidArgumentException("an index has a name")
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _keyspace(bucket: str, options: KeyspaceOptions) -> str:
     scope, collection = options.get("scope_name"), options.get("collection_name")
     if scope is None and collection is None:
-        return _escaped(bucket)
+        return quoted(bucket)
     if scope is None or collection is None:
         raise InvalidArgumentException("a collection is named with its scope")
-    return ".".join(map(_escaped, (bucket, scope, collection)))
+    return ".".join(map(quoted, (bucket, scope, collection)))
 
 
 def _with(options: CreateQueryIndexOptions | CreatePrimaryQueryIndexOptions) -> str:

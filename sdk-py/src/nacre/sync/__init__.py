@@ -25,7 +25,7 @@ from collections.abc import (
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
 from .. import binary as _binary
 from .. import bucket as _bucket
@@ -49,16 +49,23 @@ from ..management import queries as _queries
 from ..management import search as _search
 from ..management import users as _users
 from ..options import (
+    AnalyticsOptions,
     ClusterOptions,
     ClusterTimeoutOptions,
     LiveOptions,
     QueryOptions,
     ScanOptions,
     SearchOptions,
+    analytics_options_of,
     options_of,
     query_options_of,
 )
 from ..transcoder import Transcoder
+from ._older import OlderStructures
+
+if TYPE_CHECKING:
+    from .analytics import AnalyticsResult
+    from .management.analytics import AnalyticsIndexManager
 
 W = TypeVar("W")
 W_co = TypeVar("W_co", covariant=True)
@@ -408,7 +415,7 @@ class Live(_Facade[_live.Live]):
         return self._loop.iterate(self._wrapped)
 
 
-class Collection(_Facade[_collection.Collection]):
+class Collection(OlderStructures, _Facade[_collection.Collection]):
     """Access to the documents of a collection by key."""
 
     def with_schema(
@@ -525,6 +532,20 @@ class Scope(_Facade[_bucket.Scope]):
         """Executes a SQL++ query. An unqualified keyspace is a collection of this scope."""
         merged = query_options_of(options, kwargs)
         return QueryResult(self._loop, self._wrapped.query(statement, merged))
+
+    def analytics_query(
+        self,
+        statement: str,
+        *options: AnalyticsOptions | None,
+        **kwargs: Unpack[AnalyticsOptions],
+    ) -> "AnalyticsResult":
+        """Executes a statement of the analytics service. An unqualified name is a dataset of this
+        scope.
+        """
+        from .analytics import AnalyticsResult
+
+        merged = analytics_options_of(options, kwargs)
+        return AnalyticsResult(self._loop, self._wrapped.analytics_query(statement, merged))
 
     def search(
         self,
@@ -651,13 +672,28 @@ class AttemptContext(_Facade[_transactions.AttemptContext]):
         **kwargs: Unpack[_transactions.TransactionGetMultiOptions],
     ) -> _transactions.TransactionGetMultiResult:
         """Reads documents so that they show other transactions atomically."""
-        wrapped = [
-            _transactions.TransactionGetMultiSpec(
-                spec.collection._wrapped, spec.id, spec.transcoder
-            )
-            for spec in specs
-        ]
-        return self._loop.run(self._wrapped.get_multi(wrapped, options, **kwargs))
+        return self._loop.run(self._wrapped.get_multi(_inner(specs), options, **kwargs))
+
+    def get_replica_from_preferred_server_group(
+        self,
+        collection: Collection,
+        key: str,
+        options: _transactions.TransactionGetOptions | None = None,
+        **kwargs: Unpack[_transactions.TransactionGetOptions],
+    ) -> _transactions.TransactionGetResult:
+        """Reads a document from a copy in the preferred server group."""
+        read = self._wrapped.get_replica_from_preferred_server_group
+        return self._loop.run(read(collection._wrapped, key, options, **kwargs))
+
+    def get_multi_replicas_from_preferred_server_group(
+        self,
+        specs: Sequence[TransactionGetMultiSpec],
+        options: _transactions.TransactionGetMultiOptions | None = None,
+        **kwargs: Unpack[_transactions.TransactionGetMultiOptions],
+    ) -> _transactions.TransactionGetMultiResult:
+        """Reads documents like `get_multi`, from copies in the preferred server group."""
+        read = self._wrapped.get_multi_replicas_from_preferred_server_group
+        return self._loop.run(read(_inner(specs), options, **kwargs))
 
     def insert(
         self,
@@ -743,6 +779,12 @@ class Cluster(_Facade[_cluster.Cluster]):
         """Creates, drops and lists indexes for search."""
         return SearchIndexManager(self._loop, self._wrapped.search_indexes())
 
+    def analytics_indexes(self) -> "AnalyticsIndexManager":
+        """Creates, drops and lists dataverses, datasets, indexes and links of analytics."""
+        from .management.analytics import AnalyticsIndexManager
+
+        return AnalyticsIndexManager(self._loop, self._wrapped.analytics_indexes())
+
     def eventing_functions(self) -> EventingFunctionManager:
         """Defines, deploys, drops and lists eventing functions."""
         return EventingFunctionManager(self._loop, self._wrapped.eventing_functions())
@@ -756,6 +798,20 @@ class Cluster(_Facade[_cluster.Cluster]):
         """Executes a SQL++ query: ``for row in cluster.query("SELECT …", read_only=True)``."""
         merged = query_options_of(options, kwargs)
         return QueryResult(self._loop, self._wrapped.query(statement, merged))
+
+    def analytics_query(
+        self,
+        statement: str,
+        *options: AnalyticsOptions | None,
+        **kwargs: Unpack[AnalyticsOptions],
+    ) -> "AnalyticsResult":
+        """Executes a statement of the analytics service: ``for row in
+        cluster.analytics_query("SELECT …")``.
+        """
+        from .analytics import AnalyticsResult
+
+        merged = analytics_options_of(options, kwargs)
+        return AnalyticsResult(self._loop, self._wrapped.analytics_query(statement, merged))
 
     def search(
         self,
@@ -849,6 +905,16 @@ async def _finish(last: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
         for other in others:
             other.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+
+
+def _inner(
+    specs: Sequence[TransactionGetMultiSpec],
+) -> list[_transactions.TransactionGetMultiSpec]:
+    """Returns the specs of the asynchronous API."""
+    return [
+        _transactions.TransactionGetMultiSpec(spec.collection._wrapped, spec.id, spec.transcoder)
+        for spec in specs
+    ]
 
 
 async def _bucket_of(cluster: _cluster.Cluster, name: str) -> _bucket.Bucket:

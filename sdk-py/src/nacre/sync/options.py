@@ -5,7 +5,16 @@ from ..transactions import (
     TransactionConfig as TransactionConfig,
 )
 from ..transactions import (
+    TransactionGetMultiOptions as TransactionGetMultiOptions,
+)
+from ..transactions import (
+    TransactionGetMultiReplicasFromPreferredServerGroupOptions as TransactionGetMultiReplicasFromPreferredServerGroupOptions,  # noqa: E501
+)
+from ..transactions import (
     TransactionGetOptions as TransactionGetOptions,
+)
+from ..transactions import (
+    TransactionGetReplicaFromPreferredServerGroupOptions as TransactionGetReplicaFromPreferredServerGroupOptions,  # noqa: E501
 )
 from ..transactions import (
     TransactionInsertOptions as TransactionInsertOptions,

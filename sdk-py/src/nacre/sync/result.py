@@ -8,3 +8,4 @@ from . import QueryResult as QueryResult
 from . import ScanResultIterable as ScanResultIterable
 from . import SearchResult as SearchResult
 from . import ViewResult as ViewResult
+from .analytics import AnalyticsResult as AnalyticsResult

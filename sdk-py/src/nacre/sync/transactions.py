@@ -4,6 +4,8 @@ from ..transactions import (
     TransactionConfig,
     TransactionGetMultiMode,
     TransactionGetMultiOptions,
+    TransactionGetMultiReplicasFromPreferredServerGroupMode,
+    TransactionGetMultiReplicasFromPreferredServerGroupResult,
     TransactionGetMultiResult,
     TransactionGetResult,
     TransactionKeyspace,
@@ -14,11 +16,16 @@ from ..transactions import (
 )
 from . import AttemptContext, TransactionGetMultiSpec, Transactions
 
+TransactionGetMultiReplicasFromPreferredServerGroupSpec = TransactionGetMultiSpec
+
 __all__ = [
     "AttemptContext",
     "TransactionConfig",
     "TransactionGetMultiMode",
     "TransactionGetMultiOptions",
+    "TransactionGetMultiReplicasFromPreferredServerGroupMode",
+    "TransactionGetMultiReplicasFromPreferredServerGroupResult",
+    "TransactionGetMultiReplicasFromPreferredServerGroupSpec",
     "TransactionGetMultiResult",
     "TransactionGetMultiSpec",
     "TransactionGetResult",

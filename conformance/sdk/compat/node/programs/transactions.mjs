@@ -156,3 +156,19 @@ export async function fields_of_documents({ cluster, collection, key }) {
   }, config)
   return found
 }
+
+export async function near_copies_of_documents_are_read({ cluster, collection, key }) {
+  const { DocumentUnretrievableError, TransactionGetMultiReplicasFromPreferredServerGroupSpec: Spec } = couchbase
+  await collection.upsert(key, { n: 1 })
+  let seen
+  await cluster.transactions().run(async (attempt) => {
+    const none = await attempt.getReplicaFromPreferredServerGroup(collection, `${key}-none`).catch((error) => error)
+    const document = await attempt.getReplicaFromPreferredServerGroup(collection, key)
+    await attempt.replace(document, { n: 2 })
+    const specs = [new Spec(collection, key), new Spec(collection, `${key}-none`)]
+    const several = await attempt.getMultiReplicasFromPreferredServerGroup(specs)
+    const found = [several.exists(0), several.exists(1), several.contentAt(0)]
+    seen = [none instanceof DocumentUnretrievableError, document.content, ...found]
+  }, config)
+  return [...seen, (await collection.get(key)).content]
+}

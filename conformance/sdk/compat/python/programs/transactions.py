@@ -5,10 +5,12 @@ from datetime import timedelta
 from couchbase.durability import DurabilityLevel, ServerDurability
 from couchbase.exceptions import (
     DocumentNotFoundException,
+    DocumentUnretrievableException,
     TransactionException,
     TransactionFailed,
 )
 from couchbase.options import TransactionOptions, TransactionQueryOptions
+from couchbase.transactions import TransactionGetMultiReplicasFromPreferredServerGroupSpec
 
 
 def options():
@@ -125,3 +127,24 @@ def a_statement_that_fails(c):
 def results_say_how_it_went(c):
     result = c.cluster.transactions.run(lambda attempt: attempt.insert(c.collection, c.key, 1), options())
     return [type(result.transaction_id).__name__, result.unstaging_complete]
+
+
+def near_copies_of_documents_are_read(c):
+    c.collection.upsert(c.key, {"n": 1})
+    seen = []
+
+    def run(attempt):
+        del seen[:]
+        try:
+            attempt.get_replica_from_preferred_server_group(c.collection, f"{c.key}-none")
+        except DocumentUnretrievableException:
+            seen.append("none")
+        document = attempt.get_replica_from_preferred_server_group(c.collection, c.key)
+        seen.append(document.content_as[dict])
+        attempt.replace(document, {"n": 2})
+        specs = [TransactionGetMultiReplicasFromPreferredServerGroupSpec(c.collection, key) for key in (c.key, f"{c.key}-none")]
+        several = attempt.get_multi_replicas_from_preferred_server_group(specs)
+        seen.extend([several.exists(0), several.exists(1), several.content_as[dict](0)])
+
+    c.cluster.transactions.run(run, options())
+    return [*seen, c.collection.get(c.key).value]
