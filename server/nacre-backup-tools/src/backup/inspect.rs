@@ -1,4 +1,4 @@
-//! `nacre backup list`, `show`, `verify`, `examine`, `prune` and `remove`.
+//! `nacre backup list`, `show`, `verify`, `examine` and `remove`.
 
 use super::lock::{self, Reading};
 use super::restore::interval;
@@ -6,12 +6,11 @@ use super::{Place, counted, find, split_path};
 use clap::Args;
 use jiff::Timestamp;
 use nacre_backup::{
-    BackupId, Error, Lock, Manifest, Reader, Record, Repository, verify as verify_backup,
+    BackupId, Error, Manifest, Reader, Record, Repository, verify as verify_backup,
 };
 use nacre_cli::{Format, Listing};
 use nacre_types::{DATATYPE_JSON, DATATYPE_XATTR, Vbid};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 
 /// Options of `nacre backup list`.
 #[derive(Args, Clone, Debug)]
@@ -60,19 +59,6 @@ pub(super) struct Examine {
     /// Collection, as bucket.scope.collection, or the default one of a bucket
     #[arg(long = "in", value_name = "COLLECTION")]
     within: String,
-}
-
-/// Options of `nacre backup prune`.
-#[derive(Args, Clone, Debug)]
-pub(super) struct Prune {
-    #[command(flatten)]
-    place: Place,
-    /// Number of backups that are kept, with all that they continue
-    #[arg(long)]
-    keep_last: usize,
-    /// Show what would be removed
-    #[arg(long)]
-    dry_run: bool,
 }
 
 /// Options of `nacre backup remove`.
@@ -318,61 +304,13 @@ fn shown(id: BackupId, record: &Record<'_>) -> Value {
     row
 }
 
-/// Removes backups that no kept one needs.
-pub(super) fn prune(options: &Prune) -> Result<(), String> {
-    let repository = options.place.open()?;
-    let backups = repository.backups()?;
-    if options.keep_last == 0 {
-        return Err("--keep-last is at least 1: the newest backup is always kept".to_owned());
-    }
-    if let Some(id) = repository.unfinished()?.first() {
-        return Err(format!(
-            "the backup {id} is being taken, or was interrupted: complete or remove it first"
-        ));
-    }
-    let kept = &backups[backups.len().saturating_sub(options.keep_last)..];
-    let mut needed = BTreeSet::new();
-    for id in kept {
-        needed.extend(repository.needs(*id).map_err(|error| {
-            format!("{error}: nothing is removed while a kept backup cannot be read")
-        })?);
-    }
-    let readers = lock::readers(&repository)?;
-    let mut unneeded = Vec::new();
-    for id in backups.iter().copied().filter(|id| !needed.contains(id)).rev() {
-        match readers.iter().find(|reader| reader.covers(id)) {
-            None => unneeded.push(id),
-            Some(reader) => println!("kept {id}: it is being read, {}", until(reader)),
-        }
-    }
-    if options.dry_run {
-        unneeded.iter().for_each(|id| println!("would remove {id}"));
-    } else {
-        lock::remove(&repository, &unneeded, |id, removed| {
-            removed?;
-            println!("removed {id}");
-            Ok(())
-        })?;
-    }
-    println!("kept {}", counted((backups.len() - unneeded.len()) as u64, "backup"));
-    Ok(())
-}
-
-/// How long a lock counts, and what to do about that of a command that was killed.
-fn until(lock: &Lock) -> String {
-    format!(
-        "or was by a command that was killed: its lock ends at {}, or by `nacre backup unlock`",
-        lock::end_of(lock)
-    )
-}
-
 /// Removes one backup.
 pub(super) fn remove(options: &Remove) -> Result<(), String> {
     let repository = options.place.open()?;
     let id = removable(&repository, &options.backup)?;
     let readers = lock::readers(&repository)?;
     if let Some(reader) = readers.iter().find(|reader| reader.covers(id)) {
-        return Err(format!("the backup {id} is being read, {}", until(reader)));
+        return Err(format!("the backup {id} is being read, {}", lock::until(reader)));
     }
     lock::remove(&repository, &[id], |id, removed| {
         removed?;

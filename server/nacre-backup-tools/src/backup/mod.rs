@@ -4,7 +4,8 @@
 //! create     DCP streams of all vBuckets ─► objects of a repository      history.rs, create.rs, definitions.rs
 //!            by nodes, which write what they serve                       shares.rs
 //! restore    records ─► SetWithMeta, DeleteWithMeta                      restore.rs, writer.rs
-//! list, show, verify, examine, diff, prune, remove                       inspect.rs, diff.rs
+//! list, show, verify, examine, diff, remove                              inspect.rs, diff.rs
+//! prune      rules that say what stays                                   prune.rs, retention.rs
 //! merge      records of a chain ─► one backup                            merge.rs
 //! objects in a folder, or in an object store                             nacre_backup::FolderStore, remote.rs, patient.rs
 //! readers keep others from removing what they read                       lock.rs
@@ -21,8 +22,10 @@ mod lock;
 mod mapping;
 mod merge;
 mod patient;
+mod prune;
 mod remote;
 mod restore;
+mod retention;
 mod shares;
 mod writer;
 
@@ -88,8 +91,8 @@ enum Command {
     Diff(diff::Diff),
     /// Merge a backup and those that it continues into one
     Merge(merge::Merge),
-    /// Remove backups that no kept one needs
-    Prune(inspect::Prune),
+    /// Remove old backups, by number and by age; the backups that those that stay continue are kept
+    Prune(prune::Prune),
     /// Remove one backup, or one that was interrupted
     Remove(inspect::Remove),
     /// Check that a folder or an object store does what backups rely on; what is written for that is removed
@@ -112,7 +115,7 @@ pub fn run(options: &Options) -> Result<(), String> {
         Command::Examine(options) => inspect::examine(options),
         Command::Diff(options) => diff::diff(options),
         Command::Merge(options) => merge::merge(options),
-        Command::Prune(options) => inspect::prune(options),
+        Command::Prune(options) => prune::prune(options),
         Command::Remove(options) => inspect::remove(options),
         Command::Check(OnlyPlace { place }) => place.check(),
         Command::Unlock(OnlyPlace { place }) => {
