@@ -2,6 +2,7 @@
 
 use super::lock::{self, Reading};
 use super::restore::interval;
+use super::sample::{self, Sample};
 use super::{Place, counted, find, split_path};
 use clap::Args;
 use jiff::Timestamp;
@@ -47,6 +48,10 @@ pub(super) struct Verify {
     /// Read every byte, not only manifests and the lengths of objects
     #[arg(long)]
     read_data: bool,
+    /// Also restore N documents of each bucket into memory and compare them with the archive; with a percentage, all documents of that
+    /// part of the vBuckets
+    #[arg(long, value_name = "N|PERCENT%")]
+    restore_sample: Option<Sample>,
 }
 
 /// Options of `nacre backup examine`.
@@ -226,7 +231,7 @@ pub(super) fn verify(options: &Verify) -> Result<(), String> {
     let repository = options.place.open()?;
     let id = find(&repository, &options.backup)?;
     // One that is damaged cannot be locked, and is what is looked for.
-    let _reading = Reading::begin(&repository, id).ok();
+    let reading = Reading::begin(&repository, id).ok();
     let verified = verify_backup(&repository, id, options.read_data)?;
     for finding in &verified.findings {
         println!("{}: {}", finding.object, finding.reason);
@@ -242,10 +247,34 @@ pub(super) fn verify(options: &Verify) -> Result<(), String> {
             "data not read".to_owned()
         }
     );
-    match verified.findings.len() as u64 {
+    let mut faults = verified.findings.len() as u64;
+    if let Some(sample) = options.restore_sample {
+        let renew = || reading.iter().for_each(Reading::renew);
+        faults += prove_sample(&repository, id, sample, &renew)?;
+    }
+    match faults {
         0 => Ok(()),
         count => Err(format!("{} in the backup {id}", counted(count, "fault"))),
     }
+}
+
+/// Restores a sample into memory, and prints what that has proven; returns the number of faults.
+fn prove_sample(
+    repository: &Repository,
+    id: BackupId,
+    sample: Sample,
+    renew: &dyn Fn(),
+) -> Result<u64, String> {
+    let mut faults = 0;
+    for proof in sample::prove(repository, id, sample, &mut rand::rng(), renew)? {
+        proof.findings.iter().for_each(|finding| println!("{finding}"));
+        if proof.more > 0 {
+            println!("and {} more of {}", proof.more, proof.bucket);
+        }
+        println!("{}", proof.summary());
+        faults += proof.faults();
+    }
+    Ok(faults)
 }
 
 /// Shows all versions of a document.

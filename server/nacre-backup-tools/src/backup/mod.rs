@@ -6,6 +6,7 @@
 //! restore    records ─► SetWithMeta, DeleteWithMeta                      restore.rs, writer.rs
 //! list, show, verify, examine, diff, remove                              inspect.rs, diff.rs
 //! prune      rules that say what stays                                   prune.rs, retention.rs
+//! verify     a sample restored into memory                               sample.rs, memory_bucket.rs
 //! merge      records of a chain ─► one backup                            merge.rs
 //! objects in a folder, or in an object store                             nacre_backup::FolderStore, remote.rs, patient.rs
 //! readers keep others from removing what they read                       lock.rs
@@ -20,12 +21,14 @@ mod limit;
 mod lines;
 mod lock;
 mod mapping;
+mod memory_bucket;
 mod merge;
 mod patient;
 mod prune;
 mod remote;
 mod restore;
 mod retention;
+mod sample;
 mod shares;
 mod writer;
 

@@ -106,8 +106,7 @@ impl Plan {
         retention: &Retention,
         readers: &[Lock],
     ) -> Result<Plan, String> {
-        let cannot =
-            |error| format!("{error}: nothing is removed while a backup cannot be read");
+        let cannot = |error| format!("{error}: nothing is removed while a backup cannot be read");
         let mut rows = Vec::new();
         for id in repository.backups()? {
             rows.push(Row::of(&repository.manifest(id).map_err(cannot)?.0)?);

@@ -114,10 +114,7 @@ impl Retention {
 
     /// Returns the backups of a bucket that stay, with the names of the rules that keep them. `backups` are all of that bucket with the
     /// times at which they began, newest first.
-    pub fn kept(
-        &self,
-        backups: &[(BackupId, Timestamp)],
-    ) -> BTreeMap<BackupId, Vec<&'static str>> {
+    pub fn kept(&self, backups: &[(BackupId, Timestamp)]) -> BTreeMap<BackupId, Vec<&'static str>> {
         let mut kept: BTreeMap<BackupId, Vec<&'static str>> = BTreeMap::new();
         let mut rules = self.rules();
         let since = backups.first().zip(self.keep_within).map(|((_, newest), span)| {
@@ -217,7 +214,11 @@ mod tests {
         );
         assert_eq!(
             kept("--keep-daily 3", &TIMES),
-            ["2026-11-03T08:00:00Z daily", "2026-11-08T23:59:59Z daily", "2026-11-09T00:30:00Z daily"]
+            [
+                "2026-11-03T08:00:00Z daily",
+                "2026-11-08T23:59:59Z daily",
+                "2026-11-09T00:30:00Z daily"
+            ]
         );
         // The 9th is a Monday, the 8th the Sunday before it.
         assert_eq!(

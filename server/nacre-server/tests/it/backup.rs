@@ -169,6 +169,10 @@ fn case_15_20_a_bucket_comes_back_elsewhere_with_another_number_of_vbuckets() {
 
     let said = succeed(&server, &["backup", "verify", &repository, "--read-data"]);
     assert!(said.starts_with("3 manifests, ") && said.ends_with(", 405 records\n"), "{said}");
+    let said = succeed(&server, &["backup", "verify", &repository, "--restore-sample", "100%"]);
+    assert!(said.contains("shop: restored 142 documents of "), "{said}");
+    let said = succeed(&server, &["backup", "verify", &repository, "--restore-sample", "10"]);
+    assert!(said.contains("shop: restored 10 documents of "), "{said}");
     let said = succeed(&server, &["backup", "examine", &repository, "key-8", "--in", "shop"]);
     assert_eq!(said.lines().count(), 2, "{said}");
     let prune = |options: &[&str]| {
