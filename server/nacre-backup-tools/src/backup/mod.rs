@@ -8,10 +8,11 @@
 //! prune      rules that say what stays                                   prune.rs, retention.rs
 //! verify     a sample restored into memory                               sample.rs, memory_bucket.rs
 //! merge      records of a chain ─► one backup                            merge.rs
-//! objects in a folder, or in an object store                             nacre_backup::FolderStore, remote.rs, patient.rs
+//! objects in a folder, or in an object store                             nacre_backup::FolderStore, remote.rs, connect.rs, patient.rs
 //! readers keep others from removing what they read                       lock.rs
 //! ```
 
+mod connect;
 mod create;
 mod definitions;
 mod diff;
@@ -39,11 +40,12 @@ pub use restore::{Restore, restore};
 
 use clap::{Args, Subcommand};
 use nacre_backup::{
-    BackupId, FolderStore, KeySlot, PASSPHRASE_ROUNDS, Repository, Store, check_store,
+    BackupId, FolderStore, KeySlot, PASSPHRASE_ROUNDS, RemoteAddress, Repository, Store,
+    check_store,
 };
 use nacre_cli::Server;
 use patient::{PatientStore, RealTime};
-use remote::{RemoteStore, is_remote};
+use remote::RemoteStore;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -58,7 +60,7 @@ pub struct Options {
 /// A repository of backups.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Place {
-    /// Folder with the backups, or s3://BUCKET/PATH in an object store
+    /// Folder with the backups, or s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH in an object store
     repository: String,
     /// File with the passphrase of an encrypted repository, in its first line
     #[arg(long, value_name = "FILE")]
@@ -131,13 +133,14 @@ pub fn run(options: &Options) -> Result<(), String> {
 
 impl Place {
     fn store(&self) -> Result<Arc<dyn Store>, String> {
-        Ok(match is_remote(&self.repository) {
-            true => {
+        Ok(match RemoteAddress::read(&self.repository)? {
+            Some(address) => {
                 let patience = Duration::from_secs(self.store_timeout);
-                let remote = RemoteStore::new(&self.repository)?;
+                let remote = RemoteStore::new(&address)
+                    .map_err(|reason| format!("{}: {reason}", self.repository))?;
                 Arc::new(PatientStore::new(remote, RealTime::new(), patience))
             }
-            false => Arc::new(FolderStore::new(Path::new(&self.repository))),
+            None => Arc::new(FolderStore::new(Path::new(&self.repository))),
         })
     }
 
