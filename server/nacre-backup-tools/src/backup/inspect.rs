@@ -1,5 +1,6 @@
 //! `nacre backup list`, `show`, `verify`, `examine` and `remove`.
 
+use super::filter::body_of;
 use super::lock::{self, Reading};
 use super::restore::interval;
 use super::sample::{self, Sample};
@@ -10,7 +11,7 @@ use nacre_backup::{
     BackupId, Error, Manifest, Reader, Record, Repository, verify as verify_backup,
 };
 use nacre_cli::{Format, Listing};
-use nacre_types::{DATATYPE_JSON, DATATYPE_XATTR, Vbid};
+use nacre_types::{DATATYPE_JSON, Vbid};
 use serde_json::{Value, json};
 
 /// Options of `nacre backup list`.
@@ -318,14 +319,7 @@ fn shown(id: BackupId, record: &Record<'_>) -> Value {
         "expiry": record.expiry,
         "deleted": !record.is_document(),
     });
-    let value = match record.datatype & DATATYPE_XATTR {
-        0 => Some(record.value),
-        _ => record
-            .value
-            .first_chunk()
-            .and_then(|length| record.value.get(4 + u32::from_be_bytes(*length) as usize..)),
-    };
-    let parsed = value.filter(|_| record.datatype & DATATYPE_JSON != 0);
+    let parsed = body_of(record).filter(|_| record.datatype & DATATYPE_JSON != 0);
     match parsed.and_then(|value| serde_json::from_slice::<Value>(value).ok()) {
         Some(body) => row["value"] = body,
         None => row["valueBytes"] = record.value.len().into(),

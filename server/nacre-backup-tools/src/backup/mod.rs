@@ -3,7 +3,7 @@
 //! ```text
 //! create     DCP streams of all vBuckets ─► objects of a repository      history.rs, create.rs, definitions.rs
 //!            by nodes, which write what they serve                       shares.rs
-//! restore    records ─► SetWithMeta, DeleteWithMeta                      restore.rs, writer.rs
+//! restore    records ─► SetWithMeta, DeleteWithMeta                      restore.rs, filter.rs, writer.rs
 //! list, show, verify, examine, diff, remove                              inspect.rs, diff.rs
 //! prune      rules that say what stays                                   prune.rs, retention.rs
 //! verify     a sample restored into memory                               sample.rs, memory_bucket.rs
@@ -16,6 +16,7 @@ mod connect;
 mod create;
 mod definitions;
 mod diff;
+mod filter;
 mod history;
 mod inspect;
 mod limit;
@@ -96,7 +97,7 @@ enum Command {
     Diff(diff::Diff),
     /// Merge a backup and those that it continues into one
     Merge(merge::Merge),
-    /// Remove old backups, by number and by age; the backups that those that stay continue are kept
+    /// Remove backups that no rule keeps and no other backup needs
     Prune(prune::Prune),
     /// Remove one backup, or one that was interrupted
     Remove(inspect::Remove),

@@ -129,6 +129,8 @@ fn case_15_20_a_bucket_comes_back_elsewhere_with_another_number_of_vbuckets() {
         let own = ["restore", &repository, "--mapping", "shop=copy", "--quiet"];
         succeed(&server, &[&own[..], options].concat())
     };
+    let said = restore(&["--dry-run", "--filter", "META().id LIKE 'key-1_' AND n IS NOT MISSING"]);
+    assert!(said.contains("would restore 7 documents and 0 tombstones into copy"), "{said}");
     let said = restore(&["--dry-run"]);
     assert_eq!(
         said,
@@ -175,9 +177,8 @@ fn case_15_20_a_bucket_comes_back_elsewhere_with_another_number_of_vbuckets() {
     assert!(said.contains("shop: restored 10 documents of "), "{said}");
     let said = succeed(&server, &["backup", "examine", &repository, "key-8", "--in", "shop"]);
     assert_eq!(said.lines().count(), 2, "{said}");
-    let prune = |options: &[&str]| {
-        succeed(&server, &[&["backup", "prune", &repository], options].concat())
-    };
+    let prune =
+        |options: &[&str]| succeed(&server, &[&["backup", "prune", &repository], options].concat());
     let said = prune(&["--keep-last", "1"]);
     assert!(said.ends_with("\nkept 3 backups\n"), "the first is the base of the last: {said}");
     succeed(&server, &["backup", "create", &repository, "--bucket", "shop", "--full", "--quiet"]);
