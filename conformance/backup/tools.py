@@ -3,6 +3,8 @@
 Usage: tools.py NACRE URL USER PASSWORD RESTIC, with the bucket `default`.
 """
 
+import datetime
+import decimal
 import filecmp
 import io
 import json
@@ -83,6 +85,61 @@ def check_parquet(folder, documents):
     assert int(frame["n"].sum()) == expected
 
 
+def check_import(folder, documents):
+    """Files of Parquet come back: those of nacre as they were, and those of pyarrow with the values of all types."""
+    nacre("bucket", "create", "back", "--ram-mb", "256")
+    path = os.path.join(folder, "all.parquet")
+    options = ["--bucket", "back", "--key", "%key%", "--document-field", "document", "--quiet"]
+    said = nacre("import", "parquet", path, *options)
+    assert f"imported {DOCUMENTS} documents" in said, said
+    printed = nacre("export", "json", "--bucket", "back", "--include-key", "_id", "--quiet")
+    found = {row.pop("_id"): row for row in map(json.loads, printed.splitlines())}
+    assert found == documents
+
+    moment = datetime.datetime(2026, 11, 28, 12, 30, 0, 123456, tzinfo=datetime.timezone.utc)
+    columns = {
+        "id": pyarrow.array(["a", "b"]),
+        "n": pyarrow.array([1, None], pyarrow.int16()),
+        "big": pyarrow.array([2**64 - 1, 0], pyarrow.uint64()),
+        "x": pyarrow.array([0.1, float("nan")], pyarrow.float32()),
+        "half": pyarrow.array([0.5, 1.5], pyarrow.float16()),
+        "price": pyarrow.array([decimal.Decimal("12.30"), decimal.Decimal("-0.05")], pyarrow.decimal128(20, 2)),
+        "day": pyarrow.array([moment.date()] * 2),
+        "at": pyarrow.array([moment.time()] * 2, pyarrow.time64("us")),
+        "utc": pyarrow.array([moment] * 2, pyarrow.timestamp("ns", "UTC")),
+        "local": pyarrow.array([moment.replace(tzinfo=None)] * 2, pyarrow.timestamp("ms")),
+        "bytes": pyarrow.array([b"\xff\0", b""]),
+        "tags": pyarrow.array([["x", None], []], pyarrow.list_(pyarrow.string())),
+        "place": pyarrow.array([{"lat": 1.5, "names": [{"n": 1}]}, None]),
+        "map": pyarrow.array([[("k", 1)], None], pyarrow.map_(pyarrow.string(), pyarrow.int64())),
+        "kind": pyarrow.array(["red", "blue"]).dictionary_encode(),
+    }
+    expected = {
+        "id": "a",
+        "n": 1,
+        "big": 2**64 - 1,
+        "x": 0.1,
+        "half": 0.5,
+        "price": 12.3,
+        "day": "2026-11-28",
+        "at": "12:30:00.123456",
+        "utc": "2026-11-28T12:30:00.123456Z",
+        "local": "2026-11-28T12:30:00.123",
+        "bytes": "/wA=",
+        "tags": ["x", None],
+        "place": {"lat": 1.5, "names": [{"n": 1}]},
+        "map": {"k": 1},
+        "kind": "red",
+    }
+    for compression in ["none", "snappy", "gzip", "zstd"]:
+        path = os.path.join(folder, f"{compression}.parquet")
+        pyarrow.parquet.write_table(pyarrow.table(columns), path, compression=compression)
+        nacre("import", "parquet", path, "--bucket", "back", "--key", compression + "_%id%", "--quiet")
+        assert json.loads(nacre("doc", "get", f"{compression}_a", "--bucket", "back")) == expected
+        second = json.loads(nacre("doc", "get", f"{compression}_b", "--bucket", "back"))
+        assert (second["n"], second["x"], second["price"], second["tags"]) == (None, None, -0.05, []), second
+
+
 def check_text(documents):
     """pandas reads JSON lines and CSV."""
     frame = pandas.read_json(io.StringIO(nacre("export", "json", "--bucket", "default", "--quiet")), lines=True)
@@ -138,6 +195,7 @@ def main():
     nacre("import", "json", "-", "--bucket", "default", "--key", "%id%", "--quiet", stdin=rows(documents.values()))
     with tempfile.TemporaryDirectory() as folder:
         check_parquet(folder, documents)
+        check_import(folder, documents)
         check_text(documents)
         check_groups(folder)
         check_restic(folder)

@@ -84,7 +84,7 @@ pub fn run(options: &Test) -> Result<(), String> {
         step("attacks", || attack::attack(&binary, true, None))?;
         step("official DCP client for Java", || java::check(&binary))?;
         step("official Node SDK", || node_sdk(&binary))?;
-        step("backups in an object store", || object_store(&binary))?;
+        step("backups in object stores", || object_stores(&binary))?;
         step("exports and backups for other tools", || other_tools(&binary))?;
         step("sdk-py and sdk-js", || own_sdks(&binary))?;
         step("databases in the process", || sdk::embedded(&binary))?;
@@ -200,14 +200,22 @@ fn python_sdk(binary: &Path) -> Result<PathBuf, String> {
     Ok(python)
 }
 
-/// Tests backups in an object store, provided by a package from the package index.
-fn object_store(binary: &Path) -> Result<(), String> {
-    let python = tools::python("moto-5.2.5", &["moto[server]==5.2.5"])?;
+/// Tests backups in object stores, with fakes from package registries.
+fn object_stores(binary: &Path) -> Result<(), String> {
+    let clients =
+        ["moto[server]==5.2.5", "azure-storage-blob==12.31.1", "google-cloud-storage==3.17.1"];
+    let python = tools::python("object-stores-1", &clients)?;
+    let google = tools::go_program("github.com/fsouza/fake-gcs-server", "v1.56.1")?;
+    let azure = tools::npm("azurite", "3.37.0")?.join("dist/src/blob/main.js");
     let node = Node::start(binary, Some(OBJECT_STORE_PORT_BASE), &["default"], &[])?;
     let mut backups = Command::new(python);
-    backups.arg(workspace().join("conformance/backup/s3.py")).arg(binary);
+    backups.arg(workspace().join("conformance/backup/object_stores.py")).arg(binary);
     backups.arg(format!("http://127.0.0.1:{}", node.mgmt_port())).args([USER, PASSWORD]);
-    run_command(&mut backups, "back up into an object store and restore from it")?;
+    backups.arg(google).arg(azure);
+    run_command(
+        &mut backups,
+        "back up into object stores and restore from them (Node.js is needed)",
+    )?;
     node.stop()
 }
 

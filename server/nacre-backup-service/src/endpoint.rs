@@ -3,13 +3,11 @@
 //! Whoever may make backups could otherwise have a node send requests to itself, to its machine or to the metadata service of a cloud, and
 //! read in errors what is answered. The endpoint that the operator has given the process by `AWS_ENDPOINT_URL` is not checked.
 
+use nacre_backup::SCHEMES;
 use nacre_node::{Node, Outgoing};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-
-/// Variable with the endpoint.
-pub(crate) const ENDPOINT: &str = "AWS_ENDPOINT_URL";
 
 /// Returns the variables by which commands reach an object store; `cloud` are those of a repository or a request.
 ///
@@ -20,7 +18,8 @@ pub(crate) fn variables(
     cloud: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>, String> {
     let mut variables = cloud.clone();
-    if let Some(endpoint) = variables.get_mut(ENDPOINT) {
+    for name in SCHEMES.iter().filter_map(|scheme| scheme.endpoint) {
+        let Some(endpoint) = variables.get_mut(name) else { continue };
         let url = Url::read(endpoint)?;
         let found = Outgoing::new(node).reachable(url.host, url.port)?;
         let address = found.first().ok_or("the endpoint has no address")?;

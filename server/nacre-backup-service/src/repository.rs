@@ -1,12 +1,13 @@
 //! Repositories: listed, made, paused, archived, imported and deleted; backups and merges of active ones.
 
 use crate::command::{Command, Target};
-use crate::endpoint::{self, ENDPOINT};
+use crate::endpoint;
 use crate::plan::{self, MergeOptions, PlanTask, TaskType};
 use crate::record::{self, OnlyBucket, Repository, State, now_ms};
 use crate::reply::{Failure, body, check_name, done, ok, parameter, segment};
 use crate::runner::{Job, first_schedule, own_uuid};
 use crate::{Backup, ID, NAME, Outcome, info, settings};
+use nacre_backup::{RemoteAddress, SCHEMES, Scheme};
 use nacre_cluster::Expected;
 use nacre_node::Node;
 use nacre_node::service::HttpRequest;
@@ -18,8 +19,6 @@ use std::sync::Arc;
 
 /// Longest archive in bytes.
 const ARCHIVE_BYTES_MAX: usize = 1024;
-/// Before the address of an archive in an object store.
-const REMOTE: &str = "s3://";
 
 /// `GET /cluster/self`: all repositories by state.
 pub(crate) fn of_cluster(node: &Arc<Node>, _request: &HttpRequest) -> Outcome {
@@ -103,29 +102,47 @@ impl Place {
     /// endpoint have the name of the bucket in their path in any case.
     fn check(&self) -> Result<BTreeMap<String, String>, Failure> {
         let archive = &self.archive;
-        let is_remote = archive.strip_prefix(REMOTE).is_some_and(|bucket| !bucket.is_empty());
+        let remote = RemoteAddress::read(archive);
         let is_folder = archive.starts_with('/') && !archive.split('/').any(|part| part == "..");
         let is_plain = archive.len() <= ARCHIVE_BYTES_MAX && !archive.chars().any(char::is_control);
-        if !is_plain || !(is_remote || is_folder) {
-            return Err(Failure::bad_request(
-                "the archive is the absolute path of a folder that all nodes share, or s3://BUCKET/PATH",
-            ));
-        }
+        let remote = match remote {
+            Ok(None) if is_plain && is_folder => None,
+            Ok(Some(address)) if is_plain => Some(address.scheme),
+            _ => {
+                let forms = SCHEMES.iter().map(Scheme::form).collect::<Vec<_>>().join(", ");
+                return Err(Failure::bad_request(format!(
+                    "the archive is the absolute path of a folder that all nodes share, or one of {forms}"
+                )));
+            }
+        };
         let credentials =
             [&self.cloud_credential_name, &self.cloud_credentials_id, &self.cloud_credentials_key];
         if credentials.iter().any(|text| !text.is_empty()) {
-            return Err(Failure::bad_request("credentials are not kept").because(
-                "give the nodes AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a role of their machines",
-            ));
+            let names = remote.unwrap_or(&SCHEMES[0]).credentials;
+            return Err(Failure::bad_request("credentials are not kept")
+                .because(format!("give the nodes {names}, or a role of their machines")));
         }
         let mut variables = BTreeMap::new();
-        for (name, value) in [("AWS_REGION", &self.cloud_region), (ENDPOINT, &self.cloud_endpoint)]
-        {
+        let region = remote.map(|scheme| scheme.region);
+        let endpoint = remote.map(|scheme| scheme.endpoint);
+        for (member, value, variable) in [
+            ("cloud_region", &self.cloud_region, region),
+            ("cloud_endpoint", &self.cloud_endpoint, endpoint),
+        ] {
             if value.len() > ARCHIVE_BYTES_MAX || value.chars().any(char::is_control) {
                 return Err(Failure::bad_request("cloud_region and cloud_endpoint are plain text"));
             }
-            if !value.is_empty() {
-                variables.insert(name.to_owned(), value.clone());
+            match variable {
+                _ if value.is_empty() => {}
+                // A folder has neither, and clients may send them all the same.
+                None => {}
+                Some(Some(name)) => drop(variables.insert(name.to_owned(), value.clone())),
+                Some(None) => {
+                    return Err(Failure::bad_request(format!(
+                        "{member} has no effect on {archive}"
+                    ))
+                    .because("the environment of the nodes names the store"));
+                }
             }
         }
         Ok(variables)
@@ -430,12 +447,32 @@ mod tests {
         assert_eq!(checked(r#"{"archive":"/mnt/backups"}"#), Ok(BTreeMap::new()));
         let remote = r#"{"archive":"s3://b/p","cloud_region":"eu","cloud_staging_dir":"/tmp"}"#;
         assert_eq!(checked(remote).unwrap()["AWS_REGION"], "eu");
-        for archive in ["", "backups", "../x", "/a/../b", "s3://", "--full", "/a\\u0000b"] {
+        for archive in ["gs://b", "az://c/p"] {
+            let text = format!("{{\"archive\":\"{archive}\"}}");
+            assert_eq!(checked(&text), Ok(BTreeMap::new()), "{archive}");
+        }
+        for archive in
+            ["", "backups", "../x", "/a/../b", "s3://", "ftp://b/p", "--full", "/a\\u0000b"]
+        {
             let text = format!("{{\"archive\":\"{archive}\"}}");
             assert!(checked(&text).unwrap_err().contains("absolute path"), "{archive}");
         }
         let secret = r#"{"archive":"s3://b/p","cloud_credentials_key":"k"}"#;
         assert!(checked(secret).unwrap_err().contains("credentials"));
+    }
+
+    /// The token of the node would be in the requests to whatever was named.
+    #[test]
+    fn an_endpoint_is_named_only_where_requests_contain_no_secret() {
+        let named = |archive| {
+            checked(&format!(r#"{{"archive":"{archive}","cloud_endpoint":"http://10.0.0.1"}}"#))
+        };
+        assert_eq!(named("s3://b/p").unwrap()["AWS_ENDPOINT_URL"], "http://10.0.0.1");
+        for archive in ["gs://b/p", "az://c/p"] {
+            let refused = named(archive).unwrap_err();
+            assert!(refused.contains("cloud_endpoint has no effect"), "{refused}");
+        }
+        assert_eq!(named("/mnt/backups"), Ok(BTreeMap::new()));
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! `nacre import`: documents from a JSON or CSV file into a collection.
+//! `nacre import`: documents from a JSON, CSV or Parquet file into a collection.
 
 use crate::backup::{ExportedVersion, VersionImporter};
 use crate::loader::{Existing, Loaded, Loader};
+use crate::parquet_reader::read_parquet;
 use clap::{Args, ValueEnum};
 use flate2::read::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -12,8 +13,10 @@ use serde::Deserializer as _;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Bad rows that are shown one by one.
 const SHOWN_ERRORS_MAX: u64 = 10;
@@ -32,6 +35,8 @@ pub enum Format {
     Json,
     /// Values separated by commas, names in the first line
     Csv,
+    /// A file of Apache Parquet; each row is a document
+    Parquet,
 }
 
 /// Options of `nacre import`.
@@ -39,7 +44,7 @@ pub enum Format {
 pub struct Import {
     /// What the file holds
     format: Format,
-    /// The file, compressed with gzip or not; - is standard input
+    /// The file; JSON and CSV may be compressed with gzip, and - is standard input for them
     file: PathBuf,
     #[command(flatten)]
     server: Server,
@@ -56,6 +61,9 @@ pub struct Import {
     /// Read lines of `nacre export --with-meta`: keys, metadata and extended attributes come from them, and newer documents stay
     #[arg(long, conflicts_with_all = ["key", "insert_only", "infer_types", "collection"])]
     with_meta: bool,
+    /// Field of each row that has the document as JSON text, as in files of `nacre export parquet`: --document-field document
+    #[arg(long, value_name = "FIELD", conflicts_with = "with_meta")]
+    document_field: Option<String>,
     /// Leave documents that are there already as they are
     #[arg(long)]
     insert_only: bool,
@@ -108,7 +116,12 @@ pub fn import(options: &Import) -> Result<(), Failure> {
             return Ok(false);
         }
         rows += 1;
-        match row.and_then(|document| Ok((key_of(pattern, rows, &document, name_max)?, document))) {
+        let keyed = row.and_then(|row| {
+            let key = key_of(pattern, rows, &row, name_max)?;
+            let field = options.document_field.as_deref();
+            Ok((key, field.map_or_else(|| Ok(row.clone()), |field| document_of(&row, field))?))
+        });
+        match keyed {
             Ok((key, document)) => loader.write(key, document)?,
             Err(reason) => {
                 bad += 1;
@@ -212,12 +225,15 @@ fn read(
     let is_stdin = options.file.as_os_str() == "-";
     let name =
         if is_stdin { "standard input".to_owned() } else { options.file.display().to_string() };
+    if options.format == Format::Parquet {
+        return match is_stdin {
+            true => Err("a Parquet file is read from its end: name a file".to_owned()),
+            false => read_parquet(&name, open(&options.file, &name)?, each),
+        };
+    }
     let input: Box<dyn Read> = match is_stdin {
         true => Box::new(std::io::stdin()),
-        false => Box::new(
-            std::fs::File::open(&options.file)
-                .map_err(|error| format!("cannot open {name}: {error}"))?,
-        ),
+        false => Box::new(open(&options.file, &name)?),
     };
     let mut input: BufReader<Box<dyn Read>> = BufReader::new(input);
     let cannot = |error: std::io::Error| format!("cannot read {name}: {error}");
@@ -231,8 +247,12 @@ fn read(
     }
     match options.format {
         Format::Csv => read_csv(options.infer_types, &mut input, each),
-        Format::Json => read_json(&name, &mut input, each),
+        _ => read_json(&name, &mut input, each),
     }
+}
+
+fn open(path: &Path, name: &str) -> Result<File, String> {
+    File::open(path).map_err(|error| format!("cannot open {name}: {error}"))
 }
 
 fn read_csv(
@@ -376,6 +396,19 @@ fn check_pattern(pattern: &str) -> Result<(), String> {
     ))
 }
 
+/// Takes the document of a row from one of its fields.
+fn document_of(row: &str, field: &str) -> Result<String, String> {
+    let row: BTreeMap<String, &RawValue> =
+        serde_json::from_str(row).map_err(|error| format!("it is no object: {error}"))?;
+    let text = row.get(field).ok_or_else(|| format!("it has no field {field:?}"))?;
+    let text: String = serde_json::from_str(text.get())
+        .map_err(|_| format!("its field {field:?} is no JSON in a text"))?;
+    match serde_json::from_str::<&RawValue>(&text) {
+        Ok(document) => Ok(document.get().to_owned()),
+        Err(error) => Err(format!("its field {field:?} is not JSON: {error}")),
+    }
+}
+
 /// Fills the pattern of keys for one row; a key has at most `bytes_max`.
 fn key_of(pattern: &str, row: u64, document: &str, bytes_max: usize) -> Result<String, String> {
     let mut key = String::new();
@@ -420,6 +453,17 @@ mod tests {
         assert!(key_of("%%").is_err());
         assert!(check_pattern("airport_%iata%_%gate%").is_ok());
         assert!(check_pattern("airport_%iata").unwrap_err().contains("one of them is missing"));
+    }
+
+    #[test]
+    fn a_document_may_be_a_field_of_its_row() {
+        let of = |row: &str| document_of(row, "document");
+        let row = r#"{"key":"k","document":" {\"a\": 1.0} "}"#;
+        assert_eq!(of(row).as_deref(), Ok("{\"a\": 1.0}"), "as it was written");
+        assert!(of(r#"{"key":"k"}"#).unwrap_err().contains("no field"));
+        assert!(of(r#"{"document":{"a":1}}"#).unwrap_err().contains("no JSON in a text"));
+        assert!(of(r#"{"document":"{"}"#).unwrap_err().contains("is not JSON"));
+        assert!(of("[1]").unwrap_err().contains("no object"));
     }
 
     fn rows(text: &str) -> Result<Vec<Result<String, String>>, String> {

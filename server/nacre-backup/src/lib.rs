@@ -25,6 +25,7 @@
 //!
 //! The crate has no clock, randomness, threads or sockets: they are arguments. Only [`FolderStore`] accesses files.
 
+mod address;
 mod block;
 mod cipher;
 mod contract;
@@ -41,6 +42,7 @@ mod take;
 mod task;
 mod verify;
 
+pub use address::{ObjectStoreKind, RemoteAddress, SCHEMES, Scheme};
 pub use block::{BLOCK_RAW_BYTES, BLOCK_RAW_BYTES_MAX, Block, BlockBuilder, decode_block};
 pub use cipher::{Cipher, KeySlot, PASSPHRASE_ROUNDS};
 pub use contract::check_store;

@@ -34,6 +34,6 @@ export function commandsOf({ server, user, repository, buckets, passphrase, keep
     { title: 'Compare', text: 'Compares the last backup with the bucket, document by document.', command: `nacre backup diff ${repo} latest --bucket ${shell(first ?? 'BUCKET')} ${at}${secret}` },
     { title: 'Try a restore', text: 'Counts what would be written without writing it.', command: `nacre restore ${repo} latest${only} --dry-run ${at}${secret}` },
     { title: 'Restore', text: 'Newer documents in the cluster are kept. With --force the backup wins.', command: `nacre restore ${repo} latest${only} --create-buckets ${at}${secret}` },
-    { title: 'Prune', text: 'Removes backups that the newest ones do not need.', command: `nacre backup prune ${repo} --keep-last ${keep}${secret}` },
+    { title: 'Prune', text: 'Removes old backups, but none that a newer one builds on. --keep-daily, --keep-weekly and --keep-within keep more.', command: `nacre backup prune ${repo} --keep-last ${keep}${secret}` },
   ];
 }

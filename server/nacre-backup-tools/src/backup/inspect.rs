@@ -1,17 +1,18 @@
-//! `nacre backup list`, `show`, `verify`, `examine`, `prune` and `remove`.
+//! `nacre backup list`, `show`, `verify`, `examine` and `remove`.
 
+use super::filter::body_of;
 use super::lock::{self, Reading};
 use super::restore::interval;
+use super::sample::{self, Sample};
 use super::{Place, counted, find, split_path};
 use clap::Args;
 use jiff::Timestamp;
 use nacre_backup::{
-    BackupId, Error, Lock, Manifest, Reader, Record, Repository, verify as verify_backup,
+    BackupId, Error, Manifest, Reader, Record, Repository, verify as verify_backup,
 };
 use nacre_cli::{Format, Listing};
-use nacre_types::{DATATYPE_JSON, DATATYPE_XATTR, Vbid};
+use nacre_types::{DATATYPE_JSON, Vbid};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 
 /// Options of `nacre backup list`.
 #[derive(Args, Clone, Debug)]
@@ -48,6 +49,10 @@ pub(super) struct Verify {
     /// Read every byte, not only manifests and the lengths of objects
     #[arg(long)]
     read_data: bool,
+    /// Also restore N documents of each bucket into memory and compare them with the archive; with a percentage, all documents of that
+    /// part of the vBuckets
+    #[arg(long, value_name = "N|PERCENT%")]
+    restore_sample: Option<Sample>,
 }
 
 /// Options of `nacre backup examine`.
@@ -60,19 +65,6 @@ pub(super) struct Examine {
     /// Collection, as bucket.scope.collection, or the default one of a bucket
     #[arg(long = "in", value_name = "COLLECTION")]
     within: String,
-}
-
-/// Options of `nacre backup prune`.
-#[derive(Args, Clone, Debug)]
-pub(super) struct Prune {
-    #[command(flatten)]
-    place: Place,
-    /// Number of backups that are kept, with all that they continue
-    #[arg(long)]
-    keep_last: usize,
-    /// Show what would be removed
-    #[arg(long)]
-    dry_run: bool,
 }
 
 /// Options of `nacre backup remove`.
@@ -240,7 +232,7 @@ pub(super) fn verify(options: &Verify) -> Result<(), String> {
     let repository = options.place.open()?;
     let id = find(&repository, &options.backup)?;
     // One that is damaged cannot be locked, and is what is looked for.
-    let _reading = Reading::begin(&repository, id).ok();
+    let reading = Reading::begin(&repository, id).ok();
     let verified = verify_backup(&repository, id, options.read_data)?;
     for finding in &verified.findings {
         println!("{}: {}", finding.object, finding.reason);
@@ -256,10 +248,34 @@ pub(super) fn verify(options: &Verify) -> Result<(), String> {
             "data not read".to_owned()
         }
     );
-    match verified.findings.len() as u64 {
+    let mut faults = verified.findings.len() as u64;
+    if let Some(sample) = options.restore_sample {
+        let renew = || reading.iter().for_each(Reading::renew);
+        faults += prove_sample(&repository, id, sample, &renew)?;
+    }
+    match faults {
         0 => Ok(()),
         count => Err(format!("{} in the backup {id}", counted(count, "fault"))),
     }
+}
+
+/// Restores a sample into memory, and prints what that has proven; returns the number of faults.
+fn prove_sample(
+    repository: &Repository,
+    id: BackupId,
+    sample: Sample,
+    renew: &dyn Fn(),
+) -> Result<u64, String> {
+    let mut faults = 0;
+    for proof in sample::prove(repository, id, sample, &mut rand::rng(), renew)? {
+        proof.findings.iter().for_each(|finding| println!("{finding}"));
+        if proof.more > 0 {
+            println!("and {} more of {}", proof.more, proof.bucket);
+        }
+        println!("{}", proof.summary());
+        faults += proof.faults();
+    }
+    Ok(faults)
 }
 
 /// Shows all versions of a document.
@@ -303,67 +319,12 @@ fn shown(id: BackupId, record: &Record<'_>) -> Value {
         "expiry": record.expiry,
         "deleted": !record.is_document(),
     });
-    let value = match record.datatype & DATATYPE_XATTR {
-        0 => Some(record.value),
-        _ => record
-            .value
-            .first_chunk()
-            .and_then(|length| record.value.get(4 + u32::from_be_bytes(*length) as usize..)),
-    };
-    let parsed = value.filter(|_| record.datatype & DATATYPE_JSON != 0);
+    let parsed = body_of(record).filter(|_| record.datatype & DATATYPE_JSON != 0);
     match parsed.and_then(|value| serde_json::from_slice::<Value>(value).ok()) {
         Some(body) => row["value"] = body,
         None => row["valueBytes"] = record.value.len().into(),
     }
     row
-}
-
-/// Removes backups that no kept one needs.
-pub(super) fn prune(options: &Prune) -> Result<(), String> {
-    let repository = options.place.open()?;
-    let backups = repository.backups()?;
-    if options.keep_last == 0 {
-        return Err("--keep-last is at least 1: the newest backup is always kept".to_owned());
-    }
-    if let Some(id) = repository.unfinished()?.first() {
-        return Err(format!(
-            "the backup {id} is being taken, or was interrupted: complete or remove it first"
-        ));
-    }
-    let kept = &backups[backups.len().saturating_sub(options.keep_last)..];
-    let mut needed = BTreeSet::new();
-    for id in kept {
-        needed.extend(repository.needs(*id).map_err(|error| {
-            format!("{error}: nothing is removed while a kept backup cannot be read")
-        })?);
-    }
-    let readers = lock::readers(&repository)?;
-    let mut unneeded = Vec::new();
-    for id in backups.iter().copied().filter(|id| !needed.contains(id)).rev() {
-        match readers.iter().find(|reader| reader.covers(id)) {
-            None => unneeded.push(id),
-            Some(reader) => println!("kept {id}: it is being read, {}", until(reader)),
-        }
-    }
-    if options.dry_run {
-        unneeded.iter().for_each(|id| println!("would remove {id}"));
-    } else {
-        lock::remove(&repository, &unneeded, |id, removed| {
-            removed?;
-            println!("removed {id}");
-            Ok(())
-        })?;
-    }
-    println!("kept {}", counted((backups.len() - unneeded.len()) as u64, "backup"));
-    Ok(())
-}
-
-/// How long a lock counts, and what to do about that of a command that was killed.
-fn until(lock: &Lock) -> String {
-    format!(
-        "or was by a command that was killed: its lock ends at {}, or by `nacre backup unlock`",
-        lock::end_of(lock)
-    )
 }
 
 /// Removes one backup.
@@ -372,7 +333,7 @@ pub(super) fn remove(options: &Remove) -> Result<(), String> {
     let id = removable(&repository, &options.backup)?;
     let readers = lock::readers(&repository)?;
     if let Some(reader) = readers.iter().find(|reader| reader.covers(id)) {
-        return Err(format!("the backup {id} is being read, {}", until(reader)));
+        return Err(format!("the backup {id} is being read, {}", lock::until(reader)));
     }
     lock::remove(&repository, &[id], |id, removed| {
         removed?;

@@ -85,8 +85,16 @@ pub(super) fn readers(repository: &Repository) -> Result<Vec<Lock>, String> {
     Ok(locks.into_iter().filter(|lock| lock.kind == LockKind::Read).collect())
 }
 
+/// How long a lock counts, and what to do about that of a command that was killed.
+pub(super) fn until(lock: &Lock) -> String {
+    format!(
+        "or was by a command that was killed: its lock ends at {}, or by `nacre backup unlock`",
+        end_of(lock)
+    )
+}
+
 /// `2026-11-28T12:00:00Z`.
-pub(super) fn end_of(lock: &Lock) -> String {
+fn end_of(lock: &Lock) -> String {
     let ms = i64::try_from(lock.ends_ms()).unwrap_or(i64::MAX);
     Timestamp::from_millisecond(ms).map_or_else(|_| ms.to_string(), |time| time.to_string())
 }

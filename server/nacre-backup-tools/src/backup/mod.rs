@@ -3,26 +3,34 @@
 //! ```text
 //! create     DCP streams of all vBuckets ─► objects of a repository      history.rs, create.rs, definitions.rs
 //!            by nodes, which write what they serve                       shares.rs
-//! restore    records ─► SetWithMeta, DeleteWithMeta                      restore.rs, writer.rs
-//! list, show, verify, examine, diff, prune, remove                       inspect.rs, diff.rs
+//! restore    records ─► SetWithMeta, DeleteWithMeta                      restore.rs, filter.rs, writer.rs
+//! list, show, verify, examine, diff, remove                              inspect.rs, diff.rs
+//! prune      rules that say what stays                                   prune.rs, retention.rs
+//! verify     a sample restored into memory                               sample.rs, memory_bucket.rs
 //! merge      records of a chain ─► one backup                            merge.rs
-//! objects in a folder, or in an object store                             nacre_backup::FolderStore, remote.rs, patient.rs
+//! objects in a folder, or in an object store                             nacre_backup::FolderStore, remote.rs, connect.rs, patient.rs
 //! readers keep others from removing what they read                       lock.rs
 //! ```
 
+mod connect;
 mod create;
 mod definitions;
 mod diff;
+mod filter;
 mod history;
 mod inspect;
 mod limit;
 mod lines;
 mod lock;
 mod mapping;
+mod memory_bucket;
 mod merge;
 mod patient;
+mod prune;
 mod remote;
 mod restore;
+mod retention;
+mod sample;
 mod shares;
 mod writer;
 
@@ -33,11 +41,12 @@ pub use restore::{Restore, restore};
 
 use clap::{Args, Subcommand};
 use nacre_backup::{
-    BackupId, FolderStore, KeySlot, PASSPHRASE_ROUNDS, Repository, Store, check_store,
+    BackupId, FolderStore, KeySlot, PASSPHRASE_ROUNDS, RemoteAddress, Repository, Store,
+    check_store,
 };
 use nacre_cli::Server;
 use patient::{PatientStore, RealTime};
-use remote::{RemoteStore, is_remote};
+use remote::RemoteStore;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -52,7 +61,7 @@ pub struct Options {
 /// A repository of backups.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Place {
-    /// Folder with the backups, or s3://BUCKET/PATH in an object store
+    /// Folder with the backups, or s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH in an object store
     repository: String,
     /// File with the passphrase of an encrypted repository, in its first line
     #[arg(long, value_name = "FILE")]
@@ -88,8 +97,8 @@ enum Command {
     Diff(diff::Diff),
     /// Merge a backup and those that it continues into one
     Merge(merge::Merge),
-    /// Remove backups that no kept one needs
-    Prune(inspect::Prune),
+    /// Remove backups that no rule keeps and no other backup needs
+    Prune(prune::Prune),
     /// Remove one backup, or one that was interrupted
     Remove(inspect::Remove),
     /// Check that a folder or an object store does what backups rely on; what is written for that is removed
@@ -112,7 +121,7 @@ pub fn run(options: &Options) -> Result<(), String> {
         Command::Examine(options) => inspect::examine(options),
         Command::Diff(options) => diff::diff(options),
         Command::Merge(options) => merge::merge(options),
-        Command::Prune(options) => inspect::prune(options),
+        Command::Prune(options) => prune::prune(options),
         Command::Remove(options) => inspect::remove(options),
         Command::Check(OnlyPlace { place }) => place.check(),
         Command::Unlock(OnlyPlace { place }) => {
@@ -125,13 +134,14 @@ pub fn run(options: &Options) -> Result<(), String> {
 
 impl Place {
     fn store(&self) -> Result<Arc<dyn Store>, String> {
-        Ok(match is_remote(&self.repository) {
-            true => {
+        Ok(match RemoteAddress::read(&self.repository)? {
+            Some(address) => {
                 let patience = Duration::from_secs(self.store_timeout);
-                let remote = RemoteStore::new(&self.repository)?;
+                let remote = RemoteStore::new(&address)
+                    .map_err(|reason| format!("{}: {reason}", self.repository))?;
                 Arc::new(PatientStore::new(remote, RealTime::new(), patience))
             }
-            false => Arc::new(FolderStore::new(Path::new(&self.repository))),
+            None => Arc::new(FolderStore::new(Path::new(&self.repository))),
         })
     }
 

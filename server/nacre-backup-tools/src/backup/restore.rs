@@ -1,6 +1,7 @@
 //! `nacre restore`.
 
 use super::definitions::{self, Definitions};
+use super::filter::{self, Filter};
 use super::lock::Reading;
 use super::mapping::Mapping;
 use super::writer::{WriteRule, Writer, Written};
@@ -68,6 +69,9 @@ pub struct Restore {
     /// Expiry of documents
     #[arg(long, value_enum, default_value = "keep")]
     ttl: Ttl,
+    /// Restore only documents for which this SQL++ condition holds, such as "type = 'order' AND META().id LIKE 'eu::%'"
+    #[arg(long, value_name = "CONDITION", value_parser = filter::checked)]
+    filter: Option<String>,
     /// Leave out vBuckets that are damaged in the backup, and end with an error; without it nothing is restored after the first one
     #[arg(long)]
     skip_damaged: bool,
@@ -90,6 +94,8 @@ struct Counts {
     expired: u64,
     /// Records of collections that were dropped before the backup was complete.
     dropped: u64,
+    /// Documents and tombstones that the filter leaves out.
+    filtered: u64,
     /// vBuckets that were left out.
     damaged: u64,
     written: Written,
@@ -310,8 +316,15 @@ fn restore_bucket(
         ProgressBar::new(reader.bucket().vbuckets.into())
     };
     let work = || {
+        // Each thread has one: a condition remembers what it has compiled.
+        let filter = options.filter.as_deref().map(|text| Filter::read(text, reader.bucket()));
+        let filter = match filter.transpose() {
+            Ok(filter) => filter,
+            Err(reason) => return *failed.lock() = Some(reason),
+        };
         let mut restorer = Restorer {
             options,
+            filter,
             cluster,
             targets,
             rules: &rules,
@@ -342,6 +355,7 @@ impl Counts {
         self.tombstones += other.tombstones;
         self.expired += other.expired;
         self.dropped += other.dropped;
+        self.filtered += other.filtered;
         self.damaged += other.damaged;
         self.written.written += other.written.written;
         self.written.kept += other.written.kept;
@@ -351,6 +365,7 @@ impl Counts {
 /// Restores vBuckets, one after the other.
 struct Restorer<'a> {
     options: &'a Restore,
+    filter: Option<Filter>,
     /// None for a dry run.
     cluster: Option<&'a Cluster<'a>>,
     targets: &'a Targets,
@@ -397,6 +412,12 @@ impl Restorer<'_> {
                 self.counts.dropped += 1;
                 return Ok(());
             };
+            if let Some(filter) = &self.filter
+                && !filter.holds(record)?
+            {
+                self.counts.filtered += 1;
+                return Ok(());
+            }
             let has_expired = record.expiry != 0 && u64::from(record.expiry) <= now_s;
             let expiry = match self.options.ttl {
                 Ttl::Never => 0,
@@ -437,6 +458,9 @@ fn report(options: &Restore, part: &BucketPart, mapping: &Mapping, counts: &Coun
     };
     if counts.expired > 0 {
         text.push_str(&format!("; {} expired", counts.expired));
+    }
+    if counts.filtered > 0 {
+        text.push_str(&format!("; {} left out by the filter", counts.filtered));
     }
     if counts.dropped > 0 {
         text.push_str(&format!("; {} of dropped collections", counts.dropped));

@@ -46,13 +46,60 @@ pub(super) struct Written {
 }
 
 /// A version on its way.
-struct Write {
+pub(super) struct Write {
     opcode: Opcode,
     vbid: Vbid,
     datatype: u8,
     extras: [u8; 28],
     key: Vec<u8>,
     value: Vec<u8>,
+}
+
+impl Write {
+    /// The write of a record into a collection, with an expiry in place of its own.
+    pub fn of(
+        record: &Record<'_>,
+        vbid: Vbid,
+        (collection, expiry): (u32, u32),
+        rule: WriteRule,
+    ) -> Write {
+        let mut options = 0;
+        if rule.by_time {
+            options |= version_option::FORCE_ACCEPT;
+        }
+        if rule.force {
+            options |= version_option::SKIP_CONFLICT_RESOLUTION | version_option::REGENERATE_CAS;
+        }
+        if record.kind == RecordKind::Expiration {
+            options |= version_option::IS_EXPIRATION;
+        }
+        let mut extras = [0; 28];
+        extras[..4].copy_from_slice(&record.flags.to_be_bytes());
+        extras[4..8].copy_from_slice(&expiry.to_be_bytes());
+        extras[8..16].copy_from_slice(&record.rev.to_be_bytes());
+        extras[16..24].copy_from_slice(&record.cas.to_be_bytes());
+        extras[24..].copy_from_slice(&options.to_be_bytes());
+        let mut key = Vec::with_capacity(5 + record.key.len());
+        leb128_encode(collection, &mut key);
+        key.extend_from_slice(record.key);
+        let opcode =
+            if record.is_document() { Opcode::SetWithMeta } else { Opcode::DeleteWithMeta };
+        let (datatype, value) = (record.datatype, record.value.to_vec());
+        Write { opcode, vbid, datatype, extras, key, value }
+    }
+
+    /// The request as it is sent.
+    pub fn request(&self) -> Request<'_> {
+        Request {
+            opcode: self.opcode as u8,
+            vbid: self.vbid,
+            datatype: self.datatype,
+            extras: &self.extras,
+            key: &self.key,
+            value: &self.value,
+            ..Request::default()
+        }
+    }
 }
 
 struct Node {
@@ -106,29 +153,8 @@ impl<'a> Writer<'a> {
         record: &Record<'_>,
         expiry: u32,
     ) -> Result<(), String> {
-        let mut options = 0;
-        if self.rule.by_time {
-            options |= version_option::FORCE_ACCEPT;
-        }
-        if self.rule.force {
-            options |= version_option::SKIP_CONFLICT_RESOLUTION | version_option::REGENERATE_CAS;
-        }
-        if record.kind == RecordKind::Expiration {
-            options |= version_option::IS_EXPIRATION;
-        }
-        let mut extras = [0; 28];
-        extras[..4].copy_from_slice(&record.flags.to_be_bytes());
-        extras[4..8].copy_from_slice(&expiry.to_be_bytes());
-        extras[8..16].copy_from_slice(&record.rev.to_be_bytes());
-        extras[16..24].copy_from_slice(&record.cas.to_be_bytes());
-        extras[24..].copy_from_slice(&options.to_be_bytes());
-        let mut key = Vec::with_capacity(5 + record.key.len());
-        leb128_encode(collection, &mut key);
-        key.extend_from_slice(record.key);
-        let opcode =
-            if record.is_document() { Opcode::SetWithMeta } else { Opcode::DeleteWithMeta };
-        let (vbid, value) = (self.map.vbucket_of(record.key), record.value.to_vec());
-        self.send(Write { opcode, vbid, datatype: record.datatype, extras, key, value })?;
+        let vbid = self.map.vbucket_of(record.key);
+        self.send(Write::of(record, vbid, (collection, expiry), self.rule))?;
         if self.waiting.len() >= WAITING_MAX { self.finish() } else { Ok(()) }
     }
 
@@ -210,15 +236,7 @@ impl<'a> Writer<'a> {
         }
         let node = &mut self.nodes[at];
         if let Some(connection) = &mut node.connection {
-            connection.send(Request {
-                opcode: write.opcode as u8,
-                vbid: write.vbid,
-                datatype: write.datatype,
-                extras: &write.extras,
-                key: &write.key,
-                value: &write.value,
-                ..Request::default()
-            });
+            connection.send(write.request());
         }
         node.bytes += write.value.len();
         node.in_flight.push_back(write);

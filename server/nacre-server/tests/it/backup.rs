@@ -129,6 +129,8 @@ fn case_15_20_a_bucket_comes_back_elsewhere_with_another_number_of_vbuckets() {
         let own = ["restore", &repository, "--mapping", "shop=copy", "--quiet"];
         succeed(&server, &[&own[..], options].concat())
     };
+    let said = restore(&["--dry-run", "--filter", "META().id LIKE 'key-1_' AND n IS NOT MISSING"]);
+    assert!(said.contains("would restore 7 documents and 0 tombstones into copy"), "{said}");
     let said = restore(&["--dry-run"]);
     assert_eq!(
         said,
@@ -169,10 +171,28 @@ fn case_15_20_a_bucket_comes_back_elsewhere_with_another_number_of_vbuckets() {
 
     let said = succeed(&server, &["backup", "verify", &repository, "--read-data"]);
     assert!(said.starts_with("3 manifests, ") && said.ends_with(", 405 records\n"), "{said}");
+    let said = succeed(&server, &["backup", "verify", &repository, "--restore-sample", "100%"]);
+    assert!(said.contains("shop: restored 142 documents of "), "{said}");
+    let said = succeed(&server, &["backup", "verify", &repository, "--restore-sample", "10"]);
+    assert!(said.contains("shop: restored 10 documents of "), "{said}");
     let said = succeed(&server, &["backup", "examine", &repository, "key-8", "--in", "shop"]);
     assert_eq!(said.lines().count(), 2, "{said}");
-    let said = succeed(&server, &["backup", "prune", &repository, "--keep-last", "1"]);
-    assert_eq!(said, "kept 3 backups\n", "the first is the base of the last");
+    let prune =
+        |options: &[&str]| succeed(&server, &[&["backup", "prune", &repository], options].concat());
+    let said = prune(&["--keep-last", "1"]);
+    assert!(said.ends_with("\nkept 3 backups\n"), "the first is the base of the last: {said}");
+    succeed(&server, &["backup", "create", &repository, "--bucket", "shop", "--full", "--quiet"]);
+    let planned = prune(&["--keep-daily", "1", "--dry-run", "--output", "json"]);
+    let planned: serde_json::Value = serde_json::from_str(&planned).unwrap();
+    let actions: Vec<_> = planned.as_array().unwrap().iter().map(|row| &row["action"]).collect();
+    assert_eq!(actions, ["remove", "remove", "remove", "keep"]);
+    let said = prune(&["--keep-within", "1h", "--dry-run"]);
+    assert!(said.ends_with("\nwould keep 4 backups\n"), "{said}");
+    let said = prune(&["--keep-daily", "1", "--keep-weekly", "1"]);
+    assert!(said.contains("\nkept 1 backup, removed 3 backups with "), "{said}");
+    let (code, _, errors) = nacre(&server, &["backup", "prune", &repository, "--dry-run"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("no rule says what is kept"), "{errors}");
     server.kill();
 }
 
