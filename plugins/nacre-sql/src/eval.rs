@@ -75,6 +75,9 @@ pub fn eval(expr: &Expr, env: &Env, context: &Context<'_>) -> Result<Value> {
         Expr::Call(function, args) if function.name.starts_with("SEARCH") => {
             crate::search::call(function.name, args, env, context)
         }
+        Expr::Call(function, args) if function.name == "MULTIKEY_OBJECTS" => {
+            crate::multikey::objects(&args[0], env, context)
+        }
         Expr::Call(function, args) if function.name.starts_with("UNNEST_POS") => {
             Ok(unnest_position(&args[0], env))
         }

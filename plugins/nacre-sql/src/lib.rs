@@ -17,6 +17,7 @@ pub mod functions;
 pub mod index;
 pub mod inline;
 mod lexer;
+mod multikey;
 mod parser;
 mod pattern;
 mod print;

@@ -3,6 +3,7 @@
 //! ```text
 //! GET           /admin/prepareds             all of them, as an array
 //! GET, DELETE   /admin/prepareds/{name}      one of them
+//! GET           /admin/indexes/prepareds     their names
 //! ```
 //!
 //! The same paths exist for `active_requests` and `completed_requests`, whose names are IDs of requests; only `GET` exists for
@@ -51,6 +52,10 @@ pub fn admin(
         Some((catalog, name)) => (catalog, Some(name)),
         None => (path.strip_prefix("/admin/")?, None),
     };
+    let (catalog, name, is_index) = match (method, catalog, name) {
+        ("GET", "indexes", Some(catalog)) => (catalog, None, true),
+        _ => (catalog, name, false),
+    };
     let is_read_cache = method == "GET" && CACHES.contains(&catalog);
     if !CATALOGS.contains(&catalog) && !is_read_cache {
         return None;
@@ -59,7 +64,10 @@ pub fn admin(
     request.settings.statement_ms = platform.now_ms();
     let state = State::default();
     let run = Run { store, platform, service, settings: &request.settings, state: &state };
-    let reply = answered(method, catalog, name, &run);
+    let reply = match is_index {
+        true => names(catalog, &run),
+        false => answered(method, catalog, name, &run),
+    };
     Some(reply.unwrap_or_else(|error| {
         let status = match error.code {
             13014 => 401,
@@ -108,6 +116,13 @@ fn changed_settings(body: &[u8], store: &dyn Datastore) -> AdminReply {
     let note = (timeout_ms > 0).then(|| timeout_ms.to_string());
     store.notes().note(TIMEOUT, note.as_deref());
     AdminReply { status: 200, body: settings(store).to_json() }
+}
+
+/// Answers with the names of the entries of a catalog.
+fn names(catalog: &str, run: &Run<'_>) -> Result<AdminReply> {
+    let rows = run.service.catalog(catalog, run)?;
+    let names = rows.iter().map(|(id, _)| Value::from(&**id)).collect();
+    Ok(AdminReply { status: 200, body: Value::array(names).to_json() })
 }
 
 fn answered(method: &str, catalog: &str, name: Option<&str>, run: &Run<'_>) -> Result<AdminReply> {

@@ -3,6 +3,7 @@
 use super::Call;
 use super::body::{Reply, blocking, done, invalid, json_reply, not_found, ok, reply};
 use super::bucket_form;
+use super::bucket_stats::operations_per_second;
 use super::nodes;
 use super::refusal::refused;
 use super::routes::{ADMINISTER, Route, delete, get, post, ready};
@@ -121,7 +122,10 @@ fn servers(call: &Call, name: &str) -> Result<Reply, Reply> {
     cluster.bucket(name).map_err(|_| not_found())?;
     let serving = cluster.serving_nodes().into_keys().filter_map(|id| cluster.nodes.get(&id));
     let hosts = serving.map(|node| call.authority(&node.endpoints, node.endpoints.plain.mgmt()));
-    let servers = hosts.map(|host| json!({"hostname": host}));
+    let servers = hosts.map(|host| {
+        let stats = format!("/pools/default/buckets/{name}/nodes/{host}/stats");
+        json!({"hostname": host, "stats": {"uri": stats}})
+    });
     Ok(ok(&json!({"servers": servers.collect::<Vec<_>>()})))
 }
 
@@ -135,13 +139,17 @@ struct View<'a> {
     cluster: Arc<Cluster>,
     nodes: Value,
     usage: BTreeMap<String, Usage>,
+    /// Operations per second, by bucket.
+    rates: BTreeMap<String, f64>,
 }
 
 impl View<'_> {
     async fn of(call: &Call) -> Result<View<'_>, Reply> {
-        let usage = usage(call).await?;
+        let node = Arc::clone(&call.node);
+        let rates = blocking("the rates", move || operations_per_second(&node));
+        let (usage, rates) = tokio::try_join!(usage(call), rates)?;
         let (cluster, nodes) = (call.node.cluster(), nodes::describe_all(call));
-        Ok(View { call, cluster, nodes, usage })
+        Ok(View { call, cluster, nodes, usage, rates })
     }
 
     fn describe(&self, bucket: &Bucket) -> Value {
@@ -154,7 +162,12 @@ impl View<'_> {
             "threadsNumber": bucket_form::THREADS,
             "quota": {"ram": all_bytes, "rawRAM": quota_bytes},
             "controllers": controllers(bucket),
+            "stats": {
+                "uri": format!("/pools/default/buckets/{}/stats", bucket.name),
+                "nodeStatsListURI": format!("/pools/default/buckets/{}/nodes", bucket.name),
+            },
             "basicStats": {
+                "opsPerSec": self.rates.get(&bucket.name).copied().unwrap_or_default(),
                 "itemCount": usage.documents,
                 "memUsed": usage.memory_bytes,
                 "quotaPercentUsed": usage.memory_bytes as f64 * 100.0 / all_bytes as f64,

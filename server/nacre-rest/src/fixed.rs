@@ -2,8 +2,9 @@
 //! Couchbase's.
 
 use super::Call;
-use super::body::{Reply, done, invalid, ok};
+use super::body::{Reply, done, invalid, json_reply, ok};
 use super::routes::{ADMINISTER, READ, Route, get, post, ready};
+use hyper::StatusCode;
 use nacre_links::cluster::membership::otp_node;
 use serde_json::{Map, Value, json};
 
@@ -21,6 +22,8 @@ pub(super) const ROUTES: &[Route] = &[
     }),
     get(UPDATES, READ, |_| ready(Ok(ok(&updates())))),
     post(UPDATES, ADMINISTER, |call| ready(set(&call, &updates(), PACE).map(|()| ok(&updates())))),
+    get("/sampleBuckets", ADMINISTER, |_| ready(Ok(ok(&json!([]))))),
+    post("/sampleBuckets/install", ADMINISTER, |call| ready(Err(no_samples(&call)))),
     post("/node/controller/changeMasterPassword", ADMINISTER, |_| {
         ready(Err(invalid("newPassword", NO_MASTER_PASSWORD)))
     }),
@@ -36,9 +39,22 @@ const PACE: &str = "The options of a design document name its own pace.";
 /// Couchbase's default number of parallel view indexers. In nacre, each design document has a task of its own.
 const PARALLEL_INDEXERS: u32 = 4;
 
+/// Refuses to install sample data: nacre comes without any. Setup scripts of Couchbase ask for it by a JSON list of names.
+fn no_samples(call: &Call) -> Reply {
+    let Ok(names) = serde_json::from_slice::<Vec<String>>(&call.body) else {
+        return json_reply(StatusCode::BAD_REQUEST, &json!(["The body is a JSON array of names."]));
+    };
+    let refused = |name| format!("Sample {name} is not a valid sample.");
+    let reasons: Vec<String> = names.iter().take(SAMPLES_NAMED).map(refused).collect();
+    json_reply(StatusCode::BAD_REQUEST, &json!(reasons))
+}
+
 fn preview() -> Value {
     json!({"enabled": false})
 }
+
+/// Names that a refusal repeats.
+const SAMPLES_NAMED: usize = 10;
 
 fn indexers(call: &Call) -> Value {
     let cluster = call.node.cluster();

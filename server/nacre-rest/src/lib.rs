@@ -13,6 +13,7 @@ mod api;
 mod audit_settings;
 mod audited;
 pub mod bucket_form;
+mod bucket_stats;
 mod buckets;
 mod certificates;
 mod changes;
@@ -771,6 +772,7 @@ static MANAGEMENT: LazyLock<Table<Handler>> = LazyLock::new(|| {
         alternate::ROUTES,
         api::ROUTES,
         audit_settings::ROUTES,
+        bucket_stats::ROUTES,
         buckets::ROUTES,
         certificates::ROUTES,
         cluster::ROUTES,

@@ -8,11 +8,13 @@ use super::body::{Reply, error_reply, json_reply, ok};
 use super::routes::{ADMINISTER, Route, delete, get, post, ready};
 use hyper::StatusCode;
 use nacre_auth::Privilege;
+use nacre_cluster::{Member, ServiceName};
 use nacre_http::Access;
 use nacre_query_service::Gone;
 use nacre_query_service::NodeQueries;
 use nacre_sandbox::Request;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -39,6 +41,15 @@ pub(super) const ROUTES: &[Route] = &[
     get("/admin/stats", READ_STATS, |call| ready(Ok(ok(&stats(&call))))),
     get("/admin/stats/{name}", READ_STATS, |call| ready(one_stat(&call))),
     get("/admin/config", READ_STATS, |call| ready(Ok(ok(&config(&call))))),
+    get("/admin/clusters", READ_STATS, |call| ready(Ok(ok(&json!([cluster(&call)]))))),
+    get("/admin/clusters/default", READ_STATS, |call| ready(Ok(ok(&cluster(&call))))),
+    get("/admin/clusters/default/nodes", READ_STATS, |call| {
+        ready(Ok(ok(&nodes(&call).into_values().collect())))
+    }),
+    get("/admin/clusters/default/nodes/{node}", READ_STATS, |call| {
+        ready(nodes(&call).get(call.segment("node")).map(ok).ok_or_else(missing))
+    }),
+    get("/admin/indexes/{catalog}", Access::Handler, |call| Box::pin(asked_as_named(call))),
     get(PREPAREDS, Access::Handler, |call| Box::pin(asked_as_named(call))),
     delete(PREPAREDS, Access::Handler, |call| Box::pin(asked_as_named(call))),
     get(ACTIVE, Access::Handler, |call| Box::pin(asked_as_named(call))),
@@ -143,4 +154,39 @@ fn stats(call: &Call) -> Value {
 fn config(call: &Call) -> Value {
     let name = call.node.endpoints().management();
     json!([{"name": name, "services": ["n1ql"]}])
+}
+
+/// Describes the cluster, which is the only one that a node knows.
+fn cluster(call: &Call) -> Value {
+    let endpoints = call.node.endpoints();
+    let store = format!("http://{}", call.authority(&endpoints, endpoints.plain.mgmt()));
+    json!({
+        "name": "default",
+        "datastore": store,
+        "configstore": store,
+        "accountingstore": store,
+        "version": env!("CARGO_PKG_VERSION"),
+    })
+}
+
+/// Describes the nodes with the query service, by their names.
+fn nodes(call: &Call) -> BTreeMap<String, Value> {
+    let (cluster, name) = (call.node.cluster(), ServiceName::QUERY);
+    let members = cluster.nodes.values().filter(|member| member.services.contains(&name));
+    let nodes = members.map(|Member { endpoints, .. }| {
+        let name = call.authority(endpoints, endpoints.plain.mgmt());
+        let mut node = json!({"cluster": "default", "name": name, "options": null});
+        let tls = endpoints.tls.as_ref();
+        let ports = [("http", "queryEndpoint", "adminEndpoint", endpoints.plain.get("query"))];
+        let tls = ("https", "querySecure", "adminSecure", tls.and_then(|tls| tls.get("query")));
+        for (scheme, query, admin, port) in ports.into_iter().chain([tls]) {
+            if let Some(port) = port {
+                let base = format!("{scheme}://{}", call.authority(endpoints, port));
+                node[query] = format!("{base}{SERVICE}").into();
+                node[admin] = format!("{base}/admin").into();
+            }
+        }
+        (name, node)
+    });
+    nodes.collect()
 }

@@ -53,11 +53,7 @@ pub(super) const ROUTES: &[Route] = &[
     }),
     get("/settings/analytics", READ, |_| ready(Ok(ok(&analytics())))),
     post("/settings/analytics", ADMINISTER, |call| {
-        ready(confirm(&call, &analytics(), "There is no analytics service."))
-    }),
-    get("/settings/replications", READ, |_| ready(Ok(ok(&json!({}))))),
-    post("/settings/replications", ADMINISTER, |call| {
-        ready(confirm(&call, &json!({}), "There is no replication between clusters."))
+        ready(confirm(&call, &analytics(), "The analytics service keeps no replicas."))
     }),
 ];
 

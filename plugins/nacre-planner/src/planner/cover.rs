@@ -115,6 +115,7 @@ fn replace(expr: &mut Expr, alias: &Name, known: &[Bound]) -> Result<()> {
     let hides = |bindings: &[Binding]| {
         bindings.iter().any(|b| b.variable == *alias || b.position.as_ref() == Some(alias))
     };
+    let divides = matches!(expr, Expr::Call(function, _) if function.name == "MULTIKEY_OBJECTS");
     match expr {
         Expr::Ident(name) if name == alias => more(),
         Expr::Field(of, name, _)
@@ -124,6 +125,8 @@ fn replace(expr: &mut Expr, alias: &Name, known: &[Bound]) -> Result<()> {
             Ok(())
         }
         Expr::Subquery(_) if any_in(expr, &is_alias) => more(),
+        // The function goes through the arrays on a path, but an index with that path as its key does not have them.
+        Expr::Call(..) if divides && any_in(expr, &is_alias) => more(),
         Expr::Subquery(_) => Ok(()),
         // What has the name in there is something else.
         Expr::Quantified(quantified) if hides(&quantified.bindings) => more(),

@@ -16,6 +16,7 @@ pub mod infer;
 mod json;
 pub mod number;
 mod object;
+mod object_paths;
 mod redact;
 mod regexp;
 mod service;
@@ -115,6 +116,9 @@ static UNNEST_POS: Function = open("UNNEST_POS", 1, 1, |_, _| Ok(Value::Missing)
 /// See [`META`].
 static UNNEST_POSITION: Function = open("UNNEST_POSITION", 1, 1, |_, _| Ok(Value::Missing));
 
+/// See [`META`]; [`crate::multikey`] evaluates it.
+static MULTIKEY_OBJECTS: Function = open("MULTIKEY_OBJECTS", 1, 1, |_, _| Ok(Value::Missing));
+
 /// See [`META`]; [`crate::search`] evaluates these.
 static SEARCHES: &[Function] = &[
     open("SEARCH", 2, 3, |_, _| Ok(Value::Missing)),
@@ -133,6 +137,7 @@ static TABLES: &[&[Function]] = &[
     json::FUNCTIONS,
     number::FUNCTIONS,
     object::FUNCTIONS,
+    object_paths::FUNCTIONS,
     redact::FUNCTIONS,
     regexp::FUNCTIONS,
     SEARCHES,
@@ -175,7 +180,8 @@ pub fn names() -> Vec<String> {
 
 /// Returns all functions except aggregates.
 pub fn all() -> impl Iterator<Item = &'static Function> {
-    TABLES.iter().flat_map(|table| table.iter()).chain([&META, &UNNEST_POS, &UNNEST_POSITION])
+    let evaluated_elsewhere = [&META, &MULTIKEY_OBJECTS, &UNNEST_POS, &UNNEST_POSITION];
+    TABLES.iter().flat_map(|table| table.iter()).chain(evaluated_elsewhere)
 }
 
 /// Aggregates, with their number of arguments. All of them can also be used with a window.

@@ -1,8 +1,8 @@
 //! Functions of objects.
 
 use super::{Function, MANY, open, strict};
-use crate::env::Context;
-use crate::{Name, Object, Result, Value, sorted};
+use crate::ast::{Expr, Unary};
+use crate::{Name, Object, Value, sorted};
 use std::sync::Arc;
 
 /// Defines a strict function of one object.
@@ -46,15 +46,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
             _ => Value::Null,
         })
     }),
-    strict("OBJECT_FILTER", 1, 2, object_filter),
-    of_object!("OBJECT_INNER_PAIRS", |fields| pairs(fields, false)),
+    of_object!("OBJECT_INNER_PAIRS", |fields| pairs(fields, inner)),
     of_object!("OBJECT_INNER_VALUES", |fields| {
-        sorted(fields)
-            .into_iter()
-            .filter(|(_, v)| v.is_known())
-            .map(|(_, v)| v.clone())
-            .collect::<Vec<_>>()
-            .into()
+        sorted(fields).into_iter().map(|(_, value)| inner(value)).collect::<Vec<_>>().into()
     }),
     strict("OBJECT_OUTER_PAIRS", 1, 2, |args, _| Ok(outer_pairs(args))),
     of_object!("OBJECT_OUTER_VALUES", values),
@@ -86,13 +80,6 @@ pub(super) const FUNCTIONS: &[Function] = &[
     }),
     strict("OBJECT_TYPES_NESTED", 1, 1, |args, _| {
         Ok(if args[0].as_object().is_some() { nested_types(&args[0]) } else { Value::Null })
-    }),
-    strict("OBJECT_PAIRS_NESTED", 1, 2, |args, context| match wants_types(args) {
-        true => nested(args, context, false, |path, value| typed(&path.into(), value)),
-        false => nested(args, context, false, |path, value| pair(&path.into(), value.clone())),
-    }),
-    strict("OBJECT_PATHS", 1, 2, |args, context| {
-        nested(args, context, true, |path, _| path.into())
     }),
     strict("OBJECT_REMOVE", 2, MANY, |args, _| {
         let names: Option<Vec<&str>> = args[1..].iter().map(Value::as_str).collect();
@@ -133,52 +120,6 @@ pub(super) const FUNCTIONS: &[Function] = &[
     of_object!("OBJECT_VALUES", values),
 ];
 
-/// Returns the object with only the fields whose paths match a pattern. Source: SQL++ reference, object functions.
-fn object_filter(args: &[Value], context: &Context<'_>) -> Result<Value> {
-    if args[0].as_object().is_none() {
-        return Ok(Value::Null);
-    }
-    let option = |name: &str| args.get(1).map(|options| options.field(name)).unwrap_or_default();
-    let Value::String(pattern) = option("pattern") else { return Ok(args[0].clone()) };
-    let subscripts = !matches!(option("arraysubscript"), Value::Bool(false));
-    let is_exact = matches!(option("exact"), Value::Bool(true));
-    if matches!(option("regex"), Value::Bool(false)) {
-        let fits = |path: &str| if is_exact { *path == *pattern } else { path.contains(&*pattern) };
-        return Ok(fitting(&args[0], "", subscripts, &fits).unwrap_or(Value::object::<Name>([])));
-    }
-    let whole = format!("^(?:{pattern})$");
-    let regex = super::regexp::compile(if is_exact { &whole } else { &pattern }, context)?;
-    let fits = |path: &str| regex.is_match(path);
-    Ok(fitting(&args[0], "", subscripts, &fits).unwrap_or(Value::object::<Name>([])))
-}
-
-/// Returns the parts of a value whose paths match; `None` if there are none.
-fn fitting(of: &Value, path: &str, subscripts: bool, fits: &dyn Fn(&str) -> bool) -> Option<Value> {
-    match of {
-        Value::Object(fields) => {
-            let fitting = |(name, value): (&Name, &Value)| {
-                let path = join(path, name);
-                let kept = match fits(&path) {
-                    true => value.clone(),
-                    false => fitting(value, &path, subscripts, fits)?,
-                };
-                Some((name.clone(), kept))
-            };
-            let kept: Object = fields.iter().filter_map(fitting).collect();
-            (!kept.is_empty()).then(|| Value::Object(Arc::new(kept)))
-        }
-        Value::Array(elements) => {
-            let kept = elements.iter().enumerate().filter_map(|(at, element)| {
-                let step = if subscripts { format!("{path}[{at}]") } else { path.to_owned() };
-                fitting(element, &step, subscripts, fits)
-            });
-            let kept: Vec<Value> = kept.collect();
-            (!kept.is_empty()).then(|| kept.into())
-        }
-        _ => None,
-    }
-}
-
 /// Returns the object in the first argument, with a change of the field that the second argument names.
 fn changed(args: &[Value], change: fn(&mut Object, Name, Value)) -> Value {
     match (&args[0], &args[1]) {
@@ -199,33 +140,30 @@ fn values(fields: &Object) -> Value {
 
 /// Returns a pair for each field, with its value, or its type if that is requested.
 fn outer_pairs(args: &[Value]) -> Value {
-    let Some(fields) = args[0].as_object() else { return Value::Null };
-    if !wants_types(args) {
-        return pairs(fields, true);
+    let is_no_object = |options: &Value| options.as_object().is_none();
+    let Some(fields) = args[0].as_object().filter(|_| !args[1..].iter().any(is_no_object)) else {
+        return Value::Null;
+    };
+    if !matches!(args.get(1).map(|options| options.field("types")), Some(Value::Bool(true))) {
+        return pairs(fields, Value::clone);
     }
     let typed = sorted(fields).into_iter().map(|(name, value)| typed(name, value));
     typed.collect::<Vec<_>>().into()
 }
 
-/// Returns true if the options request types instead of values.
-fn wants_types(args: &[Value]) -> bool {
-    args.get(1).is_some_and(|options| options.field("types").truth())
-}
-
-fn typed(name: &Name, value: &Value) -> Value {
+/// Returns a pair of a name and the type of a value.
+pub(super) fn typed(name: &Name, value: &Value) -> Value {
     Value::object([("name", name.clone().into()), ("type", value.type_name().into())])
 }
 
-fn pair(name: &Name, value: Value) -> Value {
+/// A pair of a name and a value.
+pub(super) fn pair(name: &Name, value: Value) -> Value {
     Value::object([("name", name.clone().into()), ("val", value)])
 }
 
-fn pairs(fields: &Object, with_null: bool) -> Value {
-    let fields = sorted(fields).into_iter().filter(|(_, value)| with_null || value.is_known());
-    fields
-        .map(|(name, value)| pair(name, if with_null { value.clone() } else { inner(value) }))
-        .collect::<Vec<_>>()
-        .into()
+fn pairs(fields: &Object, shown: fn(&Value) -> Value) -> Value {
+    let pairs = sorted(fields).into_iter().map(|(name, value)| pair(name, shown(value)));
+    pairs.collect::<Vec<_>>().into()
 }
 
 /// Returns an array without MISSING elements.
@@ -241,19 +179,46 @@ fn inner(value: &Value) -> Value {
     }
 }
 
-fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+/// Returns the value at a path such as `a.b[0]`, written as in a statement or without back quotes.
+pub(super) fn at_path(of: &Value, path: &str) -> Value {
+    let found = crate::parse_expr(path).ok().and_then(|path| follow(of, &path));
+    found.unwrap_or_else(|| {
+        path.split('.').fold(of.clone(), |of, step| {
+            let mut parts = step.split('[');
+            let field = of.field(parts.next().unwrap_or_default());
+            parts.fold(field, |of, index| {
+                let index = index.trim_end_matches(']').parse();
+                index.map_or(Value::Missing, |index| of.element(index))
+            })
+        })
+    })
 }
 
-/// Returns the value at a path such as `a.b[0]`.
-pub(super) fn at_path(of: &Value, path: &str) -> Value {
-    path.split('.').fold(of.clone(), |of, step| {
-        let mut parts = step.split('[');
-        let field = of.field(parts.next().unwrap_or_default());
-        parts.fold(field, |of, index| {
-            let index = index.trim_end_matches(']').parse();
-            index.map_or(Value::Missing, |index| of.element(index))
-        })
+/// Returns the value at an expression that is a path; `None` for other expressions.
+fn follow(of: &Value, path: &Expr) -> Option<Value> {
+    Some(match path {
+        Expr::Ident(name) => of.field(name),
+        Expr::Field(inner, name, false) => follow(of, inner)?.field(name),
+        Expr::Field(inner, name, true) => {
+            let inner = follow(of, inner)?;
+            let fields = inner.as_object();
+            let found = fields.and_then(|fields| {
+                fields.iter().find(|(field, _)| field.to_lowercase() == name.to_lowercase())
+            });
+            found.map_or(Value::Missing, |(_, value)| value.clone())
+        }
+        Expr::Element(inner, at) => {
+            let at = match &**at {
+                Expr::Literal(at) => at.as_i64()?,
+                Expr::Unary(Unary::Negate, at) => match &**at {
+                    Expr::Literal(at) => at.as_i64()?.checked_neg()?,
+                    _ => return None,
+                },
+                _ => return None,
+            };
+            follow(of, inner)?.element(at)
+        }
+        _ => return None,
     })
 }
 
@@ -264,85 +229,5 @@ fn nested_types(value: &Value) -> Value {
         ),
         Value::Array(elements) => elements.iter().map(nested_types).collect::<Vec<_>>().into(),
         scalar => scalar.type_name().into(),
-    }
-}
-
-/// Options for listing the paths into an object.
-struct Listing {
-    /// True to list fields with objects and arrays too.
-    composites: bool,
-    /// True to show the positions of elements instead of `*`.
-    subscripts: bool,
-    /// True to list a path once, however many elements have it.
-    is_unique: bool,
-}
-
-/// A path into an object.
-struct Listed {
-    path: String,
-    /// The field at its end.
-    name: Name,
-    value: Value,
-}
-
-/// Applies `make` to each path into an object that the options select; `pattern` filters the paths, or with `patternspace` the
-/// fields at their ends.
-fn nested(
-    args: &[Value],
-    context: &Context<'_>,
-    composites: bool,
-    make: fn(&str, &Value) -> Value,
-) -> Result<Value> {
-    if args[0].as_object().is_none() {
-        return Ok(Value::Null);
-    }
-    let option = |name: &str, default: bool| match args.get(1).map(|options| options.field(name)) {
-        Some(Value::Bool(choice)) => choice,
-        _ => default,
-    };
-    let listing = Listing {
-        composites: option("composites", composites),
-        subscripts: option("arraysubscript", true),
-        is_unique: option("unique", true),
-    };
-    let mut all: Vec<Listed> = Vec::new();
-    listing.walk(&args[0], "", &mut all);
-    if let Some(pattern) = args.get(1).map(|options| options.field("pattern"))
-        && let Some(pattern) = pattern.as_str()
-    {
-        let regex = super::regexp::compile(pattern, context)?;
-        let space = args.get(1).map(|options| options.field("patternspace")).unwrap_or_default();
-        let is_of_fields = space.as_str() == Some("field");
-        all.retain(|at| regex.is_match(if is_of_fields { &at.name } else { &at.path }));
-    }
-    Ok(all.iter().map(|at| make(&at.path, &at.value)).collect::<Vec<_>>().into())
-}
-
-impl Listing {
-    fn walk(&self, of: &Value, path: &str, out: &mut Vec<Listed>) {
-        for (name, value) in of.as_object().map(sorted).unwrap_or_default() {
-            let path = join(path, name);
-            let has_fields = |value: &Value| value.as_object().is_some();
-            let inner =
-                has_fields(value) || value.as_array().is_some_and(|all| all.iter().any(has_fields));
-            if self.composites || !inner {
-                out.push(Listed { path: path.clone(), name: name.clone(), value: value.clone() });
-            }
-            self.walk(value, &path, out);
-            for (at, element) in value.as_array().unwrap_or_default().iter().enumerate() {
-                let step =
-                    if self.subscripts { format!("{path}[{at}]") } else { format!("{path}[*]") };
-                let from = out.len();
-                self.walk(element, &step, out);
-                // Without positions, several elements have the same path.
-                let new = out.split_off(from);
-                for entry in new {
-                    let is_new = || !out.iter().any(|known| known.path == entry.path);
-                    if self.subscripts || !self.is_unique || is_new() {
-                        out.push(entry);
-                    }
-                }
-            }
-        }
     }
 }

@@ -210,8 +210,8 @@ fn hit_json(request: &Request, partition: &str, hit: &PartialHit) -> Value {
     if let Some(fragments) = hit.fragments.as_ref().filter(|fragments| !fragments.is_empty()) {
         row["fragments"] = serde_json::to_value(fragments).unwrap_or_default();
     }
-    let keys = request.sort.iter().zip(&hit.keys);
-    row["sort"] = keys.map(|(key, value)| key.text(value, &hit.id)).collect::<Vec<_>>().into();
+    let (keys, id) = (request.sort.iter().zip(&hit.keys), hit.cursor_id());
+    row["sort"] = keys.map(|(key, value)| key.text(value, &id)).collect::<Vec<_>>().into();
     if let Some(fields) = &hit.fields {
         row["fields"] = fields.clone().into();
     }

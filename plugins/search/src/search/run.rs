@@ -7,7 +7,7 @@ use super::locate::{Located, Places};
 use super::plan::{Node, Planner};
 use super::request::Request;
 use super::scorer::Explanation;
-use super::sort::{KeyReader, Order, Ranked, SortValue, is_beyond};
+use super::sort::{KeyReader, Order, Ranked, SortValue, is_beyond, shown};
 use super::suggest::Suggestion;
 use crate::definition::Definition;
 use crate::document::{FieldValue, Mapped, Place};
@@ -19,6 +19,7 @@ use serde_json::{Map, Value};
 use std::cell::OnceCell;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Number of documents between two checks for cancellation.
@@ -46,6 +47,18 @@ pub struct PartialHit {
     pub fragments: Option<BTreeMap<String, Vec<String>>>,
     /// Explanation of the score.
     pub explanation: Option<Explanation>,
+}
+
+impl PartialHit {
+    /// Returns the ID for the member `sort`, which a request can send back as a cursor. In an index of several collections, whose
+    /// documents can have equal IDs, it contains the collection.
+    pub(super) fn cursor_id(&self) -> String {
+        let is_named = self.fields.as_ref().is_some_and(|fields| fields.contains_key(COLLECTION));
+        match self.collection.as_deref().filter(|_| is_named) {
+            Some(collection) => format!("{}\0{collection}", self.id),
+            None => self.id.clone(),
+        }
+    }
 }
 
 /// The result of a partition.
@@ -202,8 +215,15 @@ fn run(
     }
     let mut best: BinaryHeap<Candidate<'_>> = BinaryHeap::with_capacity(wanted.min(1024) + 1);
     for (ordinal, segment) in segments.iter().enumerate() {
-        let mut collector =
-            Collector { request, definition, segment, ordinal, wanted, before: None };
+        let mut collector = Collector {
+            request,
+            definition,
+            segment,
+            ordinal,
+            wanted,
+            before: None,
+            namesakes: None,
+        };
         collector.collect(node, &mut partial, &mut best, cancelled)?;
     }
     let mut best = best.into_vec();
@@ -222,6 +242,8 @@ struct Collector<'a> {
     wanted: usize,
     /// A hit of another segment, and the number of IDs in this segment that sort before its ID.
     before: Option<((usize, u32), u64)>,
+    /// A hit, and the ordinals of the documents in this segment that have its ID, each in another collection.
+    namesakes: Option<((usize, u32), Range<u64>)>,
 }
 
 impl<'a> Collector<'a> {
@@ -340,11 +362,9 @@ impl<'a> Collector<'a> {
     /// Returns true if a hit comes after the worst kept one, as far as this can be decided without reading its ID.
     fn is_worse(&mut self, hit: &Ranked<'_>, ordinal: u64, worst: &Candidate<'_>) -> Result<bool> {
         for (at, key) in self.request.sort.iter().enumerate() {
-            let order = match (&key.order, key.descending) {
-                (Order::Id, false) => return self.is_after(ordinal, worst),
-                (Order::Id, true) => {
-                    return self.is_after(ordinal, worst).map(|is_after| !is_after);
-                }
+            let order = match key.order {
+                Order::Id if self.has_same_id(ordinal, worst)? => Ordering::Equal,
+                Order::Id => return Ok(self.is_after(ordinal, worst)? != key.descending),
                 _ => key.compare(hit, &worst.unnamed(), at),
             };
             if order != Ordering::Equal {
@@ -367,6 +387,25 @@ impl<'a> Collector<'a> {
         };
         self.before = Some((key, before));
         Ok(ordinal >= before)
+    }
+
+    /// Returns true if a document of this segment, given by its ordinal, has the ID of a hit in another collection.
+    fn has_same_id(&mut self, ordinal: u64, hit: &Candidate<'_>) -> Result<bool> {
+        if !self.definition.doc_config.by_collection {
+            return Ok(false);
+        }
+        let key = (hit.at, hit.doc);
+        let namesakes = match self.namesakes.take() {
+            Some((of, namesakes)) if of == key => namesakes,
+            _ => {
+                let id = shown(hit.id());
+                let end = |end: &str| self.segment.ids_before(&format!("{id}{end}"));
+                end("\0")?..end("\u{1}")?
+            }
+        };
+        let is_one = namesakes.contains(&ordinal);
+        self.namesakes = Some((key, namesakes));
+        Ok(is_one)
     }
 
     /// Returns the documents of the requested collections, in order.

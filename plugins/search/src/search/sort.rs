@@ -232,7 +232,7 @@ pub struct Ranked<'a> {
 }
 
 /// Returns an ID without its collection. IDs contain no zero, unless clients have put one there.
-fn shown(id: &str) -> &str {
+pub fn shown(id: &str) -> &str {
     id.rsplit_once('\0').map_or(id, |(id, _)| id)
 }
 
@@ -247,7 +247,8 @@ pub fn compare(sort: &[SortKey], a: &Ranked<'_>, b: &Ranked<'_>) -> Ordering {
     a.id.cmp(b.id)
 }
 
-/// Returns true if a hit is on the requested side of a cursor.
+/// Returns true if a hit is on the requested side of a cursor. A cursor that names an ID without a collection stands for the documents
+/// of all collections that have this ID.
 pub fn is_beyond(sort: &[SortKey], cursor: &Cursor, hit: &Ranked<'_>) -> bool {
     let keys: Vec<SortValue> = sort
         .iter()
@@ -260,8 +261,10 @@ pub fn is_beyond(sort: &[SortKey], cursor: &Cursor, hit: &Ranked<'_>) -> bool {
     };
     let score = at(|order| matches!(order, Order::Score)).and_then(|text| text.parse().ok());
     let id = at(|order| matches!(order, Order::Id));
-    let other = Ranked { score: score.unwrap_or(0.0), id: id.unwrap_or(hit.id), keys: &keys };
-    match compare(sort, hit, &other) {
+    let own = if id.is_some_and(|id| !id.contains('\0')) { shown(hit.id) } else { hit.id };
+    let hit = Ranked { id: own, ..*hit };
+    let other = Ranked { score: score.unwrap_or(0.0), id: id.unwrap_or(own), keys: &keys };
+    match compare(sort, &hit, &other) {
         Ordering::Less => cursor.before,
         Ordering::Greater => !cursor.before,
         Ordering::Equal => false,

@@ -3,6 +3,7 @@
 mod bounds;
 mod conformance;
 mod naive;
+mod namesakes;
 mod partitions;
 mod persistence;
 mod recall;

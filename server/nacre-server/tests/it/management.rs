@@ -41,7 +41,8 @@ fn a_node_without_a_name_is_where_it_was_reached() {
     let servers = &bucket["vBucketServerMap"]["serverList"];
     assert_eq!(*servers, json!([server.kv_address()]));
     let nodes = json_of(&server, &format!("/pools/default/buckets/{BUCKET}/nodes"));
-    assert_eq!(nodes, json!({"servers": [{"hostname": host}]}));
+    let stats = format!("/pools/default/buckets/{BUCKET}/nodes/{host}/stats");
+    assert_eq!(nodes, json!({"servers": [{"hostname": host, "stats": {"uri": stats}}]}));
     assert_eq!(json_of(&server, "/nodeStatuses")[&host]["status"], "healthy");
     // Parts that clients know best are left to them.
     let terse = json_of(&server, &format!("/pools/default/b/{BUCKET}"));
