@@ -3,24 +3,43 @@
 use nacre_state::IndexSnapshot;
 use nacre_types::{CollectionId, Now, Vbid, Vbids};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Number of requests above which old ones are dropped, because their nodes may have failed to
-/// report their end.
+/// Number of requests above which unused data is dropped, because the nodes of its requests may have
+/// failed to report their end.
 const ASKERS_MAX: usize = 1024;
-/// Age in nanoseconds from which the data of a request may be dropped.
-const LIFETIME_NS: u64 = 120_000_000_000;
+/// Time in nanoseconds since its last use after which the data of a request may be dropped. Requests
+/// may run for much longer.
+const UNUSED_NS_MAX: u64 = 120_000_000_000;
+/// Number of dropped snapshots that are remembered; beyond it, the oldest are forgotten.
+const DROPPED_MAX: usize = 16_384;
+
+/// An index, and the partition if it is partitioned.
+pub type Source = (String, Option<u16>);
 
 /// The kept data, by the number under which a request asks.
 #[derive(Default)]
-pub struct Held(Mutex<HashMap<u64, (u64, Kept)>>);
+pub struct Held(Mutex<Requests>);
+
+#[derive(Default)]
+struct Requests {
+    kept: HashMap<u64, Entry>,
+    /// Snapshots that were dropped although the end of their requests was not reported.
+    dropped: VecDeque<(u64, Source)>,
+}
+
+struct Entry {
+    /// Time of the last use.
+    used_ns: u64,
+    data: Kept,
+}
 
 /// The kept data of one request.
 #[derive(Clone, Default)]
 pub struct Kept {
     /// Snapshots of indexes or their partitions that were read, each with its vBuckets.
-    pub snapshots: HashMap<(String, Option<u16>), (Vbids, IndexSnapshot)>,
+    pub snapshots: HashMap<Source, (Vbids, IndexSnapshot)>,
     /// IDs of the vBucket that a scan has reached, so that it need not be listed for every page.
     pub listed: Option<Listed>,
 }
@@ -35,25 +54,126 @@ pub struct Listed {
 }
 
 impl Held {
-    /// Passes the kept data of a request to `look`.
-    pub fn look<T>(&self, asker: u64, look: impl FnOnce(&Kept) -> Option<T>) -> Option<T> {
-        look(&self.0.lock().get(&asker)?.1)
+    /// Passes the kept data of a request to `look`, which counts as a use.
+    pub fn look<T>(
+        &self,
+        asker: u64,
+        now: Now,
+        look: impl FnOnce(&Kept) -> Option<T>,
+    ) -> Option<T> {
+        let mut requests = self.0.lock();
+        let entry = requests.kept.get_mut(&asker)?;
+        entry.used_ns = now.monotonic_ns;
+        look(&entry.data)
     }
 
-    /// Changes the kept data of a request.
+    /// Changes the kept data of a request, which counts as a use.
     pub fn keep(&self, asker: u64, now: Now, change: impl FnOnce(&mut Kept)) {
-        let mut held = self.0.lock();
-        if held.len() >= ASKERS_MAX && !held.contains_key(&asker) {
-            let oldest_ns = now.monotonic_ns.saturating_sub(LIFETIME_NS);
-            held.retain(|_, (since_ns, _)| *since_ns >= oldest_ns);
+        let mut requests = self.0.lock();
+        let mut unused = Vec::new();
+        if requests.kept.len() >= ASKERS_MAX && !requests.kept.contains_key(&asker) {
+            unused = requests.take_unused(now);
         }
-        change(&mut held.entry(asker).or_insert_with(|| (now.monotonic_ns, Kept::default())).1);
+        let entry = requests.kept.entry(asker);
+        let entry = entry.or_insert_with(|| Entry { used_ns: 0, data: Kept::default() });
+        entry.used_ns = now.monotonic_ns;
+        change(&mut entry.data);
+        drop(requests);
+        // The data may be large, so it is dropped outside of the lock.
+        drop(unused);
+    }
+
+    /// Returns true if the request's snapshot was dropped before the request's end. Another snapshot
+    /// would contradict the rows that the request has read already.
+    pub fn has_lost_snapshot(&self, asker: u64, source: &Source) -> bool {
+        let requests = self.0.lock();
+        requests.dropped.iter().any(|(owner, dropped)| *owner == asker && dropped == source)
     }
 
     /// Drops the data of a request that has ended.
     pub fn forget(&self, asker: u64) {
-        let kept = self.0.lock().remove(&asker);
+        let mut requests = self.0.lock();
+        let kept = requests.kept.remove(&asker);
+        requests.dropped.retain(|(owner, _)| *owner != asker);
+        drop(requests);
         // The data may be large, so it is dropped outside of the lock.
         drop(kept);
+    }
+}
+
+impl Requests {
+    /// Removes the data of requests that have not used it for long.
+    fn take_unused(&mut self, now: Now) -> Vec<(u64, Entry)> {
+        let oldest_ns = now.monotonic_ns.saturating_sub(UNUSED_NS_MAX);
+        let is_unused = |_: &u64, entry: &mut Entry| entry.used_ns < oldest_ns;
+        let unused: Vec<_> = self.kept.extract_if(is_unused).collect();
+        for (asker, entry) in &unused {
+            let sources = entry.data.snapshots.keys();
+            self.dropped.extend(sources.map(|source| (*asker, source.clone())));
+        }
+        let excess = self.dropped.len().saturating_sub(DROPPED_MAX);
+        self.dropped.drain(..excess);
+        unused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_state::{Form, State};
+
+    const LONG: u64 = 1;
+
+    fn at(seconds: u64) -> Now {
+        Now { monotonic_ns: seconds * 1_000_000_000, ..Now::default() }
+    }
+
+    fn source() -> Source {
+        ("index".to_owned(), None)
+    }
+
+    /// Keeps a snapshot for a request.
+    fn keep(held: &Held, asker: u64, now: Now) {
+        held.keep(asker, now, |kept| {
+            let snapshot = IndexSnapshot::new(State::default(), &Form::default());
+            kept.snapshots.insert(source(), (Vbids::default(), snapshot));
+        });
+    }
+
+    /// Returns true if the snapshot of a request is kept.
+    fn has(held: &Held, asker: u64, now: Now) -> bool {
+        held.look(asker, now, |kept| kept.snapshots.contains_key(&source()).then_some(())).is_some()
+    }
+
+    /// Lets so many other requests keep data that unused data is dropped.
+    fn fill(held: &Held, now: Now) {
+        let first = now.monotonic_ns;
+        (first..first + ASKERS_MAX as u64).for_each(|asker| keep(held, asker, now));
+    }
+
+    #[test]
+    fn data_that_a_long_request_still_uses_is_kept() {
+        let held = Held::default();
+        keep(&held, LONG, at(0));
+        assert!(has(&held, LONG, at(100)));
+        fill(&held, at(200));
+        assert!(has(&held, LONG, at(200)), "looked at 100 seconds ago");
+        held.keep(LONG, at(500), |_| {});
+        fill(&held, at(600));
+        assert!(has(&held, LONG, at(600)), "changed 100 seconds ago");
+    }
+
+    #[test]
+    fn a_dropped_snapshot_is_remembered_until_the_end_of_its_request() {
+        let held = Held::default();
+        keep(&held, LONG, at(0));
+        assert!(!held.has_lost_snapshot(LONG, &source()));
+        fill(&held, at(200));
+        assert!(!has(&held, LONG, at(200)));
+        assert!(held.has_lost_snapshot(LONG, &source()));
+        assert!(!held.has_lost_snapshot(LONG, &("index".to_owned(), Some(0))), "another snapshot");
+        assert!(!held.has_lost_snapshot(LONG + 1, &source()), "another request");
+        held.forget(LONG);
+        assert!(!held.has_lost_snapshot(LONG, &source()));
     }
 }

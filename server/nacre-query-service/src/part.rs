@@ -91,7 +91,7 @@ impl Queries {
     ) -> Result<Arc<Vec<String>>, NoReply> {
         let Collection { node, bucket, id, .. } = collection;
         let of = (bucket.uuid.clone(), *id, vbid);
-        let known = self.held.look(asker, |kept| {
+        let known = self.held.look(asker, node.now(), |kept| {
             let listed = kept.listed.as_ref().filter(|listed| listed.of == of)?;
             Some(Arc::clone(&listed.ids))
         });
@@ -134,12 +134,17 @@ impl Queries {
         left: Duration,
     ) -> Result<IndexSnapshot, NoReply> {
         let of = (part.index.clone(), part.partition);
-        let known = self.held.look(part.asker, |kept| {
+        let known = self.held.look(part.asker, node.now(), |kept| {
             let (vbids, snapshot) = kept.snapshots.get(&of)?;
             vbids.holds(&part.vbids).then(|| snapshot.clone())
         });
         if let Some(known) = known {
             return Ok(known);
+        }
+        if self.held.has_lost_snapshot(part.asker, &of) {
+            let message = "The node dropped the request's index snapshot, which was not read for \
+                           too long; run the request again";
+            return Err(retry(code::INDEX_FAILURE, message).into());
         }
         let cluster = node.cluster();
         let index = cluster
