@@ -37,7 +37,7 @@ pub enum Format {
 /// Options of `nacre import`.
 #[derive(Args, Clone, Debug)]
 pub struct Import {
-    /// What the file holds
+    /// Format of the file
     format: Format,
     /// The file, compressed with gzip or not; - is standard input
     file: PathBuf,
@@ -49,17 +49,17 @@ pub struct Import {
     /// Collection, as scope.name
     #[arg(short = 'C', long, env = "NACRE_COLLECTION", default_value = "_default._default")]
     collection: String,
-    /// How keys are made: %field% is the value of a field, #UUID# a new identifier, #MONO_INCR# the number of the row in the
-    /// file
+    /// Pattern of keys: %field% is the value of a field, #UUID# a new identifier, #MONO_INCR# the
+    /// number of the row in the file
     #[arg(long, alias = "generate-key")]
     key: Option<String>,
     /// Read lines of `nacre export --with-meta`: keys, metadata and extended attributes come from them, and newer documents stay
     #[arg(long, conflicts_with_all = ["key", "insert_only", "infer_types", "collection"])]
     with_meta: bool,
-    /// Leave documents that are there already as they are
+    /// Keep documents that already exist
     #[arg(long)]
     insert_only: bool,
-    /// Make numbers and booleans of CSV values that look like them
+    /// Convert CSV values that look like numbers or booleans
     #[arg(long)]
     infer_types: bool,
     /// Stop after this many documents

@@ -61,7 +61,7 @@ enum Action {
         /// Keys that begin with this
         #[arg(long, default_value = "", hide_default_value = true)]
         prefix: String,
-        /// Keys at most
+        /// Maximum number of keys
         #[arg(long, default_value_t = 100)]
         limit: u64,
         #[command(flatten)]

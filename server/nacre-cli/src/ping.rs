@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct Options {
     #[command(flatten)]
     server: Server,
-    /// Wait up to so many seconds until management, keys and queries answer
+    /// Wait up to so many seconds until the management, key-value and query services respond
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u64>,
     #[command(flatten)]
@@ -73,7 +73,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
 pub struct Health {
     #[command(flatten)]
     server: Server,
-    /// Fail unless clients can be sent to the node, and not only if it does not answer
+    /// Fail unless the node can serve clients, not only if it does not respond
     #[arg(long)]
     ready: bool,
 }

@@ -52,7 +52,7 @@ pub struct Build {
     /// The folder with plugin.toml
     #[arg(default_value = ".")]
     project: PathBuf,
-    /// Where compiled plugins are kept
+    /// Directory for compiled plugins
     #[arg(long, env = "NACRE_PLUGIN_CACHE")]
     plugin_cache: Option<PathBuf>,
 }

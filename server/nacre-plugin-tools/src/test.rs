@@ -19,13 +19,13 @@ pub struct Test {
     /// The folder with plugin.toml
     #[arg(default_value = ".")]
     project: PathBuf,
-    /// Take what comes as what is expected from now on
+    /// Replace the expected output by the actual output
     #[arg(long)]
     update: bool,
-    /// Make the failed call of a capsule again, in place of the scripts
+    /// Repeat the failed call of a capsule, in place of the scripts
     #[arg(long, value_name = "CAPSULE")]
     replay: Option<PathBuf>,
-    /// Where compiled plugins are kept
+    /// Directory for compiled plugins
     #[arg(long, env = "NACRE_PLUGIN_CACHE")]
     plugin_cache: Option<PathBuf>,
 }

@@ -101,7 +101,7 @@ enum What {
     },
     /// The workloads A to F of YCSB, against PostgreSQL
     Ycsb {
-        /// Records that are loaded
+        /// Number of records to load
         #[arg(long, default_value_t = 100_000)]
         records: u64,
         /// Clients, each with one operation in flight
@@ -122,7 +122,7 @@ enum What {
     },
     /// YCSB itself with the official Java client, workloads A to F; no operation may fail
     YcsbJava {
-        /// Records that are loaded
+        /// Number of records to load
         #[arg(long, default_value_t = 100_000)]
         records: u64,
         /// Operations of each workload

@@ -65,7 +65,7 @@ const LOADERS_MAX: usize = 8;
 
 #[derive(Args, Clone, Debug)]
 pub struct Patterns {
-    /// Workloads, separated by commas, one after the other
+    /// Workloads, separated by commas, which run in turn
     #[arg(value_enum, value_delimiter = ',', required = true)]
     workloads: Vec<Workload>,
     #[command(flatten)]
@@ -79,13 +79,14 @@ pub struct Patterns {
     /// A property; may be given more than once: operationcount=1000, clusters=a,b, nodes.a=host:8091, tries=10, …
     #[arg(long, value_name = "NAME=VALUE")]
     property: Vec<String>,
-    /// Clients at once; more values, separated by commas, are measured one after the other (default: the property threadcount, else 1)
+    /// Concurrent clients; several values, separated by commas, are measured in turn (default: the
+    /// property threadcount, else 1)
     #[arg(long, value_delimiter = ',')]
     threads: Vec<usize>,
-    /// Measures each number of clients so often; documents are loaded once
+    /// Measure each number of clients so many times; documents are loaded once
     #[arg(long, default_value_t = 1)]
     rounds: usize,
-    /// Do not load: the documents are there already
+    /// Do not load documents; they must exist already
     #[arg(long)]
     no_load: bool,
     /// Append a block for each run to this file, in the form of logs of YCSB

@@ -31,7 +31,7 @@ pub struct Options {
 
 #[derive(Subcommand, Clone, Debug)]
 enum Action {
-    /// Write types of the documents in collections, inferred from some of them
+    /// Generate types of the documents in collections, inferred from a sample
     Types {
         /// Collections, as scope.name; all that have documents if none is named
         collections: Vec<String>,

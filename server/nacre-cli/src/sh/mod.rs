@@ -44,19 +44,19 @@ pub struct Shell {
     /// The node on this machine that was started with this --port-base
     #[arg(long, hide = true)]
     port_base: Option<u16>,
-    /// Where lone names of collections belong, as bucket.scope
+    /// Scope of unqualified collection names, as bucket.scope
     #[arg(long, value_parser = Context::parse)]
     context: Option<Context>,
-    /// How rows are written
+    /// Output format
     #[arg(long, value_enum, default_value = "table")]
     output: Output,
-    /// Carry out this and end; may be given several times
+    /// Run this statement and exit; may be given several times
     #[arg(short, long, value_name = "STATEMENT")]
     execute: Vec<String>,
-    /// Carry out what this file holds and end; may be given several times
+    /// Run the statements in this file and exit; may be given several times
     #[arg(short, long)]
     file: Vec<PathBuf>,
-    /// Go on after a statement that failed
+    /// Continue after a statement that failed
     #[arg(long)]
     keep_going: bool,
 }
