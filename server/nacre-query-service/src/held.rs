@@ -120,7 +120,7 @@ impl Requests {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_state::{Form, State};
+    use nacre_state::{IndexForm, State};
 
     const LONG: u64 = 1;
 
@@ -135,7 +135,7 @@ mod tests {
     /// Keeps a snapshot for a request.
     fn keep(held: &Held, asker: u64, now: Now) {
         held.keep(asker, now, |kept| {
-            let snapshot = IndexSnapshot::new(State::default(), &Form::default());
+            let snapshot = IndexSnapshot::new(State::default(), &IndexForm::default());
             kept.snapshots.insert(source(), (Vbids::default(), snapshot));
         });
     }
