@@ -38,10 +38,10 @@ pub struct Analytics {
     /// Leave out the Go SDK, and compare the answers over a fiftieth of a warehouse
     #[arg(long)]
     short: bool,
-    /// Do only this
+    /// Run only these steps
     #[arg(long, value_delimiter = ',')]
     only: Vec<Step>,
-    /// Profile of all that is built
+    /// Build profile
     #[arg(long, default_value = "dev")]
     profile: String,
 }

@@ -12,10 +12,10 @@ pub struct Console {
     /// Only build it
     #[arg(long)]
     build: bool,
-    /// Take the screenshots of the manual again
+    /// Renew the screenshots of the manual
     #[arg(long)]
     shots: bool,
-    /// The profile with which the server is built
+    /// Build profile of the server
     #[arg(long, default_value = "release")]
     profile: String,
 }

@@ -21,7 +21,7 @@ const COUNTING: [&str; 7] = [
 pub struct Fuzz {
     /// Targets, by the names of the folders in fuzz/corpus; all if none is named
     pub targets: Vec<String>,
-    /// How long each is tried, in seconds
+    /// Seconds for each target
     #[arg(long, default_value_t = 60)]
     pub seconds: u64,
 }

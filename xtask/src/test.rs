@@ -15,10 +15,10 @@ use xtask_setup::{plugins, tools};
 /// Options of `cargo xtask test`.
 #[derive(Args, Debug)]
 pub struct Test {
-    /// Only the tests in Rust
+    /// Run only the tests in Rust
     #[arg(long)]
     rust_only: bool,
-    /// Only the steps whose names contain this
+    /// Run only the steps whose names contain this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
 }

@@ -23,7 +23,8 @@ const ZIG: &str = "ziglang==0.17.0";
 /// Options of `cargo xtask plugins`.
 #[derive(Args, Debug)]
 pub struct Options {
-    /// Also build the server and have it compile them for this machine, into the cache that all chores share
+    /// Also build the server and let it compile the plugins for this machine, into the cache that
+    /// all chores share
     #[arg(long)]
     aot: bool,
 }

@@ -28,34 +28,34 @@ pub struct Chaos {
     /// Nodes of the cluster
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(3..=5))]
     pub nodes: u8,
-    /// Decides about the order of the faults and about the operations
+    /// Seed of the order of the faults and of the operations
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// How often a process ends by surprise
+    /// Number of killed processes
     #[arg(long, default_value_t = 3)]
     pub kills: usize,
-    /// How often a process stands still
+    /// Number of paused processes
     #[arg(long, default_value_t = 0)]
     pub pauses: usize,
-    /// How often a node is cut off from the others, in one direction or both
+    /// Number of network partitions of one node, in one direction or both
     #[arg(long, default_value_t = 0)]
     pub partitions: usize,
-    /// How often a node leaves in a rebalance and comes again
+    /// Number of nodes that leave in a rebalance and rejoin
     #[arg(long, default_value_t = 0)]
     pub rebalances: usize,
-    /// How often a node's disk is full
+    /// Number of full disks
     #[arg(long, default_value_t = 0)]
     pub full_disks: usize,
-    /// Seconds of silence after which a node is replaced
+    /// Seconds without a response after which a node is failed over
     #[arg(long, default_value_t = 1)]
     pub failover: u64,
-    /// How the server is built
+    /// Build profile of the server
     #[arg(long, default_value = "release")]
     pub profile: String,
     /// A server to run instead of the one of this workspace
     #[arg(long, value_name = "PATH")]
     pub node: Option<PathBuf>,
-    /// Where the history, and pages that show what is wrong with it, are put
+    /// Folder for the history and for pages that show its errors
     #[arg(long, value_name = "FOLDER")]
     pub keep: Option<PathBuf>,
 }

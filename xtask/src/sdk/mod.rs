@@ -39,9 +39,9 @@ pub struct Sdk {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// Run programs for the official SDKs with ours in their place
+    /// Run programs for the official SDKs with this project's SDKs
     Compat {
-        /// Only programs whose names contain this
+        /// Run only programs whose names contain this
         #[arg(long, default_value = "")]
         only: String,
         /// A node to run instead of the one of this workspace
@@ -54,30 +54,31 @@ enum What {
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
     },
-    /// Kill clients of the official SDKs and of ours in transactions at the same documents
+    /// Kill clients of the official SDKs and of this project's SDKs in transactions on the same
+    /// documents
     Transactions {
-        /// How many writes of a transaction a client is killed before and after
+        /// Number of writes of a transaction before and after which a client is killed
         #[arg(long, default_value_t = STEPS)]
         steps: u32,
         /// A node to run instead of the one of this workspace
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
     },
-    /// Follow the results of statements through many random changes
+    /// Check live query results through many random changes
     Live {
-        /// How many changes
+        /// Number of changes
         #[arg(long, default_value_t = 10_000)]
         steps: u32,
         /// A node to run instead of the one of this workspace
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
     },
-    /// Follow the changes of a cluster whose nodes fail and leave, through many disconnects
+    /// Follow the change feed of a cluster whose nodes fail and leave, through many disconnects
     Changes {
-        /// How many durable writes
+        /// Number of durable writes
         #[arg(long, default_value_t = 1_000_000)]
         mutations: u64,
-        /// How often each SDK leaves its feed and goes on from its token
+        /// How often each SDK disconnects and resumes from its token
         #[arg(long, default_value_t = 100)]
         disconnects: u32,
         /// How often a node is killed and replaced
@@ -87,9 +88,9 @@ enum What {
         #[arg(long, value_name = "PATH")]
         node: Option<PathBuf>,
     },
-    /// Write the tables of what our SDKs have of the official ones
+    /// Write the tables of the official SDKs' features in this project's SDKs
     Parity {
-        /// Only say whether the tables are up to date
+        /// Only check that the tables are up to date
         #[arg(long)]
         check: bool,
     },

@@ -57,7 +57,7 @@ const DIFFERENT_MAX: usize = 1;
 pub struct Effort {
     /// Pairs of measurements; the median ratio is shown.
     pub rounds: usize,
-    /// Seconds of each measurement of a kind of query.
+    /// Seconds for each kind of query.
     pub seconds: f64,
 }
 
