@@ -46,7 +46,7 @@ pub struct FunctionId(pub(crate) usize);
 
 /// The message if a call would run pending work of another call.
 const LEFT_OVER: &str =
-    "something of an earlier call is left to run: the engine has to be made anew";
+    "jobs of an earlier call are still pending: create a new engine";
 
 /// The message for an ID from another engine.
 const NO_SUCH_FUNCTION: &str = "no such function in this engine";

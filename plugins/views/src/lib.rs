@@ -217,7 +217,7 @@ impl Views {
             Pending::Listing(listing) => listing,
             Pending::Pieces(pieces) => return Ok(self.first_of(pieces)),
             Pending::Nothing => {
-                return Err(Fault::Reject("there is no answer to go on with".into()));
+                return Err(Fault::Reject("there is no answer to continue".into()));
             }
         };
         let (views, piece_bytes) = (&self.design.views, self.bounds.piece_bytes);

@@ -124,7 +124,7 @@ impl FolderStore {
         };
         match name.split('/').all(is_plain) {
             true => Ok(self.root.join(name)),
-            false => Err(StoreError::Failed(format!("{name:?} is no name of an object"))),
+            false => Err(StoreError::Failed(format!("{name:?} is not a valid object name"))),
         }
     }
 

@@ -86,7 +86,7 @@ pub fn package(path: &Path) -> Result<Package, String> {
     if !path.join("plugin.toml").exists() {
         let path = path.display();
         return Err(format!(
-            "{path} is no project: it has no plugin.toml; `nacre plugin new` begins one"
+            "{path} is not a project: it has no plugin.toml; `nacre plugin new` creates one"
         ));
     }
     let manifest_text = String::from_utf8(read(&path.join("plugin.toml"))?)

@@ -148,7 +148,7 @@ fn grants(texts: &[String]) -> Result<Value, String> {
             "http-out" => &mut http_out,
             _ => {
                 return Err(format!(
-                    "{text:?} is no grant: kv:read=scope.collection, kv:write=scope.collection or http-out=host"
+                    "{text:?} is not a grant: write kv:read=scope.collection, kv:write=scope.collection or http-out=host"
                 ));
             }
         };

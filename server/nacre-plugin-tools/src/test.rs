@@ -182,7 +182,7 @@ fn replay_capsule(plugin: &Plugin, path: &Path) -> Result<(), String> {
     let text =
         std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     let capsule: Capsule = serde_json::from_slice(&text)
-        .map_err(|error| format!("{} is no capsule: {error}", path.display()))?;
+        .map_err(|error| format!("{} is not a capsule: {error}", path.display()))?;
     println!("then: {}", capsule.reason);
     match replay(plugin, &capsule) {
         Ok(()) => {

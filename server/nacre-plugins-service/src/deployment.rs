@@ -294,7 +294,7 @@ impl Deployment {
         if let Some((reason, limit_bytes)) = self.given_up.get() {
             partition.abandon(reason, *limit_bytes);
         } else if let Err(error) = partition.sync() {
-            tracing::warn!("{error}: it will be built from what was stored before");
+            tracing::warn!("{error}: it will be built from the last stored state");
         }
     }
 

@@ -715,7 +715,7 @@ impl Task for Feed {
                 Next::After(BUSY_INTERVAL)
             }
             Err(Failure::Plugin(error @ Error::Fatal { .. })) if self.rebuilds < REBUILDS_MAX => {
-                tracing::warn!("{error}: building it anew");
+                tracing::warn!("{error}: rebuilding it");
                 self.rebuild()
             }
             Err(failure) => {
@@ -742,7 +742,7 @@ impl Task for Feed {
 impl Drop for Feed {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.deployment.end(Progress::Failed("the node could not go on: see its log".into()));
+            self.deployment.end(Progress::Failed("the node could not continue: see its log".into()));
         } else {
             self.deployment.leave(&mut self.partition);
         }

@@ -104,7 +104,7 @@ fn open_storage(
         Some(damage) if spec.has_effects() => {
             let resume = spec.kind.resume_advice();
             let reason =
-                format!("damaged state, {damage}. It would repeat what it does outside: {resume}");
+                format!("damaged state, {damage}. A rebuild would repeat its external effects: {resume}");
             return Err(Unopened::Damaged(reason));
         }
         Some(damage) => {

@@ -668,7 +668,7 @@ impl Spread {
                     return Err(Missing::NoMemory(failure.message));
                 }
                 Err(failure) => failure.message,
-                _ => "a node answers something else".into(),
+                _ => "a node sent an unexpected reply".into(),
             };
             if partial.is_none() {
                 return Err(Missing::Failed(failure));

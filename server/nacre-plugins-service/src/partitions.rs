@@ -183,7 +183,7 @@ impl PartitionsFeed {
         let (batch, is_all) = match self.collect(&mut changes) {
             Ok(collected) => collected,
             Err(why) => {
-                tracing::warn!("{}: {why}: reading goes on soon", self.deployment.name);
+                tracing::warn!("{}: {why}: reading continues soon", self.deployment.name);
                 return Ok(Next::After(BROKEN_PAUSE));
             }
         };
@@ -328,7 +328,7 @@ impl Deployment {
             let passed = Duration::from_nanos(node.now().monotonic_ns.saturating_sub(begun_ns));
             let left = left.min(REACH_PATIENCE).saturating_sub(passed);
             if left.is_zero() {
-                return Err(Missing::NotYet("the index is behind what was written".into()));
+                return Err(Missing::NotYet("the index lags behind the writes".into()));
             }
             block::on(&*node.platform, moved, left.min(PAUSE));
         }

@@ -68,7 +68,7 @@ pub(super) fn curl(
         Err(error) => return Err(failed(error.to_string())),
     };
     let body = String::from_utf8(answer.body);
-    let body = body.map_err(|_| failed("the answer is no text".into()))?;
+    let body = body.map_err(|_| failed("the response is not text".into()))?;
     Ok(json!({"status": answer.status, "body": body}))
 }
 

@@ -519,7 +519,7 @@ async fn reset(call: Call) -> Result<Reply, Reply> {
     let node = Arc::clone(&call.node);
     let reopened = blocking("the reset", move || node.plugins().reopen(&node, &name)).await?;
     match reopened {
-        true => Ok(ok(&done("statistics begin anew"))),
+        true => Ok(ok(&done("statistics were reset"))),
         false => Err(Kind::NotDeployed.reply("the function is not deployed")),
     }
 }

@@ -9,7 +9,7 @@ use super::routes::{ADMINISTER, Route, delete, get, post, ready};
 use hyper::StatusCode;
 use nacre_auth::Privilege;
 use nacre_http::Access;
-use nacre_query_service::Gone;
+use nacre_query_service::DisconnectCheck;
 use nacre_query_service::NodeQueries;
 use nacre_sandbox::Request;
 use serde_json::{Value, json};
@@ -106,7 +106,7 @@ async fn asked(call: Call, path: String) -> Result<Reply, Reply> {
     let mark = Arc::new(AtomicBool::new(false));
     let mut waiting = Waiting(Some(Arc::clone(&mark)));
     let client = apart::client();
-    let gone: Gone = Arc::new(move || {
+    let gone: DisconnectCheck = Arc::new(move || {
         mark.load(Ordering::Relaxed) || client.as_ref().is_some_and(apart::is_gone)
     });
     let reply =

@@ -85,7 +85,7 @@ pub fn run(rounds: usize, seconds: f64, only: Option<&str>) -> Result<(), String
     let attacks: Vec<&Attack> = ATTACKS.iter().filter(is_chosen).collect();
     if attacks.is_empty() {
         let names = ATTACKS.map(|attack| attack.name).join(", ");
-        return Err(format!("there is no such attack: it is one of {names}"));
+        return Err(format!("unknown attack: use one of {names}"));
     }
     let binary = node::build("release")?;
     let project = project()?;

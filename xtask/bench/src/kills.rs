@@ -55,7 +55,7 @@ pub const REPLICATION: Endurance = Endurance {
 pub const BACKUPS: Endurance = Endurance {
     tests: "backup_cluster::case_02_03",
     variable: "NACRE_BACKUP_KILLS",
-    purpose: "restore what was there",
+    purpose: "restore the previous file",
 };
 
 /// A bucket can be restored to any moment for which versions were kept.

@@ -128,7 +128,7 @@ fn origin(compiler: &Compiler) -> Result<String, String> {
     tree.args(["tree", "--quiet", "--target", TARGET, "--edges", "normal,build"])
         .args(["--prefix", "none", "--format", "{p}"])
         .args(components().flat_map(|(_, package)| ["-p", package]));
-    let crates = output(&mut tree, "ask cargo what the plugins use")?;
+    let crates = output(&mut tree, "ask cargo for the dependencies of the plugins")?;
     let mut files = BTreeSet::new();
     // A crate of the workspace is listed as `name version (folder)`, some with a note after it.
     for line in crates.lines() {

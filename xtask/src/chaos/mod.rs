@@ -83,7 +83,7 @@ pub fn run(options: &Chaos) -> Result<(), String> {
     cluster.stop()?;
     println!("\n{}", table(sums.gaps.as_deref().unwrap_or_default()));
     println!(
-        "{} operations in {:.0} s; {} of which nobody knows whether they happened; {} writes \
+        "{} operations in {:.0} s; {} with unknown outcome; {} writes \
          without durability lost",
         sums.operations,
         begun.elapsed().as_secs_f64(),

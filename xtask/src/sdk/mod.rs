@@ -284,7 +284,7 @@ fn outcomes(
     for line in text.lines().filter(|line| line.starts_with('{')) {
         let mut outcome: Value =
             serde_json::from_str(line).map_err(|error| format!("{line}: {error}"))?;
-        let members = outcome.as_object_mut().ok_or("a line is no object")?;
+        let members = outcome.as_object_mut().ok_or("a line is not an object")?;
         let program = members.remove("program").ok_or("a line has no program")?;
         found.insert(program.as_str().unwrap_or_default().to_owned(), outcome);
     }

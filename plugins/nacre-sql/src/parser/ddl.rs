@@ -111,7 +111,7 @@ fn create_index(parser: &mut Parser<'_>, primary: bool) -> Result<Statement> {
 fn spread_by(parser: &Parser<'_>, keys: &[IndexKey]) -> Result<Vec<Expr>> {
     if keys.is_empty() || keys.iter().any(|key| key.array.is_some()) {
         return parser
-            .fail("expected an index on paths or expressions that are no arrays before USING");
+            .fail("expected an index on paths or on expressions that are not arrays before USING");
     }
     Ok(keys.iter().map(|key| key.expr.clone()).collect())
 }

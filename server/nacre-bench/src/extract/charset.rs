@@ -31,7 +31,7 @@ impl Charset {
             "utf-16be" => Ok(Charset::Utf16Be),
             "utf-16le" => Ok(Charset::Utf16Le),
             _ => Err(format!(
-                "{name:?} is no character set: use utf-8, us-ascii, iso-8859-1, utf-16, utf-16be or utf-16le"
+                "{name:?} is not a supported character set: use utf-8, us-ascii, iso-8859-1, utf-16, utf-16be or utf-16le"
             )),
         }
     }

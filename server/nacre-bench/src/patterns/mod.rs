@@ -150,7 +150,7 @@ impl<'a> Runner<'a> {
         let clusters = Cluster::all(&options.server, &options.bucket, properties)?;
         let level = properties.text("durability").unwrap_or("none");
         let durability = Durability::from_str(level, false)
-            .map_err(|_| format!("durability={level}: that is no value of it"))?;
+            .map_err(|_| format!("invalid value of the property durability: {level}"))?;
         Ok(Runner {
             options,
             properties,

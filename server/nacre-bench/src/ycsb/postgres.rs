@@ -128,7 +128,7 @@ impl Postgres {
             let [kind, length @ ..] = head;
             let length = (u32::from_be_bytes(length) as usize).checked_sub(4);
             let length = length.filter(|length| *length <= MESSAGE_BYTES_MAX);
-            let length = length.ok_or("the server's answer is none of PostgreSQL")?;
+            let length = length.ok_or("the server's response is not PostgreSQL's")?;
             self.body.resize(length, 0);
             self.stream.read_exact(&mut self.body).map_err(broken)?;
             match kind {

@@ -26,7 +26,7 @@ pub const COMMANDS: [Command; 14] = [
     Command {
         name: "unset",
         arguments: "NAME | $name",
-        purpose: "make a setting what it was at first, or remove an argument",
+        purpose: "reset a setting to its default, or remove an argument",
         run: unset,
     },
     Command {
@@ -58,7 +58,7 @@ pub const COMMANDS: [Command; 14] = [
     Command {
         name: "source",
         arguments: "FILE",
-        purpose: "carry out what a file holds",
+        purpose: "run the statements in a file",
         run: |session, path| match path {
             "" => session.fail("\\source needs a file"),
             path => session.source(path),

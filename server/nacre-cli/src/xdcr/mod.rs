@@ -240,7 +240,7 @@ pub fn run(options: &Options) -> Result<(), String> {
             let known = find(server, id)?;
             let path = format!("/controller/cancelXDCR/{}", encoded(text(&known["id"])));
             server.call("DELETE", &path, b"").map_err(explained)?;
-            println!("{id} is deleted; what was replicated stays");
+            println!("{id} is deleted; replicated documents stay");
             Ok(())
         }
         Action::Stuck { id } => stuck(server, id),

@@ -3,7 +3,7 @@
 use super::attempt::{Attempt, Stopped};
 use super::changes::{Changes, Kind, Place, Staged};
 use super::record::{self, Entry, STAGED};
-use super::step::{Documents, Durability, Edit, Looked, Part, Presence, Step, StepReply};
+use super::step::{Documents, Durability, Edit, LookupResult, Part, Presence, Step, StepReply};
 use super::{COUNT_MAX, COUNT_OF_USER_MAX, Transaction, Transactions};
 use nacre_sandbox::{Account, Action, Budgets, DatabaseKeyspace, KvError, Mutation};
 use nacre_types::Now;
@@ -198,7 +198,7 @@ impl Documents for Memory {
                 let found = documents.get(&place.id).ok_or(KvError::NotFound)?;
                 let one =
                     |path: &String| Some(at(&found.attributes, path)?.to_string().into_bytes());
-                return Ok(StepReply::Looked(Looked {
+                return Ok(StepReply::Looked(LookupResult {
                     cas: found.cas,
                     is_tombstone: found.body.is_none(),
                     found: paths.iter().map(one).collect(),

@@ -20,10 +20,10 @@ pub type Source = (String, Option<u16>);
 
 /// The kept data, by the number under which a request asks.
 #[derive(Default)]
-pub struct Held(Mutex<Requests>);
+pub struct RequestCache(Mutex<Inner>);
 
 #[derive(Default)]
-struct Requests {
+struct Inner {
     kept: HashMap<u64, Entry>,
     /// Snapshots that were dropped although the end of their requests was not reported.
     dropped: VecDeque<(u64, Source)>,
@@ -32,12 +32,12 @@ struct Requests {
 struct Entry {
     /// Time of the last use.
     used_ns: u64,
-    data: Kept,
+    data: RequestData,
 }
 
 /// The kept data of one request.
 #[derive(Clone, Default)]
-pub struct Kept {
+pub struct RequestData {
     /// Snapshots of indexes or their partitions that were read, each with its vBuckets.
     pub snapshots: HashMap<Source, (Vbids, IndexSnapshot)>,
     /// IDs of the vBucket that a scan has reached, so that it need not be listed for every page.
@@ -53,29 +53,29 @@ pub struct Listed {
     pub ids: Arc<Vec<String>>,
 }
 
-impl Held {
-    /// Passes the kept data of a request to `look`, which counts as a use.
-    pub fn look<T>(
+impl RequestCache {
+    /// Passes the kept data of a request to `read`, which counts as a use.
+    pub fn read<T>(
         &self,
         asker: u64,
         now: Now,
-        look: impl FnOnce(&Kept) -> Option<T>,
+        read: impl FnOnce(&RequestData) -> Option<T>,
     ) -> Option<T> {
         let mut requests = self.0.lock();
         let entry = requests.kept.get_mut(&asker)?;
         entry.used_ns = now.monotonic_ns;
-        look(&entry.data)
+        read(&entry.data)
     }
 
     /// Changes the kept data of a request, which counts as a use.
-    pub fn keep(&self, asker: u64, now: Now, change: impl FnOnce(&mut Kept)) {
+    pub fn update(&self, asker: u64, now: Now, change: impl FnOnce(&mut RequestData)) {
         let mut requests = self.0.lock();
         let mut unused = Vec::new();
         if requests.kept.len() >= ASKERS_MAX && !requests.kept.contains_key(&asker) {
             unused = requests.take_unused(now);
         }
         let entry = requests.kept.entry(asker);
-        let entry = entry.or_insert_with(|| Entry { used_ns: 0, data: Kept::default() });
+        let entry = entry.or_insert_with(|| Entry { used_ns: 0, data: RequestData::default() });
         entry.used_ns = now.monotonic_ns;
         change(&mut entry.data);
         drop(requests);
@@ -101,7 +101,7 @@ impl Held {
     }
 }
 
-impl Requests {
+impl Inner {
     /// Removes the data of requests that have not used it for long.
     fn take_unused(&mut self, now: Now) -> Vec<(u64, Entry)> {
         let oldest_ns = now.monotonic_ns.saturating_sub(UNUSED_NS_MAX);
@@ -133,47 +133,47 @@ mod tests {
     }
 
     /// Keeps a snapshot for a request.
-    fn keep(held: &Held, asker: u64, now: Now) {
-        held.keep(asker, now, |kept| {
+    fn keep(cache: &RequestCache, asker: u64, now: Now) {
+        cache.update(asker, now, |kept| {
             let snapshot = IndexSnapshot::new(State::default(), &IndexForm::default());
             kept.snapshots.insert(source(), (Vbids::default(), snapshot));
         });
     }
 
     /// Returns true if the snapshot of a request is kept.
-    fn has(held: &Held, asker: u64, now: Now) -> bool {
-        held.look(asker, now, |kept| kept.snapshots.contains_key(&source()).then_some(())).is_some()
+    fn has(cache: &RequestCache, asker: u64, now: Now) -> bool {
+        cache.read(asker, now, |kept| kept.snapshots.contains_key(&source()).then_some(())).is_some()
     }
 
     /// Lets so many other requests keep data that unused data is dropped.
-    fn fill(held: &Held, now: Now) {
+    fn fill(cache: &RequestCache, now: Now) {
         let first = now.monotonic_ns;
-        (first..first + ASKERS_MAX as u64).for_each(|asker| keep(held, asker, now));
+        (first..first + ASKERS_MAX as u64).for_each(|asker| keep(cache, asker, now));
     }
 
     #[test]
     fn data_that_a_long_request_still_uses_is_kept() {
-        let held = Held::default();
-        keep(&held, LONG, at(0));
-        assert!(has(&held, LONG, at(100)));
-        fill(&held, at(200));
-        assert!(has(&held, LONG, at(200)), "looked at 100 seconds ago");
-        held.keep(LONG, at(500), |_| {});
-        fill(&held, at(600));
-        assert!(has(&held, LONG, at(600)), "changed 100 seconds ago");
+        let cache = RequestCache::default();
+        keep(&cache, LONG, at(0));
+        assert!(has(&cache, LONG, at(100)));
+        fill(&cache, at(200));
+        assert!(has(&cache, LONG, at(200)), "looked at 100 seconds ago");
+        cache.update(LONG, at(500), |_| {});
+        fill(&cache, at(600));
+        assert!(has(&cache, LONG, at(600)), "changed 100 seconds ago");
     }
 
     #[test]
     fn a_dropped_snapshot_is_remembered_until_the_end_of_its_request() {
-        let held = Held::default();
-        keep(&held, LONG, at(0));
-        assert!(!held.has_lost_snapshot(LONG, &source()));
-        fill(&held, at(200));
-        assert!(!has(&held, LONG, at(200)));
-        assert!(held.has_lost_snapshot(LONG, &source()));
-        assert!(!held.has_lost_snapshot(LONG, &("index".to_owned(), Some(0))), "another snapshot");
-        assert!(!held.has_lost_snapshot(LONG + 1, &source()), "another request");
-        held.forget(LONG);
-        assert!(!held.has_lost_snapshot(LONG, &source()));
+        let cache = RequestCache::default();
+        keep(&cache, LONG, at(0));
+        assert!(!cache.has_lost_snapshot(LONG, &source()));
+        fill(&cache, at(200));
+        assert!(!has(&cache, LONG, at(200)));
+        assert!(cache.has_lost_snapshot(LONG, &source()));
+        assert!(!cache.has_lost_snapshot(LONG, &("index".to_owned(), Some(0))), "another snapshot");
+        assert!(!cache.has_lost_snapshot(LONG + 1, &source()), "another request");
+        cache.forget(LONG);
+        assert!(!cache.has_lost_snapshot(LONG, &source()));
     }
 }
