@@ -89,7 +89,7 @@ pub fn run_chore(options: &Analytics) -> Result<(), String> {
     }
     let wanted: Vec<Step> = BEHIND_A_NODE.into_iter().filter(|step| is_wanted(*step)).collect();
     if !wanted.is_empty() {
-        behind_a_node(options, &program, &wanted)?;
+        run_with_node(options, &program, &wanted)?;
     }
     if is_wanted(Step::Go) {
         suites::analytics(&node::build(&options.profile)?, &wrapper(&program))?;
@@ -128,7 +128,7 @@ fn wrapper(program: &Path) -> [String; 2] {
 }
 
 /// Starts a node with analytics and runs the steps that need one.
-fn behind_a_node(options: &Analytics, program: &Path, wanted: &[Step]) -> Result<(), String> {
+fn run_with_node(options: &Analytics, program: &Path, wanted: &[Step]) -> Result<(), String> {
     let binary = node::build(&options.profile)?;
     let wrapper = wrapper(program);
     let wrapper = wrapper.each_ref().map(String::as_str);

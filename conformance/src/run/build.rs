@@ -222,7 +222,7 @@ mod tests {
     }
 
     /// Invents replies for later steps: nothing is sent here, so each named reply gets every part.
-    fn pretend(builder: &mut Builder, step: &Step) {
+    fn invent_replies(builder: &mut Builder, step: &Step) {
         let parts = ["cas", "seqno", "vbuuid", "expiry", "rev_seqno"];
         let parts = parts.iter().map(|part| ((*part).to_owned(), Json::from(1u64))).collect();
         builder.seen.extend(step.name.clone().map(|name| (name, parts)));
@@ -237,7 +237,7 @@ mod tests {
                 for step in &case.steps {
                     let built = builder.request(step);
                     assert!(built.is_ok(), "{group}/{} {}: {built:?}", case.name, step.op);
-                    pretend(&mut builder, step);
+                    invent_replies(&mut builder, step);
                 }
             }
         }

@@ -26,7 +26,7 @@
 //! `dateToArray(date)`, `decodeBase64(text)`.
 
 mod builtins;
-mod chance;
+mod random;
 mod clock;
 mod document;
 mod engine;
@@ -37,7 +37,7 @@ mod modules;
 mod program;
 
 pub use builtins::Emitted;
-pub use chance::Chance;
+pub use random::Random;
 pub use engine::{Argument, Engine, FunctionId};
 pub use error::{Error, Position};
 pub use functions::Functions;

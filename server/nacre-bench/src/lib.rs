@@ -32,11 +32,11 @@ use wire::{Connection, Protocol};
 #[derive(Args, Clone, Debug)]
 pub struct Bench {
     #[command(subcommand)]
-    what: What,
+    what: Benchmark,
 }
 
 #[derive(Subcommand, Clone, Debug)]
-enum What {
+enum Benchmark {
     /// Read and write by key; one line for each combination of connections, depth and size:
     /// operations per second and latencies
     Kv(Kv),
@@ -149,11 +149,11 @@ struct Cell {
 /// A message for the terminal.
 pub fn bench(options: &Bench) -> Result<(), String> {
     match &options.what {
-        What::Kv(options) => options.run(),
-        What::Ycsb(options) => options.run(),
-        What::Query(options) => options.run(),
-        What::Patterns(options) => options.run(),
-        What::Extract(options) => options.run(),
+        Benchmark::Kv(options) => options.run(),
+        Benchmark::Ycsb(options) => options.run(),
+        Benchmark::Query(options) => options.run(),
+        Benchmark::Patterns(options) => options.run(),
+        Benchmark::Extract(options) => options.run(),
     }
 }
 

@@ -48,7 +48,7 @@ pub struct Query {
 }
 
 /// Latencies of one client, and the total size of its answers in bytes.
-type Seen = (Histogram<u64>, u64);
+type ClientResult = (Histogram<u64>, u64);
 
 impl Query {
     pub fn run(&self) -> Result<(), String> {
@@ -111,7 +111,7 @@ impl Query {
         address: &str,
         what: &str,
         until: Instant,
-    ) -> Result<Seen, String> {
+    ) -> Result<ClientResult, String> {
         let mut client = self.connect(address)?;
         let mut random = StdRng::seed_from_u64(number as u64);
         let (mut latencies, mut bytes) = (latencies()?, 0);

@@ -46,11 +46,11 @@ use xtask_setup::{node, plugins};
 #[derive(Args, Debug)]
 pub struct Bench {
     #[command(subcommand)]
-    what: What,
+    what: Benchmark,
 }
 
 #[derive(Subcommand, Debug)]
-enum What {
+enum Benchmark {
     /// Measure reads and writes by key, compared with another server
     Kv {
         /// Server to compare with
@@ -442,93 +442,93 @@ const ON_SECOND: [&str; 3] = ["taskset", "-c", "1"];
 /// Reports what is missing, or which limit was exceeded.
 pub fn run(options: &Bench) -> Result<(), String> {
     match &options.what {
-        What::Isolation { rounds, seconds, only } => {
+        Benchmark::Isolation { rounds, seconds, only } => {
             isolation::run((*rounds).max(1), *seconds, only.as_deref())
         }
-        What::Cluster { nodes, documents } => cluster::run((*nodes).into(), documents),
-        What::Evaluation { nodes, documents, page, node } => {
+        Benchmark::Cluster { nodes, documents } => cluster::run((*nodes).into(), documents),
+        Benchmark::Evaluation { nodes, documents, page, node } => {
             evaluation::run((*nodes).into(), documents, page.as_deref(), node.as_deref())
         }
-        What::Rebalance { rounds, rate, node } => {
+        Benchmark::Rebalance { rounds, rate, node } => {
             rebalance::run((*rounds).max(1), (*rate).max(1), node.as_deref())
         }
-        What::Kv { peer, rounds, seconds } => {
+        Benchmark::Kv { peer, rounds, seconds } => {
             kv::run(*peer, kv::Effort { rounds: (*rounds).max(1), seconds: *seconds })
         }
-        What::Store { documents, csv } => store::run((*documents).max(1000), csv.as_deref()),
-        What::Backup { documents, rounds, seconds, limit_mb, node } => {
+        Benchmark::Store { documents, csv } => store::run((*documents).max(1000), csv.as_deref()),
+        Benchmark::Backup { documents, rounds, seconds, limit_mb, node } => {
             let (documents, rounds) = ((*documents).max(1), (*rounds).max(1));
             let (seconds, limit_mb) = (*seconds, *limit_mb);
             backup::run(backup::Effort { documents, rounds, seconds, limit_mb }, node.as_deref())
         }
-        What::Replication { documents, rounds, seconds, node } => {
+        Benchmark::Replication { documents, rounds, seconds, node } => {
             let (documents, rounds) = ((*documents).max(1), (*rounds).max(1));
             let effort = replication::Effort { documents, rounds, seconds: *seconds };
             replication::run(effort, node.as_deref())
         }
-        What::ReplicationKills { kills, cuts } => {
+        Benchmark::ReplicationKills { kills, cuts } => {
             let cuts = ("NACRE_REPLICATION_CUTS", (*cuts).max(1).to_string());
             kills::REPLICATION.run_with((*kills).max(1), &[cuts])
         }
-        What::BackupKills { backups } => kills::BACKUPS.run((*backups).max(1)),
-        What::BackupMoments { moments } => kills::MOMENTS.run((*moments).max(1)),
-        What::Crashes { seeds } => store::crashes((*seeds).max(1)),
-        What::Kills { cycles } => kills::KILLS.run((*cycles).max(1)),
-        What::Dcp { documents, rounds } => dcp::run((*documents).max(1), (*rounds).max(1)),
-        What::Deployments { deployments, cycles } => {
+        Benchmark::BackupKills { backups } => kills::BACKUPS.run((*backups).max(1)),
+        Benchmark::BackupMoments { moments } => kills::MOMENTS.run((*moments).max(1)),
+        Benchmark::Crashes { seeds } => store::crashes((*seeds).max(1)),
+        Benchmark::Kills { cycles } => kills::KILLS.run((*cycles).max(1)),
+        Benchmark::Dcp { documents, rounds } => dcp::run((*documents).max(1), (*rounds).max(1)),
+        Benchmark::Deployments { deployments, cycles } => {
             deployments::run((*deployments).max(1), *cycles)
         }
-        What::Eventing { documents, seconds, profile } => {
+        Benchmark::Eventing { documents, seconds, profile } => {
             eventing::run((*documents).max(1000), *seconds, profile)
         }
-        What::Feeds { users, followees } => {
+        Benchmark::Feeds { users, followees } => {
             let followees = ("NACRE_FEED_FOLLOWEES", (*followees).clamp(1, *users).to_string());
             kills::FEEDS.run_with((*users).max(1), &[followees])
         }
-        What::Timers { timers } => kills::TIMERS.run((*timers).max(10)),
-        What::Once { cycles } => kills::ONCE.run((*cycles).max(1)),
-        What::Warmup { documents } => warmup::run((*documents).max(1)),
-        What::Eviction { seconds } => eviction::run(*seconds),
-        What::Idle { connections, rounds, seconds } => {
+        Benchmark::Timers { timers } => kills::TIMERS.run((*timers).max(10)),
+        Benchmark::Once { cycles } => kills::ONCE.run((*cycles).max(1)),
+        Benchmark::Warmup { documents } => warmup::run((*documents).max(1)),
+        Benchmark::Eviction { seconds } => eviction::run(*seconds),
+        Benchmark::Idle { connections, rounds, seconds } => {
             idle::run((*connections).max(1), (*rounds).max(1), *seconds)
         }
-        What::Search { rounds, seconds, node } => {
+        Benchmark::Search { rounds, seconds, node } => {
             let effort = search::Effort { rounds: (*rounds).max(1), seconds: *seconds };
             search::run(effort, node.as_deref())
         }
-        What::SearchMemory { documents, node } => {
+        Benchmark::SearchMemory { documents, node } => {
             search::run_memory((*documents).max(1000), node.as_deref())
         }
-        What::SearchKills { cycles } => kills::SEARCH.run((*cycles).max(1)),
-        What::Start { rounds } => start::run((*rounds).max(1)),
-        What::Sdk { rounds, seconds, node } => {
+        Benchmark::SearchKills { cycles } => kills::SEARCH.run((*cycles).max(1)),
+        Benchmark::Start { rounds } => start::run((*rounds).max(1)),
+        Benchmark::Sdk { rounds, seconds, node } => {
             sdk::run((*rounds).max(1), *seconds, node.as_deref())
         }
-        What::Embedded { rounds, seconds } => embedded::run((*rounds).max(1), *seconds),
-        What::Plugins => in_sandbox("plugins"),
-        What::Ycsb { records, clients, rounds, seconds, only, node } => {
+        Benchmark::Embedded { rounds, seconds } => embedded::run((*rounds).max(1), *seconds),
+        Benchmark::Plugins => in_sandbox("plugins"),
+        Benchmark::Ycsb { records, clients, rounds, seconds, only, node } => {
             let (records, clients) = ((*records).max(1), (*clients).max(1));
             let (rounds, seconds) = ((*rounds).max(1), *seconds);
             ycsb::run(ycsb::Effort { records, clients, rounds, seconds }, only, node.as_deref())
         }
-        What::Query { documents, seconds } => {
+        Benchmark::Query { documents, seconds } => {
             let node = query::run((*documents).max(1000), *seconds);
             in_sandbox("index").and(in_sandbox("query")).and(node)
         }
-        What::YcsbJava { records, operations, threads, target, only, node } => {
+        Benchmark::YcsbJava { records, operations, threads, target, only, node } => {
             let (records, operations) = ((*records).max(1), (*operations).max(1));
             let (threads, target) = ((*threads).max(1), *target);
             let effort = ycsb_java::Effort { records, operations, threads, target };
             ycsb_java::run(effort, only, node.as_deref())
         }
-        What::Patterns { long, nodes, profile, node } => {
+        Benchmark::Patterns { long, nodes, profile, node } => {
             let count = |place: usize| nodes.get(place).map_or(1, |count| (*count).max(1));
             let nodes = [count(0), count(1).max(count(0))];
             let effort = patterns::Effort { is_long: *long, nodes, profile: profile.name() };
             patterns::run(effort, node.as_deref())
         }
-        What::Vectors { rounds, node } => vectors::run((*rounds).max(1), node.as_deref()),
-        What::Views { documents, peer_documents } => {
+        Benchmark::Vectors { rounds, node } => vectors::run((*rounds).max(1), node.as_deref()),
+        Benchmark::Views { documents, peer_documents } => {
             let node = views::run((*documents).max(1), (*peer_documents).max(1));
             in_sandbox("views").and(node)
         }

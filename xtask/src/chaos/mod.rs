@@ -9,7 +9,7 @@ mod load;
 
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
-use fault::{Fault, What, schedule};
+use fault::{Fault, FaultKind, schedule};
 use load::{Gap, Load, Sums};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -108,11 +108,11 @@ fn play(cluster: &mut Cluster, load: &mut Load, round: usize, fault: &Fault) -> 
     let victim = fault.victim(leader, &active, cluster.nodes.len());
     let concerned = keys.iter().zip(&active).filter(|(_, node)| **node == victim);
     let concerned: Vec<&str> = concerned.map(|(key, _)| key.as_str()).collect();
-    let all = fault.what == What::Rebalance;
+    let all = fault.what == FaultKind::Rebalance;
     load.fault(&fault.kind(victim == leader), if all { &[] } else { &concerned })?;
-    fault.strike(cluster, victim)?;
+    fault.inject(cluster, victim)?;
     let begun = Instant::now();
-    cluster.make_whole(fault.what == What::FullDisk)?;
+    cluster.make_whole(fault.what == FaultKind::FullDisk)?;
     let whole_s = begun.elapsed().as_secs_f64();
     let sums = load.rest()?;
     let gaps = sums.gaps.unwrap_or_default();

@@ -34,11 +34,11 @@ const DENO_VERSION: &str = "2.9.6";
 #[derive(Args, Debug)]
 pub struct Sdk {
     #[command(subcommand)]
-    what: What,
+    what: Check,
 }
 
 #[derive(Subcommand, Debug)]
-enum What {
+enum Check {
     /// Run programs for the official SDKs with this project's SDKs
     Compat {
         /// Run only programs whose names contain this
@@ -107,16 +107,16 @@ pub fn run(options: &Sdk) -> Result<(), String> {
         None => node::build("dev"),
     };
     match &options.what {
-        What::Compat { only, node } => compat(&built(node)?, only),
-        What::Runtimes { node } => runtimes(&built(node)?, &["node", "bun", "deno"]),
-        What::Transactions { steps, node } => transactions(&built(node)?, *steps),
-        What::Live { steps, node } => live(&built(node)?, *steps),
-        What::Changes { mutations, disconnects, failovers, node } => {
+        Check::Compat { only, node } => compat(&built(node)?, only),
+        Check::Runtimes { node } => runtimes(&built(node)?, &["node", "bun", "deno"]),
+        Check::Transactions { steps, node } => transactions(&built(node)?, *steps),
+        Check::Live { steps, node } => live(&built(node)?, *steps),
+        Check::Changes { mutations, disconnects, failovers, node } => {
             let (mutations, disconnects) = ((*mutations).max(1000), *disconnects);
             let effort = changes::Effort { mutations, disconnects, failovers: *failovers };
             changes::run(&built(node)?, &effort)
         }
-        What::Parity { check } => parity(*check),
+        Check::Parity { check } => parity(*check),
     }
 }
 

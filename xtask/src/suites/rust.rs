@@ -128,14 +128,14 @@ impl RustSuite {
                 Outcome::Skipped("the suite ignores it".into())
             }
             End::Exited { success: true } => Outcome::Passed,
-            End::Exited { success: false } => Outcome::Failed(why(&output)),
+            End::Exited { success: false } => Outcome::Failed(failure_reason(&output)),
             End::Killed => Outcome::Failed("did not end within its time".into()),
         })
     }
 }
 
 /// Returns the message of the first panic.
-fn why(output: &str) -> String {
+fn failure_reason(output: &str) -> String {
     let mut lines = output.lines().skip_while(|line| !line.contains(" panicked at "));
     lines.nth(1).unwrap_or("ended without a word").to_owned()
 }
@@ -147,8 +147,8 @@ mod tests {
     #[test]
     fn a_failure_is_told_by_the_first_panic() {
         let output = "running 1 test\n\nthread 't' (7) panicked at tests/x.rs:115:5:\nassertion failed: a\nnote: run";
-        assert_eq!(why(output), "assertion failed: a");
-        assert_eq!(why(""), "ended without a word");
+        assert_eq!(failure_reason(output), "assertion failed: a");
+        assert_eq!(failure_reason(""), "ended without a word");
     }
 
     #[test]

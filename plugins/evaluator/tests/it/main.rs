@@ -1,13 +1,13 @@
 //! Tests libraries as queries call them, and the plugin around them.
 
-use nacre_evaluator::{Evaluator, LIMITS, Library, Moment, OfHost, Queries, Refused};
+use nacre_evaluator::{Evaluator, LIMITS, Library, CallContext, HostQueries, Queries, Refused};
 use nacre_plugin::{Fault, Functions};
 use std::collections::BTreeMap;
 
-const NOON: Moment = Moment { now_us: 1_700_000_000_000_000, seed: 7 };
+const NOON: CallContext = CallContext { now_us: 1_700_000_000_000_000, seed: 7 };
 
 fn library(code: &str) -> Library {
-    Library::load("functions/lib.js", code, Box::new(OfHost)).unwrap()
+    Library::load("functions/lib.js", code, Box::new(HostQueries)).unwrap()
 }
 
 /// Calls the function `f` of a library.
@@ -115,7 +115,7 @@ fn texts_and_names_of_any_kind_are_taken_or_refused() {
         ("f.js", "#!/usr/bin/env node\nfunction f() { return 1 }"),
         ("f.js", "function f() { delete globalThis.f; Object.prototype.then = 1; return f }"),
     ] {
-        if let Ok(mut library) = Library::load(file, code, Box::new(OfHost)) {
+        if let Ok(mut library) = Library::load(file, code, Box::new(HostQueries)) {
             let told = library.call("f", NOON, &[]).to_json();
             assert!(serde_json::from_str::<serde_json::Value>(&told).is_ok(), "{told}");
         }
@@ -125,7 +125,7 @@ fn texts_and_names_of_any_kind_are_taken_or_refused() {
 #[test]
 fn code_that_is_no_javascript_is_refused_with_its_place() {
     let refused =
-        |code| Library::load("functions/lib.js", code, Box::new(OfHost)).err().unwrap().to_string();
+        |code| Library::load("functions/lib.js", code, Box::new(HostQueries)).err().unwrap().to_string();
     let told: Vec<_> = ["function f( {", "function f() {}\nlet 1", "throw new Error('no')"]
         .into_iter()
         .map(refused)
@@ -244,7 +244,7 @@ fn the_clock_and_chance_are_those_of_the_moment() {
     let mut library = library("function f() { return Math.random() }");
     let first = library.call("f", NOON, &[]);
     assert_eq!(library.call("f", NOON, &[]), first);
-    assert_ne!(library.call("f", Moment { seed: 8, ..NOON }, &[]), first);
+    assert_ne!(library.call("f", CallContext { seed: 8, ..NOON }, &[]), first);
 }
 
 #[test]

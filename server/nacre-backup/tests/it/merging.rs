@@ -1,7 +1,7 @@
 //! Merges: their contents, the objects that they leave unchanged, and a process that ends at each
 //! operation of the store.
 
-use crate::source::{Answer, Chance, Message, Vbucket, with_record};
+use crate::source::{Answer, SeededRandom, Message, Vbucket, with_record};
 use crate::unreliable::UnreliableStore;
 use nacre_backup::{
     BackupId, BucketSource, Digest, Error, MergeRange, Reader, Repository, Store, Task,
@@ -18,7 +18,7 @@ type Digests = Vec<BTreeMap<u32, Digest>>;
 /// A repository, and the source of its backups.
 struct World {
     store: Arc<UnreliableStore>,
-    chance: Chance,
+    chance: SeededRandom,
     vbuckets: Vec<Vbucket>,
     now_ms: u64,
 }
@@ -27,7 +27,7 @@ impl World {
     fn new(seed: u64) -> World {
         let store = Arc::new(UnreliableStore::new(seed));
         Repository::create(&*store, BackupId::new(1, 1, None), None).unwrap();
-        let mut chance = Chance(seed);
+        let mut chance = SeededRandom(seed);
         let vbuckets = (0..VBUCKETS).map(|_| Vbucket::new(&mut chance)).collect();
         World { store, chance, vbuckets, now_ms: 5 }
     }

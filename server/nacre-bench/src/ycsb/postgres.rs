@@ -40,7 +40,7 @@ pub struct Postgres {
 
 /// The result of a statement.
 #[derive(Default)]
-struct Done {
+struct StatementResult {
     rows: usize,
     /// Number of rows that were read or changed by all statements.
     affected: u64,
@@ -105,23 +105,23 @@ impl Postgres {
         self.message(b'E', |body| body.extend([0; 5]));
     }
 
-    fn simple(&mut self, text: &str) -> Result<Done, String> {
+    fn simple(&mut self, text: &str) -> Result<StatementResult, String> {
         self.message(b'Q', |body| body.extend_from_slice(format!("{text}\0").as_bytes()));
         self.finish()
     }
 
     /// Ends the sequence of messages, sends it, and reads all answers.
-    fn sync(&mut self) -> Result<Done, String> {
+    fn sync(&mut self) -> Result<StatementResult, String> {
         self.message(b'S', |_| {});
         self.finish()
     }
 
     /// Sends the output, and reads until the server is ready for more.
-    fn finish(&mut self) -> Result<Done, String> {
+    fn finish(&mut self) -> Result<StatementResult, String> {
         let broken = |error: std::io::Error| format!("the connection broke: {error}");
         self.stream.get_mut().write_all(&self.output).map_err(broken)?;
         self.output.clear();
-        let (mut done, mut failed) = (Done::default(), None);
+        let (mut done, mut failed) = (StatementResult::default(), None);
         loop {
             let mut head = [0; 5];
             self.stream.read_exact(&mut head).map_err(broken)?;

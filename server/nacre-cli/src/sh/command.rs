@@ -68,7 +68,7 @@ pub const COMMANDS: [Command; 14] = [
         name: "echo",
         arguments: "TEXT",
         purpose: "print it",
-        run: |session, text| session.say(text),
+        run: |session, text| session.print_line(text),
     },
     Command { name: "quit", arguments: "", purpose: "end", run: |_, _| Err(Stop::Quit) },
     Command { name: "exit", arguments: "", purpose: "end", run: |_, _| Err(Stop::Quit) },
@@ -115,10 +115,10 @@ fn word(text: &str) -> (&str, &str) {
 fn help(session: &mut Session<'_>, _: &str) -> Result<(), Stop> {
     for Command { name, arguments, purpose, .. } in &COMMANDS {
         let usage = format!("\\{name} {arguments}");
-        session.say(&format!("{usage:<32} {purpose}"))?;
+        session.print_line(&format!("{usage:<32} {purpose}"))?;
     }
-    session.say("A statement ends with a semicolon, a command with its line.")?;
-    session.say("BEGIN WORK opens a transaction for all statements until COMMIT or ROLLBACK.")
+    session.print_line("A statement ends with a semicolon, a command with its line.")?;
+    session.print_line("BEGIN WORK opens a transaction for all statements until COMMIT or ROLLBACK.")
 }
 
 fn set(session: &mut Session<'_>, text: &str) -> Result<(), Stop> {
@@ -127,7 +127,7 @@ fn set(session: &mut Session<'_>, text: &str) -> Result<(), Stop> {
         return change(session, name, value);
     }
     for (name, value) in session.settings.shown() {
-        session.say(format!("{name:<12} {value}").trim_end())?;
+        session.print_line(format!("{name:<12} {value}").trim_end())?;
     }
     Ok(())
 }

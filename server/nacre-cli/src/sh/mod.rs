@@ -88,12 +88,12 @@ pub fn sh(options: &Shell) -> Result<(), Failure> {
         session.keep_going = options.keep_going;
         let (user, _) = options.server.login()?;
         let greeting = format!("Connected to {address} as {user}.");
-        return Ok(terminal::talk(&mut session, &greeting, &interrupted)?);
+        return Ok(terminal::run_terminal(&mut session, &greeting, &interrupted)?);
     }
     let mut session = Session::new(&mut node, &mut stdout, &mut errors, width, settings);
     session.keep_going = options.keep_going;
     let outcome = match is_given {
-        true => options.run_given(&mut session),
+        true => options.run_batch(&mut session),
         false => session.run_script("standard input", &mut stdin.lock()),
     };
     let ended = session.end_transaction();
@@ -116,7 +116,7 @@ impl Shell {
     }
 
     /// Runs the statements first, then the files.
-    fn run_given(&self, session: &mut Session<'_>) -> Result<(), Stop> {
+    fn run_batch(&self, session: &mut Session<'_>) -> Result<(), Stop> {
         let mut outcome = Ok(());
         let statements = self.execute.iter().map(|text| (String::new(), Some(text)));
         let files = self.file.iter().map(|path| (path.display().to_string(), None));
