@@ -99,7 +99,13 @@ impl FirstBlock {
                 })
             });
         let mut next = || found.next().unwrap_or_else(|| Err("README.md ends too early".into()));
-        Ok(FirstBlock { first: next()?, answers: next()?, then: next()?, rows: next()?, sdk: next()? })
+        Ok(FirstBlock {
+            first: next()?,
+            answers: next()?,
+            then: next()?,
+            rows: next()?,
+            sdk: next()?,
+        })
     }
 }
 

@@ -42,7 +42,9 @@ impl Builder {
 
     pub(super) fn number(&self, json: &Json) -> io::Result<u64> {
         let resolved = self.resolve(json);
-        resolved.as_u64().ok_or_else(|| invalid(&format!("{json} is neither a number nor an earlier reply")))
+        resolved
+            .as_u64()
+            .ok_or_else(|| invalid(&format!("{json} is neither a number nor an earlier reply")))
     }
 
     pub(super) fn request(&self, step: &Step) -> io::Result<Request> {

@@ -15,7 +15,7 @@
 mod library;
 mod queries;
 
-pub use library::{Exception, LIMITS, Library, CallContext, Outcome, Queries, Refused};
+pub use library::{CallContext, Exception, LIMITS, Library, Outcome, Queries, Refused};
 pub use queries::HostQueries;
 
 use nacre_plugin::{Fault, Functions};

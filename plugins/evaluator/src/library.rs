@@ -1,6 +1,6 @@
 //! A file of functions, ready for calls.
 
-use nacre_js::{Argument, Random, Engine, Error, FunctionId, Host, HostError, HostValue, Limits};
+use nacre_js::{Argument, Engine, Error, FunctionId, Host, HostError, HostValue, Limits, Random};
 use nacre_sql::inline::as_calls;
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
@@ -154,7 +154,8 @@ impl Library {
     /// # Errors
     /// The error in the code, for its author.
     pub fn load(file: &str, code: &str, queries: Box<dyn Queries>) -> Result<Library, Error> {
-        let outside = Rc::new(RefCell::new(PreludeFunctions { chance: Random::default(), queries }));
+        let outside =
+            Rc::new(RefCell::new(PreludeFunctions { chance: Random::default(), queries }));
         let engine = engine(file, code, &outside)?;
         let (file, code) = (file.to_owned(), code.to_owned());
         Ok(Library { file, code, engine, outside, functions: BTreeMap::new() })
@@ -221,7 +222,11 @@ impl Library {
 }
 
 /// Creates an engine and loads `code` into it.
-fn engine(file: &str, code: &str, outside: &Rc<RefCell<PreludeFunctions>>) -> Result<Engine, Error> {
+fn engine(
+    file: &str,
+    code: &str,
+    outside: &Rc<RefCell<PreludeFunctions>>,
+) -> Result<Engine, Error> {
     let mut engine = Engine::new(LIMITS)?;
     engine.set_host(Rc::clone(outside) as Rc<RefCell<dyn Host>>)?;
     engine.load_script("prelude.js", &PRELUDE, &[])?;

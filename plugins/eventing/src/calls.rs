@@ -77,7 +77,8 @@ impl Program {
                 false => ["OnDelete", "on_delete_success", "on_delete_failure"],
             };
             let of = format!("{} of {:?}", names[0], String::from_utf8_lossy(event.key));
-            let call = CallEnd { of: &of, names: [names[1], names[2]], home: Some(event.vb), now_us };
+            let call =
+                CallEnd { of: &of, names: [names[1], names[2]], home: Some(event.vb), now_us };
             if let Err(message) = self.ended(outcome, &loan, &call)? {
                 turn::failed(event.index, &message);
             }

@@ -4,7 +4,7 @@ use crate::crc64::checksum;
 use crate::digest;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use nacre_js::{Random, Error, Host, HostError, HostValue as Value};
+use nacre_js::{Error, Host, HostError, HostValue as Value, Random};
 use nacre_js_bridge::Bridge;
 use nacre_plugin::turn;
 use std::cell::RefCell;
@@ -102,7 +102,8 @@ impl Host for HostApi {
                 self.names += 1;
                 let nonce = format!("{}-{}", self.call, self.names);
                 let nonce = format!("{:016x}", checksum(nonce.as_bytes()));
-                let asked = digest::AuthenticationRequest { method, uri, user, password, nonce: &nonce };
+                let asked =
+                    digest::AuthenticationRequest { method, uri, user, password, nonce: &nonce };
                 Ok(digest::answer(&challenges, &asked).map_or(Value::Nothing, Value::Text))
             }
             ("utf8", [Value::Text(text)]) => Ok(Value::Bytes(text.clone().into_bytes())),

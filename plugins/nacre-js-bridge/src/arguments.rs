@@ -77,9 +77,10 @@ impl Arguments {
     pub fn cas(&mut self) -> Result<Option<u64>, HostError> {
         match self.0.next() {
             None | Some(Value::Nothing) => Ok(None),
-            Some(Value::Text(cas)) => {
-                cas.parse().map(Some).map_err(|_| error("invalid", "a CAS must be a value that kv returned"))
-            }
+            Some(Value::Text(cas)) => cas
+                .parse()
+                .map(Some)
+                .map_err(|_| error("invalid", "a CAS must be a value that kv returned")),
             Some(_) => Err(error("invalid", "a CAS must be a value that kv returned")),
         }
     }

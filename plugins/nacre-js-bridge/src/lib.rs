@@ -189,7 +189,9 @@ impl Bridge {
             // SAFETY: the loan, and therefore the state, is alive; `self` is mutably borrowed, so nothing else accesses the
             // state.
             Some(LentState::Writing(state)) => Ok(unsafe { state.as_mut() }),
-            Some(LentState::Reading(_)) => Err(error("read-only", "handle cannot write to the state")),
+            Some(LentState::Reading(_)) => {
+                Err(error("read-only", "handle cannot write to the state"))
+            }
             None => Err(error("outside", "this can only be used while a handler runs")),
         }
     }

@@ -45,8 +45,7 @@ const STEPS_OF_A_JOB: u32 = 1000;
 pub struct FunctionId(pub(crate) usize);
 
 /// The message if a call would run pending work of another call.
-const LEFT_OVER: &str =
-    "jobs of an earlier call are still pending: create a new engine";
+const LEFT_OVER: &str = "jobs of an earlier call are still pending: create a new engine";
 
 /// The message for an ID from another engine.
 const NO_SUCH_FUNCTION: &str = "no such function in this engine";
@@ -443,7 +442,11 @@ impl ErrorDescription {
 const NULL: &str = "uncaught null: thrown by the code, or out of memory";
 
 /// Describes an error, with its position in `place`.
-pub(crate) fn describe(ctx: &Ctx<'_>, error: rquickjs::Error, place: Place<'_>) -> ErrorDescription {
+pub(crate) fn describe(
+    ctx: &Ctx<'_>,
+    error: rquickjs::Error,
+    place: Place<'_>,
+) -> ErrorDescription {
     if !matches!(error, rquickjs::Error::Exception) {
         let message = match error {
             rquickjs::Error::WouldBlock => "a promise that nothing settles".into(),
@@ -456,7 +459,8 @@ pub(crate) fn describe(ctx: &Ctx<'_>, error: rquickjs::Error, place: Place<'_>) 
         Some(object) if object.is_error() => exception(object, place),
         // There was not enough memory for an error object.
         None if thrown.is_null() => Ok(ErrorDescription::only(NULL.into())),
-        _ => json_text(ctx, Some(thrown)).map(|text| ErrorDescription::only(format!("uncaught {text}"))),
+        _ => json_text(ctx, Some(thrown))
+            .map(|text| ErrorDescription::only(format!("uncaught {text}"))),
     };
     // Reading the thrown value may throw again.
     described.unwrap_or_else(|_| {

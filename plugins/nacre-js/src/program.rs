@@ -118,7 +118,9 @@ impl Engine {
             let ran = ctx.eval_with_options::<rquickjs::Value<'_>, _>(source, options);
             // A syntax error is found before anything runs.
             ran.map_err(|error| match describe(&ctx, error, place) {
-                ErrorDescription { message, position, .. } if message.starts_with("SyntaxError") => {
+                ErrorDescription { message, position, .. }
+                    if message.starts_with("SyntaxError") =>
+                {
                     Error::Syntax { message, position }
                 }
                 said => said.thrown(),

@@ -5,7 +5,7 @@ use crate::body::{Body, Failure, Head, LOCAL};
 use crate::design::View;
 use crate::mask::Mask;
 use crate::reduction::result_json;
-use crate::scan::{Item, Scan, ItemConsumer, with_tree};
+use crate::scan::{Item, ItemConsumer, Scan, with_tree};
 use nacre_js::Functions;
 use nacre_plugin::btree::Step;
 use nacre_plugin::{Fault, State};

@@ -37,7 +37,7 @@ use crate::mask::Mask;
 use crate::reduction::error_of;
 use crate::rest::Rest;
 use crate::row::ViewRow;
-use crate::scan::{Group, Item, Place, Scan, ItemConsumer, with_tree};
+use crate::scan::{Group, Item, ItemConsumer, Place, Scan, with_tree};
 use nacre_js::Functions;
 use nacre_plugin::btree::{Row, Step};
 use nacre_plugin::{Fault, Response, State};
@@ -177,7 +177,11 @@ impl<'a> Part<'a> {
     ///
     /// # Errors
     /// [`Fault::Reject`] with the offset if the bytes are not such a part.
-    pub fn read(body: &'a [u8], asked: &ValidQuery, rest: Option<&Rest>) -> Result<Part<'a>, Fault> {
+    pub fn read(
+        body: &'a [u8],
+        asked: &ValidQuery,
+        rest: Option<&Rest>,
+    ) -> Result<Part<'a>, Fault> {
         let mut reader = Reader(body);
         Part::try_read(&mut reader, asked, rest).ok_or_else(|| {
             let offset = body.len() - reader.0.len();
@@ -185,7 +189,11 @@ impl<'a> Part<'a> {
         })
     }
 
-    fn try_read(reader: &mut Reader<'a>, asked: &ValidQuery, rest: Option<&Rest>) -> Option<Part<'a>> {
+    fn try_read(
+        reader: &mut Reader<'a>,
+        asked: &ValidQuery,
+        rest: Option<&Rest>,
+    ) -> Option<Part<'a>> {
         for byte in MAGIC {
             only_if(reader.byte()? == *byte)?;
         }

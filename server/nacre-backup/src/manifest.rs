@@ -230,7 +230,9 @@ impl BucketPart {
                 return Err(format!("vBucket {vbid} of {name} is in objects that are too short"));
             }
             if self.parent.is_none() && part.base.is_some() {
-                return Err(format!("vBucket {vbid} of {name} continues a vBucket that is missing"));
+                return Err(format!(
+                    "vBucket {vbid} of {name} continues a vBucket that is missing"
+                ));
             }
         }
         let has_all = self.parent.is_some() || self.parts.len() == usize::from(self.vbuckets);

@@ -1,9 +1,9 @@
 //! A running deployment: its progress, its health, and answers from its state.
 
 use super::coverage::Coverage;
+use super::history::Range;
 use super::kind::Share;
 use super::part::Missing;
-use super::history::Range;
 use super::places::FurthestNodes;
 use super::replay::{Replay, Replays};
 use super::spec::Spec;

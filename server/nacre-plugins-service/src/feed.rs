@@ -742,7 +742,8 @@ impl Task for Feed {
 impl Drop for Feed {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.deployment.end(Progress::Failed("the node could not continue: see its log".into()));
+            self.deployment
+                .end(Progress::Failed("the node could not continue: see its log".into()));
         } else {
             self.deployment.close(&mut self.partition);
         }

@@ -63,12 +63,12 @@ impl Feed {
         let (_, reports) = self.others.reports.insert(reports);
         let further = reports.furthest.get(&vbid).filter(|(moment, _)| *moment > own.moment);
         let since_ns = *self.others.waits_since_ns.entry(vbid).or_insert(now_ns);
-        let waits_for_ns = match reports.busy.contains(&vbid) || reports.is_silent || further.is_some()
-        {
-            true => OTHERS_PATIENCE_NS,
-            false if reports.is_missing => UNREACHED_PATIENCE.as_nanos() as u64,
-            false => 0,
-        };
+        let waits_for_ns =
+            match reports.busy.contains(&vbid) || reports.is_silent || further.is_some() {
+                true => OTHERS_PATIENCE_NS,
+                false if reports.is_missing => UNREACHED_PATIENCE.as_nanos() as u64,
+                false => 0,
+            };
         if now_ns.saturating_sub(since_ns) < waits_for_ns {
             self.others.copier.want(further.map(|further| (vbid, *further)));
             return Ok(None);

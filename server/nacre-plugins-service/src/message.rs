@@ -5,7 +5,7 @@ use crate::rows::PLUGINS;
 use nacre_node::Node;
 use nacre_node::scatter_gather::{NoReply, PeerMessage, Vbids};
 use nacre_sandbox::{DocumentCall, DocumentReply, Documents, KvError, Request, Response};
-use nacre_state::{FollowerPosition, ProgressStamp, Page, Scan, ProgressDelta};
+use nacre_state::{FollowerPosition, Page, ProgressDelta, ProgressStamp, Scan};
 use nacre_types::{Cas, Document, Kind, Meta, NodeId, Seqno, Vbid};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -74,9 +74,9 @@ impl PeerMessage for PluginMessage {
             PluginMessage::Document { .. } | PluginMessage::Read(..) => "documents",
             PluginMessage::Stored(..) => "stored",
             PluginMessage::Request(_) | PluginMessage::Scan(_) => "plugin",
-            PluginMessage::Places(..) | PluginMessage::ReportPlaces(..) | PluginMessage::Follow(..) => {
-                "places"
-            }
+            PluginMessage::Places(..)
+            | PluginMessage::ReportPlaces(..)
+            | PluginMessage::Follow(..) => "places",
         }
     }
 

@@ -82,7 +82,8 @@ fn open_storage(
     space: &str,
     budget: &Budget,
 ) -> Result<SpaceStorage, OpenError> {
-    let sync_counts = SyncCounts::open(node.platform.spaces()).map_err(|error| error.to_string())?;
+    let sync_counts =
+        SyncCounts::open(node.platform.spaces()).map_err(|error| error.to_string())?;
     let states = node.platform.states();
     let kept_back_bytes_max = kept_back_bytes_max(budget);
     let options = node.platform.state_options();
@@ -103,8 +104,9 @@ fn open_storage(
         None => {}
         Some(damage) if spec.has_effects() => {
             let resume = spec.kind.resume_advice();
-            let reason =
-                format!("damaged state, {damage}. A rebuild would repeat its external effects: {resume}");
+            let reason = format!(
+                "damaged state, {damage}. A rebuild would repeat its external effects: {resume}"
+            );
             return Err(OpenError::Damaged(reason));
         }
         Some(damage) => {

@@ -21,7 +21,7 @@ use nacre_node::Node;
 use nacre_node::PeerError;
 use nacre_node::scatter_gather::PendingReply;
 use nacre_sandbox::{Error, Partition};
-use nacre_state::{TimerCopy, FollowerPosition, ProgressStamp, VbucketProgress};
+use nacre_state::{FollowerPosition, ProgressStamp, TimerCopy, VbucketProgress};
 use nacre_types::{NodeId, Vbid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -95,7 +95,8 @@ impl Deployment {
     /// Reports the progress of this node to all others.
     pub(super) fn report_places(&self, node: &Arc<Node>, moments: &[(Vbid, ProgressStamp)]) {
         for other in node.others() {
-            let reported = PluginMessage::ReportPlaces(self.state_name(), node.id(), moments.to_vec());
+            let reported =
+                PluginMessage::ReportPlaces(self.state_name(), node.id(), moments.to_vec());
             // The answer is not needed.
             drop(node.ask(other, &reported, PATIENCE));
         }
@@ -157,7 +158,12 @@ fn have_partitions(node: &Node) -> bool {
 }
 
 /// Records a progress report of another node.
-pub(crate) fn receive_places(node: &Node, state: &StateName, from: NodeId, reported: &[(Vbid, ProgressStamp)]) {
+pub(crate) fn receive_places(
+    node: &Node,
+    state: &StateName,
+    from: NodeId,
+    reported: &[(Vbid, ProgressStamp)],
+) {
     if let Some(found) = deployment_of(node, state) {
         let mut others = found.others.lock();
         reported.iter().for_each(|(vbid, moment)| note(&mut others, *vbid, *moment, from));

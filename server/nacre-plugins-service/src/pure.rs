@@ -173,7 +173,9 @@ impl Pure {
         };
         let full = || format!("{CALLERS_MAX} requests call it already");
         let held = held(&self.callers).ok_or_else(full)?;
-        let caller = functions.caller(Some(account)).map_err(|error| self.failure_message("init", &error))?;
+        let caller = functions
+            .caller(Some(account))
+            .map_err(|error| self.failure_message("init", &error))?;
         Ok(PureCaller { deployment: Arc::clone(self), caller, _held: held })
     }
 

@@ -121,7 +121,8 @@ impl Plugins {
 
     /// Records new deployments that do not run here, with the vBuckets that are served now.
     fn record_new(&self, names: impl Iterator<Item = String>, served: impl Fn() -> Vbids) {
-        let (slots, mut served_when_announced) = (self.slots.read(), self.served_when_announced.lock());
+        let (slots, mut served_when_announced) =
+            (self.slots.read(), self.served_when_announced.lock());
         for name in names.filter(|name| !slots.contains_key(name)) {
             served_when_announced.entry(name).or_insert_with(&served);
         }

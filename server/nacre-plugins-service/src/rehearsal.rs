@@ -1,9 +1,9 @@
 //! Dry runs: the effects that a function would have on existing documents.
 
 use super::functions::spec;
+use super::history::{HistoryReader, Range};
 use super::message::{PluginMessage, PluginReply};
 use super::open::{function_queries, setup};
-use super::history::{HistoryReader, Range};
 use super::shipped::EVENTING;
 use super::spec::Selection;
 use super::{BucketDocuments, Runtime};
@@ -112,7 +112,9 @@ pub(super) fn documents(
     selection.follow(&bucket.manifest(), source);
     let read = |range: Range| history(bucket, &selection, range);
     let found = match chosen {
-        TrialDocuments::Ids(ids, collection) => return by_ids(node, bucket, source, ids, collection),
+        TrialDocuments::Ids(ids, collection) => {
+            return by_ids(node, bucket, source, ids, collection);
+        }
         TrialDocuments::Range(range) => {
             let mut found = read(*range)?;
             found.truncate(DOCUMENTS_MAX);

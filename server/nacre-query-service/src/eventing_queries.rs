@@ -164,7 +164,9 @@ pub(super) fn statement(query: &Query, left: Duration) -> Result<Map<String, Val
             Ok(Value::Object(named)) => {
                 body.extend(named.into_iter().map(|(name, value)| (format!("${name}"), value)));
             }
-            _ => return Err(failure(code::INTERNAL, "The parameters must be an object or an array")),
+            _ => {
+                return Err(failure(code::INTERNAL, "The parameters must be an object or an array"));
+            }
         },
     }
     let level = if query.is_fresh { "request_plus" } else { "not_bounded" };

@@ -1,10 +1,10 @@
 //! Functions that users create: the rights to create, see and call them.
 
 use super::failure::{code, failure};
-use super::udf_queries::ScriptQueries;
 use super::requester::Requester;
 use super::scripts::file_of;
 use super::session::Session;
+use super::udf_queries::ScriptQueries;
 use crate::NodeQueries;
 use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{Change, FunctionId, QueryChange, QueryFunction, Script};

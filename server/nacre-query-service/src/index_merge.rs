@@ -112,7 +112,9 @@ impl IndexMerge {
         }
         // A node that returns nothing but claims that there is more would be asked forever.
         match self.parts.iter_mut().any(is_empty) && limit > 0 {
-            true => Err(failure(code::INTERNAL, "A node reported more index entries but returned none")),
+            true => {
+                Err(failure(code::INTERNAL, "A node reported more index entries but returned none"))
+            }
             false => Ok(()),
         }
     }

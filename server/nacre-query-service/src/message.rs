@@ -1,7 +1,7 @@
 //! Messages of the query service between nodes: documents, index entries, notes, and steps of transactions.
 
-use super::remote_services::RemoteRequest;
 use super::eventing_queries::FunctionQueries;
+use super::remote_services::RemoteRequest;
 use super::row::QUERY;
 use super::transaction::Durability;
 use super::unbuilt::own_unbuilt;

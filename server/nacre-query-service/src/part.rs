@@ -3,8 +3,8 @@
 use super::Queries;
 use super::consistency::Wanted;
 use super::failure::{code, dml, failure, retry, unresolved};
-use super::request_data::Listed;
 use super::message::{CollectionCall, IndexPart, Place, QueryReply};
+use super::request_data::Listed;
 use super::session::PAGE_BYTES;
 use super::transaction::{KEY_PREFIX, records_in};
 use nacre_bucket::Bucket;

@@ -7,9 +7,9 @@
 //! The service sees the function's owner as the user of the request, and so applies that user's rights. Statements and searches
 //! are read-only. An answer is read as a whole.
 
+use super::eventing_queries;
 use super::failure::{code, failure, retry};
 use super::message::{QueryMessage, QueryReply};
-use super::eventing_queries;
 use nacre_auth::Keyspace;
 use nacre_cluster::Membership;
 use nacre_node::Node;
@@ -161,7 +161,10 @@ impl RemoteRequest {
         }
         let text = String::from_utf8(body);
         text.map(|text| (status, text)).map_err(|_| {
-            failure(code::INTERNAL, format!("The response of the service {} is not text", self.port))
+            failure(
+                code::INTERNAL,
+                format!("The response of the service {} is not text", self.port),
+            )
         })
     }
 }

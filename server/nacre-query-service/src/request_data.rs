@@ -142,7 +142,9 @@ mod tests {
 
     /// Returns true if the snapshot of a request is kept.
     fn has(cache: &RequestCache, asker: u64, now: Now) -> bool {
-        cache.read(asker, now, |kept| kept.snapshots.contains_key(&source()).then_some(())).is_some()
+        cache
+            .read(asker, now, |kept| kept.snapshots.contains_key(&source()).then_some(()))
+            .is_some()
     }
 
     /// Lets so many other requests keep data that unused data is dropped.

@@ -3,7 +3,7 @@
 use super::administer::administer;
 use super::catalog::{catch_up_for, rows_of, state_of};
 use super::committed::Committed;
-use super::txn_session::{JoinedTransaction, counted};
+use super::eventing_queries::Guard;
 use super::failure::{code, failure, no_bucket, unresolved};
 use super::footprint::Footprint;
 use super::functions::{
@@ -12,11 +12,11 @@ use super::functions::{
 use super::index_merge::{IndexMerge, Source};
 use super::message::Place;
 use super::noting::{self, RequestNotes};
-use super::eventing_queries::Guard;
 use super::requester::{QUERY, Requester};
 use super::scripts::Scripts;
 use super::slow::RequestTimes;
 use super::transaction::{Durability, Staged};
+use super::txn_session::{JoinedTransaction, counted};
 use nacre_auth::{Keyspace, Privilege};
 use nacre_cluster::{BucketChange, Change, Index, IndexChange, Partitioning};
 use nacre_node::Node;

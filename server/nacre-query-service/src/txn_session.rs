@@ -4,7 +4,7 @@
 use super::failure::{code, failure};
 use super::session::Session;
 use super::transaction::{
-    Attempt, Changes, Durability, Mark, Stored, Takeover, Transaction, timeout_of, failure_of,
+    Attempt, Changes, Durability, Mark, Stored, Takeover, Transaction, failure_of, timeout_of,
 };
 use crate::NodeQueries;
 use nacre_auth::Privilege;
@@ -101,7 +101,10 @@ impl Session {
 
     /// Returns the transaction to the node. The request's changes are undone unless `keep` is true.
     pub(super) fn leave(&self, keep: bool) {
-        let Some(JoinedTransaction { mut transaction, mark }) = self.transaction.lock().take() else { return };
+        let Some(JoinedTransaction { mut transaction, mark }) = self.transaction.lock().take()
+        else {
+            return;
+        };
         if !keep {
             transaction.changes.back_to(mark);
         }
@@ -116,7 +119,9 @@ impl Session {
             .ok_or_else(|| refuse(format!("unknown durability level {}", settings.durability)))?;
         let records = match settings.records.as_str() {
             "" => None,
-            path => Some(keyspace_of(path).ok_or_else(|| refuse(format!("{path} is not a valid path")))?),
+            path => Some(
+                keyspace_of(path).ok_or_else(|| refuse(format!("{path} is not a valid path")))?,
+            ),
         };
         let handed = match settings.staged.as_str() {
             "" => None,

@@ -1,8 +1,8 @@
 //! Queries of JavaScript functions that a query calls: they run with the rights of the request's user and within its
 //! time limit.
 
-use super::failure::{code, failure};
 use super::eventing_queries::{ask, request};
+use super::failure::{code, failure};
 use super::session::{DisconnectCheck, Session, gone_by};
 use nacre_cluster::FunctionId;
 use nacre_sandbox::{Failure, Queries, Query, QueryRows, QueryService};

@@ -8,7 +8,7 @@ use nacre_cluster::{Function, FunctionId, FunctionState};
 use nacre_http::body::{Reply, blocking, ok};
 use nacre_plugins_service::functions::{self, deployment_name};
 use nacre_plugins_service::{
-    TrialDocuments, DOCUMENTS_MAX, Deployment, NodePlugins, Range, Replay, TrialResult, rehearse,
+    DOCUMENTS_MAX, Deployment, NodePlugins, Range, Replay, TrialDocuments, TrialResult, rehearse,
 };
 use nacre_rest::Call;
 use nacre_sandbox::{Effect, Found, Rehearsed};
@@ -51,7 +51,9 @@ impl DryRunOptions {
             (Some(ids), None, None) if ids.len() > DOCUMENTS_MAX => {
                 wrong(&format!("a dry run takes at most {DOCUMENTS_MAX} documents"))
             }
-            (Some(ids), None, None) => Ok(TrialDocuments::Ids(ids.clone(), self.collection.clone())),
+            (Some(ids), None, None) => {
+                Ok(TrialDocuments::Ids(ids.clone(), self.collection.clone()))
+            }
             (None, Some(vbid), None) => {
                 let after = Seqno(self.from.saturating_sub(1));
                 let up_to = Seqno(self.to.unwrap_or(u64::MAX));

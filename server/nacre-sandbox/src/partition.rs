@@ -13,8 +13,8 @@ use crate::status::{Report, Status};
 use crate::{Account, Error, Limits, Permit, Plugin, Purpose, Setup};
 use nacre_dcp::{Batch, ResumePoint};
 use nacre_state::{
-    Changes, ProgressStamp, Refused, VbucketProgress, State, StateStorage, Timer, TimerChanges, ProgressLog, View,
-    Writes,
+    Changes, ProgressLog, ProgressStamp, Refused, State, StateStorage, Timer, TimerChanges,
+    VbucketProgress, View, Writes,
 };
 use nacre_types::{Document, Now, Seqno, Vbid};
 use std::collections::{BTreeMap, BTreeSet};

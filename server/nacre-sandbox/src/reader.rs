@@ -12,7 +12,10 @@ use crate::feed::Fed;
 use crate::instance::{Data, Instance};
 use crate::pool::{Pool, User};
 use crate::{Account, Error, Plugin, Setup, Status};
-use nacre_state::{IndexSnapshot, FollowerPosition, ProgressStamp, ProgressDelta, VbucketProgress, State, ProgressLog};
+use nacre_state::{
+    FollowerPosition, IndexSnapshot, ProgressDelta, ProgressLog, ProgressStamp, State,
+    VbucketProgress,
+};
 use nacre_types::{Now, Vbid};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};

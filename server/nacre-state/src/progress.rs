@@ -231,7 +231,11 @@ impl TimerCopy {
     }
 
     /// Applies a message at the progress `own`. Returns the new progress with the changes, or with all timers.
-    pub fn take(&mut self, own: ProgressStamp, share: ProgressDelta) -> Option<(VbucketProgress, TimerChanges, bool)> {
+    pub fn take(
+        &mut self,
+        own: ProgressStamp,
+        share: ProgressDelta,
+    ) -> Option<(VbucketProgress, TimerChanges, bool)> {
         let ProgressDelta { since, after, timers, has_more, standing } = share;
         match (since, &mut self.whole) {
             (Some(since), None) => {
@@ -294,7 +298,12 @@ mod tests {
     }
 
     impl Source {
-        fn new(from: VbucketProgress, timers: &BTreeMap<String, Timer>, term: u64, begun: u64) -> Source {
+        fn new(
+            from: VbucketProgress,
+            timers: &BTreeMap<String, Timer>,
+            term: u64,
+            begun: u64,
+        ) -> Source {
             let timers = timers.iter();
             let timers = timers.map(|(name, timer)| (name.as_str().into(), timer.clone().into()));
             let (track, past) = (ProgressLog::at(from), BTreeMap::new());
@@ -388,7 +397,8 @@ mod tests {
                             0 => Source::new(follower.standing, &follower.timers, began, began),
                             _ => {
                                 let (moment, timers) = source.past.iter().next().unwrap();
-                                let from = VbucketProgress { moment: *moment, ..Default::default() };
+                                let from =
+                                    VbucketProgress { moment: *moment, ..Default::default() };
                                 let term = source.track.standing.moment.term;
                                 Source::new(from, timers, term, began)
                             }

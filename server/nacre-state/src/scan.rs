@@ -226,7 +226,8 @@ impl Scan {
         // Beyond the last entry of an incomplete part, the next entry may be of that part.
         let mut known_to: Option<Vec<u8>> = None;
         for part in parts.iter().filter(|part| !part.is_whole) {
-            let last = part.entries.last().ok_or("a node reported more entries but returned none")?;
+            let last =
+                part.entries.last().ok_or("a node reported more entries but returned none")?;
             if known_to.as_ref().is_none_or(|known| is_before(&last.place, known)) {
                 known_to = Some(last.place.clone());
             }

@@ -17,7 +17,7 @@
 use crate::blobs::{BlobRecord, Blobs};
 use crate::segmented::{self, BLOB, NEXT, SEGMENT, Segmented, Segmenting};
 use crate::segments::Record;
-use crate::{Changes, Home, KeySpace, Loaded, ProgressStamp, VbucketProgress, StateStorage, Timer};
+use crate::{Changes, Home, KeySpace, Loaded, ProgressStamp, StateStorage, Timer, VbucketProgress};
 use nacre_dcp::ResumePoint;
 use nacre_store::{Error, Space, Spaces, Write};
 use nacre_types::{Seqno, VbUuid, Vbid};
@@ -600,7 +600,8 @@ mod tests {
         };
         let timer = |due_us| Some(Timer { due_us, payload: b"p".to_vec() });
         let plain = VbucketProgress { point, ..VbucketProgress::default() };
-        let standing = VbucketProgress { moment: ProgressStamp { term: 4, begun: 5, count: 6 }, point };
+        let standing =
+            VbucketProgress { moment: ProgressStamp { term: 4, begun: 5, count: 6 }, point };
         let changes = Changes {
             state: KeySpace::load([(&b"k"[..], &b"v"[..])].into_iter()).unwrap(),
             touched: KeySpace::load([(&b"k"[..], &b""[..])].into_iter()).unwrap(),

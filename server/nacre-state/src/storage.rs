@@ -2,7 +2,7 @@
 
 use crate::blobs::Blobs;
 use crate::segments::Segments;
-use crate::{Home, KeySpace, VbucketProgress, Timer, Value};
+use crate::{Home, KeySpace, Timer, Value, VbucketProgress};
 use nacre_types::Vbid;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

@@ -54,7 +54,10 @@ pub fn run(connections: usize, rounds: usize, seconds: f64) -> Result<(), String
 }
 
 /// Runs `work` while a client sends requests a byte at a time.
-fn with_slow_clients<T>(node: &Node, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+fn with_slow_clients<T>(
+    node: &Node,
+    work: impl FnOnce() -> Result<T, String>,
+) -> Result<T, String> {
     let mut slow =
         (0..SLOW_CONNECTIONS).map(|_| log_in(node)).collect::<Result<Vec<TcpStream>, _>>()?;
     let over = AtomicBool::new(false);

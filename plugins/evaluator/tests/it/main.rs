@@ -1,6 +1,6 @@
 //! Tests libraries as queries call them, and the plugin around them.
 
-use nacre_evaluator::{Evaluator, LIMITS, Library, CallContext, HostQueries, Queries, Refused};
+use nacre_evaluator::{CallContext, Evaluator, HostQueries, LIMITS, Library, Queries, Refused};
 use nacre_plugin::{Fault, Functions};
 use std::collections::BTreeMap;
 
@@ -124,8 +124,9 @@ fn texts_and_names_of_any_kind_are_taken_or_refused() {
 
 #[test]
 fn code_that_is_no_javascript_is_refused_with_its_place() {
-    let refused =
-        |code| Library::load("functions/lib.js", code, Box::new(HostQueries)).err().unwrap().to_string();
+    let refused = |code| {
+        Library::load("functions/lib.js", code, Box::new(HostQueries)).err().unwrap().to_string()
+    };
     let told: Vec<_> = ["function f( {", "function f() {}\nlet 1", "throw new Error('no')"]
         .into_iter()
         .map(refused)

@@ -370,7 +370,8 @@ impl Search<'_> {
             let scans = operands.iter().map(|operand| {
                 let mut known = self.known.to_vec();
                 known.extend(conjuncts(Some(operand)));
-                let found = self.candidates(indexes, &known, &TermNeeds::default()).into_iter().next();
+                let found =
+                    self.candidates(indexes, &known, &TermNeeds::default()).into_iter().next();
                 let of_use = |found: &Candidate| !narrows || found.narrowing() > Narrowing::Nothing;
                 found.filter(of_use).map(|candidate| candidate.scan)
             });

@@ -1,7 +1,7 @@
 //! A test environment: a clock that changes only when it is set, randomness from a counter, and an
 //! in-memory store.
 
-use nacre_evaluator::{Library, CallContext, HostQueries};
+use nacre_evaluator::{CallContext, HostQueries, Library};
 use nacre_query::{
     Action, Datastore, Evaluator, FunctionPath, Keyspace, MemoryDatastore, Mutation, Platform,
     Request, Script, Service,

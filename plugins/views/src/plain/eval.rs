@@ -119,7 +119,9 @@ impl<'a> Call<'a> {
                 self.look(array.len())?;
                 let place = |place: usize| Value::Text(place.to_string().into());
                 match gives {
-                    LoopSource::Items => json::items(array).map(json::value).collect::<Option<_>>()?,
+                    LoopSource::Items => {
+                        json::items(array).map(json::value).collect::<Option<_>>()?
+                    }
                     LoopSource::Names => (0..json::items(array).count()).map(place).collect(),
                 }
             }

@@ -1,7 +1,7 @@
 //! Merges: their contents, the objects that they leave unchanged, and a process that ends at each
 //! operation of the store.
 
-use crate::source::{Answer, SeededRandom, Message, Vbucket, with_record};
+use crate::source::{Answer, Message, SeededRandom, Vbucket, with_record};
 use crate::unreliable::UnreliableStore;
 use nacre_backup::{
     BackupId, BucketSource, Digest, Error, MergeRange, Reader, Repository, Store, Task,

@@ -2,7 +2,7 @@
 //!
 //! `NACRE_BACKUP_SEEDS` sets the number of seeds.
 
-use crate::source::{Answer, SeededRandom, Message, State, Vbucket, apply, with_record};
+use crate::source::{Answer, Message, SeededRandom, State, Vbucket, apply, with_record};
 use crate::unreliable::UnreliableStore;
 use nacre_backup::{
     BackupId, BucketSource, Error, KeySlot, MergeRange, Reader, Repository, SHARE_NUMBERS, Store,

@@ -115,7 +115,10 @@ fn a_file_has_the_options_under_the_names_of_the_original() {
 #[test]
 fn options_that_make_no_sense_are_refused() {
     let reason = |options: &[&str]| extracted(OLD.as_bytes(), options).unwrap_err();
-    assert_eq!(reason(&["-r", "Throughput"]), "\"Throughput\" is not a result: write SECTION.METRIC");
+    assert_eq!(
+        reason(&["-r", "Throughput"]),
+        "\"Throughput\" is not a result: write SECTION.METRIC"
+    );
     assert_eq!(reason(&["-d", "18"]), "decimal places go from 0 to 17");
     assert_eq!(reason(&["-c", "…"]), "'…' cannot separate columns");
     assert!(reason(&["-e", "x"]).contains("utf-8"));

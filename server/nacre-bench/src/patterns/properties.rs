@@ -155,7 +155,10 @@ mod tests {
     fn what_is_no_value_or_unknown_is_named() {
         let given = ["tries=many", "nodes.a=h:8091", "db=x", "recordcount=0"].map(str::to_owned);
         let properties = Properties::read(&[] as &[&Path], &given).unwrap();
-        assert_eq!(properties.get("tries", 1).unwrap_err(), "invalid value of the property tries: many");
+        assert_eq!(
+            properties.get("tries", 1).unwrap_err(),
+            "invalid value of the property tries: many"
+        );
         assert_eq!(properties.count("recordcount", 1).unwrap_err(), "recordcount begins at 1");
         assert_eq!(properties.unknown().collect::<Vec<_>>(), ["db"]);
     }

@@ -109,7 +109,9 @@ impl Workload {
                 Ok(Box::new(IncrementingKey { counter: is_remote.into(), field_bytes }))
             }
             W::UuidKey => Ok(Box::new(UuidKey { field_bytes })),
-            W::SecondaryIndexInsert => users(lookups::LookupModel::LocalIndex, lookups::Work::Insert),
+            W::SecondaryIndexInsert => {
+                users(lookups::LookupModel::LocalIndex, lookups::Work::Insert)
+            }
             W::SecondaryIndexQuery => users(lookups::LookupModel::LocalIndex, lookups::Work::Query),
             W::HashIndexInsert => users(lookups::LookupModel::HashIndex, lookups::Work::Insert),
             W::HashIndexQuery => users(lookups::LookupModel::HashIndex, lookups::Work::Query),

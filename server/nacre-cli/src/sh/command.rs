@@ -118,7 +118,8 @@ fn help(session: &mut Session<'_>, _: &str) -> Result<(), Stop> {
         session.print_line(&format!("{usage:<32} {purpose}"))?;
     }
     session.print_line("A statement ends with a semicolon, a command with its line.")?;
-    session.print_line("BEGIN WORK opens a transaction for all statements until COMMIT or ROLLBACK.")
+    session
+        .print_line("BEGIN WORK opens a transaction for all statements until COMMIT or ROLLBACK.")
 }
 
 fn set(session: &mut Session<'_>, text: &str) -> Result<(), Stop> {

@@ -151,7 +151,11 @@ impl Takeover {
         self.documents.iter().map(|handed| self.look(handed, documents)).collect()
     }
 
-    fn look(&self, handed: &StagedBySdk, documents: &dyn Documents) -> Result<(Place, Staged), String> {
+    fn look(
+        &self,
+        handed: &StagedBySdk,
+        documents: &dyn Documents,
+    ) -> Result<(Place, Staged), String> {
         let StagedBySdk { place, cas, kind } = handed.clone();
         let not_there = || format!("{} is not staged as was said", place.id);
         let paths = [record::STAGED_ATTEMPT, record::STAGED_BODY];
@@ -183,7 +187,11 @@ fn handed(change: Change) -> Option<StagedBySdk> {
     let keyspace =
         DatabaseKeyspace { bucket: change.bkt, scope: change.scp, collection: change.coll };
     let kind = record::kind_of(&change.kind.to_ascii_lowercase())?;
-    Some(StagedBySdk { place: Place { keyspace, id: change.id }, cas: change.cas.parse().ok()?, kind })
+    Some(StagedBySdk {
+        place: Place { keyspace, id: change.id },
+        cas: change.cas.parse().ok()?,
+        kind,
+    })
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use nacre_store::{MemorySpaces, Spaces};
 fn open(spaces: &dyn Spaces) -> Partition {
     let sync_counts = SyncCounts::open(spaces).unwrap();
     let with = Segmenting::new(BlockCache::default());
-    let storage = SpaceStorage::open(spaces, &sync_counts, "p", false, 1 << 20, Some(&with)).unwrap();
+    let storage =
+        SpaceStorage::open(spaces, &sync_counts, "p", false, 1 << 20, Some(&with)).unwrap();
     Partition::open(probe(), granted(""), Box::new(storage)).unwrap()
 }
 

@@ -2,7 +2,7 @@
 
 use crate::fixture::*;
 use nacre_sandbox::{Limits, Partition, Setup};
-use nacre_state::{TimerCopy, MemoryStorage, StateStorage, Timer};
+use nacre_state::{MemoryStorage, StateStorage, Timer, TimerCopy};
 use nacre_types::Vbid;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -4,7 +4,7 @@
 use super::*;
 use crate::{
     BlobError, BlobInfo, Blobs, Changes, KeySpace, MergeJob, Refused, Segmenting, SpaceStorage,
-    VbucketProgress, State, StateStorage, View, SyncCounts,
+    State, StateStorage, SyncCounts, VbucketProgress, View,
 };
 use nacre_dcp::ResumePoint;
 use nacre_store::{Disk, LogSpaces, Loss, MemorySpaces, OnDamage, SimDisk, Spaces};

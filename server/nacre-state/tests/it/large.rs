@@ -1,8 +1,8 @@
 //! A state that exceeds its memory limit, on the disk of this machine.
 
 use nacre_state::{
-    BlockCache, Changes, KeySpace, MergeJob, Segmenting, SpaceStorage, State, StateStorage, View,
-    SyncCounts,
+    BlockCache, Changes, KeySpace, MergeJob, Segmenting, SpaceStorage, State, StateStorage,
+    SyncCounts, View,
 };
 use nacre_store::{LogSpaces, OnDamage};
 use std::ops::Bound;
