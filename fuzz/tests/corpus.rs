@@ -39,7 +39,7 @@ fn mutate(bytes: &mut Vec<u8>, chance: &mut SeededNumbers) {
 }
 
 #[test]
-fn no_target_falls_over_its_corpus_or_what_is_near_it() {
+fn no_target_panics_on_its_corpus_or_similar_inputs() {
     for (name, target, mutations) in TARGETS {
         let folder = Path::new("corpus").join(name);
         let mut files: Vec<_> =

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_answered_is_none() {
+    fn unsupported_challenges_have_no_answer() {
         for value in [
             "",
             ",,,",

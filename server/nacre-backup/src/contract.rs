@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_and_a_folder_do_what_backups_rely_on() {
+    fn memory_and_a_folder_meet_the_contract_of_stores() {
         let directory = tempfile::tempdir().unwrap();
         let folder = FolderStore::new(&directory.path().join("new/folder"));
         for store in [&MemoryStore::default() as &dyn Store, &folder] {

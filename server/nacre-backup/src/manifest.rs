@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_is_what_was_written_also_encrypted() {
+    fn a_manifest_reads_back_as_written_also_encrypted() {
         let bytes = seal_json("m", &manifest(), None);
         assert_eq!(decode_manifest("m", &bytes, None).unwrap(), manifest());
         let (_, cipher) = KeySlot::new("p", 1, [3; 48]);

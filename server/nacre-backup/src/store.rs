@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_finished_is_not_listed_and_names_are_not_reused_for_it() {
+    fn unfinished_objects_are_not_listed_and_their_names_are_not_reused() {
         let directory = tempfile::tempdir().unwrap();
         let store = FolderStore::new(directory.path());
         store.create("a", b"1").unwrap();

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn temporary_failures_are_told_from_refusals() {
+    fn temporary_failures_and_refusals_are_distinguished() {
         let frame = |status: u16| {
             let mut bytes = [0; 24];
             bytes[0] = 0x81;

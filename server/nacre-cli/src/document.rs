@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn characters_of_a_prefix_stand_for_themselves() {
+    fn characters_of_a_prefix_are_literal() {
         assert_eq!(like(""), "%");
         assert_eq!(like("a_1%"), "a\\_1\\%%");
     }

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vbucket_counts_once_all_that_it_came_with_is_there() {
+    fn a_vbucket_is_covered_once_all_its_history_is_processed() {
         let (coverage, processed) = (Coverage::new(4), Watermarks::new(4));
         assert_eq!(coverage.covers(&set(&[0]), &processed), None, "nobody has looked");
         coverage.cover(Vbid(0), Seqno::ZERO);

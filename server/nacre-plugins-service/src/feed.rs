@@ -764,7 +764,7 @@ mod tests {
 
     /// A state that may continue with a history that ends at its seqno has all of that history, so no reader waits for more.
     #[test]
-    fn a_state_that_goes_on_at_the_end_of_history_is_consistent_there() {
+    fn a_state_that_resumes_at_the_end_of_history_is_consistent() {
         let log = FailoverLog::from_entries(vec![(VbUuid(1), Seqno(0))]).unwrap();
         for (seqno, start, end) in (0..6).flat_map(|seqno| {
             (0..=seqno).flat_map(move |start| (seqno..8).map(move |end| (seqno, start, end)))

@@ -105,7 +105,7 @@ mod tests {
     use nacre_types::{CollectionId, DocKey, Meta};
 
     #[test]
-    fn what_was_taken_of_a_batch_counts_though_the_rest_is_given_again() {
+    fn the_processed_part_of_a_batch_counts_although_the_rest_is_repeated() {
         let (mut replaying, replays) = (Replaying::default(), Replays::default());
         let document = |name: &[u8]| {
             let key = DocKey::new(CollectionId(0), name);

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ends_an_answer_makes_it_whole() {
+    fn the_end_of_an_answer_completes_its_json() {
         let errors = [
             Error::Deadline { deployment: "query".into(), after: Duration::from_secs(1) },
             Error::Memory { deployment: "query".into(), limit_bytes: 7 },

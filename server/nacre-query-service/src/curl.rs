@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_disallowed_is_so_however_it_is_spelt() {
+    fn disallowed_urls_are_refused_in_any_spelling() {
         let mut access = access(&["https://good.example"], &["https://good.example/secret"]);
         for all_access in [false, true] {
             access.all_access = all_access;

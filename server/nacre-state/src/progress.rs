@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn who_follows_has_the_timers_of_the_version_that_it_stands_at() {
+    fn a_follower_has_the_timers_of_its_version() {
         for (seed, bytes_max) in [(1, 1), (2, 100), (3, 300), (4, 1 << 20)] {
             let mut random: u64 = seed;
             let mut roll = |sides: u64| {
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_only_grow_whoever_serves() {
+    fn versions_only_grow_on_any_serving_node() {
         let moment = ProgressStamp { term: 3, begun: 50, count: 7 };
         let next = [
             moment.next(),

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_asked_is_refused_with_a_reason() {
+    fn unsupported_scans_are_refused_with_a_reason() {
         let refused = |query: &&str| format!("{query}: {}", Scan::read(query).unwrap_err());
         let queries = [
             "limit=0",
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_told_as_text_where_they_are_text() {
+    fn bytes_are_shown_as_text_where_possible() {
         let index = index(&[b"\xc3\xa9", b"\xc3"]);
         let told = |query: &str| {
             let scan = Scan::read(query).unwrap();

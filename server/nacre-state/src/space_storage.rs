@@ -560,7 +560,7 @@ mod tests {
 
     /// Lost synced rows are detected, whatever has happened to the file.
     #[test]
-    fn rows_that_were_synced_and_are_gone_are_damage() {
+    fn missing_synced_rows_are_damage() {
         let spaces = MemorySpaces::default();
         let change = |value: &[u8]| Changes {
             state: KeySpace::load([(&b"k"[..], value)].into_iter()).unwrap(),
@@ -622,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_back_is_there_all_at_once() {
+    fn deferred_commits_become_visible_at_once() {
         let spaces = MemorySpaces::default();
         let mut storage = open(&spaces, true);
         let change = |value: Option<&[u8]>, seqno| Changes {

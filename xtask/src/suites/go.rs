@@ -612,7 +612,7 @@ GOCB 12:00 noise
         );
     }
     #[test]
-    fn what_came_of_a_test_that_was_run_again_counts() {
+    fn the_result_of_a_repeated_test_counts() {
         let mut tests = parse(&CORE, OUTPUT);
         let again =
             OUTPUT.replace("FAIL: TestStandardSuite/TestC (", "PASS: TestStandardSuite/TestC (");

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_told_by_the_first_panic() {
+    fn the_first_panic_is_the_reason_of_a_failure() {
         let output = "running 1 test\n\nthread 't' (7) panicked at tests/x.rs:115:5:\nassertion failed: a\nnote: run";
         assert_eq!(failure_reason(output), "assertion failed: a");
         assert_eq!(failure_reason(""), "ended without a word");

@@ -395,7 +395,7 @@ fn restore(repository: &Repository, id: BackupId, vbid: u16) -> Result<(u64, Sta
 }
 
 #[test]
-fn case_02_04_05_a_complete_backup_is_what_the_source_was_whatever_failed() {
+fn case_02_04_05_a_complete_backup_equals_its_source_despite_faults() {
     let asked = std::env::var("NACRE_BACKUP_SEEDS").ok();
     let seeds = asked.map_or(SEEDS, |asked| asked.parse().expect("NACRE_BACKUP_SEEDS is a number"));
     let (mut complete, mut parts, mut dropped, mut merges, mut shares) = (0, 0, 0, 0, 0);

@@ -68,7 +68,7 @@ fn extracted(log: &[u8], options: &[&str]) -> Result<String, String> {
 }
 
 #[test]
-fn a_run_is_a_row_and_what_it_does_not_have_an_empty_cell() {
+fn a_run_is_a_row_with_empty_cells_for_missing_results() {
     let results = "OVERALL.Throughput(ops/sec),READ.AverageLatency(us),READ-FAILED.Operations,UPDATE.Operations";
     let options = ["-p", "threads,tries", "-r", results, "--latencies-in", "ms"];
     insta::assert_snapshot!(extracted(OLD.as_bytes(), &options).unwrap(), @r"

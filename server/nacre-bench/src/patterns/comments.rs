@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comment_is_appended_to_those_that_are_there() {
+    fn a_comment_is_appended_to_the_existing_ones() {
         let one = with_comment(br#"{"a":1,"comments":[]}"#, "1").unwrap();
         assert_eq!(one, br#"{"a":1,"comments":[1]}"#);
         assert_eq!(with_comment(&one, "2").unwrap(), br#"{"a":1,"comments":[1,2]}"#);

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn who_follows_a_user_is_followed_by_the_user() {
+    fn followers_and_followees_are_inverse() {
         let sizes = Sizes {
             users: 10,
             friends_per_user: 3,

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_value_or_unknown_is_named() {
+    fn invalid_and_unknown_properties_are_named() {
         let given = ["tries=many", "nodes.a=h:8091", "db=x", "recordcount=0"].map(str::to_owned);
         let properties = Properties::read(&[] as &[&Path], &given).unwrap();
         assert_eq!(

@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_server_says_is_read() {
+    fn responses_of_the_server_are_parsed() {
         let error = b"SFATAL\0VFATAL\0C28000\0Mno entry for host\0\0";
         assert_eq!(severity(error), b"FATAL");
         assert_eq!(reason(error), "the server refused a statement: no entry for host");

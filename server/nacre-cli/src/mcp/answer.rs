@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_has_an_end_and_says_what_is_missing() {
+    fn an_answer_is_truncated_and_reports_the_omission() {
         let many = Answer::rows((0..500).map(Value::from).collect());
         assert_eq!(
             (&many.value["row_count"], &many.value["rows_left_out"]),

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_begun_is_told_from_what_has_not() {
+    fn begun_and_complete_statements_are_distinguished() {
         for (text, between) in [
             ("", true),
             (" -- a\n", true),

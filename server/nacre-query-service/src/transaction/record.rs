@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_no_path() {
+    fn an_id_is_not_a_path() {
         for (id, is) in
             [("4f6a-1", true), ("", false), ("a.b", false), ("a[0]", false), ("a`b", false)]
         {

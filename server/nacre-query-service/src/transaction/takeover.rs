@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_sdk_hands_over_is_read() {
+    fn transactions_handed_over_by_sdks_are_read() {
         let takeover = Takeover::read(&data().to_string()).unwrap();
         assert_eq!((&*takeover.transaction, &*takeover.attempt), ("t-1", "a-1"));
         assert_eq!(takeover.left, Some(Duration::from_millis(900)));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn contradictory_handovers_are_refused() {
         for (pointer, value) in [
             ("/id/atmpt", json!("a.st")),
             ("/id/txn", json!("")),

@@ -234,7 +234,7 @@ fn segmenting(flush_bytes: usize) -> (Segmenting, DeferredMerges) {
 }
 
 #[test]
-fn a_segmented_space_is_what_a_map_is_through_flushes_merges_and_restarts() {
+fn a_segmented_space_equals_a_map_through_flushes_merges_and_restarts() {
     for seed in 0..12 {
         let mut chance = SeededRandom(seed);
         let spaces = MemorySpaces::default();
@@ -429,7 +429,7 @@ fn damage_is_named_and_is_never_an_end() {
 }
 
 #[test]
-fn what_is_read_stays_within_the_cache() {
+fn reads_stay_within_the_cache_limit() {
     let spaces = MemorySpaces::default();
     let (mut with, aside) = segmenting(64 << 10);
     with.cache = BlockCache::new(64 << 10);
