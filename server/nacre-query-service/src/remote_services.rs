@@ -205,18 +205,18 @@ fn search(query: &Query, left: Duration) -> Result<Value, Failure> {
 /// Returns the rows of an analytics answer.
 fn results(status: u16, text: &str) -> Result<Vec<String>, Failure> {
     #[derive(Deserialize)]
-    struct Told<'a> {
+    struct AnalyticsAnswer<'a> {
         #[serde(borrow, default)]
         results: Vec<&'a RawValue>,
         #[serde(default)]
         errors: Vec<Value>,
     }
-    let Ok(told) = serde_json::from_str::<Told>(text) else {
+    let Ok(answer) = serde_json::from_str::<AnalyticsAnswer>(text) else {
         return Err(unreadable(status, "analytics"));
     };
-    match told.errors.first() {
+    match answer.errors.first() {
         None if status >= 400 => Err(unreadable(status, "analytics")),
-        None => Ok(told.results.into_iter().map(|row| row.get().to_owned()).collect()),
+        None => Ok(answer.results.into_iter().map(|row| row.get().to_owned()).collect()),
         Some(error) => Err(Failure {
             code: number(&error["code"]).unwrap_or(code::INTERNAL),
             message: error["msg"].as_str().unwrap_or_default().to_owned(),
@@ -228,15 +228,15 @@ fn results(status: u16, text: &str) -> Result<Vec<String>, Failure> {
 /// Returns the hits of a search answer. The code of a failure is its HTTP status.
 fn hits(status: u16, text: &str) -> Result<Vec<String>, Failure> {
     #[derive(Deserialize)]
-    struct Told<'a> {
+    struct SearchAnswer<'a> {
         #[serde(borrow, default)]
         hits: Option<Vec<&'a RawValue>>,
         error: Option<Value>,
     }
-    let Ok(told) = serde_json::from_str::<Told>(text) else {
+    let Ok(answer) = serde_json::from_str::<SearchAnswer>(text) else {
         return Err(unreadable(status, "search"));
     };
-    match told.error {
+    match answer.error {
         Some(error) => Err(Failure {
             code: status.into(),
             message: error.as_str().map_or_else(|| error.to_string(), str::to_owned),
@@ -244,7 +244,7 @@ fn hits(status: u16, text: &str) -> Result<Vec<String>, Failure> {
         }),
         None if status >= 400 => Err(unreadable(status, "search")),
         None => {
-            let hits = told.hits.unwrap_or_default();
+            let hits = answer.hits.unwrap_or_default();
             Ok(hits.into_iter().map(|hit| hit.get().to_owned()).collect())
         }
     }
@@ -311,15 +311,15 @@ mod tests {
         assert_eq!(results(200, r#"{"results": [1, {"a":2}]}"#), rows(&["1", r#"{"a":2}"#]));
         let failed =
             r#"{"results": [1], "errors": [{"code": 24045, "msg": "no", "retriable": true}]}"#;
-        let told = Failure { code: 24045, message: "no".into(), retry: true };
-        assert_eq!(results(400, failed), Err(told));
+        let failure = Failure { code: 24045, message: "no".into(), retry: true };
+        assert_eq!(results(400, failed), Err(failure));
         assert_eq!(results(503, "").unwrap_err().code, code::INTERNAL);
         assert!(results(503, "{}").unwrap_err().retry);
 
         assert_eq!(hits(200, r#"{"hits": [{"id":"a"}]}"#), rows(&[r#"{"id":"a"}"#]));
         assert_eq!(hits(200, r#"{"hits": null}"#), rows(&[]));
-        let told = Failure { code: 400, message: "index not found".into(), retry: false };
-        assert_eq!(hits(400, r#"{"status": "fail", "error": "index not found"}"#), Err(told));
+        let failure = Failure { code: 400, message: "index not found".into(), retry: false };
+        assert_eq!(hits(400, r#"{"status": "fail", "error": "index not found"}"#), Err(failure));
         assert!(hits(504, r#"{"error": "late"}"#).unwrap_err().retry);
         assert!(hits(500, "{}").is_err());
     }
