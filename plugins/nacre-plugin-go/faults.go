@@ -107,7 +107,7 @@ var (
 	// ErrPath: a part of a mutation cannot be done.
 	ErrPath = errors.New("a part of the mutation cannot be done")
 	// ErrTimeout: the answer did not come before the deadline. Returned by a method, it has the call made again.
-	ErrTimeout = errors.New("the answer did not come before the deadline of the call")
+	ErrTimeout = errors.New("the call reached its deadline before the response")
 	// ErrFailed: there is no connection, or it broke. Returned by a method, it has the call made again.
 	ErrFailed = errors.New("there is no connection, or it broke")
 )

@@ -132,7 +132,7 @@ func turnFailed(index uint32, message string) {
 func httpSend(method, url string, headers []Header, body []byte) (Response, error) {
 	using("HTTP", false)()
 	if native.send == nil {
-		return Response{}, &refusal{ErrDenied, "nothing answers requests here: see Harness.OnHTTP"}
+		return Response{}, &refusal{ErrDenied, "no function answers requests here: see Harness.OnHTTP"}
 	}
 	return native.send(method, url, headers, body)
 }
@@ -240,7 +240,7 @@ func kvCounter(keyspace, key string, delta int64, initial *uint64, expiry uint32
 		value, before.Expiry = *initial, expiry
 	default:
 		if value, err = strconv.ParseUint(string(before.Body), 10, 64); err != nil {
-			return Counted{}, &refusal{ErrInvalid, "it is no number"}
+			return Counted{}, &refusal{ErrInvalid, "it is not a number"}
 		}
 		if sum := value + uint64(delta); delta >= 0 || sum < value {
 			value = sum

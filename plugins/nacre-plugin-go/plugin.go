@@ -115,7 +115,7 @@ func describe() string {
 func initialize(config []byte) error {
 	return guarded(func() error {
 		if plugin == nil {
-			return Reject("nothing is a plugin here: nacre.Run is called from a function init")
+			return Reject("no plugin is registered: call nacre.Run from a function init")
 		}
 		if err := checkRoles(plugin); err != nil {
 			return err
@@ -215,7 +215,7 @@ func answer(request Request) (response Response, err error) {
 func goOn(cursor []byte) (chunk Chunk, err error) {
 	self, ok := plugin.(Continuer)
 	if !ok {
-		return Chunk{}, Reject("this plugin gives its answers whole")
+		return Chunk{}, Reject("this plugin does not answer in pieces")
 	}
 	err = guarded(func() error {
 		chunk, err = self.More(cursor)

@@ -345,7 +345,7 @@ func TestMethodsThatWouldNotBeCalledAreTold(t *testing.T) {
 		{tester{}, ""},
 		{&tester{}, ""},
 		{&reached{}, ""},
-		{nil, "nothing is a plugin here: nacre.Run is called from a function init"},
+		{nil, "no plugin is registered: call nacre.Run from a function init"},
 		{reached{}, "Handle has a pointer receiver: hand &nacre.reached{} to nacre.Run"},
 		{mistaken{}, "OnDelete is func(...*nacre.Event) error: func(nacre.Event) error is wanted"},
 		{&mistaken{}, "OnDelete is func(...*nacre.Event) error: func(nacre.Event) error is wanted"},

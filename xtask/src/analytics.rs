@@ -113,7 +113,7 @@ fn build(profile: &str) -> Result<PathBuf, String> {
     run(of_analytics("build").args(["--profile", profile, "--bins"]), "build analytics")?;
     let metadata = output(
         of_analytics("metadata").args(["--no-deps", "--format-version", "1"]),
-        "ask cargo where it builds analytics",
+        "ask cargo for the target directory of analytics",
     )?;
     let metadata: serde_json::Value = serde_json::from_str(&metadata)
         .map_err(|error| format!("cannot read cargo metadata: {error}"))?;

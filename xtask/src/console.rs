@@ -65,7 +65,7 @@ fn build() -> Result<(), String> {
                 "--no-fund",
                 "--ignore-scripts",
             ]),
-            "install what the console is built with (npm of Node 20 or later is needed, and a package registry in reach)",
+            "install the packages of the console (this needs npm of Node 20 or later and a package registry)",
         )?;
         std::fs::write(&marker, locked)
             .map_err(|error| format!("cannot write {}: {error}", marker.display()))?;

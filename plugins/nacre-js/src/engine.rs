@@ -449,7 +449,7 @@ pub(crate) fn describe(
 ) -> ErrorDescription {
     if !matches!(error, rquickjs::Error::Exception) {
         let message = match error {
-            rquickjs::Error::WouldBlock => "a promise that nothing settles".into(),
+            rquickjs::Error::WouldBlock => "a promise that is never settled".into(),
             other => other.to_string(),
         };
         return ErrorDescription::only(message);

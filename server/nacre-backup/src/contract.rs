@@ -45,7 +45,7 @@ fn check_objects(store: &dyn Store, folder: &str) -> Result<(), Error> {
     expect("objects are not listed", &store.list(folder), &Ok(both))?;
     let inner = store.list(&format!("{folder}a/"));
     expect("objects of a folder are not listed", &inner, &Ok(vec![first.clone()]))?;
-    for what in ["an object is not removed", "an object that is gone cannot be removed"] {
+    for what in ["an object is not removed", "a removed object cannot be removed again"] {
         expect(what, &store.remove(&first), &Ok(()))?;
     }
     expect("a removed object is listed", &store.list(folder), &Ok(vec![second]))

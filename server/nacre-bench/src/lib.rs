@@ -221,7 +221,7 @@ impl Kv {
             return refused("--rate goes from 0.001 to 1000000000");
         }
         if self.durability != Durability::None && self.user.is_none() {
-            return refused("--durability needs a login: give --user and --password");
+            return refused("--durability needs a login: use --user and --password");
         }
         if self.user.is_some() && self.protocol == Protocol::Redis {
             return refused("--user is a login of the memcached protocol: leave it out");
@@ -233,7 +233,7 @@ impl Kv {
     fn with_address(&self) -> Result<Kv, String> {
         let Some(user) = &self.user else {
             return match self.server.contains("://") {
-                true => Err("a node is asked for its ports with a login: give --user".to_owned()),
+                true => Err("a node reports its ports only after a login: use --user".to_owned()),
                 false => Ok(self.clone()),
             };
         };

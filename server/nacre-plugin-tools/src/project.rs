@@ -213,7 +213,7 @@ fn build_python(project: &Path, manifest: &Manifest) -> Result<(), String> {
         )?;
         run(
             Command::new(tools.join("pip")).args(["install", "--quiet", COMPONENTIZE_PY]),
-            "install what makes components of Python",
+            "install the tools that build components from Python",
         )?;
     }
     let wit = project.join("wit");

@@ -125,7 +125,7 @@ fn until_it_runs(server: &Server, path: &str) -> Result<Result<(), String>, Stri
         let newest = if status["building"].is_null() { &status } else { &status["building"] };
         match newest["state"].as_str() {
             Some("failed") => {
-                let reason = newest["reason"].as_str().unwrap_or("nobody knows why");
+                let reason = newest["reason"].as_str().unwrap_or("unknown reason");
                 return Ok(Err(reason.to_owned()));
             }
             Some("loading") if std::time::Instant::now() < end => {
@@ -230,7 +230,7 @@ fn check_grants(manifest: &Manifest, grants: &Value) -> Result<(), String> {
         serde_json::from_value(grants.clone()).map_err(|error| error.to_string())?;
     let missing = manifest.capabilities.missing_from(&granted);
     if !missing.is_empty() {
-        return Err(format!("the plugin wants to {}: grant that", missing.join(", and to ")));
+        return Err(format!("the plugin requires the right to {}: grant it", missing.join(", and to ")));
     }
     manifest.capabilities.check_grants(&granted)
 }

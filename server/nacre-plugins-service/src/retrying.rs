@@ -33,7 +33,7 @@ impl Retrying {
         }
         self.log_at_ns = now_ns.saturating_add(PAUSE.as_nanos() as u64);
         let waits = Duration::from_nanos(now_ns - since_ns).as_secs();
-        Some(format!("{deployment} has asked to be called again for {waits} s: {message}"))
+        Some(format!("{deployment} has requested retries for {waits} s: {message}"))
     }
 }
 

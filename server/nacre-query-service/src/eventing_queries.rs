@@ -61,7 +61,7 @@ impl Guard {
     pub fn check_definition(&self) -> Result<(), Failure> {
         match self.writes {
             QueryWrites::Made(_) => Ok(()),
-            QueryWrites::Recorded(_) => Err(failure(code::INTERNAL, "A dry run defines nothing")),
+            QueryWrites::Recorded(_) => Err(failure(code::INTERNAL, "A dry run cannot define anything")),
         }
     }
 

@@ -115,7 +115,7 @@ impl Parameters {
         if !prefix.is_empty() {
             return match start.is_empty() && end.is_empty() {
                 true => Ok(Span { end: behind_prefix(&prefix), start: prefix }),
-                false => Err("prefix stands for start and end: give one or the other".into()),
+                false => Err("prefix replaces start and end: use one or the other".into()),
             };
         }
         let includes_end = self.inclusive_end.unwrap_or(true);
@@ -400,7 +400,7 @@ mod tests {
         start=a&start_hex=61: start_hex is given twice, or once as bytes and once as _hex
         start_hex=6: start_hex has two hexadecimal digits for each byte
         end_hex=6g: end_hex has two hexadecimal digits for each byte
-        prefix=a&start=a: prefix stands for start and end: give one or the other
+        prefix=a&start=a: prefix replaces start and end: use one or the other
         after=none: after must be copied unchanged from the previous page: this value is invalid
         after=ZQ: after must be copied unchanged from the previous page: this value is invalid
         stale=later: stale is false, ok or update_after

@@ -48,7 +48,7 @@ pub const SEARCH: Endurance = Endurance {
 pub const REPLICATION: Endurance = Endurance {
     tests: "xdcr_distance::",
     variable: "NACRE_REPLICATION_KILLS",
-    purpose: "come to the same in both clusters",
+    purpose: "reach the same state in both clusters",
 };
 
 /// Backups of three nodes that are killed, replaced and rebalanced meanwhile equal the bucket, also in another cluster.

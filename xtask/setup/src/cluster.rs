@@ -127,7 +127,7 @@ impl Cluster {
             &self.binary,
             &["rebalance", "--remove", &format!("{}:{MGMT}", HOSTS[node])],
         )?;
-        self.until("the node to have left", || {
+        self.until("the node to leave the cluster", || {
             let alone = self.ask(node, "GET", "/pools/default", "")?;
             Ok(alone["nodes"].as_array().is_some_and(|nodes| nodes.len() == 1))
         })

@@ -173,5 +173,5 @@ fn judge(sums: &Sums, folder: &Path) -> Result<(), String> {
         return Err(format!("documents were no registers: {keys:?}; see {}", folder.display()));
     }
     let unexpected = sums.errors.keys().find(|error| error.starts_with("unexpected"));
-    unexpected.map_or(Ok(()), |error| Err(format!("the SDK gave an error of no use: {error}")))
+    unexpected.map_or(Ok(()), |error| Err(format!("the SDK returned an unexpected error: {error}")))
 }

@@ -178,7 +178,7 @@ fn transactions(binary: &Path, steps: u32) -> Result<(), String> {
         .env("PYTHONPATH", workspace().join("sdk-py/src"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("PYTHONWARNINGS", "ignore");
-    run_command(&mut clients, "leave nothing of transactions whose clients are killed")?;
+    run_command(&mut clients, "clean up transactions of killed clients")?;
     node.stop()
 }
 

@@ -69,7 +69,7 @@ fn fetch() -> Result<PathBuf, String> {
         .as_array()
         .and_then(|packages| packages.iter().find(|package| package["name"] == CRATE))
         .and_then(|package| package["manifest_path"].as_str())
-        .ok_or(format!("cargo does not say where {CRATE} is"))?;
+        .ok_or(format!("cargo does not report the folder of {CRATE}"))?;
     Path::new(manifest).parent().map(PathBuf::from).ok_or(format!("{manifest} is in no folder"))
 }
 

@@ -148,7 +148,7 @@ function OnUpdate(doc, meta) {
     proxy: stopped after 50000000 steps: a loop that does not end?
     promises: stopped after 50000000 steps: a loop that does not end?
     later: Error: now (line 9, column 91)
-    never: a promise that nothing settles
+    never: a promise that is never settled
     log: stopped after 50000000 steps: a loop that does not end?
     "#);
     assert_eq!(body(&function, "shop.copies", "last"), "\"good\"");

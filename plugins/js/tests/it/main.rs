@@ -189,7 +189,7 @@ export function onDelete({ id }) { put("gone " + id); }
     let errors = program.put("d", "{}").feed().unwrap();
     let told: Vec<_> = errors.iter().map(|error| (error.index, &error.message[..])).collect();
     let thrown = "main.js: Error: on purpose (line 7, column 28)";
-    assert_eq!(told, [(1, thrown), (3, "main.js: a promise that nothing settles")]);
+    assert_eq!(told, [(1, thrown), (3, "main.js: a promise that is never settled")]);
     assert_eq!(program.state_text(), "a = 1\nd = 3\ngone b = 2\norder = 3\n");
 }
 
@@ -264,7 +264,7 @@ fn errors_in_a_program_are_reported_with_their_position() {
     main.js: ReferenceError: there is no module "other"
     main.js: stopped after 50000000 steps: a loop that does not end?
     main.js: Error: this can only be used while a handler runs (line 1, column 6)
-    main.js: a promise that nothing settles
+    main.js: a promise that is never settled
     ok
     ok
     ok
@@ -344,7 +344,7 @@ export function handle() { return state.get("last") }
     chance: main.js: Error: Math.random is not available: results must not depend on chance (line 7, column 35)
     key: main.js: Error: a key has 1 to 65536 bytes (line 8, column 33)
     large key: main.js: Error: a key has 1 to 65536 bytes (line 9, column 47)
-    value: main.js: TypeError: JSON cannot say this value (line 10, column 44)
+    value: main.js: TypeError: this value has no JSON representation (line 10, column 44)
     symbol: main.js: TypeError: expected a string, a number, a boolean or a Uint8Array (line 11, column 40)
     timer: main.js: Error: a timer needs a Date, or milliseconds (line 12, column 44)
     "#);

@@ -8,7 +8,7 @@ use crate::{Error, Name, Result, SEMANTICS, Value};
 
 /// Returns the refusal of a vector index.
 fn no_vectors() -> Error {
-    let message = "Indexes of SQL++ have no vectors: make a search index that has the field as a vector, and ask it by knn";
+    let message = "Indexes of SQL++ do not support vectors: create a search index with the field as a vector, and search it with knn";
     Error::new(SEMANTICS, message)
 }
 

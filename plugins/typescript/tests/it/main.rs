@@ -130,16 +130,16 @@ fn syntax_beyond_types_is_refused_with_its_position() {
     ]
     .map(|source| strip(source).unwrap_err().to_string());
     insta::assert_snapshot!(refusals.join("\n"), @r#"
-    SyntaxError: an enum would need other code: only types can be taken out (line 2, column 1)
-    SyntaxError: a namespace would need other code: only types can be taken out (line 1, column 1)
-    SyntaxError: a parameter that is a property would need other code: only types can be taken out (line 1, column 23)
-    SyntaxError: a decorator would need other code: only types can be taken out (line 1, column 1)
-    SyntaxError: import = would need other code: only types can be taken out (line 1, column 1)
-    SyntaxError: export = would need other code: only types can be taken out (line 1, column 1)
-    SyntaxError: an accessor would need other code: only types can be taken out (line 1, column 11)
+    SyntaxError: an enum would need other code: only types can be removed (line 2, column 1)
+    SyntaxError: a namespace would need other code: only types can be removed (line 1, column 1)
+    SyntaxError: a parameter that is a property would need other code: only types can be removed (line 1, column 23)
+    SyntaxError: a decorator would need other code: only types can be removed (line 1, column 1)
+    SyntaxError: import = would need other code: only types can be removed (line 1, column 1)
+    SyntaxError: export = would need other code: only types can be removed (line 1, column 1)
+    SyntaxError: an accessor would need other code: only types can be removed (line 1, column 11)
     SyntaxError: Unexpected token (line 1, column 8)
     SyntaxError: Expected `,` or `)` but found `{` (line 1, column 23)
-    SyntaxError: an enum would need other code: only types can be taken out (line 1, column 24)
+    SyntaxError: an enum would need other code: only types can be removed (line 1, column 24)
     SyntaxError: Expected `>` but found `/` (line 1, column 13)
     "#);
 }

@@ -121,7 +121,7 @@ impl Patterns {
     pub fn run(&self) -> Result<(), String> {
         let properties = Properties::read(&self.properties, &self.property)?;
         for name in properties.unknown() {
-            eprintln!("Ignoring the property {name}: it means nothing here.");
+            eprintln!("Ignoring the property {name}: it has no effect here.");
         }
         let threads = match self.threads.is_empty() {
             true => vec![properties.get("threadcount", 1)?],

@@ -132,7 +132,7 @@ impl Postgres {
             self.body.resize(length, 0);
             self.stream.read_exact(&mut self.body).map_err(broken)?;
             match kind {
-                b'R' if self.body != [0; 4] => return Err("the server wants a password".into()),
+                b'R' if self.body != [0; 4] => return Err("the server requires a password".into()),
                 b'E' => failed = Some(reason(&self.body)),
                 b'D' => done.rows += 1,
                 b'C' => done.affected += affected(&self.body),

@@ -344,7 +344,7 @@ fn path_of(
         return Ok(found);
     }
     post(GROUPS, &[("name", group)])?;
-    find()?.ok_or_else(|| format!("the group {group} is gone again").into())
+    find()?.ok_or_else(|| format!("the new group {group} was removed again").into())
 }
 
 /// Returns the name of a node in the lists of a cluster, which omit the default port.

@@ -20,7 +20,7 @@ pub const COMMANDS: [Command; 14] = [
     Command {
         name: "set",
         arguments: "[NAME VALUE | $name JSON]",
-        purpose: "show all settings, change one, or give statements an argument",
+        purpose: "show all settings, change one, or set an argument of statements",
         run: set,
     },
     Command {
@@ -38,7 +38,7 @@ pub const COMMANDS: [Command; 14] = [
     Command {
         name: "plan",
         arguments: "on | off",
-        purpose: "draw what EXPLAIN says as a tree, or show it as JSON",
+        purpose: "show a plan as a tree or as JSON",
         run: |session, value| change(session, "plan", value),
     },
     Command { name: "list", arguments: "", purpose: "show all keyspaces", run: list },

@@ -214,7 +214,7 @@ impl Nacre {
         let path = format!("/api/index/{INDEX}/analyzeDoc");
         let answer = self.server.request("POST", &path, text.as_bytes())?;
         let answer = answer.json().map_err(|error| error.to_string())?;
-        let kept = answer["analyzed"][0].as_object().ok_or("analyzeDoc gives no terms")?;
+        let kept = answer["analyzed"][0].as_object().ok_or("analyzeDoc returned no terms")?;
         Ok(words.iter().filter(|word| !kept.contains_key(*word)).cloned().collect())
     }
 
