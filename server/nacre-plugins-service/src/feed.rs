@@ -333,7 +333,7 @@ impl Feed {
             batch.documents.retain(|(of, _)| *of != vbid);
             batch.progress.remove(&vbid);
         }
-        self.release(vbid);
+        self.stop_serving(vbid);
         self.deployment.processed.reset(vbid, Seqno::ZERO);
         let is_kept = self.deployment.spec.keeps_places();
         if !is_kept && self.partition.progress(vbid).seqno > Seqno::ZERO {

@@ -48,7 +48,7 @@ impl Feed {
                 return Ok(Some(own.point));
             }
             // Another node has served it in the meantime.
-            self.release(vbid);
+            self.stop_serving(vbid);
             self.others.reports = None;
         }
         let Some(node) = self.deployment.node.upgrade() else { return Ok(None) };
@@ -77,7 +77,7 @@ impl Feed {
         // From here on other nodes wait until the vBucket is released. Earlier requests see that it is served here.
         self.deployment.coverage.cover(vbid, Seqno::ZERO);
         if self.bucket.served(vbid).is_none_or(|vbucket| vbucket.term() != term) {
-            self.release(vbid);
+            self.stop_serving(vbid);
             return Ok(None);
         }
         self.partition.serve(vbid, term, self.platform.now().unix_ns)?;
@@ -85,7 +85,7 @@ impl Feed {
     }
 
     /// Gives up a vBucket, whose timers and handlers then run on another node.
-    pub(super) fn release(&mut self, vbid: Vbid) {
+    pub(super) fn stop_serving(&mut self, vbid: Vbid) {
         self.partition.release(vbid);
         self.deployment.coverage.begin_removal(vbid);
         self.others.waits_since_ns.remove(&vbid);

@@ -62,13 +62,13 @@ impl Plugins {
 
     /// Starts the deployments of a bucket that was just opened here.
     pub(super) fn deploy_found(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
-        self.reconcile(node, bucket, Vbids::default);
+        self.apply_agreed(node, bucket, Vbids::default);
     }
 
     /// Adapts the deployments of a bucket to the agreed state. Failed ones are retried, except packages that have run,
     /// which wait for an operator's request.
     pub(super) fn redeploy(&self, node: &Arc<Node>, bucket: &Arc<Bucket>) {
-        self.reconcile(node, bucket, || bucket.active_vbids());
+        self.apply_agreed(node, bucket, || bucket.active_vbids());
     }
 
     /// Adapts the deployments without a feed to the agreed state. Until the code of one is loaded, its predecessor
@@ -85,7 +85,7 @@ impl Plugins {
 
     /// As [`Plugins::redeploy`]. For deployments that are new here, other nodes may answer for vBuckets that are not
     /// `served` here.
-    fn reconcile(&self, node: &Arc<Node>, bucket: &Arc<Bucket>, served: impl Fn() -> Vbids) {
+    fn apply_agreed(&self, node: &Arc<Node>, bucket: &Arc<Bucket>, served: impl Fn() -> Vbids) {
         let _deploying = self.deploying.lock();
         // Read under the lock, so that the last caller uses the newest state.
         let cluster = node.cluster();
@@ -102,7 +102,7 @@ impl Plugins {
             let of_the_bucket = slot.serving.bucket.name == bucket.name;
             let kept = !of_the_bucket || ours && wanted.iter().any(|spec| spec.name == *name);
             if !kept {
-                self.stop(slot);
+                self.stop_slot(slot);
             }
             kept
         });
@@ -225,13 +225,13 @@ impl Plugins {
         self.slots.write().retain(|_, slot| {
             let kept = !Arc::ptr_eq(&slot.serving.bucket, bucket);
             if !kept {
-                self.stop(slot);
+                self.stop_slot(slot);
             }
             kept
         });
     }
 
-    fn stop(&self, slot: &Slot) {
+    fn stop_slot(&self, slot: &Slot) {
         self.stop_one(&slot.serving);
         slot.building.iter().for_each(|building| self.stop_one(building));
     }

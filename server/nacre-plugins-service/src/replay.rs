@@ -95,7 +95,7 @@ impl Replaying {
     pub fn mark_partly_processed(&mut self, replays: &Replays, mut batch: Batch, taken: usize) {
         batch.documents.drain(..taken);
         self.retry = Some(batch);
-        self.given(replays, taken);
+        self.mark_processed(replays, taken);
     }
 }
 

@@ -3,7 +3,7 @@
 //! The writes of such a query cannot be marked as the function's own, so they would trigger it again. Therefore the
 //! query may not change the keyspace that the function listens to.
 
-use super::elsewhere;
+use super::remote_services;
 use super::failure::{code, failure};
 use super::session::{Session, gone_by};
 use crate::Answer;
@@ -112,7 +112,7 @@ impl Queries for FunctionQueries {
             ));
         }
         if query.service != QueryService::Query {
-            return elsewhere::begin(&node, &self.owner, query, left);
+            return remote_services::begin(&node, &self.owner, query, left);
         }
         let body = request(query, left)?;
         let gone = Arc::new(AtomicBool::new(false));

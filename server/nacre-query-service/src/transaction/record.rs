@@ -157,7 +157,7 @@ impl Names<'_> {
         let kinds = [(Kind::Insert, "ins"), (Kind::Replace, "rep"), (Kind::Remove, "rem")];
         kinds.map(|(kind, field)| {
             let those = documents.iter().filter(|(of, _)| *of == kind);
-            let places: Vec<Value> = those.map(|(_, place)| json_of(place)).collect();
+            let places: Vec<Value> = those.map(|(_, place)| place_json(place)).collect();
             self.set(field, &places.into())
         })
     }
@@ -260,7 +260,7 @@ pub fn kind_of(name: &str) -> Option<Kind> {
     [Kind::Insert, Kind::Replace, Kind::Remove].into_iter().find(|kind| self::name(*kind) == name)
 }
 
-fn json_of(place: &Place) -> Value {
+fn place_json(place: &Place) -> Value {
     let DatabaseKeyspace { bucket, scope, collection } = &place.keyspace;
     json!({"bkt": bucket, "scp": scope, "col": collection, "id": place.id})
 }
