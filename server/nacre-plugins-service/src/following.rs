@@ -70,7 +70,7 @@ impl Feed {
                 false => 0,
             };
         if now_ns.saturating_sub(since_ns) < waits_for_ns {
-            self.others.copier.want(further.map(|further| (vbid, *further)));
+            self.others.copier.note_all(further.map(|further| (vbid, *further)));
             return Ok(None);
         }
         self.others.waits_since_ns.remove(&vbid);

@@ -292,7 +292,7 @@ impl Resolve for Deployed {
         })
     }
 
-    fn record_undecided(&self, key: &[u8], reason: &str) {
+    fn reproach(&self, key: &[u8], reason: &str) {
         if let Some(pure) = self.pure() {
             pure.record_failure(&String::from_utf8_lossy(key), reason);
         }

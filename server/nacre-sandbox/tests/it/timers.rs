@@ -142,7 +142,7 @@ fn follow(to: &mut Partition, from: &Partition, vbid: Vbid) {
     let (reader, mut copying) = (from.reader(), TimerCopy::default());
     while to.standing(vbid).moment < from.standing(vbid).moment {
         let own = to.standing(vbid).moment;
-        let share = reader.share(vbid, copying.lacks(own), 100);
+        let share = reader.share(vbid, copying.position(own), 100);
         if let Some((standing, timers, whole)) = copying.take(own, share) {
             to.follow(vbid, standing, timers, whole).unwrap();
         }
