@@ -108,7 +108,7 @@ pub fn run(binary: &Path, effort: &Effort) -> Result<(), String> {
     }
     let mut within = true;
     for mut reader in readers {
-        let answer = reader.line()?.ok_or_else(|| format!("{} said nothing", reader.name))?;
+        let answer = reader.line()?.ok_or_else(|| format!("{} printed nothing", reader.name))?;
         let seen: Observations =
             serde_json::from_str(&answer).map_err(|error| format!("{answer}: {error}"))?;
         println!(
@@ -118,7 +118,7 @@ pub fn run(binary: &Path, effort: &Effort) -> Result<(), String> {
         // Each fault may kill the node to which a reader is connected: its changes since the last token then arrive again.
         within &= seen.backwards <= u64::from(effort.failovers + 2) * VBUCKETS;
         if reader.line()?.is_some() {
-            return Err(format!("{} goes on", reader.name));
+            return Err(format!("{} printed more lines than expected", reader.name));
         }
     }
     cluster.stop()?;

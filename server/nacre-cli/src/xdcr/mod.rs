@@ -223,17 +223,17 @@ pub fn run(options: &Options) -> Result<(), String> {
         Action::Status => status(server),
         Action::Set { id, settings } => {
             set(server, id, &settings.fields())?;
-            println!("the settings of {id} are changed");
+            println!("changed the settings of {id}");
             Ok(())
         }
         Action::Pause { id } => {
             set(server, id, &[("pauseRequested", "true")])?;
-            println!("{id} rests");
+            println!("paused {id}");
             Ok(())
         }
         Action::Resume { id } => {
             set(server, id, &[("pauseRequested", "false")])?;
-            println!("{id} goes on");
+            println!("resumed {id}");
             Ok(())
         }
         Action::Delete { id } => {
