@@ -82,7 +82,7 @@ pub fn run_chore(options: &Analytics) -> Result<(), String> {
         false => options.only.contains(&step),
     };
     if is_wanted(Step::Tests) {
-        run(of_analytics("test").args(["--profile", &options.profile]), "test analytics")?;
+        run(cargo_in_analytics("test").args(["--profile", &options.profile]), "test analytics")?;
     }
     if is_wanted(Step::Ch2) {
         compare(options)?;
@@ -98,7 +98,7 @@ pub fn run_chore(options: &Analytics) -> Result<(), String> {
 }
 
 /// Returns a cargo command in the analytics workspace.
-fn of_analytics(command: &str) -> Command {
+fn cargo_in_analytics(command: &str) -> Command {
     let mut cargo = cargo();
     cargo.arg(command).arg("--manifest-path").arg(workspace().join("server/analytics/Cargo.toml"));
     // The variables that unify features apply to the node's workspace, not to this one.
@@ -110,9 +110,9 @@ fn of_analytics(command: &str) -> Command {
 }
 
 fn build(profile: &str) -> Result<PathBuf, String> {
-    run(of_analytics("build").args(["--profile", profile, "--bins"]), "build analytics")?;
+    run(cargo_in_analytics("build").args(["--profile", profile, "--bins"]), "build analytics")?;
     let metadata = output(
-        of_analytics("metadata").args(["--no-deps", "--format-version", "1"]),
+        cargo_in_analytics("metadata").args(["--no-deps", "--format-version", "1"]),
         "ask cargo for the target directory of analytics",
     )?;
     let metadata: serde_json::Value = serde_json::from_str(&metadata)
@@ -331,7 +331,7 @@ fn child_of(parent: u32) -> Result<i32, String> {
 fn compare(options: &Analytics) -> Result<(), String> {
     let python = tools::python("python-duckdb", &[DUCKDB])?;
     let folder = std::env::temp_dir().join(format!("nacre-ch2-{}", std::process::id()));
-    let mut example = of_analytics("run");
+    let mut example = cargo_in_analytics("run");
     example
         .args(["--profile", &options.profile, "-p", "nacre-analytics", "--example", "ch2", "--"])
         .arg(&folder)
