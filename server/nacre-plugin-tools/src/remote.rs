@@ -230,7 +230,10 @@ fn check_grants(manifest: &Manifest, grants: &Value) -> Result<(), String> {
         serde_json::from_value(grants.clone()).map_err(|error| error.to_string())?;
     let missing = manifest.capabilities.missing_from(&granted);
     if !missing.is_empty() {
-        return Err(format!("the plugin requires the right to {}: grant it", missing.join(", and to ")));
+        return Err(format!(
+            "the plugin requires the right to {}: grant it",
+            missing.join(", and to ")
+        ));
     }
     manifest.capabilities.check_grants(&granted)
 }

@@ -3,8 +3,8 @@
 //! The writes of such a query cannot be marked as the function's own, so they would trigger it again. Therefore the
 //! query may not change the keyspace that the function listens to.
 
-use super::remote_services;
 use super::failure::{code, failure};
+use super::remote_services;
 use super::session::{Session, gone_by};
 use crate::Answer;
 use crate::NodeQueries;
@@ -61,7 +61,9 @@ impl Guard {
     pub fn check_definition(&self) -> Result<(), Failure> {
         match self.writes {
             QueryWrites::Made(_) => Ok(()),
-            QueryWrites::Recorded(_) => Err(failure(code::INTERNAL, "A dry run cannot define anything")),
+            QueryWrites::Recorded(_) => {
+                Err(failure(code::INTERNAL, "A dry run cannot define anything"))
+            }
         }
     }
 
@@ -165,7 +167,10 @@ pub(super) fn statement(query: &Query, left: Duration) -> Result<Map<String, Val
                 body.extend(named.into_iter().map(|(name, value)| (format!("${name}"), value)));
             }
             _ => {
-                return Err(failure(code::INTERNAL, "The parameters must be an object or an array"));
+                return Err(failure(
+                    code::INTERNAL,
+                    "The parameters must be an object or an array",
+                ));
             }
         },
     }

@@ -43,7 +43,9 @@ impl Asked {
                 Err(format!("a preview takes at most {PREVIEW_DOCUMENTS_MAX} documents"))
             }
             (Some(ids), None) => Ok(TrialDocuments::Ids(ids.clone(), None)),
-            (None, last) => Ok(TrialDocuments::Last(last.unwrap_or(LAST).min(PREVIEW_DOCUMENTS_MAX))),
+            (None, last) => {
+                Ok(TrialDocuments::Last(last.unwrap_or(LAST).min(PREVIEW_DOCUMENTS_MAX)))
+            }
         }
     }
 }

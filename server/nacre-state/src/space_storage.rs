@@ -228,7 +228,8 @@ impl SpaceStorage {
         let was_segmented = next.is_some() || !records.is_empty();
         let mut segmented = None;
         if segmenting.is_some() || was_segmented {
-            let files = space.files().ok_or("the storage of the state does not support segments")?;
+            let files =
+                space.files().ok_or("the storage of the state does not support segments")?;
             let with = segmenting.cloned().unwrap_or_else(Segmenting::without_cache);
             let next = next.unwrap_or_default();
             let opened = Segmented::open(files.clone(), records, &blobs, next, &with);

@@ -356,7 +356,8 @@ pub(super) fn prepare(module: &'static Module, server: &Path) -> Result<GoSuite,
             output(&mut download, "fetch a Go module (go is needed, and a module proxy in reach)")?;
         let found: serde_json::Value = serde_json::from_str(&found)
             .map_err(|error| format!("cannot read go's output about {module}: {error}"))?;
-        let source = found["Dir"].as_str().ok_or(format!("go does not report the folder of {module}"))?;
+        let source =
+            found["Dir"].as_str().ok_or(format!("go does not report the folder of {module}"))?;
         copy_package(source.as_ref(), &folder)?;
         taken_out.iter().try_for_each(|(file, line)| remove_line(&folder.join(file), line))?;
         let mut compile = Command::new("go");
