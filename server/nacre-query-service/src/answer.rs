@@ -103,11 +103,11 @@ fn end(error: &Error) -> String {
         }
         other => (code::INTERNAL, "errors", other.to_string()),
     };
-    let mut error = json!({"code": code, "msg": message});
+    let mut entry = json!({"code": code, "msg": message});
     if error.is_retryable() {
-        error["retry"] = true.into();
+        entry["retry"] = true.into();
     }
-    format!("\n],\n\"errors\":[{error}],\n\"status\":\"{status}\"\n}}\n")
+    format!("\n],\n\"errors\":[{entry}],\n\"status\":\"{status}\"\n}}\n")
 }
 
 #[cfg(test)]
